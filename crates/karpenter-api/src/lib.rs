@@ -1,0 +1,9 @@
+//! Kubernetes API surface: the CRDs, the manifest validation an API server and the controller would do, the
+//! serde types of our kinds and the hashes derived from them. No client, no I/O (see ARCHITECTURE.md).
+
+pub mod cel;
+pub mod crds;
+pub mod error;
+pub mod runtime;
+pub mod schema;
+pub mod validate;
