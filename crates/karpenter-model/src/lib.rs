@@ -1,0 +1,4 @@
+//! (see ARCHITECTURE.md)
+pub mod cron;
+pub mod duration;
+pub mod quantity;
