@@ -210,12 +210,13 @@ impl fmt::Display for Quantity {
         let magnitude = self.nanos.unsigned_abs();
         let unit = NANOS_PER_UNIT.unsigned_abs();
         // Small or fractional amounts would lose precision in powers of 1024.
-        let binary =
-            self.format == QuantityFormat::BinarySi && magnitude >= 1024 * unit && magnitude % unit == 0;
+        let binary = self.format == QuantityFormat::BinarySi
+            && magnitude >= 1024 * unit
+            && magnitude.is_multiple_of(unit);
         let sign = if self.nanos < 0 { "-" } else { "" };
         if binary {
             let (mut number, mut power) = (magnitude / unit, 0);
-            while number % 1024 == 0 && power + 1 < BINARY_SUFFIXES.len() {
+            while number.is_multiple_of(1024) && power + 1 < BINARY_SUFFIXES.len() {
                 number /= 1024;
                 power += 1;
             }
@@ -226,7 +227,7 @@ impl fmt::Display for Quantity {
             QuantityFormat::DecimalExponent => usize::MAX,
             QuantityFormat::BinarySi | QuantityFormat::DecimalSi => DECIMAL_SUFFIXES.len() - 1,
         };
-        while number % 1000 == 0 && power < power_max {
+        while number.is_multiple_of(1000) && power < power_max {
             number /= 1000;
             power += 1;
         }
