@@ -1,0 +1,183 @@
+//! How much of each resource a node of a type has, and how much of it pods cannot use.
+//!
+//! Follows the provider's arithmetic step by step, including its roundings, because
+//! a different answer would pack pods that the real node cannot take. Zero amounts are left out:
+//! for the model a missing resource is zero.
+
+use std::collections::BTreeMap;
+
+use karpenter_model::quantity::Quantity;
+use karpenter_model::resources::{self, CPU, EPHEMERAL_STORAGE, MEMORY, PODS, ResourceList};
+
+use super::info::AwsInstanceInfo;
+use super::node_class::{AwsNodeClass, EvictionThreshold};
+
+pub const NVIDIA_GPU: &str = "nvidia.com/gpu";
+pub const AMD_GPU: &str = "amd.com/gpu";
+pub const HABANA_GAUDI: &str = "habana.ai/gaudi";
+pub const AWS_NEURON: &str = "aws.amazon.com/neuron";
+pub const AWS_NEURON_CORE: &str = "aws.amazon.com/neuroncore";
+pub const AWS_POD_ENI: &str = "vpc.amazonaws.com/pod-eni";
+pub const AWS_EFA: &str = "vpc.amazonaws.com/efa";
+pub const AWS_PRIVATE_IPV4: &str = "vpc.amazonaws.com/PrivateIPv4Address";
+
+const MIB: i64 = 1 << 20;
+const GIB: i64 = 1 << 30;
+const DECIMAL_GIGABYTE: i64 = 1_000_000_000;
+
+/// What the kubelet reports where no address limit applies.
+const DEFAULT_PODS: i64 = 110;
+
+/// Memory the kernel keeps for contiguous allocations on Arm.
+const ARM_RESERVED_MIB: i64 = 64;
+
+pub(super) fn capacity(info: &AwsInstanceInfo, class: &AwsNodeClass) -> ResourceList {
+    let mut capacity = ResourceList::new();
+    let mut set = |name: &str, amount: i64| {
+        if amount > 0 {
+            capacity.set(name, amount);
+        }
+    };
+    set(CPU, i64::from(info.vcpus) * 1000);
+    set(MEMORY, memory_bytes(info, class));
+    set(EPHEMERAL_STORAGE, ephemeral_storage_bytes(info, class));
+    set(PODS, pods(info, class));
+    for (name, manufacturer) in [(NVIDIA_GPU, "NVIDIA"), (AMD_GPU, "AMD"), (HABANA_GAUDI, "Habana")] {
+        let counts = info.gpus.iter().filter(|gpu| gpu.manufacturer == manufacturer).map(|gpu| i64::from(gpu.count));
+        set(name, counts.sum());
+    }
+    set(AWS_NEURON, info.neuron_devices.iter().map(|device| i64::from(device.count)).sum());
+    if let Some(first) = info.neuron_devices.first() {
+        set(AWS_NEURON_CORE, i64::from(first.count) * i64::from(first.cores_per_device));
+    }
+    if let Some(limits) = info.vpc_limits {
+        if limits.trunking {
+            set(AWS_POD_ENI, i64::from(limits.branch_interfaces));
+        }
+        if class.ami_family.is_windows() && super::requirements::architecture(info) == "amd64" {
+            set(AWS_PRIVATE_IPV4, i64::from(limits.ipv4_addresses_per_interface) - 1);
+        }
+    }
+    set(AWS_EFA, match class.network_interfaces {
+        Some(_) => class.efa_only_interfaces().count() as i64,
+        None => i64::from(info.efa_interfaces.unwrap_or(0)),
+    });
+    capacity
+}
+
+/// What the kubelet keeps for itself and the container runtime.
+pub(super) fn kube_reserved(info: &AwsInstanceInfo, class: &AwsNodeClass) -> ResourceList {
+    let pods = if class.ami_family.reserves_memory_by_eni_limit() {
+        eni_limited_pods(info, class, 0)
+    } else {
+        pods(info, class)
+    };
+    let mut reserved = ResourceList::new();
+    reserved.set(CPU, kube_reserved_milli_cpu(i64::from(info.vcpus) * 1000));
+    reserved.set(MEMORY, (11 * pods + 255) * MIB);
+    reserved.set(EPHEMERAL_STORAGE, GIB);
+    overlay(&mut reserved, &class.kube_reserved);
+    reserved
+}
+
+/// What the user set aside for the system; nothing by default.
+pub(super) fn system_reserved(class: &AwsNodeClass) -> ResourceList {
+    let mut reserved = ResourceList::new();
+    overlay(&mut reserved, &class.system_reserved);
+    reserved
+}
+
+/// What the kubelet keeps free by evicting pods.
+pub(super) fn eviction_threshold(info: &AwsInstanceInfo, class: &AwsNodeClass) -> ResourceList {
+    let signal = |name: &str, capacity: i64, default: i64| match class.eviction_hard.get(name) {
+        Some(EvictionThreshold::Amount(amount)) => amount.value_ceil(),
+        // 100 % means "off", not "everything".
+        Some(EvictionThreshold::Percent(100.0)) => 0,
+        Some(EvictionThreshold::Percent(percent)) => (capacity as f64 / 100.0 * percent).ceil() as i64,
+        None => default,
+    };
+    let (memory, storage) = (memory_bytes(info, class), ephemeral_storage_bytes(info, class));
+    let mut threshold = ResourceList::new();
+    threshold.set(MEMORY, signal("memory.available", memory, 100 * MIB));
+    let storage_default = (storage as f64 / 100.0 * 10.0).ceil() as i64;
+    threshold.set(EPHEMERAL_STORAGE, signal("nodefs.available", storage, storage_default));
+    threshold
+}
+
+/// Replaces amounts by the user's. Resources a node does not report, such as process ids, are
+/// left out: they cannot be subtracted from anything.
+fn overlay(reserved: &mut ResourceList, given: &BTreeMap<String, Quantity>) {
+    for (name, quantity) in given {
+        if [CPU, MEMORY, EPHEMERAL_STORAGE].contains(&name.as_str()) {
+            reserved.set(name.as_str(), resources::request_amount(name, quantity));
+        }
+    }
+}
+
+/// A falling share of each band of cores: 6 % of the first, 1 % of the second, 0.5 % of the next
+/// two, 0.25 % of the rest. Each band is truncated to whole thousandths on its own.
+fn kube_reserved_milli_cpu(milli_cpu: i64) -> i64 {
+    const BANDS: [(i64, i64, f64); 4] =
+        [(0, 1000, 0.06), (1000, 2000, 0.01), (2000, 4000, 0.005), (4000, i64::MAX, 0.0025)];
+    BANDS
+        .into_iter()
+        .filter(|(start, _, _)| milli_cpu >= *start)
+        .map(|(start, end, share)| ((milli_cpu.min(end) - start) as f64 * share) as i64)
+        .sum()
+}
+
+fn memory_bytes(info: &AwsInstanceInfo, class: &AwsNodeClass) -> i64 {
+    let mut mib = info.memory_mib as i64;
+    if info.architectures.first() == Some(&"arm64") {
+        mib -= ARM_RESERVED_MIB;
+    }
+    let overhead_mib = (mib * MIB) as f64 * class.vm_memory_overhead_percent / 1024.0 / 1024.0;
+    (mib - overhead_mib.ceil() as i64) * MIB
+}
+
+fn pods(info: &AwsInstanceInfo, class: &AwsNodeClass) -> i64 {
+    let count = match class.max_pods {
+        Some(max_pods) => i64::from(max_pods),
+        None if class.ami_family.limits_pods_by_eni() => eni_limited_pods(info, class, class.reserved_enis),
+        None => DEFAULT_PODS,
+    };
+    if class.pods_per_core > 0 && class.ami_family.honours_pods_per_core() {
+        count.min(i64::from(class.pods_per_core) * i64::from(info.vcpus))
+    } else {
+        count
+    }
+}
+
+/// Pods that get an address from the default card's interfaces: each interface keeps one address
+/// for itself, and two pods use the host's network.
+fn eni_limited_pods(info: &AwsInstanceInfo, class: &AwsNodeClass, reserved_enis: u32) -> i64 {
+    let card = info.network_cards.get(info.default_network_card as usize);
+    let interfaces = card.map_or(0, |card| i64::from(card.interfaces_max));
+    let efa_only = class.efa_only_interfaces().filter(|interface| interface.network_card_index == 0).count() as i64;
+    let usable = interfaces - i64::from(reserved_enis) - efa_only;
+    if usable <= 0 { 0 } else { usable * (i64::from(info.ipv4_addresses_per_interface) - 1) + 2 }
+}
+
+fn ephemeral_storage_bytes(info: &AwsInstanceInfo, class: &AwsNodeClass) -> i64 {
+    if class.instance_store_raid0
+        && let Some(storage) = &info.instance_storage
+    {
+        return storage.total_gb as i64 * DECIMAL_GIGABYTE;
+    }
+    configured_volume(class).map_or(class.ami_family.default_volume_gib() * GIB, |size| size.value_floor())
+}
+
+/// The size the class gives the volume pods write to, if it gives one.
+fn configured_volume(class: &AwsNodeClass) -> Option<Quantity> {
+    let root = class.block_devices.iter().find(|device| device.root_volume);
+    if let Some(size) = root.and_then(|device| device.volume_size) {
+        return Some(size);
+    }
+    match class.ami_family.ephemeral_device() {
+        Some(name) => {
+            class.block_devices.iter().find(|device| device.device_name.as_deref() == Some(name))?.volume_size
+        }
+        // A custom image's layout is unknown; the last mapping is the best guess.
+        None => class.block_devices.last()?.volume_size,
+    }
+}

@@ -1,0 +1,229 @@
+//! The settings of an EC2NodeClass and of the operator that change what an instance type offers.
+//!
+//! A plain parameter struct with parsed values: reading manifests is done elsewhere, so resolving
+//! with one of these cannot fail. Settings that only matter at launch (user data, tags, roles)
+//! have no field here.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use karpenter_model::quantity::Quantity;
+
+use crate::CatalogError;
+
+/// What spot capacity is taken to cost, as a fraction of the on-demand price.
+///
+/// There is no offline source of spot prices, and real ones change by the hour and zone. A
+/// constant keeps the order between types and the preference for spot, which is what a plan
+/// needs; it is not a forecast. See [`AwsNodeClass::spot_price_factor`].
+pub const DEFAULT_SPOT_PRICE_FACTOR: f64 = 0.4;
+
+/// The operator's default for the share of memory that the hypervisor and firmware keep.
+pub const DEFAULT_VM_MEMORY_OVERHEAD_PERCENT: f64 = 0.075;
+
+pub const DEFAULT_REGION: &str = "us-east-1";
+
+/// What decides labels, capacity, overhead and offerings besides the instance type itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AwsNodeClass {
+    pub region: String,
+    /// The zones of the class's subnets. Only these have offerings.
+    pub zones: Vec<AwsZone>,
+    pub ami_family: AmiFamily,
+    /// `kubelet.maxPods` as a number.
+    pub max_pods: Option<u32>,
+    /// `kubelet.podsPerCore`; zero means unset, as for the kubelet.
+    pub pods_per_core: u32,
+    /// `kubelet.kubeReserved`: replaces the computed reservation resource by resource.
+    pub kube_reserved: BTreeMap<String, Quantity>,
+    pub system_reserved: BTreeMap<String, Quantity>,
+    /// `kubelet.evictionHard` by signal; only `memory.available` and `nodefs.available` matter here.
+    pub eviction_hard: BTreeMap<String, EvictionThreshold>,
+    pub block_devices: Vec<BlockDevice>,
+    /// `instanceStorePolicy: RAID0`: local disks become the node's ephemeral storage.
+    pub instance_store_raid0: bool,
+    /// `networkInterfaces`; absent and empty differ, because a present list decides the EFA count.
+    pub network_interfaces: Option<Vec<NetworkInterface>>,
+    /// `cpuOptions.nestedVirtualization: enabled`.
+    pub nested_virtualization: bool,
+    /// Whether `connectionTracking` is set.
+    pub connection_tracking: bool,
+    /// Operator setting RESERVED_ENIS: interfaces that carry no pods.
+    pub reserved_enis: u32,
+    /// Operator setting VM_MEMORY_OVERHEAD_PERCENT, as a fraction in spite of its name.
+    pub vm_memory_overhead_percent: f64,
+    /// Spot price divided by on-demand price, for every type and zone.
+    pub spot_price_factor: f64,
+}
+
+impl Default for AwsNodeClass {
+    /// AL2023 without any setting, in the first four zones of us-east-1.
+    fn default() -> Self {
+        AwsNodeClass {
+            region: DEFAULT_REGION.to_owned(),
+            zones: ["a", "b", "c", "d"].map(|letter| AwsZone::named(format!("{DEFAULT_REGION}{letter}"))).into(),
+            ami_family: AmiFamily::Al2023,
+            max_pods: None,
+            pods_per_core: 0,
+            kube_reserved: BTreeMap::new(),
+            system_reserved: BTreeMap::new(),
+            eviction_hard: BTreeMap::new(),
+            block_devices: Vec::new(),
+            instance_store_raid0: false,
+            network_interfaces: None,
+            nested_virtualization: false,
+            connection_tracking: false,
+            reserved_enis: 0,
+            vm_memory_overhead_percent: DEFAULT_VM_MEMORY_OVERHEAD_PERCENT,
+            spot_price_factor: DEFAULT_SPOT_PRICE_FACTOR,
+        }
+    }
+}
+
+impl AwsNodeClass {
+    /// Interfaces of the class that are EFA-only: they carry no IP addresses.
+    pub(super) fn efa_only_interfaces(&self) -> impl Iterator<Item = &NetworkInterface> {
+        self.network_interfaces.iter().flatten().filter(|interface| interface.efa_only)
+    }
+}
+
+/// An availability zone, and its id where known.
+///
+/// Zone names are per account: `us-east-1a` of one account may be another's `us-east-1b`, while
+/// ids such as `use1-az6` mean the same everywhere.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AwsZone {
+    pub name: String,
+    pub id: Option<String>,
+}
+
+impl AwsZone {
+    pub fn named(name: impl Into<String>) -> AwsZone {
+        AwsZone { name: name.into(), id: None }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AmiFamily {
+    Al2,
+    Al2023,
+    Bottlerocket,
+    Windows2019,
+    Windows2022,
+    Windows2025,
+    Custom,
+}
+
+impl AmiFamily {
+    pub const ALL: [AmiFamily; 7] = [
+        AmiFamily::Al2,
+        AmiFamily::Al2023,
+        AmiFamily::Bottlerocket,
+        AmiFamily::Windows2019,
+        AmiFamily::Windows2022,
+        AmiFamily::Windows2025,
+        AmiFamily::Custom,
+    ];
+
+    /// The spelling of `spec.amiFamily`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            AmiFamily::Al2 => "AL2",
+            AmiFamily::Al2023 => "AL2023",
+            AmiFamily::Bottlerocket => "Bottlerocket",
+            AmiFamily::Windows2019 => "Windows2019",
+            AmiFamily::Windows2022 => "Windows2022",
+            AmiFamily::Windows2025 => "Windows2025",
+            AmiFamily::Custom => "Custom",
+        }
+    }
+
+    /// Reads `spec.amiFamily`; `None` for a spelling the API does not know.
+    pub fn parse(text: &str) -> Option<AmiFamily> {
+        AmiFamily::ALL.into_iter().find(|family| family.as_str() == text)
+    }
+
+    /// Windows build number, which is also a node label.
+    pub fn windows_build(self) -> Option<&'static str> {
+        match self {
+            AmiFamily::Windows2019 => Some("10.0.17763"),
+            AmiFamily::Windows2022 => Some("10.0.20348"),
+            AmiFamily::Windows2025 => Some("10.0.26100"),
+            AmiFamily::Al2 | AmiFamily::Al2023 | AmiFamily::Bottlerocket | AmiFamily::Custom => None,
+        }
+    }
+
+    pub fn is_windows(self) -> bool {
+        self.windows_build().is_some()
+    }
+
+    /// Whether the memory reserved for the kubelet follows the ENI limit instead of the real pod count.
+    pub(super) fn reserves_memory_by_eni_limit(self) -> bool {
+        matches!(self, AmiFamily::Al2 | AmiFamily::Al2023 | AmiFamily::Custom)
+    }
+
+    pub(super) fn honours_pods_per_core(self) -> bool {
+        self != AmiFamily::Bottlerocket
+    }
+
+    /// Whether each pod takes an address of an ENI, so that ENIs limit the pod count.
+    pub(super) fn limits_pods_by_eni(self) -> bool {
+        !self.is_windows()
+    }
+
+    /// The device pods write to; unknown for custom images.
+    pub(super) fn ephemeral_device(self) -> Option<&'static str> {
+        match self {
+            AmiFamily::Al2 | AmiFamily::Al2023 => Some("/dev/xvda"),
+            AmiFamily::Bottlerocket => Some("/dev/xvdb"),
+            AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => Some("/dev/sda1"),
+            AmiFamily::Custom => None,
+        }
+    }
+
+    pub(super) fn default_volume_gib(self) -> i64 {
+        if self.is_windows() { 50 } else { 20 }
+    }
+}
+
+/// One entry of `blockDeviceMappings`, as far as capacity depends on it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BlockDevice {
+    pub device_name: Option<String>,
+    pub root_volume: bool,
+    pub volume_size: Option<Quantity>,
+}
+
+/// One entry of `networkInterfaces`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NetworkInterface {
+    pub network_card_index: u32,
+    pub device_index: u32,
+    pub efa_only: bool,
+}
+
+/// When the kubelet starts to evict: below an amount, or below a share of the capacity.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum EvictionThreshold {
+    Amount(Quantity),
+    /// 0 to 100. 100 switches the threshold off, as for the kubelet.
+    Percent(f64),
+}
+
+impl FromStr for EvictionThreshold {
+    type Err = CatalogError;
+
+    fn from_str(text: &str) -> Result<Self, CatalogError> {
+        let invalid = || CatalogError::EvictionThreshold { value: text.to_owned() };
+        match text.strip_suffix('%') {
+            Some(number) => {
+                let percent: f64 = number.parse().map_err(|_| invalid())?;
+                if (0.0..=100.0).contains(&percent) { Ok(EvictionThreshold::Percent(percent)) } else { Err(invalid()) }
+            }
+            None => {
+                let amount: Quantity = text.parse().map_err(|_| invalid())?;
+                if amount.is_negative() { Err(invalid()) } else { Ok(EvictionThreshold::Amount(amount)) }
+            }
+        }
+    }
+}

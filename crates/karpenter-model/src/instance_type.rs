@@ -1,0 +1,108 @@
+//! Instance types and their offerings: what can be bought, where, in which capacity type and at what price.
+//!
+//! A catalog is a plain list of instance types; providers build it, the engine only reads it.
+//! Upstream: pkg/cloudprovider/types.go.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::labels;
+use crate::requirements::Requirements;
+use crate::resources::{MEMORY, ResourceList};
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Offering {
+    /// All labels of the offering, zone, capacity type and reservation included.
+    pub requirements: Requirements,
+    pub price_per_hour: f64,
+    /// Healthy now. A full reservation stays available; see [`Offering::is_launchable`].
+    pub available: bool,
+    /// For reserved offerings: how many more instances fit into the reservation.
+    pub reservation_capacity: Option<u32>,
+}
+
+impl Offering {
+    fn single(&self, key: &str) -> Option<&Arc<str>> {
+        self.requirements.get(key).and_then(|requirement| requirement.single_value())
+    }
+
+    pub fn zone(&self) -> Option<&Arc<str>> {
+        self.single(labels::ZONE)
+    }
+
+    pub fn capacity_type(&self) -> Option<&Arc<str>> {
+        self.single(labels::CAPACITY_TYPE)
+    }
+
+    pub fn is_reserved(&self) -> bool {
+        self.capacity_type().is_some_and(|value| &**value == labels::CAPACITY_TYPE_RESERVED)
+    }
+
+    /// Available, and for a reservation with room left in it.
+    pub fn is_launchable(&self) -> bool {
+        self.available && (!self.is_reserved() || self.reservation_capacity.unwrap_or(0) > 0)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct InstanceType {
+    pub name: Arc<str>,
+    pub requirements: Requirements,
+    pub offerings: Vec<Offering>,
+    pub capacity: ResourceList,
+    /// Kube-reserved, system-reserved and eviction threshold together.
+    pub overhead: ResourceList,
+    /// How many volumes of a CSI driver a node of this type can attach; a missing driver has no known limit.
+    pub volume_attachment_limits: BTreeMap<Arc<str>, u32>,
+}
+
+impl InstanceType {
+    /// Capacity minus overhead; huge pages are carved out of memory.
+    pub fn allocatable(&self) -> ResourceList {
+        let mut allocatable = self.capacity.clone();
+        for (name, amount) in self.overhead.iter() {
+            if let Some(capacity) = self.capacity.lookup(name) {
+                allocatable.set(name.clone(), capacity.saturating_sub(amount));
+            }
+        }
+        let huge: i64 = self
+            .capacity
+            .iter()
+            .filter(|(name, _)| name.starts_with("hugepages-"))
+            .map(|(_, amount)| amount)
+            .sum();
+        if huge > 0 {
+            allocatable.set(MEMORY, allocatable.get(MEMORY).saturating_sub(huge).max(0));
+        }
+        allocatable
+    }
+
+    /// The cheapest price among available offerings, if any.
+    pub fn cheapest_price(&self) -> Option<f64> {
+        self.offerings.iter().filter(|o| o.available).map(|o| o.price_per_hour).min_by(f64::total_cmp)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn huge_pages_leave_less_memory() {
+        let list = |pairs: &[(&str, i64)]| -> ResourceList {
+            pairs.iter().map(|(name, amount)| (Arc::from(*name), *amount)).collect()
+        };
+        let instance_type = InstanceType {
+            name: "x".into(),
+            requirements: Requirements::new(),
+            offerings: vec![],
+            capacity: list(&[("cpu", 4000), ("memory", 1000), ("hugepages-2Mi", 300)]),
+            overhead: list(&[("cpu", 100), ("memory", 200)]),
+            volume_attachment_limits: BTreeMap::new(),
+        };
+        let allocatable = instance_type.allocatable();
+        assert_eq!(allocatable.get("cpu"), 3900);
+        assert_eq!(allocatable.get("memory"), 500);
+        assert_eq!(allocatable.get("hugepages-2Mi"), 300);
+    }
+}

@@ -1,0 +1,39 @@
+//! The label keys and values the engine itself gives a meaning to.
+//!
+//! The full list of API labels and annotations lives with the API types; the engine needs only these.
+
+pub const NODEPOOL: &str = "karpenter.sh/nodepool";
+pub const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
+pub const CAPACITY_TYPE_ON_DEMAND: &str = "on-demand";
+pub const CAPACITY_TYPE_SPOT: &str = "spot";
+pub const CAPACITY_TYPE_RESERVED: &str = "reserved";
+pub const INITIALIZED: &str = "karpenter.sh/initialized";
+pub const REGISTERED: &str = "karpenter.sh/registered";
+pub const ZONE: &str = "topology.kubernetes.io/zone";
+pub const REGION: &str = "topology.kubernetes.io/region";
+pub const HOSTNAME: &str = "kubernetes.io/hostname";
+pub const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
+pub const ARCH: &str = "kubernetes.io/arch";
+pub const OS: &str = "kubernetes.io/os";
+pub const WINDOWS_BUILD: &str = "node.kubernetes.io/windows-build";
+/// The label that carries a reservation's id; providers may add their own key.
+pub const AWS_CAPACITY_RESERVATION_ID: &str = "karpenter.k8s.aws/capacity-reservation-id";
+
+/// Keys a NodePool may leave undefined for any provider.
+pub const WELL_KNOWN: [&str; 8] =
+    [NODEPOOL, ZONE, REGION, INSTANCE_TYPE, ARCH, OS, CAPACITY_TYPE, WINDOWS_BUILD];
+
+/// Deprecated keys and what they are read as.
+pub const NORMALIZED: [(&str, &str); 6] = [
+    ("failure-domain.beta.kubernetes.io/zone", ZONE),
+    ("failure-domain.beta.kubernetes.io/region", REGION),
+    ("beta.kubernetes.io/arch", ARCH),
+    ("beta.kubernetes.io/os", OS),
+    ("beta.kubernetes.io/instance-type", INSTANCE_TYPE),
+    ("topology.ebs.csi.aws.com/zone", ZONE),
+];
+
+/// The stable key for a possibly deprecated one.
+pub fn normalize(key: &str) -> &str {
+    NORMALIZED.iter().find(|(deprecated, _)| *deprecated == key).map_or(key, |(_, stable)| stable)
+}

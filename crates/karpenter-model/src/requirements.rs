@@ -1,0 +1,415 @@
+//! Requirement algebra over node labels: what a pod, a NodePool, an instance type or an offering says about one
+//! label key, how two such statements intersect, and when a node side is compatible with a pod side.
+//!
+//! Values are sets or complements of sets with optional integer bounds. Nothing here knows about scheduling order or
+//! prices. Upstream: pkg/scheduling/requirement.go, requirements.go.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+/// The eight operators of a requirement as users write them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Operator {
+    In,
+    NotIn,
+    Exists,
+    DoesNotExist,
+    Gt,
+    Lt,
+    Gte,
+    Lte,
+}
+
+impl Operator {
+    /// Parses the spelling of the API; `None` for anything else.
+    pub fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "In" => Self::In,
+            "NotIn" => Self::NotIn,
+            "Exists" => Self::Exists,
+            "DoesNotExist" => Self::DoesNotExist,
+            "Gt" => Self::Gt,
+            "Lt" => Self::Lt,
+            "Gte" => Self::Gte,
+            "Lte" => Self::Lte,
+            _ => return None,
+        })
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::In => "In",
+            Self::NotIn => "NotIn",
+            Self::Exists => "Exists",
+            Self::DoesNotExist => "DoesNotExist",
+            Self::Gt => "Gt",
+            Self::Lt => "Lt",
+            Self::Gte => "Gte",
+            Self::Lte => "Lte",
+        }
+    }
+}
+
+/// What is allowed for one label key.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Requirement {
+    pub key: Arc<str>,
+    /// `true`: every value except `values`; `false`: only `values`.
+    pub complement: bool,
+    pub values: BTreeSet<Arc<str>>,
+    pub gte: Option<i64>,
+    pub lte: Option<i64>,
+    pub min_values: Option<u32>,
+}
+
+impl Requirement {
+    /// Builds a requirement. A bound operator whose value is not an integer yields a requirement nothing satisfies:
+    /// manifests are validated before they reach the model, so this is only a safe answer, not an error path.
+    pub fn new<I, S>(key: impl Into<Arc<str>>, operator: Operator, values: I) -> Self
+    where
+        I: IntoIterator<Item = S>,
+        S: Into<Arc<str>>,
+    {
+        let key = key.into();
+        let values: BTreeSet<Arc<str>> = values.into_iter().map(Into::into).collect();
+        let bound = || values.iter().next().and_then(|v| v.parse::<i64>().ok());
+        let none = |key: &Arc<str>| Self::bare(key.clone(), false);
+        match operator {
+            Operator::In => Self { values, ..Self::bare(key, false) },
+            Operator::NotIn => Self { values, ..Self::bare(key, true) },
+            Operator::Exists => Self::bare(key, true),
+            Operator::DoesNotExist => none(&key),
+            Operator::Gt => match bound().and_then(|n| n.checked_add(1)) {
+                Some(n) => Self { gte: Some(n), ..Self::bare(key, true) },
+                None => none(&key),
+            },
+            Operator::Lt => match bound().and_then(|n| n.checked_sub(1)) {
+                Some(n) => Self { lte: Some(n), ..Self::bare(key, true) },
+                None => none(&key),
+            },
+            Operator::Gte => match bound() {
+                Some(n) => Self { gte: Some(n), ..Self::bare(key, true) },
+                None => none(&key),
+            },
+            Operator::Lte => match bound() {
+                Some(n) => Self { lte: Some(n), ..Self::bare(key, true) },
+                None => none(&key),
+            },
+        }
+    }
+
+    fn bare(key: Arc<str>, complement: bool) -> Self {
+        Self { key, complement, values: BTreeSet::new(), gte: None, lte: None, min_values: None }
+    }
+
+    pub fn in_values<I, S>(key: impl Into<Arc<str>>, values: I) -> Self
+    where
+        I: IntoIterator<Item = S>,
+        S: Into<Arc<str>>,
+    {
+        Self::new(key, Operator::In, values)
+    }
+
+    pub fn exists(key: impl Into<Arc<str>>) -> Self {
+        Self::bare(key.into(), true)
+    }
+
+    pub fn does_not_exist(key: impl Into<Arc<str>>) -> Self {
+        Self::bare(key.into(), false)
+    }
+
+    pub fn with_min_values(mut self, min_values: Option<u32>) -> Self {
+        self.min_values = min_values;
+        self
+    }
+
+    /// The operator that describes the requirement now; bounds do not change it.
+    pub fn operator(&self) -> Operator {
+        match (self.complement, self.values.is_empty()) {
+            (true, true) => Operator::Exists,
+            (true, false) => Operator::NotIn,
+            (false, true) => Operator::DoesNotExist,
+            (false, false) => Operator::In,
+        }
+    }
+
+    /// Whether a node label value satisfies the requirement.
+    pub fn has(&self, value: &str) -> bool {
+        self.values.contains(value) != self.complement && self.within_bounds(value)
+    }
+
+    fn within_bounds(&self, value: &str) -> bool {
+        if self.gte.is_none() && self.lte.is_none() {
+            return true;
+        }
+        value
+            .parse::<i64>()
+            .is_ok_and(|n| self.gte.is_none_or(|bound| n >= bound) && self.lte.is_none_or(|bound| n <= bound))
+    }
+
+    /// The requirement that both sides allow. An empty result is `DoesNotExist`.
+    pub fn intersection(&self, other: &Self) -> Self {
+        let gte = self.gte.max(other.gte);
+        let lte = match (self.lte, other.lte) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let min_values = self.min_values.max(other.min_values);
+        let mut result = Self::bare(self.key.clone(), false);
+        result.min_values = min_values;
+        if let (Some(gte), Some(lte)) = (gte, lte)
+            && gte > lte
+        {
+            return result;
+        }
+        result.complement = self.complement && other.complement;
+        result.values = match (self.complement, other.complement) {
+            (true, true) => self.values.union(&other.values).cloned().collect(),
+            (true, false) => other.values.difference(&self.values).cloned().collect(),
+            (false, true) => self.values.difference(&other.values).cloned().collect(),
+            (false, false) => self.values.intersection(&other.values).cloned().collect(),
+        };
+        result.gte = gte;
+        result.lte = lte;
+        let bounded = result.clone();
+        result.values.retain(|value| bounded.within_bounds(value));
+        if !result.complement {
+            result.gte = None;
+            result.lte = None;
+        }
+        result
+    }
+
+    /// Whether `intersection` would be satisfiable, without building it.
+    pub fn has_intersection(&self, other: &Self) -> bool {
+        let gte = self.gte.max(other.gte);
+        let lte = match (self.lte, other.lte) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        if let (Some(gte), Some(lte)) = (gte, lte)
+            && gte > lte
+        {
+            return false;
+        }
+        match (self.complement, other.complement) {
+            (true, true) => true,
+            (true, false) => other.values.iter().any(|value| self.has(value) && other.within_bounds(value)),
+            (false, true) => self.values.iter().any(|value| other.has(value) && self.within_bounds(value)),
+            (false, false) => self.values.iter().any(|value| {
+                other.values.contains(value) && self.within_bounds(value) && other.within_bounds(value)
+            }),
+        }
+    }
+
+    /// The single value the requirement allows, if it is that narrow.
+    pub fn single_value(&self) -> Option<&Arc<str>> {
+        if self.complement || self.values.len() != 1 { None } else { self.values.first() }
+    }
+
+    /// A value to stamp on a node for this requirement: the first listed value, or the smallest non-negative integer
+    /// inside the bounds that is not excluded. `None` when no label may exist.
+    pub fn any_value(&self) -> Option<Arc<str>> {
+        if !self.complement {
+            return self.values.first().cloned();
+        }
+        let low = self.gte.unwrap_or(0).max(0);
+        let high = self.lte.unwrap_or(i64::MAX);
+        // At most |values| candidates can be excluded, so one of the next |values| + 1 integers is free.
+        (0..=self.values.len() as i64)
+            .filter_map(|step| low.checked_add(step))
+            .take_while(|n| *n <= high)
+            .map(|n| n.to_string())
+            .find(|text| !self.values.contains(text.as_str()))
+            .map(Into::into)
+    }
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN_MAX: usize = 5;
+        write!(f, "{} {}", self.key, self.operator().as_str())?;
+        if !self.values.is_empty() {
+            let shown: Vec<&str> = self.values.iter().take(SHOWN_MAX).map(AsRef::as_ref).collect();
+            write!(f, " [{}", shown.join(" "))?;
+            if self.values.len() > SHOWN_MAX {
+                write!(f, " and {} others", self.values.len() - SHOWN_MAX)?;
+            }
+            f.write_str("]")?;
+        }
+        if let Some(bound) = self.gte {
+            write!(f, " >={bound}")?;
+        }
+        if let Some(bound) = self.lte {
+            write!(f, " <={bound}")?;
+        }
+        if let Some(min) = self.min_values {
+            write!(f, " minValues {min}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why two sides do not go together on one key.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Incompatible {
+    /// The node side says nothing about the key and the key is not one that may be left open.
+    Undefined { wanted: Requirement, hint: Option<Arc<str>> },
+    /// Both sides speak about the key and no value satisfies both.
+    Conflict { offered: Requirement, wanted: Requirement },
+}
+
+/// A conjunction of requirements, at most one per key.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Requirements {
+    by_key: BTreeMap<Arc<str>, Requirement>,
+}
+
+impl Requirements {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Every label as an `In` requirement of one value.
+    pub fn from_labels<'a, I>(labels: I) -> Self
+    where
+        I: IntoIterator<Item = (&'a Arc<str>, &'a Arc<str>)>,
+    {
+        labels.into_iter().map(|(key, value)| Requirement::in_values(key.clone(), [value.clone()])).collect()
+    }
+
+    /// Adds a requirement, intersecting with what is already there for the key.
+    pub fn add(&mut self, requirement: Requirement) {
+        match self.by_key.get_mut(&requirement.key) {
+            Some(present) => *present = present.intersection(&requirement),
+            None => {
+                self.by_key.insert(requirement.key.clone(), requirement);
+            }
+        }
+    }
+
+    pub fn extend(&mut self, others: &Self) {
+        for requirement in others.iter() {
+            self.add(requirement.clone());
+        }
+    }
+
+    /// Replaces whatever is there for the key.
+    pub fn replace(&mut self, requirement: Requirement) {
+        self.by_key.insert(requirement.key.clone(), requirement);
+    }
+
+    pub fn remove(&mut self, key: &str) -> Option<Requirement> {
+        self.by_key.remove(key)
+    }
+
+    pub fn get(&self, key: &str) -> Option<&Requirement> {
+        self.by_key.get(key)
+    }
+
+    pub fn has_key(&self, key: &str) -> bool {
+        self.by_key.contains_key(key)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Requirement> {
+        self.by_key.values()
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.by_key.keys()
+    }
+
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
+    pub fn has_min_values(&self) -> bool {
+        self.iter().any(|requirement| requirement.min_values.is_some())
+    }
+
+    /// Whether every key that both sides name can be satisfied. Two sides that both only exclude values never conflict.
+    pub fn intersects(&self, incoming: &Self) -> bool {
+        self.first_conflict(incoming).is_none()
+    }
+
+    /// The first key (in key order) on which `intersects` fails.
+    pub fn first_conflict(&self, incoming: &Self) -> Option<Incompatible> {
+        let (small, large) = if self.len() <= incoming.len() { (self, incoming) } else { (incoming, self) };
+        for key in small.by_key.keys() {
+            if !large.by_key.contains_key(key) {
+                continue;
+            }
+            let (offered, wanted) = (&self.by_key[key], &incoming.by_key[key]);
+            if offered.has_intersection(wanted) || (only_excludes(offered) && only_excludes(wanted)) {
+                continue;
+            }
+            return Some(Incompatible::Conflict { offered: offered.clone(), wanted: wanted.clone() });
+        }
+        None
+    }
+
+    /// Whether a node described by `self` may take something that asks for `incoming`. Keys in `open` may be left
+    /// undefined by the node side; any other key must be defined unless the incoming side only excludes values.
+    pub fn compatible(&self, incoming: &Self, open: &BTreeSet<Arc<str>>) -> Result<(), Incompatible> {
+        for wanted in incoming.iter() {
+            if self.has_key(&wanted.key) || only_excludes(wanted) || open.contains(&wanted.key) {
+                continue;
+            }
+            let hint = typo_hint(&wanted.key, self.keys().chain(open.iter()));
+            return Err(Incompatible::Undefined { wanted: wanted.clone(), hint });
+        }
+        match self.first_conflict(incoming) {
+            Some(conflict) => Err(conflict),
+            None => Ok(()),
+        }
+    }
+}
+
+impl FromIterator<Requirement> for Requirements {
+    fn from_iter<I: IntoIterator<Item = Requirement>>(iter: I) -> Self {
+        let mut requirements = Self::new();
+        for requirement in iter {
+            requirements.add(requirement);
+        }
+        requirements
+    }
+}
+
+impl fmt::Display for Requirements {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, requirement) in self.iter().enumerate() {
+            if position > 0 {
+                f.write_str(", ")?;
+            }
+            write!(f, "{requirement}")?;
+        }
+        Ok(())
+    }
+}
+
+fn only_excludes(requirement: &Requirement) -> bool {
+    matches!(requirement.operator(), Operator::NotIn | Operator::DoesNotExist)
+}
+
+/// A known key that looks like what the user may have meant: one contains the other, or the part after '/' is equal.
+fn typo_hint<'a>(key: &str, known: impl Iterator<Item = &'a Arc<str>>) -> Option<Arc<str>> {
+    let suffix = key.rsplit('/').next().unwrap_or(key);
+    known
+        .filter(|candidate| {
+            let candidate: &str = candidate;
+            candidate != key
+                && (candidate.contains(key)
+                    || key.contains(candidate)
+                    || candidate.rsplit('/').next() == Some(suffix))
+        })
+        .min()
+        .cloned()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! Resource amounts in the engine's fixed-point units: cpu in thousandths, everything else in whole units.
+//!
+//! Quantities are parsed once at the edge ([`crate::quantity`]); requests round up and capacities round down on the
+//! way in, so the engine can only err on the safe side. Upstream: pkg/utils/resources.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::quantity::{Quantity, QuantityFormat};
+
+pub const CPU: &str = "cpu";
+pub const MEMORY: &str = "memory";
+pub const PODS: &str = "pods";
+pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
+/// Pseudo resource of NodePool limits: how many nodes a pool may have.
+pub const NODES: &str = "nodes";
+
+/// Amounts per resource name. A missing name means zero.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ResourceList {
+    amounts: BTreeMap<Arc<str>, i64>,
+}
+
+impl ResourceList {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Requests: amounts are rounded up.
+    pub fn from_requests<'a>(quantities: impl IntoIterator<Item = (&'a str, &'a Quantity)>) -> Self {
+        quantities
+            .into_iter()
+            .map(|(name, quantity)| (Arc::from(name), request_amount(name, quantity)))
+            .collect()
+    }
+
+    /// Capacity, allocatable and limits: amounts are rounded down.
+    pub fn from_capacity<'a>(quantities: impl IntoIterator<Item = (&'a str, &'a Quantity)>) -> Self {
+        quantities
+            .into_iter()
+            .map(|(name, quantity)| (Arc::from(name), capacity_amount(name, quantity)))
+            .collect()
+    }
+
+    pub fn get(&self, name: &str) -> i64 {
+        self.amounts.get(name).copied().unwrap_or(0)
+    }
+
+    pub fn lookup(&self, name: &str) -> Option<i64> {
+        self.amounts.get(name).copied()
+    }
+
+    pub fn set(&mut self, name: impl Into<Arc<str>>, amount: i64) {
+        self.amounts.insert(name.into(), amount);
+    }
+
+    pub fn remove(&mut self, name: &str) {
+        self.amounts.remove(name);
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, i64)> {
+        self.amounts.iter().map(|(name, amount)| (name, *amount))
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.amounts.keys()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.amounts.is_empty()
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        for (name, amount) in other.iter() {
+            let present = self.amounts.entry(name.clone()).or_insert(0);
+            *present = present.saturating_add(amount);
+        }
+    }
+
+    /// Subtracts over the union of names; results may be negative.
+    pub fn subtract(&mut self, other: &Self) {
+        for (name, amount) in other.iter() {
+            let present = self.amounts.entry(name.clone()).or_insert(0);
+            *present = present.saturating_sub(amount);
+        }
+    }
+
+    pub fn scaled(&self, factor: i64) -> Self {
+        self.iter().map(|(name, amount)| (name.clone(), amount.saturating_mul(factor))).collect()
+    }
+
+    /// Whether `requests` fit into `self`: no negative total, and every requested amount is there.
+    pub fn holds(&self, requests: &Self) -> bool {
+        self.amounts.values().all(|amount| *amount >= 0)
+            && requests.iter().all(|(name, amount)| amount <= self.get(name))
+    }
+
+    /// The quantity of one amount, formatted as Kubernetes prints it.
+    pub fn quantity(name: &str, amount: i64) -> Quantity {
+        if name == CPU { Quantity::from_milli(amount) } else { quantity_of_units(name, amount) }
+    }
+}
+
+impl FromIterator<(Arc<str>, i64)> for ResourceList {
+    fn from_iter<I: IntoIterator<Item = (Arc<str>, i64)>>(iter: I) -> Self {
+        Self { amounts: iter.into_iter().collect() }
+    }
+}
+
+fn quantity_of_units(name: &str, amount: i64) -> Quantity {
+    let binary = name == MEMORY || name == EPHEMERAL_STORAGE || name.starts_with("hugepages-");
+    Quantity::from_value(amount, if binary { QuantityFormat::BinarySi } else { QuantityFormat::DecimalSi })
+}
+
+pub fn request_amount(name: &str, quantity: &Quantity) -> i64 {
+    if name == CPU { quantity.milli_ceil() } else { quantity.value_ceil() }
+}
+
+pub fn capacity_amount(name: &str, quantity: &Quantity) -> i64 {
+    if name == CPU { quantity.milli_floor() } else { quantity.value_floor() }
+}

@@ -1,0 +1,104 @@
+//! Label selectors of Kubernetes objects, evaluated over label maps.
+//!
+//! `nil` selectors (match nothing) are expressed by `Option` at the place that holds them; an empty selector here
+//! matches everything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+pub type Labels = BTreeMap<Arc<str>, Arc<str>>;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Match {
+    In(BTreeSet<Arc<str>>),
+    NotIn(BTreeSet<Arc<str>>),
+    Exists,
+    DoesNotExist,
+}
+
+/// A conjunction of expressions; canonical (sorted, deduplicated) so that equal selectors compare equal.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LabelSelector {
+    expressions: BTreeSet<(Arc<str>, Match)>,
+}
+
+impl LabelSelector {
+    pub fn everything() -> Self {
+        Self::default()
+    }
+
+    pub fn from_match_labels<'a>(labels: impl IntoIterator<Item = (&'a Arc<str>, &'a Arc<str>)>) -> Self {
+        let mut selector = Self::default();
+        for (key, value) in labels {
+            selector.require(key.clone(), Match::In([value.clone()].into()));
+        }
+        selector
+    }
+
+    pub fn require(&mut self, key: Arc<str>, expression: Match) {
+        self.expressions.insert((key, expression));
+    }
+
+    pub fn matches(&self, labels: &Labels) -> bool {
+        self.expressions.iter().all(|(key, expression)| {
+            let value = labels.get(key);
+            match expression {
+                Match::In(values) => value.is_some_and(|value| values.contains(value)),
+                Match::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
+                Match::Exists => value.is_some(),
+                Match::DoesNotExist => value.is_none(),
+            }
+        })
+    }
+
+    /// The label keys the selector looks at.
+    pub fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.expressions.iter().map(|(key, _)| key)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.expressions.is_empty()
+    }
+}
+
+impl std::fmt::Display for LabelSelector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (position, (key, expression)) in self.expressions.iter().enumerate() {
+            if position > 0 {
+                f.write_str(",")?;
+            }
+            let list =
+                |values: &BTreeSet<Arc<str>>| values.iter().map(|v| v.as_ref()).collect::<Vec<_>>().join(",");
+            match expression {
+                Match::In(values) if values.len() == 1 => write!(f, "{key}={}", list(values))?,
+                Match::In(values) => write!(f, "{key} in ({})", list(values))?,
+                Match::NotIn(values) => write!(f, "{key} notin ({})", list(values))?,
+                Match::Exists => write!(f, "{key}")?,
+                Match::DoesNotExist => write!(f, "!{key}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_are_anded_and_missing_labels_satisfy_not_in() {
+        let labels: Labels = [("app".into(), "web".into())].into();
+        let mut selector = LabelSelector::from_match_labels(&labels);
+        assert!(selector.matches(&labels));
+        selector.require("tier".into(), Match::NotIn(["db".into()].into()));
+        assert!(selector.matches(&labels));
+        selector.require("tier".into(), Match::Exists);
+        assert!(!selector.matches(&labels));
+        assert_eq!(selector.to_string(), "app=web,tier notin (db),tier");
+    }
+
+    #[test]
+    fn the_empty_selector_matches_everything() {
+        assert!(LabelSelector::everything().matches(&Labels::new()));
+    }
+}

@@ -1,0 +1,14 @@
+//! The packing engine: from a [`karpenter_model::problem::Problem`] to the cheapest valid fleet found.
+//!
+//! Pure and total: no I/O, no clock, no logging, no randomness; an unschedulable pod is an answer with reasons, never
+//! an error. The same input gives the same plan, whatever the order of the input.
+
+pub mod validate;
+
+use karpenter_model::plan::Plan;
+use karpenter_model::problem::Problem;
+
+/// Plans the pods of a problem onto existing and new nodes.
+pub fn schedule(_problem: &Problem) -> Plan {
+    Plan::default()
+}

@@ -1,0 +1,1 @@
+//! Independent check of a plan against its problem; shares no feasibility code with the solver.
