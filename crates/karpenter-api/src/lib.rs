@@ -4,6 +4,8 @@
 pub mod cel;
 pub mod crds;
 pub mod error;
+pub mod hash;
 pub mod runtime;
 pub mod schema;
+pub mod types;
 pub mod validate;

@@ -1,1 +1,139 @@
-//! Placeholder.
+//! Decides whether a manifest of one of our kinds would be accepted, and what it becomes once defaulted.
+//!
+//! `admit` answers for an API server with our CRDs and strict field validation; `validate` adds the rules that
+//! the controllers enforce on admitted objects. Objects of other kinds are refused, not passed through: the
+//! caller decides which objects to send here.
+
+mod limits;
+mod metadata;
+
+use serde_json::Value;
+
+use crate::cel::CelRules;
+use crate::crds::{self, Crd};
+use crate::error::{FieldError, Rule};
+use crate::runtime::runtime_errors;
+use crate::schema::{Schema, SchemaError, closest_name, short_text};
+
+/// Everything an API server checks for one version of one kind.
+#[derive(Debug)]
+pub struct ObjectSchema {
+    structure: Schema,
+    rules: CelRules,
+}
+
+impl ObjectSchema {
+    /// Compiles the `openAPIV3Schema` of a CRD version.
+    pub fn compile(document: &Value) -> Result<Self, SchemaError> {
+        let mut structure = Schema::parse(document)?;
+        structure.set_property("metadata", metadata::schema()?);
+        let rules = CelRules::compile(document).map_err(SchemaError::BadRule)?;
+        Ok(Self { structure, rules })
+    }
+
+    /// Compiles the first version of a CRD manifest.
+    pub fn from_crd_yaml(yaml: &str) -> Result<Self, SchemaError> {
+        let crd: Value =
+            serde_saphyr::from_str(yaml).map_err(|error| SchemaError::BadCrd(error.to_string()))?;
+        let document = crd.pointer("/spec/versions/0/schema/openAPIV3Schema").ok_or_else(|| {
+            SchemaError::BadCrd("spec.versions[0].schema.openAPIV3Schema is missing".to_string())
+        })?;
+        Self::compile(document)
+    }
+
+    /// The number of CEL rules.
+    pub fn rule_count(&self) -> usize {
+        self.rules.rule_count()
+    }
+
+    /// Defaults and checks an object as an API server would on create, or on update of `old`.
+    pub fn admit(&self, object: &Value, old: Option<&Value>) -> Result<Value, Vec<FieldError>> {
+        let (object, findings) = self.examine(object, old);
+        if findings.errors.is_empty() { Ok(object) } else { Err(findings.errors) }
+    }
+
+    fn examine(&self, object: &Value, old: Option<&Value>) -> (Value, crate::schema::Findings) {
+        let mut findings = crate::schema::Findings::default();
+        findings.errors.extend(limits::errors(object));
+        findings.errors.extend(old.into_iter().flat_map(limits::errors));
+        if !findings.errors.is_empty() {
+            findings.blocks_rules = true;
+            return (Value::Null, findings);
+        }
+        let mut object = object.clone();
+        self.structure.apply_defaults(&mut object);
+        let walked = self.structure.check("", &object);
+        findings.errors.extend(walked.errors);
+        findings.errors.extend(metadata::errors(&object));
+        findings.blocks_rules = walked.blocks_rules;
+        if !findings.blocks_rules {
+            let old = old.map(|old| {
+                let mut old = old.clone();
+                self.structure.apply_defaults(&mut old);
+                old
+            });
+            findings.errors.extend(self.rules.errors(&object, old.as_ref()));
+        }
+        (object, findings)
+    }
+}
+
+/// Whether an API server would accept the object; returns it as stored, with all defaults.
+pub fn admit(object: &Value, old: Option<&Value>) -> Result<Value, Vec<FieldError>> {
+    crd_of(object).map_err(|error| vec![error])?.schema().admit(object, old)
+}
+
+/// Whether the object would be accepted by an API server and then also by the controllers; returns it as
+/// stored, with all defaults. All errors are reported, server rules first.
+pub fn validate(object: &Value, old: Option<&Value>) -> Result<Value, Vec<FieldError>> {
+    let crd = crd_of(object).map_err(|error| vec![error])?;
+    let (object, findings) = crd.schema().examine(object, old);
+    let mut errors = findings.errors;
+    if !findings.blocks_rules {
+        // The controllers repeat some server rules; one report per field is enough.
+        let mut further = runtime_errors(crd.kind, &object);
+        further.retain(|error| !errors.iter().any(|known| covers(&known.path, &error.path)));
+        errors.extend(further);
+    }
+    if errors.is_empty() { Ok(object) } else { Err(errors) }
+}
+
+/// Whether `outer` is `inner` or a field around it.
+fn covers(outer: &str, inner: &str) -> bool {
+    inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+fn crd_of(object: &Value) -> Result<&'static Crd, FieldError> {
+    let fields = object.as_object().ok_or_else(|| {
+        FieldError::new("", Rule::Type, "a manifest must be an object")
+            .with_valid("an object with apiVersion and kind")
+    })?;
+    let text = |name: &str| {
+        fields.get(name).and_then(Value::as_str).filter(|text| !text.is_empty()).ok_or_else(|| {
+            FieldError::new(name, Rule::Required, "required value").with_valid("a non-empty string")
+        })
+    };
+    let (api_version, kind) = (text("apiVersion")?, text("kind")?);
+    crds::find(api_version, kind).ok_or_else(|| unknown_kind(api_version, kind))
+}
+
+fn unknown_kind(api_version: &str, kind: &str) -> FieldError {
+    let served: Vec<&Crd> = crds::all().iter().filter(|crd| crd.kind == kind).collect();
+    if let Some(crd) = served.first() {
+        return FieldError::new(
+            "apiVersion",
+            Rule::UnknownKind,
+            format!("no kind \"{kind}\" in \"{}\"", short_text(api_version)),
+        )
+        .with_valid(crd.api_version());
+    }
+    let hint = closest_name(kind, crds::all().iter().map(|crd| crd.kind))
+        .map_or(String::new(), |meant| format!("; did you mean \"{meant}\"?"));
+    let known = crds::all().iter().map(|crd| format!("{} {}", crd.api_version(), crd.kind));
+    FieldError::new(
+        "kind",
+        Rule::UnknownKind,
+        format!("unknown kind \"{}\" in \"{}\"{hint}", short_text(kind), short_text(api_version)),
+    )
+    .with_valid(known.collect::<Vec<_>>().join(", "))
+}

@@ -1,0 +1,70 @@
+//! Fills in defaults in place, and drops nulls as an API server does before it looks at an object.
+//!
+//! Values of the wrong type are left alone; `check` reports them.
+
+use serde_json::Value;
+
+use super::Schema;
+
+impl Schema {
+    /// Removes nulls of fields that may not be null and have no default, then applies defaults everywhere,
+    /// also inside of values that themselves came from a default.
+    pub fn apply_defaults(&self, value: &mut Value) {
+        self.drop_nulls(value);
+        self.fill(value);
+    }
+
+    fn drop_nulls(&self, value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                fields.retain(|name, field| {
+                    !(field.is_null()
+                        && self
+                            .field_schema(name)
+                            .is_some_and(|schema| !schema.nullable && schema.default.is_none()))
+                });
+                for (name, field) in fields.iter_mut() {
+                    if let Some(schema) = self.field_schema(name) {
+                        schema.drop_nulls(field);
+                    }
+                }
+            }
+            Value::Array(elements) => {
+                if let Some(schema) = &self.items {
+                    elements.iter_mut().for_each(|element| schema.drop_nulls(element));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn fill(&self, value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                for (name, schema) in &self.properties {
+                    let Some(default) = &schema.default else { continue };
+                    let missing = fields.get(name).is_none_or(|field| field.is_null() && !schema.nullable);
+                    if missing {
+                        fields.insert(name.clone(), default.clone());
+                    }
+                }
+                for (name, field) in fields.iter_mut() {
+                    if let Some(schema) = self.field_schema(name) {
+                        schema.fill(field);
+                    }
+                }
+            }
+            Value::Array(elements) => {
+                if let Some(schema) = &self.items {
+                    elements.iter_mut().for_each(|element| schema.fill(element));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The schema of an object's field: its own, or the one for all fields without one.
+    pub(super) fn field_schema(&self, name: &str) -> Option<&Schema> {
+        self.properties.get(name).or(self.additional_properties.as_deref())
+    }
+}

@@ -1,0 +1,72 @@
+//! "Did you mean": finds the known name closest to a mistyped one.
+
+/// Longer names are certainly not typing mistakes, and comparing them would cost time.
+const NAME_BYTES_MAX: usize = 64;
+
+/// The candidate that a typing mistake most likely meant, or none if all are too different.
+///
+/// Equal distances are decided by the order of the candidates.
+pub fn closest_name<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if name.len() > NAME_BYTES_MAX {
+        return None;
+    }
+    let wanted: Vec<char> = name.to_lowercase().chars().collect();
+    let distance_max = (wanted.len() / 3).clamp(1, 3);
+    candidates
+        .into_iter()
+        .filter_map(|candidate| {
+            let known: Vec<char> = candidate.to_lowercase().chars().collect();
+            let distance = edit_distance(&wanted, &known);
+            (distance <= distance_max).then_some((distance, candidate))
+        })
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Insertions, deletions, replacements and swaps of neighbours that turn one text into the other.
+fn edit_distance(left: &[char], right: &[char]) -> usize {
+    let mut before_previous: Vec<usize> = Vec::new();
+    let mut previous: Vec<usize> = (0..=right.len()).collect();
+    for (row, left_char) in left.iter().enumerate() {
+        let mut current = vec![row + 1];
+        for (column, right_char) in right.iter().enumerate() {
+            let replace = previous[column] + usize::from(left_char != right_char);
+            let mut best = replace.min(previous[column + 1] + 1).min(current[column] + 1);
+            if row > 0 && column > 0 && *left_char == right[column - 1] && left[row - 1] == *right_char {
+                best = best.min(before_previous[column - 1] + 1);
+            }
+            current.push(best);
+        }
+        before_previous = std::mem::replace(&mut previous, current);
+    }
+    previous[right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_name_that_was_meant() {
+        let names = ["limits", "replicas", "requirements", "template", "weight"];
+        for (typed, meant) in [
+            ("replica", Some("replicas")),
+            ("wieght", Some("weight")),
+            ("Limits", Some("limits")),
+            ("requirement", Some("requirements")),
+            ("tmplate", Some("template")),
+            ("disruption", None),
+            ("", None),
+        ] {
+            assert_eq!(closest_name(typed, names), meant, "for {typed:?}");
+        }
+    }
+
+    #[test]
+    fn a_swap_of_neighbours_is_one_mistake() {
+        let chars = |text: &str| text.chars().collect::<Vec<_>>();
+        assert_eq!(edit_distance(&chars("ab"), &chars("ba")), 1);
+        assert_eq!(edit_distance(&chars("kitten"), &chars("sitting")), 3);
+        assert_eq!(edit_distance(&chars(""), &chars("abc")), 3);
+    }
+}

@@ -1,0 +1,36 @@
+//! How values and keys are quoted in messages: as JSON, cut to a length people can read.
+
+use serde_json::Value;
+
+const QUOTED_CHARS_MAX: usize = 80;
+
+/// The value as JSON, cut off where it gets long. Containers are named, not printed.
+pub(crate) fn quoted(value: &Value) -> String {
+    match value {
+        Value::Object(_) => "an object".to_string(),
+        Value::Array(_) => "a list".to_string(),
+        Value::String(text) => format!("\"{}\"", short_text(text)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string(),
+    }
+}
+
+/// The text itself, or its beginning followed by `...`.
+pub fn short_text(text: &str) -> String {
+    match text.char_indices().nth(QUOTED_CHARS_MAX) {
+        None => text.to_string(),
+        Some((end, _)) => format!("{}...", &text[..end]),
+    }
+}
+
+/// What a JSON value is, in the words schemas use.
+pub(crate) fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
