@@ -1,0 +1,135 @@
+//! YAML streams, cut into documents before they are parsed.
+//!
+//! A line that starts with `---` begins a document wherever it stands: it can be part of no scalar. Cutting there
+//! first keeps a mistake inside its own document, gives every document its own line and budget, and lets large
+//! streams be parsed on several threads. Directives (`%YAML`, `%TAG`) are not carried over to a document.
+
+use std::num::NonZero;
+
+use serde_json::Value;
+use serde_saphyr::{DuplicateKeyPolicy, NonFiniteFloatPolicy, Options};
+
+use super::tree::UniqueKeys;
+
+/// Deep enough for any Kubernetes object (CRD schemas are the deepest) with room to spare for the stack.
+const DEPTH_MAX: usize = 200;
+/// Aliases are for people; a few thousand in one document are already a machine's work.
+const ALIASES_MAX: usize = 10_000;
+/// Bounds the work that aliases can cause, whatever the size of the document.
+const REPLAYED_EVENTS_MAX: usize = 2_000_000;
+/// Below this much text a second thread costs more than it saves.
+const PARALLEL_BYTES_MIN: usize = 1 << 20;
+
+/// The text of one document and where it stands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Chunk<'a> {
+    text: &'a str,
+    /// The line of the text's first character, from 1.
+    pub(super) first_line: u64,
+    /// The first line with something on it that is not a comment or a marker.
+    pub(super) content_line: u64,
+}
+
+pub(super) struct YamlError {
+    /// Counted within the chunk, from 1.
+    pub(super) line: Option<u64>,
+    pub(super) message: String,
+}
+
+type Parsed<'a> = (Chunk<'a>, Result<Value, YamlError>);
+
+pub(super) fn parse_documents(text: &str) -> Vec<Parsed<'_>> {
+    let chunks = split(text);
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(8).min(chunks.len());
+    if threads < 2 || text.len() < PARALLEL_BYTES_MIN {
+        return chunks.into_iter().map(parse).collect();
+    }
+    let share = chunks.len().div_ceil(threads);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = chunks
+            .chunks(share)
+            .map(|part| scope.spawn(move || part.iter().map(|chunk| parse(*chunk)).collect::<Vec<_>>()))
+            .collect();
+        workers
+            .into_iter()
+            .flat_map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
+}
+
+fn parse(chunk: Chunk<'_>) -> Parsed<'_> {
+    let result = serde_saphyr::from_str_with_options::<UniqueKeys>(chunk.text, options(chunk.text.len()));
+    let result = result.map(|UniqueKeys(value)| value).map_err(|error| YamlError {
+        line: error.location().map(|location| location.line()).filter(|line| *line > 0),
+        message: message(&error),
+    });
+    (chunk, result)
+}
+
+/// A parser event takes at least one byte of text, so the text's own length bounds everything but aliases.
+fn options(text_len: usize) -> Options {
+    let events_max = text_len.saturating_mul(2).saturating_add(1_000);
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_reader_input_bytes: None,
+            max_events: events_max,
+            max_nodes: events_max,
+            max_total_scalar_bytes: text_len.saturating_mul(2).saturating_add(1_000),
+            max_depth: DEPTH_MAX,
+            flow_nesting_limit: DEPTH_MAX,
+            max_aliases: ALIASES_MAX,
+            max_anchors: ALIASES_MAX,
+            max_recorded_anchor_events: REPLAYED_EVENTS_MAX,
+            max_merge_keys: ALIASES_MAX,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: REPLAYED_EVENTS_MAX,
+        },
+        duplicate_keys: DuplicateKeyPolicy::Error,
+        // What kubectl reads: 0644 is octal, yes and no are booleans.
+        legacy_octal_numbers: true,
+        non_finite_float_policy: NonFiniteFloatPolicy::Reject,
+        with_snippet: false,
+        emit_comments: false,
+    }
+}
+
+/// The parser's own words without the position, which is given apart.
+fn message(error: &serde_saphyr::Error) -> String {
+    let text = error.without_snippet().to_string();
+    let first = text.lines().next().unwrap_or_default();
+    let cut = first.rfind(" at line ").or_else(|| first.rfind(" (line ")).unwrap_or(first.len());
+    first[..cut].trim_end_matches(['.', ' ']).to_owned()
+}
+
+fn split(text: &str) -> Vec<Chunk<'_>> {
+    let mut chunks = Vec::new();
+    let (mut start, mut start_line) = (0, 1);
+    let (mut offset, mut line_number) = (0, 0);
+    for line in text.split_inclusive('\n') {
+        line_number += 1;
+        if is_document_start(line) {
+            push_chunk(&mut chunks, &text[start..offset], start_line);
+            (start, start_line) = (offset, line_number);
+        }
+        offset += line.len();
+    }
+    push_chunk(&mut chunks, &text[start..], start_line);
+    chunks
+}
+
+fn is_document_start(line: &str) -> bool {
+    line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
+}
+
+/// Leaves out chunks without content, so that documents are numbered as a reader counts them.
+fn push_chunk<'a>(chunks: &mut Vec<Chunk<'a>>, text: &'a str, first_line: u64) {
+    let is_content = |line: &str| {
+        let line = if is_document_start(line) { &line[3..] } else { line };
+        let line = line.trim();
+        !(line.is_empty() || line == "..." || line.starts_with(['#', '%']))
+    };
+    if let Some(position) = text.lines().position(is_content) {
+        chunks.push(Chunk { text, first_line, content_line: first_line + position as u64 });
+    }
+}
