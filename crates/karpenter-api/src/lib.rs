@@ -5,6 +5,7 @@ pub mod cel;
 pub mod crds;
 pub mod error;
 pub mod hash;
+pub mod manifest;
 pub mod runtime;
 pub mod schema;
 pub mod types;

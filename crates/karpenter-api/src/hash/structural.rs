@@ -1,0 +1,99 @@
+//! The structural hash: 64-bit FNV-1 over a value's shape, with every part combined through the same function.
+//!
+//! Fields with a zero value do not count; an absent field is `None` here. Elements of lists and entries of maps
+//! always count, and their order never does.
+
+use std::collections::BTreeMap;
+
+const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+const PRIME: u64 = 0x0000_0100_0000_01b3;
+
+/// FNV-1: multiply first, then combine. (The common variant 1a does it the other way round.)
+pub(super) fn hash_bytes(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(OFFSET_BASIS, |hash, byte| hash.wrapping_mul(PRIME) ^ u64::from(*byte))
+}
+
+pub(super) fn hash_text(text: &str) -> u64 {
+    hash_bytes(text.as_bytes())
+}
+
+pub(super) fn hash_bool(value: bool) -> u64 {
+    hash_bytes(&[u8::from(value)])
+}
+
+pub(super) fn hash_i32(value: i32) -> u64 {
+    hash_bytes(&value.to_le_bytes())
+}
+
+pub(super) fn hash_i64(value: i64) -> u64 {
+    hash_bytes(&value.to_le_bytes())
+}
+
+fn ordered(first: u64, second: u64) -> u64 {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&first.to_le_bytes());
+    bytes[8..].copy_from_slice(&second.to_le_bytes());
+    hash_bytes(&bytes)
+}
+
+fn finish(hash: u64) -> u64 {
+    hash_bytes(&hash.to_le_bytes())
+}
+
+/// A list counts as a set whose equal elements cancel out.
+pub(super) fn hash_list(elements: impl IntoIterator<Item = u64>) -> u64 {
+    elements.into_iter().fold(0, |hash, element| hash ^ element)
+}
+
+pub(super) fn hash_map<V>(entries: &BTreeMap<String, V>, hash_value: impl Fn(&V) -> u64) -> u64 {
+    finish(hash_list(entries.iter().map(|(key, value)| ordered(hash_text(key), hash_value(value)))))
+}
+
+pub(super) fn hash_text_map(entries: &BTreeMap<String, String>) -> u64 {
+    hash_map(entries, |value| hash_text(value))
+}
+
+/// A record under its type's name; fields must be given in declaration order.
+pub(super) struct Record {
+    hash: u64,
+    has_fields: bool,
+}
+
+impl Record {
+    pub(super) fn new(type_name: &str) -> Self {
+        Self { hash: hash_text(type_name), has_fields: false }
+    }
+
+    /// Adds a field, unless its value is zero (`None`).
+    pub(super) fn field(mut self, name: &str, value_hash: Option<u64>) -> Self {
+        if let Some(value_hash) = value_hash {
+            self.hash = finish(self.hash ^ ordered(hash_text(name), value_hash));
+            self.has_fields = true;
+        }
+        self
+    }
+
+    /// Adds a text field that counts as absent when empty.
+    pub(super) fn plain_text(self, name: &str, value: &str) -> Self {
+        self.field(name, (!value.is_empty()).then(|| hash_text(value)))
+    }
+
+    /// Adds a text field that counts whenever it is set, even to nothing.
+    pub(super) fn optional_text(self, name: &str, value: Option<&str>) -> Self {
+        self.field(name, value.map(hash_text))
+    }
+
+    pub(super) fn hash(self) -> u64 {
+        self.hash
+    }
+
+    /// The hash, or `None` when no field counted: the record itself is then a zero value.
+    pub(super) fn hash_unless_zero(self) -> Option<u64> {
+        self.has_fields.then_some(self.hash)
+    }
+}
+
+/// A duration is a record of one number, and the number of a zero duration does not count.
+pub(super) fn hash_duration(nanos: i64) -> u64 {
+    Record::new("Duration").field("Duration", (nanos != 0).then(|| hash_i64(nanos))).hash()
+}

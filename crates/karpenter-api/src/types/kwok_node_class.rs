@@ -1,0 +1,26 @@
+//! KWOKNodeClass: launch settings of the simulated provider.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Condition, GoDuration, kubernetes_object, null_as_default};
+
+kubernetes_object!(
+    /// Settings of simulated nodes.
+    KWOKNodeClass, "karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", ClusterResourceScope, KWOKNodeClassSpec,
+    KWOKNodeClassStatus
+);
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KWOKNodeClassSpec {
+    /// How long after launch the node object appears.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_registration_delay: Option<GoDuration>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KWOKNodeClassStatus {
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    pub conditions: Vec<Condition>,
+}

@@ -1,0 +1,34 @@
+//! NodeOverlay: corrects prices and extra capacity of the instance types it selects.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Condition, Quantities, Requirement, kubernetes_object, null_as_default};
+
+kubernetes_object!(
+    /// A correction of what the provider says about instance types.
+    NodeOverlay, "karpenter.sh", "v1alpha1", "nodeoverlays", ClusterResourceScope, NodeOverlaySpec, NodeOverlayStatus
+);
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeOverlaySpec {
+    #[serde(deserialize_with = "null_as_default")]
+    pub requirements: Vec<Requirement>,
+    /// Absolute hourly price; excludes `price_adjustment`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price: Option<String>,
+    /// `+0.5`, `-10%`, …
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price_adjustment: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<Quantities>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<i32>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeOverlayStatus {
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    pub conditions: Vec<Condition>,
+}

@@ -1,0 +1,128 @@
+//! NodePool: which nodes Karpenter may create, how many, and when it may take them away again.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Condition, GoDuration, NillableDuration, NodeClassReference, Quantities, Requirement, Taint,
+    kubernetes_object, null_as_default,
+};
+
+kubernetes_object!(
+    /// A class of nodes with its template, limits and disruption rules.
+    NodePool, "karpenter.sh", "v1", "nodepools", ClusterResourceScope, NodePoolSpec, NodePoolStatus
+);
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodePoolSpec {
+    pub template: NodeClaimTemplate,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disruption: Option<Disruption>,
+    /// Any resource name, and `nodes` for the number of nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Quantities>,
+    /// Pools with a higher weight are tried first; absent is 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<i32>,
+    /// Set for a pool of fixed size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeClaimTemplate {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<NodeClaimTemplateMetadata>,
+    pub spec: NodeClaimTemplateSpec,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeClaimTemplateMetadata {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub labels: Option<BTreeMap<String, String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub annotations: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeClaimTemplateSpec {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taints: Option<Vec<Taint>>,
+    /// Taken off by something else before the node counts as initialised; pods need not tolerate them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub startup_taints: Option<Vec<Taint>>,
+    #[serde(deserialize_with = "null_as_default")]
+    pub requirements: Vec<Requirement>,
+    pub node_class_ref: NodeClassReference,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub termination_grace_period: Option<GoDuration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expire_after: Option<NillableDuration>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Disruption {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consolidate_after: Option<NillableDuration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consolidation_policy: Option<ConsolidationPolicy>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budgets: Option<Vec<Budget>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum ConsolidationPolicy {
+    WhenEmpty,
+    #[default]
+    WhenEmptyOrUnderutilized,
+    Balanced,
+    /// A policy of another version.
+    #[serde(untagged)]
+    Other(String),
+}
+
+/// Limits how many nodes may be disrupted at the same time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Budget {
+    /// A count such as `5`, or a percentage such as `10%`.
+    pub nodes: String,
+    /// Absent: every reason. Present and empty: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasons: Option<Vec<DisruptionReason>>,
+    /// Cron schedule in UTC at whose firings the budget becomes active, for `duration`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration: Option<GoDuration>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum DisruptionReason {
+    Underutilized,
+    Empty,
+    Drifted,
+    Unhealthy,
+    /// A reason of another version.
+    #[serde(untagged)]
+    Other(String),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodePoolStatus {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Quantities>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_class_observed_generation: Option<i64>,
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    pub conditions: Vec<Condition>,
+}
