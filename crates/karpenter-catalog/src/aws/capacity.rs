@@ -43,7 +43,8 @@ pub(super) fn capacity(info: &AwsInstanceInfo, class: &AwsNodeClass) -> Resource
     set(EPHEMERAL_STORAGE, ephemeral_storage_bytes(info, class));
     set(PODS, pods(info, class));
     for (name, manufacturer) in [(NVIDIA_GPU, "NVIDIA"), (AMD_GPU, "AMD"), (HABANA_GAUDI, "Habana")] {
-        let counts = info.gpus.iter().filter(|gpu| gpu.manufacturer == manufacturer).map(|gpu| i64::from(gpu.count));
+        let counts =
+            info.gpus.iter().filter(|gpu| gpu.manufacturer == manufacturer).map(|gpu| i64::from(gpu.count));
         set(name, counts.sum());
     }
     set(AWS_NEURON, info.neuron_devices.iter().map(|device| i64::from(device.count)).sum());
@@ -58,10 +59,13 @@ pub(super) fn capacity(info: &AwsInstanceInfo, class: &AwsNodeClass) -> Resource
             set(AWS_PRIVATE_IPV4, i64::from(limits.ipv4_addresses_per_interface) - 1);
         }
     }
-    set(AWS_EFA, match class.network_interfaces {
-        Some(_) => class.efa_only_interfaces().count() as i64,
-        None => i64::from(info.efa_interfaces.unwrap_or(0)),
-    });
+    set(
+        AWS_EFA,
+        match class.network_interfaces {
+            Some(_) => class.efa_only_interfaces().count() as i64,
+            None => i64::from(info.efa_interfaces.unwrap_or(0)),
+        },
+    );
     capacity
 }
 
@@ -153,7 +157,8 @@ fn pods(info: &AwsInstanceInfo, class: &AwsNodeClass) -> i64 {
 fn eni_limited_pods(info: &AwsInstanceInfo, class: &AwsNodeClass, reserved_enis: u32) -> i64 {
     let card = info.network_cards.get(info.default_network_card as usize);
     let interfaces = card.map_or(0, |card| i64::from(card.interfaces_max));
-    let efa_only = class.efa_only_interfaces().filter(|interface| interface.network_card_index == 0).count() as i64;
+    let efa_only =
+        class.efa_only_interfaces().filter(|interface| interface.network_card_index == 0).count() as i64;
     let usable = interfaces - i64::from(reserved_enis) - efa_only;
     if usable <= 0 { 0 } else { usable * (i64::from(info.ipv4_addresses_per_interface) - 1) + 2 }
 }

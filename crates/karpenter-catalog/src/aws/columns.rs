@@ -12,15 +12,23 @@ use crate::CatalogError;
 pub(super) struct Reader {
     data: &'static [u8],
     at: usize,
+    /// Where `data` starts in the file, for error messages.
+    offset: usize,
 }
 
 impl Reader {
     pub(super) fn new(data: &'static [u8]) -> Reader {
-        Reader { data, at: 0 }
+        Reader { data, at: 0, offset: 0 }
+    }
+
+    /// A reader of the next `length` bytes only; this one goes on after them.
+    fn part(&mut self, length: usize) -> Result<Reader, CatalogError> {
+        let offset = self.offset + self.at;
+        Ok(Reader { data: self.bytes(length)?, at: 0, offset })
     }
 
     pub(super) fn damaged(&self, what: &str) -> CatalogError {
-        CatalogError::Damaged { at: self.at, what: what.to_owned() }
+        CatalogError::Damaged { at: self.offset + self.at, what: what.to_owned() }
     }
 
     pub(super) fn is_at_end(&self) -> bool {
@@ -98,7 +106,7 @@ impl Columns {
                 _ => return Err(reader.damaged("a column has no header")),
             };
             let length = reader.count()?;
-            let mut body = Reader::new(reader.bytes(length)?);
+            let mut body = reader.part(length)?;
             let column = match shape {
                 SHAPE_SCALAR => {
                     let (distinct, rows) = read_values(&mut body, encoding, row_count, Reader::varint)?;

@@ -32,9 +32,8 @@ pub(super) fn decode(data: &'static [u8]) -> Result<AwsCatalog, CatalogError> {
         })?;
         Ok((region, zones))
     })?;
-    let price_headers = list(&mut reader, |reader| {
-        Ok((reader.string()?, reader.string()?, reader.string()?))
-    })?;
+    let price_headers =
+        list(&mut reader, |reader| Ok((reader.string()?, reader.string()?, reader.string()?)))?;
     let columns = Columns::read(&mut reader)?;
     if !reader.is_at_end() {
         return Err(reader.damaged("the file goes on after its last column"));
@@ -42,7 +41,10 @@ pub(super) fn decode(data: &'static [u8]) -> Result<AwsCatalog, CatalogError> {
 
     let types = Rows { strings: &strings, columns: &columns }.types()?;
     if !types.is_sorted_by(|earlier, later| earlier.name < later.name) {
-        return Err(CatalogError::Damaged { at: 0, what: "type names are not in ascending order".to_owned() });
+        return Err(CatalogError::Damaged {
+            at: 0,
+            what: "type names are not in ascending order".to_owned(),
+        });
     }
     let mut price_tables = BTreeMap::new();
     for (region, currency, generated_at) in price_headers {

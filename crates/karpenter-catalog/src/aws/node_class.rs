@@ -61,7 +61,9 @@ impl Default for AwsNodeClass {
     fn default() -> Self {
         AwsNodeClass {
             region: DEFAULT_REGION.to_owned(),
-            zones: ["a", "b", "c", "d"].map(|letter| AwsZone::named(format!("{DEFAULT_REGION}{letter}"))).into(),
+            zones: ["a", "b", "c", "d"]
+                .map(|letter| AwsZone::named(format!("{DEFAULT_REGION}{letter}")))
+                .into(),
             ami_family: AmiFamily::Al2023,
             max_pods: None,
             pods_per_core: 0,
@@ -218,7 +220,11 @@ impl FromStr for EvictionThreshold {
         match text.strip_suffix('%') {
             Some(number) => {
                 let percent: f64 = number.parse().map_err(|_| invalid())?;
-                if (0.0..=100.0).contains(&percent) { Ok(EvictionThreshold::Percent(percent)) } else { Err(invalid()) }
+                if (0.0..=100.0).contains(&percent) {
+                    Ok(EvictionThreshold::Percent(percent))
+                } else {
+                    Err(invalid())
+                }
             }
             None => {
                 let amount: Quantity = text.parse().map_err(|_| invalid())?;
