@@ -171,15 +171,21 @@ impl AwsCatalog {
 /// Applies one class to the facts about types.
 struct Resolver<'a> {
     class: &'a AwsNodeClass,
+    /// The class's zones by name, each once: several subnets may share a zone.
+    zones: Vec<&'a AwsZone>,
     interner: Interner,
     offering_labels: OfferingLabels,
 }
 
 impl<'a> Resolver<'a> {
     fn new(class: &'a AwsNodeClass) -> Resolver<'a> {
+        let mut zones: Vec<&AwsZone> = class.zones.iter().collect();
+        // Where a zone is listed with and without its id, the id is worth keeping.
+        zones.sort_by_key(|zone| (&zone.name, zone.id.is_none(), &zone.id));
+        zones.dedup_by_key(|zone| &zone.name);
         let mut interner = Interner::default();
-        let offering_labels = OfferingLabels::new(class, &mut interner);
-        Resolver { class, interner, offering_labels }
+        let offering_labels = OfferingLabels::new(&zones, &mut interner);
+        Resolver { class, zones, interner, offering_labels }
     }
 
     /// `on_demand_price` is absent for types that cannot be bought, which leaves every offering
@@ -191,14 +197,16 @@ impl<'a> Resolver<'a> {
         on_demand_price: Option<f64>,
     ) -> InstanceType {
         let class = self.class;
-        let zones: Vec<&AwsZone> = class.zones.iter().filter(|zone| offered(zone)).collect();
+        let offered: Vec<bool> = self.zones.iter().map(|zone| offered(zone)).collect();
+        let present = self.zones.iter().zip(&offered).filter(|(_, offered)| **offered);
+        let zones: Vec<&AwsZone> = present.map(|(zone, _)| *zone).collect();
         let mut overhead = capacity::kube_reserved(info, class);
         overhead.add(&capacity::system_reserved(class));
         overhead.add(&capacity::eviction_threshold(info, class));
         InstanceType {
             name: Arc::from(info.name.as_str()),
             requirements: requirements::requirements(info, class, &zones, &mut self.interner),
-            offerings: offerings::offerings(info, class, offered, on_demand_price, &self.offering_labels),
+            offerings: offerings::offerings(info, class, &offered, on_demand_price, &self.offering_labels),
             capacity: capacity::capacity(info, class),
             overhead,
             // EC2's limits are shared with network interfaces and local disks in ways that depend

@@ -13,6 +13,9 @@ pub enum CatalogError {
     /// The embedded AWS file does not have the layout its reader expects.
     #[error("the AWS catalog is damaged at byte {at}: {what}")]
     Damaged { at: usize, what: String },
+    /// The embedded AWS file can be read but holds a value that makes no sense.
+    #[error("the AWS catalog is inconsistent: {what}")]
+    Inconsistent { what: String },
     /// The embedded AWS file lacks a fact, or holds it in another shape.
     #[error("the AWS catalog has no usable column {name}")]
     MissingColumn { name: String },

@@ -175,7 +175,7 @@ impl Rows<'_> {
 
     fn string(&self, index: u64) -> Result<&'static str, CatalogError> {
         let index = usize::try_from(index).unwrap_or(usize::MAX);
-        self.strings.get(index).copied().ok_or_else(|| unexpected("a string index is out of range"))
+        self.strings.get(index).copied().ok_or_else(|| inconsistent("a string index is out of range"))
     }
 
     fn string_list(&self, indexes: &[u64]) -> Result<Vec<&'static str>, CatalogError> {
@@ -197,7 +197,7 @@ impl Rows<'_> {
         let (total_gb, nvme_support, disks) = match items {
             [] => return Ok(None),
             [total_gb, nvme_support, disks @ ..] => (*total_gb, *nvme_support, disks),
-            _ => return Err(unexpected("instance storage has no NVMe field")),
+            _ => return Err(inconsistent("instance storage has no NVMe field")),
         };
         let disks = groups(disks, |[count, size_gb, kind]| {
             Ok(Disk { count: narrow(count)?, size_gb, kind: self.string(kind)? })
@@ -213,7 +213,7 @@ impl Rows<'_> {
                 baseline_mbps: optional(*baseline)?,
                 maximum_mbps: optional(*maximum)?,
             }),
-            _ => Err(unexpected("the EBS facts are not four")),
+            _ => Err(inconsistent("the EBS facts are not four")),
         }
     }
 }
@@ -225,13 +225,13 @@ fn groups<T, const N: usize>(
 ) -> Result<Vec<T>, CatalogError> {
     let (whole, rest) = items.as_chunks::<N>();
     if !rest.is_empty() {
-        return Err(unexpected("a sequence is cut off"));
+        return Err(inconsistent("a sequence is cut off"));
     }
     whole.iter().map(|group| make(*group)).collect()
 }
 
 fn narrow(value: u64) -> Result<u32, CatalogError> {
-    u32::try_from(value).map_err(|_| unexpected("a value does not fit 32 bits"))
+    u32::try_from(value).map_err(|_| inconsistent("a value does not fit 32 bits"))
 }
 
 /// The writer stores absent as zero and a present value one higher.
@@ -239,6 +239,6 @@ fn optional(value: u64) -> Result<Option<u32>, CatalogError> {
     value.checked_sub(1).map(narrow).transpose()
 }
 
-fn unexpected(what: &str) -> CatalogError {
-    CatalogError::Damaged { at: 0, what: what.to_owned() }
+fn inconsistent(what: &str) -> CatalogError {
+    CatalogError::Inconsistent { what: what.to_owned() }
 }

@@ -16,33 +16,33 @@ use crate::intern::Interner;
 /// The labels of every offering a class can have. They do not depend on the type, so they are
 /// built once and copied.
 pub(super) struct OfferingLabels {
-    /// In the order of the class's zones.
+    /// Zone by zone, on-demand and spot.
     by_zone: Vec<[(&'static str, Requirements); 2]>,
 }
 
 impl OfferingLabels {
-    pub(super) fn new(class: &AwsNodeClass, interner: &mut Interner) -> OfferingLabels {
+    pub(super) fn new(zones: &[&AwsZone], interner: &mut Interner) -> OfferingLabels {
         let mut labels =
             |capacity_type, zone| (capacity_type, offering_requirements(capacity_type, zone, interner));
-        let by_zone = class.zones.iter().map(|zone| {
+        let by_zone = zones.iter().map(|zone| {
             [labels(core::CAPACITY_TYPE_ON_DEMAND, zone), labels(core::CAPACITY_TYPE_SPOT, zone)]
         });
         OfferingLabels { by_zone: by_zone.collect() }
     }
 }
 
-/// `offered` says for each zone of the class whether the type exists there.
+/// `offered` says whether the type exists in each of the zones that `labels` were made for.
 pub(super) fn offerings(
     info: &AwsInstanceInfo,
     class: &AwsNodeClass,
-    offered: impl Fn(&AwsZone) -> bool,
+    offered: &[bool],
     on_demand_price: Option<f64>,
     labels: &OfferingLabels,
 ) -> Vec<Offering> {
     let compatible = incompatibility(info, class).is_none();
-    let mut offerings = Vec::with_capacity(class.zones.len() * 2);
-    for (zone, labels) in class.zones.iter().zip(&labels.by_zone) {
-        let available = compatible && on_demand_price.is_some() && offered(zone);
+    let mut offerings = Vec::with_capacity(offered.len() * 2);
+    for (offered, labels) in offered.iter().zip(&labels.by_zone) {
+        let available = compatible && on_demand_price.is_some() && *offered;
         for (capacity_type, requirements) in labels {
             if !info.usage_classes.contains(capacity_type) {
                 continue;

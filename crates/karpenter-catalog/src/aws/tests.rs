@@ -116,6 +116,21 @@ fn a_zone_without_the_type_has_no_available_offering() {
 }
 
 #[test]
+fn the_order_and_repetition_of_zones_do_not_matter() {
+    let zone = |letter: &str, id: Option<&str>| AwsZone {
+        name: format!("us-east-1{letter}"),
+        id: id.map(str::to_owned),
+    };
+    let once =
+        resolve_with("m5.large", |class| class.zones = vec![zone("a", Some("use1-az6")), zone("b", None)]);
+    let repeated = resolve_with("m5.large", |class| {
+        class.zones = vec![zone("b", None), zone("a", None), zone("a", Some("use1-az6")), zone("b", None)];
+    });
+    assert_eq!(once, repeated);
+    assert_eq!(once.offerings.len(), 4);
+}
+
+#[test]
 fn zone_ids_are_stated_when_known() {
     let mut class = AwsNodeClass { region: "eu-west-1".to_owned(), ..AwsNodeClass::default() };
     class.zones = catalog().zones("eu-west-1").to_vec();
