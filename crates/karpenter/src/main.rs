@@ -1,1 +1,64 @@
-fn main() {}
+//! The `karpenter` command: parses arguments, dispatches, and turns the outcome into an exit code.
+//!
+//! This crate reads files, looks at the terminal and the clock, and prints; it decides nothing about pods or nodes.
+
+mod bench;
+mod cli;
+mod crds;
+mod diagnostics;
+mod plan;
+mod render;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+
+/// How a run ended; the numbers are part of the command's contract (see docs/plan-output.md).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Done,
+    /// The input left nothing to plan, or an error was found under `--strict`.
+    InputRefused,
+    /// The plan broke a rule of its own validator: a bug, and nothing was printed.
+    InternalError,
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Done => Self::SUCCESS,
+            Outcome::InputRefused => Self::from(1),
+            Outcome::InternalError => Self::from(3),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        Command::Plan(arguments) => plan::run(&arguments),
+        Command::Crds(arguments) => crds::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
+    };
+    match result {
+        Ok(outcome) => outcome.into(),
+        // The reader went away (`| head`): it has what it wanted.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            diagnostics::print_error(&format!("{error:#}"));
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+            || cause
+                .downcast_ref::<serde_json::Error>()
+                .is_some_and(|error| error.io_error_kind() == Some(io::ErrorKind::BrokenPipe))
+    })
+}

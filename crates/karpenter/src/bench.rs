@@ -1,0 +1,59 @@
+//! `karpenter bench`: the packing engine on generated workloads, timed and compared with its own lower bound and with
+//! the Go original's measured speed. docs/bench.md says how to read the table.
+//!
+//! Workloads are generated from seeds; only the measured times depend on the machine.
+
+mod build;
+mod catalogs;
+mod measure;
+mod reference;
+mod report;
+mod rng;
+#[cfg(test)]
+mod tests;
+mod workloads;
+
+use anyhow::Result;
+use karpenter_model::problem::Mode;
+
+use crate::cli::{BenchArguments, BenchFormat, ModeChoice};
+use crate::render::terminal::Terminal;
+use crate::{Outcome, diagnostics};
+use measure::Run;
+use workloads::Case;
+
+pub fn run(arguments: &BenchArguments) -> Result<Outcome> {
+    let modes: &[Mode] = match arguments.mode {
+        Some(ModeChoice::Cost) => &[Mode::Cost],
+        Some(ModeChoice::Compat) => &[Mode::Compat],
+        None => &[Mode::Compat, Mode::Cost],
+    };
+    let cases: Vec<Case> = workloads::cases(arguments.seeds)
+        .into_iter()
+        .filter(|case| arguments.workloads.is_empty() || arguments.workloads.contains(&case.workload))
+        .filter(|case| arguments.max_pods.is_none_or(|most| case.pods <= most))
+        .collect();
+    let mut runs: Vec<Run> = Vec::new();
+    for case in &cases {
+        for mode in modes {
+            let run = measure::run(case, *mode, arguments.effort.0);
+            if run.violations > 0 {
+                diagnostics::print_error(&format!(
+                    "internal: {}: {} rules broken",
+                    case.name, run.violations
+                ));
+            }
+            diagnostics::print_note(&format!(
+                "{} seed {} {}: {:.0} ms",
+                case.name, case.seed, run.mode, run.ms
+            ));
+            runs.push(run);
+        }
+    }
+    let valid = runs.iter().all(|run| run.violations == 0);
+    match arguments.output {
+        BenchFormat::Json => report::write_json(&runs)?,
+        BenchFormat::Table => report::write_table(&runs, &Terminal::of_stdout())?,
+    }
+    Ok(if valid { Outcome::Done } else { Outcome::InternalError })
+}

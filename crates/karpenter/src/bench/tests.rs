@@ -1,0 +1,72 @@
+//! The generators: same seed, same workload; the counts and shapes the documentation promises.
+
+use std::collections::BTreeSet;
+
+use karpenter_model::problem::Problem;
+
+use super::rng::SplitMix64;
+use super::workloads::{Case, cases};
+
+fn pods(problem: &Problem) -> u64 {
+    problem.pods.iter().map(|group| u64::from(group.count())).sum()
+}
+
+fn small_cases() -> Vec<Case> {
+    cases(2).into_iter().filter(|case| case.pods <= 2000).collect()
+}
+
+#[test]
+fn the_generator_matches_the_published_sequence() {
+    let mut rng = SplitMix64::new(1_234_567);
+    let drawn: Vec<u64> = (0..3).map(|_| rng.next()).collect();
+    assert_eq!(drawn, [6457827717110365317, 3203168211198807973, 9817491932198370423]);
+}
+
+#[test]
+fn a_case_has_the_pods_it_says_and_is_the_same_every_time() {
+    for case in small_cases() {
+        let (first, second) = (case.problem(), case.problem());
+        assert_eq!(pods(&first), u64::from(case.pods), "{}", case.name);
+        let specs = |problem: &Problem| -> Vec<_> {
+            problem.pods.iter().map(|group| (group.spec.clone(), group.names.clone())).collect()
+        };
+        assert_eq!(specs(&first), specs(&second), "{}", case.name);
+    }
+}
+
+#[test]
+fn seeds_make_different_workloads() {
+    let grids: Vec<Problem> =
+        small_cases().iter().filter(|case| case.workload == 2).map(Case::problem).collect();
+    let counts = |problem: &Problem| -> Vec<u32> { problem.pods.iter().map(|group| group.count()).collect() };
+    let different: BTreeSet<Vec<u32>> = grids.iter().map(counts).collect();
+    assert_eq!(different.len(), 2, "two seeds on two pools");
+}
+
+#[test]
+fn upstreams_mix_has_a_fifth_of_each_kind() {
+    let case = small_cases().into_iter().find(|case| case.name == "mix 1000").expect("listed");
+    let problem = case.problem();
+    let count = |kind: fn(&karpenter_model::pod::PodSpec) -> bool| -> u32 {
+        problem.pods.iter().filter(|group| kind(&group.spec)).map(|group| group.count()).sum()
+    };
+    assert_eq!(count(|spec| spec.spread.iter().any(|spread| &*spread.key == "kubernetes.io/hostname")), 200);
+    assert_eq!(count(|spec| spec.spread.iter().any(|spread| spread.key.ends_with("/zone"))), 200);
+    assert_eq!(count(|spec| !spec.affinity.is_empty()), 200);
+    assert_eq!(count(|spec| !spec.anti_affinity.is_empty()), 200);
+    assert_eq!(problem.catalogs[0].len(), 400);
+    assert_eq!(problem.catalogs[0][9].allocatable().get("cpu"), 9900);
+}
+
+#[test]
+fn the_capped_pool_leaves_only_its_sizes() {
+    let case = small_cases().into_iter().find(|case| case.name == "grid 4-32 vCPU").expect("listed");
+    let problem = case.problem();
+    let requirements = &problem.pools[0].requirements;
+    let cpus: BTreeSet<i64> = problem.catalogs[0]
+        .iter()
+        .filter(|instance_type| instance_type.requirements.intersects(requirements))
+        .map(|instance_type| instance_type.capacity.get("cpu"))
+        .collect();
+    assert_eq!(cpus, [4000, 8000, 16_000, 32_000].into());
+}

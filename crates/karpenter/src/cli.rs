@@ -1,0 +1,307 @@
+//! The command line as data: every command, flag and default. Behaviour lives in the modules the commands name.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use karpenter_model::problem::{self, EFFORT_DEFAULT, EFFORT_MAX};
+use karpenter_model::quantity::Quantity;
+
+#[derive(Debug, Parser)]
+#[command(name = "karpenter", version, about = "Plans the cheapest valid Kubernetes nodes for a set of pods")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Plan nodes for the pods in a set of manifests, without a cluster or a cloud account
+    Plan(PlanArguments),
+    /// Print the CustomResourceDefinitions as YAML, ready for kubectl apply
+    Crds(CrdsArguments),
+    /// Measure the packing engine on generated workloads
+    Bench(BenchArguments),
+}
+
+#[derive(Debug, Args)]
+pub struct PlanArguments {
+    /// Manifest file, directory (searched recursively for .yaml, .yml and .json) or - for standard input; repeatable
+    #[arg(short = 'f', long = "filename", required = true, value_name = "FILE|DIR|-")]
+    pub filenames: Vec<PathBuf>,
+
+    /// Instance catalog; by default the one the NodePools' node classes belong to
+    #[arg(long, value_enum)]
+    pub catalog: Option<CatalogChoice>,
+
+    /// Instance types from a JSON file in kwok's format instead of a built-in catalog
+    #[arg(long, value_name = "FILE")]
+    pub instance_types: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub knobs: Knobs,
+
+    /// Output format
+    #[arg(short = 'o', long, value_enum, default_value_t = OutputFormat::Table)]
+    pub output: OutputFormat,
+
+    /// Say for each group of pods where it went, and why not elsewhere
+    #[arg(long)]
+    pub explain: bool,
+
+    /// Refuse to plan if any object of the input is in error
+    #[arg(long)]
+    pub strict: bool,
+}
+
+/// The engine's knobs; docs/knobs.md says what each one trades for what.
+#[derive(Debug, Clone, Args)]
+pub struct Knobs {
+    /// cost: the cheapest fleet found; compat: upstream's order and choices
+    #[arg(long, value_enum, default_value_t = ModeChoice::Cost)]
+    pub mode: ModeChoice,
+
+    /// How long to search for a cheaper plan: low, default, high, max, or a number of work units
+    #[arg(long, default_value = "default", value_name = "LEVEL|NUMBER")]
+    pub effort: Effort,
+
+    /// Whether preferred affinities and ScheduleAnyway spreads are honoured or ignored
+    #[arg(long, value_enum, default_value_t = PreferencePolicyChoice::Respect)]
+    pub preference_policy: PreferencePolicyChoice,
+
+    /// strict: a node that cannot meet minValues is not planned; best-effort: minValues are lowered instead
+    #[arg(long, value_enum, default_value_t = MinValuesPolicyChoice::Strict)]
+    pub min_values_policy: MinValuesPolicyChoice,
+
+    /// Dollars per hour to count per node while searching, to prefer fewer nodes; never part of the cost shown
+    #[arg(long, value_name = "DOLLARS", default_value = "0", value_parser = parse_dollars)]
+    pub node_overhead_cost: f64,
+
+    /// Instance types a spot node keeps to choose from, where the pool allows it
+    #[arg(long, value_name = "COUNT", default_value_t = 10)]
+    pub min_spot_types: usize,
+
+    /// Plan no new node with less cpu than this (cost mode)
+    #[arg(long, value_name = "QUANTITY", value_parser = parse_cpu_millis)]
+    pub min_node_cpu: Option<i64>,
+
+    /// Plan no new node with more cpu than this (cost mode)
+    #[arg(long, value_name = "QUANTITY", value_parser = parse_cpu_millis)]
+    pub max_node_cpu: Option<i64>,
+}
+
+impl Knobs {
+    pub fn options(&self) -> problem::Options {
+        let defaults = problem::Options::default();
+        problem::Options {
+            mode: self.mode.into(),
+            preference_policy: match self.preference_policy {
+                PreferencePolicyChoice::Respect => problem::PreferencePolicy::Respect,
+                PreferencePolicyChoice::Ignore => problem::PreferencePolicy::Ignore,
+            },
+            min_values_policy: match self.min_values_policy {
+                MinValuesPolicyChoice::Strict => problem::MinValuesPolicy::Strict,
+                MinValuesPolicyChoice::BestEffort => problem::MinValuesPolicy::BestEffort,
+            },
+            effort: self.effort.0,
+            min_spot_types: self.min_spot_types,
+            node_overhead_price_per_hour: self.node_overhead_cost,
+            min_node_cpu_millis: self.min_node_cpu.unwrap_or(defaults.min_node_cpu_millis),
+            max_node_cpu_millis: self.max_node_cpu.unwrap_or(defaults.max_node_cpu_millis),
+            ..defaults
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct CrdsArguments {
+    /// Only this one: kind, plural or full name, e.g. NodePool, nodepools or nodepools.karpenter.sh
+    pub name: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchArguments {
+    /// Workloads to run, e.g. W1 W3; all by default
+    #[arg(long = "workload", value_name = "W1..W6", num_args = 1.., value_parser = parse_workload)]
+    pub workloads: Vec<u8>,
+
+    /// Seeds per quality workload
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub seeds: u64,
+
+    /// Leave out cases with more pods than this
+    #[arg(long, value_name = "PODS")]
+    pub max_pods: Option<u32>,
+
+    /// Only this mode; both by default
+    #[arg(long, value_enum)]
+    pub mode: Option<ModeChoice>,
+
+    /// How long to search for a cheaper plan: low, default, high, max, or a number of work units
+    #[arg(long, default_value = "default", value_name = "LEVEL|NUMBER")]
+    pub effort: Effort,
+
+    /// Output format
+    #[arg(short = 'o', long, value_enum, default_value_t = BenchFormat::Table)]
+    pub output: BenchFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CatalogChoice {
+    Aws,
+    Kwok,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ModeChoice {
+    Cost,
+    Compat,
+}
+
+impl From<ModeChoice> for problem::Mode {
+    fn from(choice: ModeChoice) -> Self {
+        match choice {
+            ModeChoice::Cost => Self::Cost,
+            ModeChoice::Compat => Self::Compat,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PreferencePolicyChoice {
+    Respect,
+    Ignore,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MinValuesPolicyChoice {
+    Strict,
+    BestEffort,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OutputFormat {
+    Table,
+    Wide,
+    Json,
+    Yaml,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BenchFormat {
+    Table,
+    Json,
+}
+
+/// Work units for the cost search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Effort(pub u64);
+
+impl FromStr for Effort {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Self(match text {
+            "low" => EFFORT_DEFAULT / 10,
+            "default" => EFFORT_DEFAULT,
+            "high" => EFFORT_DEFAULT * 10,
+            "max" => EFFORT_MAX,
+            number => number
+                .parse()
+                .map_err(|_| "valid: low, default, high, max, or a whole number of work units".to_owned())?,
+        }))
+    }
+}
+
+fn parse_dollars(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(dollars) if dollars.is_finite() && dollars >= 0.0 => Ok(dollars),
+        _ => Err("valid: a number of dollars per hour, zero or more, e.g. 0.01".to_owned()),
+    }
+}
+
+fn parse_cpu_millis(text: &str) -> Result<i64, String> {
+    match text.parse::<Quantity>() {
+        Ok(quantity) if !quantity.is_negative() => Ok(quantity.milli_ceil()),
+        Ok(_) => Err("valid: zero or more".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn parse_workload(text: &str) -> Result<u8, String> {
+    text.strip_prefix(['W', 'w'])
+        .and_then(|digits| digits.parse().ok())
+        .filter(|number| (1..=6).contains(number))
+        .ok_or_else(|| "valid: W1, W2, W3, W4, W5, W6".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn effort_has_names_and_numbers() {
+        assert_eq!("default".parse::<Effort>(), Ok(Effort(EFFORT_DEFAULT)));
+        assert_eq!("42".parse::<Effort>(), Ok(Effort(42)));
+        assert!("-1".parse::<Effort>().is_err());
+        let mut levels = ["low", "default", "high", "max"].map(|name| name.parse::<Effort>().unwrap().0);
+        levels.sort_unstable();
+        assert_eq!(levels[3], EFFORT_MAX);
+        assert!(levels.windows(2).all(|pair| pair[0] < pair[1]), "{levels:?}");
+    }
+
+    #[test]
+    fn knobs_reach_the_engine_options() {
+        let cli = Cli::try_parse_from([
+            "karpenter",
+            "plan",
+            "-f",
+            "-",
+            "--mode",
+            "compat",
+            "--preference-policy",
+            "ignore",
+            "--min-values-policy",
+            "best-effort",
+            "--node-overhead-cost",
+            "0.02",
+            "--min-spot-types",
+            "3",
+            "--min-node-cpu",
+            "1500m",
+            "--max-node-cpu",
+            "32",
+            "--effort",
+            "high",
+        ])
+        .unwrap();
+        let Command::Plan(arguments) = cli.command else { panic!("not plan") };
+        let options = arguments.knobs.options();
+        assert_eq!(options.mode, problem::Mode::Compat);
+        assert_eq!(options.preference_policy, problem::PreferencePolicy::Ignore);
+        assert_eq!(options.min_values_policy, problem::MinValuesPolicy::BestEffort);
+        assert_eq!((options.min_node_cpu_millis, options.max_node_cpu_millis), (1500, 32_000));
+        assert_eq!(options.min_spot_types, 3);
+        assert_eq!(options.effort, EFFORT_DEFAULT * 10);
+        assert!((options.node_overhead_price_per_hour - 0.02).abs() < 1e-12);
+    }
+
+    #[test]
+    fn wrong_values_are_usage_errors() {
+        for wrong in [
+            vec!["karpenter", "plan"],
+            vec!["karpenter", "plan", "-f", "-", "--node-overhead-cost", "-1"],
+            vec!["karpenter", "plan", "-f", "-", "--min-node-cpu", "many"],
+            vec!["karpenter", "bench", "--workload", "W9"],
+        ] {
+            let error = Cli::try_parse_from(&wrong).expect_err("must be refused");
+            assert_eq!(error.exit_code(), 2, "{wrong:?}");
+        }
+    }
+}

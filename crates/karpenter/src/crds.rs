@@ -1,0 +1,39 @@
+//! `karpenter crds`: prints the CustomResourceDefinitions that this build validates against.
+
+use std::io::{self, Write};
+
+use anyhow::Result;
+use karpenter_api::crds::{self, Crd};
+
+use crate::cli::CrdsArguments;
+use crate::{Outcome, diagnostics};
+
+pub fn run(arguments: &CrdsArguments) -> Result<Outcome> {
+    let chosen: Vec<&Crd> = match &arguments.name {
+        None => crds::all().iter().collect(),
+        Some(name) => crds::all().iter().filter(|crd| is_named(crd, name)).collect(),
+    };
+    if chosen.is_empty() {
+        let valid: Vec<&str> = crds::all().iter().map(|crd| crd.kind).collect();
+        diagnostics::print_error(&format!(
+            "no CustomResourceDefinition named {:?}; valid: {}",
+            arguments.name.as_deref().unwrap_or_default(),
+            valid.join(", ")
+        ));
+        return Ok(Outcome::InputRefused);
+    }
+    let mut stdout = io::stdout().lock();
+    for crd in chosen {
+        if !crd.yaml.starts_with("---") {
+            stdout.write_all(b"---\n")?;
+        }
+        stdout.write_all(crd.yaml.as_bytes())?;
+    }
+    stdout.flush()?;
+    Ok(Outcome::Done)
+}
+
+fn is_named(crd: &Crd, name: &str) -> bool {
+    let plural = crd.name.split('.').next().unwrap_or(crd.name);
+    [crd.name, crd.kind, plural].iter().any(|known| known.eq_ignore_ascii_case(name))
+}

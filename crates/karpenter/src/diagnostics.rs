@@ -1,0 +1,56 @@
+//! Errors, warnings and notes on standard error: one line each, coloured only on a terminal.
+//!
+//! Nothing here decides what is an error; callers hand over finished text.
+
+use std::io::{self, IsTerminal, Write};
+
+use anstyle::{AnsiColor, Style};
+
+pub fn print_error(message: &str) {
+    print_line("error", AnsiColor::Red, message);
+}
+
+pub fn print_warning(message: &str) {
+    print_line("warning", AnsiColor::Yellow, message);
+}
+
+pub fn print_note(message: &str) {
+    print_line("note", AnsiColor::Cyan, message);
+}
+
+fn print_line(level: &str, colour: AnsiColor, message: &str) {
+    let mut stderr = io::stderr().lock();
+    let style = if stderr.is_terminal() && !no_colour() {
+        Style::new().bold().fg_color(Some(colour.into()))
+    } else {
+        Style::new()
+    };
+    // One line per message, whatever a parser put into it. A closed stderr leaves nobody to tell.
+    let _ = writeln!(stderr, "{style}{level}{style:#}: {}", single_line(message));
+}
+
+/// Whether the user asked for no colour at all (<https://no-color.org>).
+pub fn no_colour() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+}
+
+fn single_line(message: &str) -> String {
+    let mut lines = message.lines().map(str::trim).filter(|line| !line.is_empty());
+    let mut text = lines.next().unwrap_or_default().to_owned();
+    for line in lines {
+        text.push_str("; ");
+        text.push_str(line);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::single_line;
+
+    #[test]
+    fn a_message_of_several_lines_becomes_one() {
+        assert_eq!(single_line("a: b\n  c\n\n d\n"), "a: b; c; d");
+        assert_eq!(single_line(""), "");
+    }
+}

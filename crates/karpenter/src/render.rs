@@ -1,0 +1,64 @@
+//! Turns a plan into text: tables for people, JSON and YAML for programs.
+//!
+//! Rendering only reads; whatever is shown is in the [`View`]. Nothing is buffered whole: a plan of a million pods is
+//! written name by name.
+
+mod bar;
+pub mod columns;
+mod explain;
+mod hints;
+mod machine;
+mod nodes;
+mod summary;
+pub mod terminal;
+#[cfg(test)]
+mod tests;
+mod unschedulable;
+pub mod view;
+
+use std::io::{self, Write};
+
+use anyhow::Result;
+
+use crate::cli::OutputFormat;
+use terminal::Terminal;
+pub use view::{Timings, View};
+
+/// How much a table shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Detail {
+    /// One row per node with its pods' names, instead of one row per kind of node.
+    pub every_node: bool,
+    pub explain: bool,
+}
+
+/// Writes the plan in the chosen format.
+pub fn write_plan(
+    view: &View<'_>,
+    format: OutputFormat,
+    explain: bool,
+    terminal: &Terminal,
+    out: &mut dyn Write,
+) -> Result<()> {
+    match format {
+        OutputFormat::Json => machine::write_json(view, out),
+        OutputFormat::Yaml => machine::write_yaml(view, out),
+        OutputFormat::Table => Ok(write_table(view, Detail { every_node: false, explain }, terminal, out)?),
+        OutputFormat::Wide => Ok(write_table(view, Detail { every_node: true, explain }, terminal, out)?),
+    }
+}
+
+fn write_table(view: &View<'_>, detail: Detail, terminal: &Terminal, out: &mut dyn Write) -> io::Result<()> {
+    summary::write(view, terminal, out)?;
+    if detail.every_node {
+        nodes::write_every_node(view, terminal, out)?;
+    } else {
+        nodes::write_grouped(view, terminal, out)?;
+    }
+    nodes::write_existing(view, detail.every_node, terminal, out)?;
+    unschedulable::write(view, terminal, out)?;
+    if detail.explain {
+        explain::write(view, terminal, out)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! The first lines of a table: how many pods went where, and what it costs against the bound and against upstream.
+
+use std::io::{self, Write};
+
+use super::terminal::Terminal;
+use super::view::{HOURS_PER_MONTH, View, counted};
+
+pub fn write(view: &View<'_>, terminal: &Terminal, out: &mut dyn Write) -> io::Result<()> {
+    let bold = terminal.bold();
+    let plan = view.plan;
+    let mut parts = vec![format!(
+        "{} on {}",
+        counted(view.placed_on_new(), "pod"),
+        counted(plan.new_nodes.len() as u64, "new node")
+    )];
+    if view.placed_on_existing() > 0 {
+        parts.push(format!(
+            "{} on {}",
+            grouped(view.placed_on_existing()),
+            counted(plan.existing.len() as u64, "existing node")
+        ));
+    }
+    if view.unplaced() > 0 {
+        let verb = if view.unplaced() == 1 { "does not fit" } else { "do not fit" };
+        parts.push(format!("{} {verb}", grouped(view.unplaced())));
+    }
+    writeln!(out, "{bold}{}{bold:#}", parts.join(", "))?;
+    let price = plan.price_per_hour;
+    writeln!(out, "cost         {}/h  {}/month", dollars(price), dollars_rounded(price * HOURS_PER_MONTH))?;
+    if plan.lower_bound_per_hour > 0.0 {
+        let gap = view.lower_bound_gap_percent().unwrap_or(0.0);
+        writeln!(
+            out,
+            "lower bound  {}/h  the plan is at most {:.1}% above the cheapest possible",
+            dollars(plan.lower_bound_per_hour),
+            gap.max(0.0)
+        )?;
+    }
+    if plan.compat_price_per_hour > 0.0 {
+        let saved = (1.0 - price / plan.compat_price_per_hour) * 100.0;
+        let text = if saved >= 0.05 {
+            format!("{saved:.1}% saved")
+        } else if saved <= -0.05 {
+            format!("{:.1}% dearer", -saved)
+        } else {
+            "the same".to_owned()
+        };
+        writeln!(out, "compat mode  {}/h  {text}", dollars(plan.compat_price_per_hour))?;
+    }
+    Ok(())
+}
+
+fn grouped(number: u64) -> String {
+    super::view::grouped_digits(number)
+}
+
+/// Four decimals while they matter, two once the amount is large.
+pub fn dollars(amount: f64) -> String {
+    if amount < 10.0 { format!("${amount:.4}") } else { format!("${}", with_thousands(amount, 2)) }
+}
+
+fn dollars_rounded(amount: f64) -> String {
+    if amount < 1000.0 { format!("${amount:.2}") } else { format!("${}", with_thousands(amount, 0)) }
+}
+
+fn with_thousands(amount: f64, decimals: usize) -> String {
+    let text = format!("{amount:.decimals$}");
+    let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
+    let whole = whole.parse().map(grouped).unwrap_or_else(|_| whole.to_owned());
+    if fraction.is_empty() { whole } else { format!("{whole}.{fraction}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_keep_the_digits_that_matter() {
+        assert_eq!(dollars(0.0416), "$0.0416");
+        assert_eq!(dollars(1234.5), "$1,234.50");
+        assert_eq!(dollars_rounded(30.368), "$30.37");
+        assert_eq!(dollars_rounded(901_185.4), "$901,185");
+    }
+}

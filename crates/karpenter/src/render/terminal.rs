@@ -1,0 +1,65 @@
+//! What the output can show: colour, width and characters. Everything else asks this instead of the environment.
+
+use std::io::{self, IsTerminal};
+
+use anstyle::{AnsiColor, Style};
+
+use crate::diagnostics::no_colour;
+
+/// Narrower terminals than this get the narrow layout and wrap by themselves.
+const WIDTH_MIN: usize = 40;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terminal {
+    pub colour: bool,
+    /// Block characters and the multiplication sign; plain ASCII otherwise.
+    pub unicode: bool,
+    /// Columns; `usize::MAX` when nobody cuts lines.
+    pub width: usize,
+}
+
+impl Terminal {
+    /// Plain text without a width limit: what files, pipes and tests get.
+    pub const PLAIN: Self = Self { colour: false, unicode: false, width: usize::MAX };
+
+    pub fn of_stdout() -> Self {
+        let columns = std::env::var("COLUMNS").ok().and_then(|text| text.trim().parse().ok());
+        let is_terminal = io::stdout().is_terminal();
+        if !is_terminal {
+            return Self { width: columns.unwrap_or(usize::MAX).max(WIDTH_MIN), ..Self::PLAIN };
+        }
+        let detected = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
+        Self {
+            colour: !no_colour() && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
+            unicode: locale_is_utf8(),
+            width: columns.or(detected).unwrap_or(80).max(WIDTH_MIN),
+        }
+    }
+
+    pub fn bold(&self) -> Style {
+        if self.colour { Style::new().bold() } else { Style::new() }
+    }
+
+    pub fn dim(&self) -> Style {
+        if self.colour { Style::new().dimmed() } else { Style::new() }
+    }
+
+    pub fn coloured(&self, colour: AnsiColor) -> Style {
+        if self.colour { Style::new().fg_color(Some(colour.into())) } else { Style::new() }
+    }
+
+    /// "×" where it can be shown.
+    pub fn times(&self) -> &'static str {
+        if self.unicode { "×" } else { "x" }
+    }
+}
+
+fn locale_is_utf8() -> bool {
+    ["LC_ALL", "LC_CTYPE", "LANG"]
+        .into_iter()
+        .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+        .is_some_and(|value| {
+            let value = value.to_ascii_lowercase();
+            value.contains("utf-8") || value.contains("utf8")
+        })
+}

@@ -1,0 +1,86 @@
+//! Pods that do not fit: one block per kind of pod, one line per NodePool that refused it, and what to change.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use anstyle::AnsiColor;
+use karpenter_model::reason::{Refusal, Scope};
+
+use super::hints::{distance, hint};
+use super::terminal::Terminal;
+use super::view::{View, counted, group_label};
+
+const BLOCKS_MAX: usize = 25;
+const REASONS_MAX: usize = 8;
+
+struct Block<'a> {
+    label: String,
+    pods: u64,
+    reasons: &'a [Refusal],
+}
+
+pub fn write(view: &View<'_>, terminal: &Terminal, out: &mut dyn Write) -> io::Result<()> {
+    let blocks = blocks_of(view);
+    if blocks.is_empty() {
+        return Ok(());
+    }
+    let bold = terminal.bold();
+    let red = terminal.coloured(AnsiColor::Red);
+    writeln!(out)?;
+    writeln!(out, "{bold}DO NOT FIT{bold:#}")?;
+    for block in blocks.iter().take(BLOCKS_MAX) {
+        writeln!(out, "{red}{}{red:#} ({})", block.label, counted(block.pods, "pod"))?;
+        write_reasons(block.reasons, terminal, out)?;
+    }
+    if blocks.len() > BLOCKS_MAX {
+        let rest = &blocks[BLOCKS_MAX..];
+        let pods = rest.iter().map(|block| block.pods).sum();
+        writeln!(
+            out,
+            "and {} more ({}); -o json lists them all",
+            counted(rest.len() as u64, "group"),
+            counted(pods, "pod")
+        )?;
+    }
+    Ok(())
+}
+
+fn blocks_of<'a>(view: &View<'a>) -> Vec<Block<'a>> {
+    let mut blocks: Vec<Block<'a>> = Vec::new();
+    let mut positions: BTreeMap<(String, &[Refusal]), usize> = BTreeMap::new();
+    for left in &view.plan.unschedulable {
+        let label = group_label(view.group(&left.pods));
+        let pods = u64::from(left.pods.count);
+        match positions.get(&(label.clone(), left.reasons.as_slice())) {
+            Some(position) => blocks[*position].pods += pods,
+            None => {
+                positions.insert((label.clone(), &left.reasons), blocks.len());
+                blocks.push(Block { label, pods, reasons: &left.reasons });
+            }
+        }
+    }
+    blocks
+}
+
+fn write_reasons(reasons: &[Refusal], terminal: &Terminal, out: &mut dyn Write) -> io::Result<()> {
+    let mut ordered: Vec<&Refusal> = reasons.iter().collect();
+    // A stable sort keeps the engine's order among equals. What existing nodes lack can rarely be changed: last.
+    ordered.sort_by_key(|refusal| {
+        (matches!(refusal.scope, Scope::ExistingNodes { .. }), distance(&refusal.reason))
+    });
+    let dim = terminal.dim();
+    for refusal in ordered.iter().take(REASONS_MAX) {
+        writeln!(out, "  {refusal}")?;
+    }
+    if ordered.len() > REASONS_MAX {
+        writeln!(
+            out,
+            "  and {} more; -o json lists them all",
+            counted((ordered.len() - REASONS_MAX) as u64, "reason")
+        )?;
+    }
+    if let Some(text) = ordered.iter().find_map(|refusal| hint(refusal)) {
+        writeln!(out, "  {dim}hint: {text}{dim:#}")?;
+    }
+    Ok(())
+}
