@@ -1,0 +1,518 @@
+//! Nodes the plan launches: every option of a claim, not only the chosen one, must be able to run all of its pods.
+//!
+//! Questions about a class of pods under one claim are asked once per instance type; per node only sums are compared.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use karpenter_model::labels;
+use karpenter_model::plan::{Plan, PlannedNode};
+use karpenter_model::pod::{HostPort, PodSpec};
+use karpenter_model::problem::{MinValuesPolicy, NodePool, Problem};
+use karpenter_model::reason::Reason;
+use karpenter_model::requirements::Requirement;
+use karpenter_model::resources::ResourceList;
+use rustc_hash::FxHashMap;
+
+use super::contents::{Contents, Share};
+use super::existing::{blocking_taint, port_conflicts};
+use super::frames::{Frame, Frames, Standing, pool_requirements};
+use super::label_view::LabelView;
+use super::totals::clearly_above;
+use super::violation::{Place, Violation};
+
+pub(super) fn check(
+    problem: &Problem,
+    plan: &Plan,
+    contents: &Contents<'_>,
+    frames: &Frames<'_>,
+    violations: &mut Vec<Violation>,
+) {
+    let mut checker = Checker::new(problem, contents, frames);
+    for (index, node) in plan.new_nodes.iter().enumerate() {
+        match frames.of_node[index] {
+            Some(frame) => checker.node(index, node, frame, violations),
+            None => unknown_parts(problem, index, node, violations),
+        }
+    }
+}
+
+fn unknown_parts(problem: &Problem, index: usize, node: &PlannedNode, violations: &mut Vec<Violation>) {
+    let catalog = problem.pools.get(node.pool).and_then(|pool| problem.catalogs.get(pool.catalog));
+    let Some(catalog) = catalog else {
+        violations.push(Violation::UnknownPool { node: index, pool: node.pool });
+        return;
+    };
+    match catalog.get(node.instance_type) {
+        None => violations.push(Violation::UnknownInstanceType { node: index, index: node.instance_type }),
+        Some(instance_type) => violations.push(Violation::UnknownOffering {
+            node: index,
+            instance_type: instance_type.name.clone(),
+            index: node.offering,
+        }),
+    }
+}
+
+/// Amounts in a fixed order of resource names, so that a node's options can be compared without map lookups.
+type Amounts = Vec<i64>;
+
+/// What the daemons of one instance type in one pool take.
+struct DaemonLoad<'a> {
+    amounts: Amounts,
+    ports: Vec<&'a HostPort>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum PodVerdict {
+    NotAsked,
+    Fine,
+    Selector,
+    Terms,
+    Volumes,
+}
+
+struct Checker<'a, 'c> {
+    problem: &'a Problem,
+    contents: &'c Contents<'a>,
+    frames: &'c Frames<'a>,
+    resources: Vec<Arc<str>>,
+    class_amounts: Vec<Amounts>,
+    /// By (catalog, type).
+    allocatable: FxHashMap<(usize, usize), Amounts>,
+    /// By (pool, type).
+    daemon_loads: FxHashMap<(usize, usize), DaemonLoad<'a>>,
+    /// Daemons that tolerate a pool's taints and suit its labels under at least one term, with those terms.
+    pool_daemons: FxHashMap<usize, Vec<(&'a PodSpec, Vec<usize>)>>,
+    /// By (frame, class): a verdict per type of the catalog.
+    verdicts: FxHashMap<(usize, u32), Vec<PodVerdict>>,
+    sum: Amounts,
+}
+
+impl<'a, 'c> Checker<'a, 'c> {
+    fn new(problem: &'a Problem, contents: &'c Contents<'a>, frames: &'c Frames<'a>) -> Self {
+        let names: BTreeSet<Arc<str>> = contents
+            .classes
+            .iter()
+            .copied()
+            .chain(problem.daemons.iter().map(|daemon| &*daemon.spec))
+            .flat_map(|spec| spec.requests.names().cloned())
+            .collect();
+        let resources: Vec<Arc<str>> = names.into_iter().collect();
+        let class_amounts = contents.classes.iter().map(|spec| amounts(&resources, &spec.requests)).collect();
+        let sum = vec![0; resources.len()];
+        Self {
+            problem,
+            contents,
+            frames,
+            resources,
+            class_amounts,
+            allocatable: FxHashMap::default(),
+            daemon_loads: FxHashMap::default(),
+            pool_daemons: FxHashMap::default(),
+            verdicts: FxHashMap::default(),
+            sum,
+        }
+    }
+
+    fn node(
+        &mut self,
+        index: usize,
+        node: &PlannedNode,
+        frame_index: usize,
+        violations: &mut Vec<Violation>,
+    ) {
+        let frames = self.frames;
+        let frame = &frames.frames[frame_index];
+        let chosen = &frame.catalog[node.instance_type];
+        if node.instance_type_options.first() != Some(&node.instance_type) {
+            violations
+                .push(Violation::ChosenTypeNotFirst { node: index, instance_type: chosen.name.clone() });
+        }
+        if let Some(requirement) = &frame.outside_pool {
+            violations
+                .push(Violation::RequirementsOutsidePool { node: index, requirement: requirement.clone() });
+        }
+        if !chosen.offerings[node.offering].is_launchable() {
+            violations
+                .push(Violation::OfferingUnavailable { node: index, instance_type: chosen.name.clone() });
+        } else if let Standing::Usable { offerings, .. } = &*frame.standing(node.instance_type)
+            && !offerings.contains(&node.offering)
+        {
+            violations
+                .push(Violation::OfferingIncompatible { node: index, instance_type: chosen.name.clone() });
+        }
+        let mut options: Vec<usize> = node
+            .instance_type_options
+            .iter()
+            .copied()
+            .filter(|option| {
+                let exists = *option < frame.catalog.len();
+                if !exists {
+                    violations.push(Violation::UnknownInstanceType { node: index, index: *option });
+                }
+                exists
+            })
+            .collect();
+        if options.is_empty() {
+            options.push(node.instance_type);
+        }
+        self.prices(index, node, frame, &options, violations);
+        self.taints(index, frame, violations);
+        self.sizes(index, node, frame, &options, violations);
+        self.pods(index, frame_index, &options, violations);
+        self.volume_limits(index, frame, &options, violations);
+        self.min_values(index, node, frame, &options, violations);
+    }
+
+    /// Standing of the options, their order by price and no cheaper way to launch than the chosen one.
+    fn prices(
+        &self,
+        index: usize,
+        node: &PlannedNode,
+        frame: &Frame<'_>,
+        options: &[usize],
+        violations: &mut Vec<Violation>,
+    ) {
+        let mut seen = vec![false; frame.catalog.len()];
+        let mut previous: Option<f64> = None;
+        let chosen_price = frame.catalog[node.instance_type].offerings[node.offering].price_per_hour;
+        for option in options {
+            let name = &frame.catalog[*option].name;
+            if std::mem::replace(&mut seen[*option], true) {
+                violations.push(Violation::OptionListedTwice { node: index, instance_type: name.clone() });
+                continue;
+            }
+            match &*frame.standing(*option) {
+                Standing::OutsideRequirements => violations
+                    .push(Violation::OptionOutsideRequirements { node: index, instance_type: name.clone() }),
+                Standing::NoOffering => violations
+                    .push(Violation::OptionWithoutOffering { node: index, instance_type: name.clone() }),
+                Standing::Usable { cheapest_per_hour: Some(price), .. } => {
+                    if clearly_above(chosen_price, *price) {
+                        violations.push(Violation::CheaperOfferingIgnored {
+                            node: index,
+                            instance_type: name.clone(),
+                            price_per_hour: *price,
+                        });
+                    } else if previous.is_some_and(|previous| clearly_above(previous, *price)) {
+                        violations
+                            .push(Violation::OptionsOutOfOrder { node: index, instance_type: name.clone() });
+                    }
+                    previous = Some(*price);
+                }
+                Standing::Usable { cheapest_per_hour: None, .. } => {}
+            }
+        }
+    }
+
+    fn taints(&self, index: usize, frame: &Frame<'_>, violations: &mut Vec<Violation>) {
+        if frame.pool.taints.is_empty() {
+            return;
+        }
+        for share in &self.contents.planned[index] {
+            let spec = self.contents.classes[share.class as usize];
+            if let Some(taint) = blocking_taint(&frame.pool.taints, &spec.tolerations) {
+                violations.push(Violation::UntoleratedTaint {
+                    place: Place::Planned(index),
+                    pod: self.contents.pod_name(share),
+                    taint: taint.clone(),
+                });
+            }
+        }
+    }
+
+    /// Room and host ports on every option, and the requests the claim states.
+    fn sizes(
+        &mut self,
+        index: usize,
+        node: &PlannedNode,
+        frame: &Frame<'_>,
+        options: &[usize],
+        violations: &mut Vec<Violation>,
+    ) {
+        let shares = &self.contents.planned[index];
+        self.sum.fill(0);
+        for share in shares {
+            for (total, amount) in self.sum.iter_mut().zip(&self.class_amounts[share.class as usize]) {
+                *total = total.saturating_add(amount.saturating_mul(i64::from(share.count)));
+            }
+        }
+        let has_ports =
+            shares.iter().any(|share| !self.contents.classes[share.class as usize].host_ports.is_empty());
+        if has_ports {
+            port_conflicts(shares, self.contents, &[], &Place::Planned(index), violations);
+        }
+        let catalog_index = frame.pool.catalog;
+        let mut smallest_overhead: Option<Amounts> = None;
+        for option in options {
+            let instance_type = &frame.catalog[*option];
+            if !self.daemon_loads.contains_key(&(node.pool, *option)) {
+                let load = self.daemon_load(node.pool, frame.pool, *option, frame);
+                self.daemon_loads.insert((node.pool, *option), load);
+            }
+            let load = &self.daemon_loads[&(node.pool, *option)];
+            let resources = &self.resources;
+            let allocatable = self
+                .allocatable
+                .entry((catalog_index, *option))
+                .or_insert_with(|| amounts(resources, &instance_type.allocatable()));
+            for (position, free) in allocatable.iter().enumerate() {
+                let wanted = self.sum[position].saturating_add(load.amounts[position]);
+                if wanted > 0 && wanted > *free {
+                    violations.push(Violation::OptionTooSmall {
+                        node: index,
+                        instance_type: instance_type.name.clone(),
+                        resource: self.resources[position].clone(),
+                        wanted,
+                        free: *free,
+                    });
+                }
+            }
+            match &mut smallest_overhead {
+                None => smallest_overhead = Some(load.amounts.clone()),
+                Some(smallest) => {
+                    for (least, amount) in smallest.iter_mut().zip(&load.amounts) {
+                        *least = (*least).min(*amount);
+                    }
+                }
+            }
+            if has_ports && !load.ports.is_empty() {
+                let mut conflicts = Vec::new();
+                for share in shares {
+                    let mut one = *share;
+                    one.count = 1;
+                    port_conflicts(
+                        &[one],
+                        self.contents,
+                        &load.ports,
+                        &Place::Planned(index),
+                        &mut conflicts,
+                    );
+                }
+                violations.extend(conflicts);
+            }
+        }
+        let overhead = smallest_overhead.unwrap_or_default();
+        for (position, resource) in self.resources.iter().enumerate() {
+            let actual = self.sum[position].saturating_add(overhead.get(position).copied().unwrap_or(0));
+            let stated = node.requests.get(resource);
+            if stated != actual {
+                violations.push(Violation::RequestsWrong {
+                    node: index,
+                    resource: resource.clone(),
+                    stated,
+                    actual,
+                });
+            }
+        }
+    }
+
+    /// A daemon runs on a type if it tolerates the pool and one of its required terms suits pool and type.
+    fn daemon_load(
+        &mut self,
+        pool_index: usize,
+        pool: &NodePool,
+        option: usize,
+        frame: &Frame<'_>,
+    ) -> DaemonLoad<'a> {
+        let problem = self.problem;
+        let suited = self.pool_daemons.entry(pool_index).or_insert_with(|| {
+            let mut node_side = pool_requirements(pool);
+            node_side.add(Requirement::in_values(labels::REGISTERED, ["true"]));
+            node_side.add(Requirement::in_values(labels::INITIALIZED, ["true"]));
+            problem
+                .daemons
+                .iter()
+                .map(|daemon| &*daemon.spec)
+                .filter(|spec| spec.refusal != Some(Reason::DynamicResources))
+                .filter(|spec| blocking_taint(&pool.taints, &spec.tolerations).is_none())
+                .filter_map(|spec| {
+                    let terms: Vec<usize> = (0..spec.required_terms.len().max(1))
+                        .filter(|term| {
+                            node_side.compatible(&wanted_by(spec, *term), &problem.well_known).is_ok()
+                        })
+                        .collect();
+                    (!terms.is_empty()).then_some((spec, terms))
+                })
+                .collect()
+        });
+        let instance_type = &frame.catalog[option];
+        let mut load = DaemonLoad { amounts: vec![0; self.resources.len()], ports: Vec::new() };
+        for (spec, terms) in suited.iter() {
+            let runs =
+                terms.iter().any(|term| instance_type.requirements.intersects(&wanted_by(spec, *term)));
+            if runs {
+                for (total, resource) in load.amounts.iter_mut().zip(&self.resources) {
+                    *total = total.saturating_add(spec.requests.get(resource));
+                }
+                load.ports.extend(spec.host_ports.iter());
+            }
+        }
+        load
+    }
+
+    /// Node selector, required terms and volumes of every class, on every option in every offering it may take.
+    fn pods(&mut self, index: usize, frame_index: usize, options: &[usize], violations: &mut Vec<Violation>) {
+        let frame = &self.frames.frames[frame_index];
+        for share in &self.contents.planned[index] {
+            let spec = self.contents.classes[share.class as usize];
+            if spec.node_selector.is_empty()
+                && spec.required_terms.is_empty()
+                && spec.volumes.alternatives.is_empty()
+            {
+                continue;
+            }
+            let verdicts = self
+                .verdicts
+                .entry((frame_index, share.class))
+                .or_insert_with(|| vec![PodVerdict::NotAsked; frame.catalog.len()]);
+            for option in options {
+                if verdicts[*option] == PodVerdict::NotAsked {
+                    verdicts[*option] = pod_verdict(frame, *option, spec);
+                }
+                let verdict = verdicts[*option];
+                if verdict == PodVerdict::Fine {
+                    continue;
+                }
+                violations.push(self.pod_violation(index, frame, *option, share, verdict));
+                break;
+            }
+        }
+    }
+
+    fn pod_violation(
+        &self,
+        index: usize,
+        frame: &Frame<'_>,
+        option: usize,
+        share: &Share,
+        verdict: PodVerdict,
+    ) -> Violation {
+        let place = Place::Planned(index);
+        let pod = self.contents.pod_name(share);
+        let instance_type = Some(frame.catalog[option].name.clone());
+        let spec = self.contents.classes[share.class as usize];
+        let unmet = match &*frame.standing(option) {
+            Standing::Usable { offerings, .. } => offerings
+                .iter()
+                .find_map(|offering| frame.view(option, *offering).unmet(&spec.node_selector).cloned()),
+            _ => None,
+        };
+        match (verdict, unmet) {
+            (PodVerdict::Volumes, _) => Violation::VolumeTopologyUnmet { place, pod, instance_type },
+            (PodVerdict::Selector, Some(requirement)) => {
+                Violation::NodeSelectorUnmet { place, pod, instance_type, requirement }
+            }
+            _ => Violation::RequiredTermsUnmet { place, pod, instance_type },
+        }
+    }
+
+    fn volume_limits(
+        &self,
+        index: usize,
+        frame: &Frame<'_>,
+        options: &[usize],
+        violations: &mut Vec<Violation>,
+    ) {
+        let volumes: BTreeSet<&(Arc<str>, Arc<str>)> = self.contents.planned[index]
+            .iter()
+            .flat_map(|share| self.contents.classes[share.class as usize].volumes.attachments.iter())
+            .collect();
+        let mut per_driver: BTreeMap<&Arc<str>, u32> = BTreeMap::new();
+        for (driver, _) in volumes {
+            *per_driver.entry(driver).or_insert(0) += 1;
+        }
+        for (driver, wanted) in per_driver {
+            for option in options {
+                let instance_type = &frame.catalog[*option];
+                if let Some(limit) = instance_type.volume_attachment_limits.get(driver)
+                    && wanted > *limit
+                {
+                    violations.push(Violation::VolumeLimitExceeded {
+                        place: Place::Planned(index),
+                        instance_type: Some(instance_type.name.clone()),
+                        driver: driver.clone(),
+                        limit: *limit,
+                        wanted,
+                    });
+                    break;
+                }
+            }
+        }
+    }
+
+    fn min_values(
+        &self,
+        index: usize,
+        node: &PlannedNode,
+        frame: &Frame<'_>,
+        options: &[usize],
+        violations: &mut Vec<Violation>,
+    ) {
+        let excused =
+            self.problem.options.min_values_policy == MinValuesPolicy::BestEffort && node.min_values_relaxed;
+        if excused {
+            return;
+        }
+        for asked in frame.pool.requirements.iter() {
+            let Some(wanted) = asked.min_values else { continue };
+            // Only values that the narrowed claim still allows count.
+            let Some(allowed) = frame.claim.get(&asked.key) else { continue };
+            let mut values: BTreeSet<&Arc<str>> = BTreeSet::new();
+            for option in options {
+                let instance_type = &frame.catalog[*option];
+                match instance_type.requirements.get(&asked.key) {
+                    Some(own) if !own.complement => {
+                        values.extend(own.values.iter().filter(|value| allowed.has(value)));
+                    }
+                    None if &*asked.key == labels::INSTANCE_TYPE => {
+                        values.insert(&instance_type.name);
+                    }
+                    _ => {}
+                }
+            }
+            if (values.len() as u32) < wanted {
+                violations.push(Violation::MinValuesUnmet {
+                    node: index,
+                    key: asked.key.clone(),
+                    wanted,
+                    found: values.len() as u32,
+                });
+            }
+        }
+    }
+}
+
+fn amounts(resources: &[Arc<str>], list: &ResourceList) -> Amounts {
+    resources.iter().map(|resource| list.get(resource)).collect()
+}
+
+/// Node selector plus one required term; a spec without terms has one, empty, term 0.
+fn wanted_by(spec: &PodSpec, term: usize) -> karpenter_model::requirements::Requirements {
+    let mut wanted = spec.node_selector.clone();
+    if let Some(term) = spec.required_terms.get(term) {
+        wanted.extend(term);
+    }
+    wanted
+}
+
+fn pod_verdict(frame: &Frame<'_>, option: usize, spec: &PodSpec) -> PodVerdict {
+    let standing = frame.standing(option);
+    let Standing::Usable { offerings, .. } = &*standing else {
+        // Reported as a fault of the option itself.
+        return PodVerdict::Fine;
+    };
+    for offering in offerings {
+        let view = frame.view(option, *offering);
+        if !view.meets(&spec.node_selector) {
+            return PodVerdict::Selector;
+        }
+        if !view.meets_any(&spec.required_terms) {
+            return PodVerdict::Terms;
+        }
+        if !view.meets_any(&spec.volumes.alternatives) {
+            return PodVerdict::Volumes;
+        }
+    }
+    PodVerdict::Fine
+}

@@ -1,0 +1,250 @@
+//! Spread constraints and affinity term lists, each distinct one counted once, and which classes they bind or count.
+
+use std::sync::Arc;
+
+use karpenter_model::pod::{PodAffinityTerm, PodSpec};
+use karpenter_model::requirements::Requirements;
+use karpenter_model::selector::LabelSelector;
+use karpenter_model::taints::Toleration;
+use rustc_hash::FxHashMap;
+
+use super::super::contents::Contents;
+use super::super::violation::Violation;
+use super::anti_affinity::term_matches;
+use super::sites::Sites;
+
+/// Everything that makes two spread constraints count the same.
+#[derive(PartialEq, Eq, Hash)]
+struct SpreadIdentity<'a> {
+    key: &'a str,
+    max_skew: u32,
+    min_domains: Option<u32>,
+    selector: Option<&'a LabelSelector>,
+    namespace: &'a str,
+    affinity: Option<(&'a Requirements, &'a [Requirements])>,
+    tolerations: Option<&'a [Toleration]>,
+    /// Nodes are only looked at if they carry all of the pod's hard keys.
+    hard_keys: Vec<usize>,
+}
+
+pub(super) struct SpreadGroup {
+    pub(super) key: usize,
+    pub(super) max_skew: u32,
+    /// The minimum is 0 because fewer domains exist than `minDomains` asks for.
+    pub(super) floor_is_zero: bool,
+    /// Sites whose pods count, and whose domains take part in the minimum.
+    pub(super) eligible: Vec<bool>,
+    pub(super) eligible_domains: Vec<bool>,
+    /// Matching bound pods per domain.
+    pub(super) initial: Vec<u32>,
+}
+
+/// All required affinity terms of a pod: a pod counts only if it matches every one of them.
+pub(super) struct AffinityGroup {
+    pub(super) keys: Vec<usize>,
+    /// Matching bound pods per term and domain.
+    pub(super) initial: Vec<Vec<u32>>,
+}
+
+#[derive(Default, Clone)]
+pub(super) struct ClassTopology {
+    /// Spread groups the class must obey, and whether its own pods count in them.
+    pub(super) spreads: Vec<(usize, bool)>,
+    pub(super) affinity: Option<(usize, bool)>,
+    pub(super) counted_by_spread: Vec<usize>,
+    pub(super) counted_by_affinity: Vec<usize>,
+}
+
+impl ClassTopology {
+    pub(super) fn is_bound_by_rules(&self) -> bool {
+        !self.spreads.is_empty() || self.affinity.is_some()
+    }
+
+    pub(super) fn is_relevant(&self) -> bool {
+        self.is_bound_by_rules() || !self.counted_by_spread.is_empty() || !self.counted_by_affinity.is_empty()
+    }
+}
+
+pub(super) struct Groups {
+    pub(super) spreads: Vec<SpreadGroup>,
+    pub(super) affinities: Vec<AffinityGroup>,
+    pub(super) classes: Vec<ClassTopology>,
+}
+
+impl Groups {
+    /// Also reports pods on nodes that lack a topology label or leave a spread's domain open.
+    pub(super) fn build(contents: &Contents<'_>, sites: &Sites<'_>, violations: &mut Vec<Violation>) -> Self {
+        let mut is_planned = vec![false; contents.classes.len()];
+        for share in sites.shares.iter().flat_map(|shares| shares.iter()) {
+            is_planned[share.class as usize] = true;
+        }
+        report_unusable_domains(contents, sites, violations);
+        let mut classes = vec![ClassTopology::default(); contents.classes.len()];
+        let mut counted = Counted::default();
+        for (class, spec) in contents.classes.iter().enumerate() {
+            if is_planned[class] {
+                counted.add_class(spec, sites, &mut classes[class]);
+            }
+        }
+        for (class, spec) in contents.classes.iter().enumerate() {
+            let topology = &mut classes[class];
+            for (group, (namespace, selector)) in counted.spread_subjects.iter().enumerate() {
+                if spread_counts(namespace, *selector, spec) {
+                    topology.counted_by_spread.push(group);
+                }
+            }
+            for (group, terms) in counted.affinity_subjects.iter().enumerate() {
+                if terms.iter().all(|term| term_matches(term, spec)) {
+                    topology.counted_by_affinity.push(group);
+                }
+            }
+        }
+        let Counted { mut spreads, mut affinities, .. } = counted;
+        for (site, bound) in contents.bound.iter().enumerate() {
+            for (class, terminating) in bound {
+                if *terminating {
+                    continue;
+                }
+                let topology = &classes[*class as usize];
+                for group in &topology.counted_by_spread {
+                    let group = &mut spreads[*group];
+                    if let Some(domain) = sites.domains[group.key].of_site[site]
+                        && group.eligible[site]
+                    {
+                        group.initial[domain as usize] += 1;
+                    }
+                }
+                for group in &topology.counted_by_affinity {
+                    let group = &mut affinities[*group];
+                    for (key, counts) in group.keys.iter().zip(&mut group.initial) {
+                        if let Some(domain) = sites.domains[*key].of_site[site] {
+                            counts[domain as usize] += 1;
+                        }
+                    }
+                }
+            }
+        }
+        Self { spreads, affinities, classes }
+    }
+}
+
+fn spread_counts(namespace: &Arc<str>, selector: Option<&LabelSelector>, spec: &PodSpec) -> bool {
+    spec.namespace == *namespace && selector.is_some_and(|selector| selector.matches(&spec.labels))
+}
+
+#[derive(Default)]
+struct Counted<'a> {
+    spreads: Vec<SpreadGroup>,
+    spread_subjects: Vec<(&'a Arc<str>, Option<&'a LabelSelector>)>,
+    spread_known: FxHashMap<SpreadIdentity<'a>, usize>,
+    affinities: Vec<AffinityGroup>,
+    affinity_subjects: Vec<&'a [PodAffinityTerm]>,
+    affinity_known: FxHashMap<&'a [PodAffinityTerm], usize>,
+}
+
+impl<'a> Counted<'a> {
+    fn add_class(&mut self, spec: &'a PodSpec, sites: &Sites<'_>, topology: &mut ClassTopology) {
+        let mut hard_keys: Vec<usize> = spec
+            .spread
+            .iter()
+            .filter(|spread| spread.hard)
+            .map(|spread| sites.key_index(&spread.key))
+            .collect();
+        hard_keys.sort_unstable();
+        hard_keys.dedup();
+        for spread in spec.spread.iter().filter(|spread| spread.hard) {
+            let identity = SpreadIdentity {
+                key: &spread.key,
+                max_skew: spread.max_skew,
+                min_domains: spread.min_domains,
+                selector: spread.selector.as_ref(),
+                namespace: &spec.namespace,
+                affinity: spread
+                    .honor_affinity
+                    .then_some((&spec.node_selector, spec.required_terms.as_slice())),
+                tolerations: spread.honor_taints.then_some(spec.tolerations.as_slice()),
+                hard_keys: hard_keys.clone(),
+            };
+            let group = match self.spread_known.get(&identity) {
+                Some(group) => *group,
+                None => {
+                    self.spreads.push(spread_group(&identity, sites));
+                    self.spread_subjects.push((&spec.namespace, spread.selector.as_ref()));
+                    self.spread_known.insert(identity, self.spreads.len() - 1);
+                    self.spreads.len() - 1
+                }
+            };
+            let counts_itself = spread_counts(&spec.namespace, spread.selector.as_ref(), spec);
+            topology.spreads.push((group, counts_itself));
+        }
+        if spec.affinity.is_empty() {
+            return;
+        }
+        let group = *self.affinity_known.entry(&spec.affinity).or_insert_with(|| {
+            let keys: Vec<usize> = spec.affinity.iter().map(|term| sites.key_index(&term.key)).collect();
+            let initial = keys.iter().map(|key| vec![0; sites.domains[*key].names.len()]).collect();
+            self.affinities.push(AffinityGroup { keys, initial });
+            self.affinity_subjects.push(&spec.affinity);
+            self.affinities.len() - 1
+        });
+        let matches_itself = spec.affinity.iter().all(|term| term_matches(term, spec));
+        topology.affinity = Some((group, matches_itself));
+    }
+}
+
+fn spread_group(identity: &SpreadIdentity<'_>, sites: &Sites<'_>) -> SpreadGroup {
+    let key = sites.key_index(identity.key);
+    let mut eligible = sites.included(identity.affinity, identity.tolerations);
+    for (site, eligible) in eligible.iter_mut().enumerate() {
+        *eligible &= identity.hard_keys.iter().all(|key| sites.domains[*key].of_site[site].is_some());
+    }
+    let domains = &sites.domains[key];
+    let mut eligible_domains = vec![false; domains.names.len()];
+    for (site, domain) in domains.of_site.iter().enumerate() {
+        if let Some(domain) = domain
+            && eligible[site]
+        {
+            eligible_domains[*domain as usize] = true;
+        }
+    }
+    let present = eligible_domains.iter().filter(|eligible| **eligible).count() as u32;
+    SpreadGroup {
+        key,
+        max_skew: identity.max_skew,
+        floor_is_zero: present == 0 || identity.min_domains.is_some_and(|wanted| present < wanted),
+        eligible,
+        initial: vec![0; eligible_domains.len()],
+        eligible_domains,
+    }
+}
+
+fn report_unusable_domains(contents: &Contents<'_>, sites: &Sites<'_>, violations: &mut Vec<Violation>) {
+    for site in 0..sites.len() {
+        for share in sites.shares[site] {
+            let spec = contents.classes[share.class as usize];
+            let place = || sites.places[site].clone();
+            let spread_keys =
+                spec.spread.iter().filter(|spread| spread.hard).map(|spread| (&spread.key, true));
+            let affinity_keys = spec.affinity.iter().map(|term| (&term.key, false));
+            for (key, is_spread) in spread_keys.chain(affinity_keys) {
+                let domains = &sites.domains[sites.key_index(key)];
+                if domains.of_site[site].is_none() {
+                    violations.push(Violation::TopologyKeyMissing {
+                        place: place(),
+                        pod: contents.pod_name(share),
+                        key: key.clone(),
+                    });
+                } else if let Some(open) = domains.open.get(&site)
+                    && is_spread
+                {
+                    violations.push(Violation::DomainOpen {
+                        place: place(),
+                        pod: contents.pod_name(share),
+                        key: key.clone(),
+                        domains: open.iter().map(|domain| domains.names[*domain as usize].clone()).collect(),
+                    });
+                }
+            }
+        }
+    }
+}
