@@ -3,12 +3,22 @@
 //! Pure and total: no I/O, no clock, no logging, no randomness; an unschedulable pod is an answer with reasons, never
 //! an error. The same input gives the same plan, whatever the order of the input.
 
+mod bits;
+mod classes;
+mod compat;
+mod explain;
+mod finalize;
+mod ledger;
+mod relax;
+mod states;
+mod templates;
+mod topology;
 pub mod validate;
 
 use karpenter_model::plan::Plan;
 use karpenter_model::problem::Problem;
 
 /// Plans the pods of a problem onto existing and new nodes.
-pub fn schedule(_problem: &Problem) -> Plan {
-    Plan::default()
+pub fn schedule(problem: &Problem) -> Plan {
+    compat::schedule(problem)
 }

@@ -1,0 +1,283 @@
+//! Placement in upstream's order with upstream's choices, computed on classes with counts.
+//!
+//! Pods are taken large first; each goes to the first existing node that takes it, else to the planned node with the
+//! fewest pods that takes it, else to a fresh node of the first pool that takes it. Identical pods are dealt in bulk
+//! where that provably gives the same result. Upstream: pkg/controllers/provisioning/scheduling/scheduler.go.
+
+use std::collections::VecDeque;
+
+use karpenter_model::plan::Plan;
+use karpenter_model::problem::Problem;
+
+use crate::classes::QueueRun;
+use crate::finalize;
+use crate::ledger::{Ledger, Prepared};
+use crate::topology::Kind;
+
+pub(crate) fn schedule(problem: &Problem) -> Plan {
+    let prepared = Prepared::new(problem);
+    let mut ledger = Ledger::new(problem, &prepared);
+    let left = solve(&mut ledger);
+    finalize::plan(&mut ledger, &left)
+}
+
+/// Places everything that can be placed and returns what is left, in queue order.
+pub(crate) fn solve(ledger: &mut Ledger<'_>) -> Vec<QueueRun> {
+    let mut queue: VecDeque<QueueRun> = ledger.classes.queue.iter().copied().collect();
+    let mut failures = FailureMemo::new(ledger.classes.variants.len());
+    // A run that was pushed back with as many runs waiting as now has seen a whole cycle without progress.
+    let mut since_progress = 0;
+    while let Some(mut run) = queue.pop_front() {
+        let before = run.count;
+        place_run(ledger, &mut run, &mut failures);
+        if run.count < before {
+            since_progress = 0;
+        }
+        if run.count > 0 {
+            queue.push_back(run);
+            since_progress += 1;
+            if since_progress >= queue.len() {
+                break;
+            }
+        }
+    }
+    queue.into()
+}
+
+/// Remembers at which counts a variant found no place at all, so that its twins need not look again.
+struct FailureMemo {
+    seen: Vec<Option<u64>>,
+}
+
+impl FailureMemo {
+    fn new(variants: usize) -> Self {
+        Self { seen: vec![None; variants] }
+    }
+
+    /// Changes that can turn a "no" into a "yes": counts of spread and affinity groups the variant states.
+    fn stamp(ledger: &Ledger<'_>, variant: usize) -> u64 {
+        ledger.classes.variants[variant]
+            .owned
+            .iter()
+            .filter(|owned| owned.kind != Kind::AntiAffinity)
+            .map(|owned| ledger.topology.group(owned.group).version)
+            .sum()
+    }
+
+    fn is_known(&self, ledger: &Ledger<'_>, variant: usize) -> bool {
+        self.seen[variant] == Some(Self::stamp(ledger, variant))
+    }
+
+    fn remember(&mut self, ledger: &Ledger<'_>, variant: usize) {
+        self.seen[variant] = Some(Self::stamp(ledger, variant));
+    }
+}
+
+fn place_run(ledger: &mut Ledger<'_>, run: &mut QueueRun, failures: &mut FailureMemo) {
+    let variants = ledger.classes.classes[run.class].variants.clone();
+    let mut search = Search::new(variants.len());
+    while run.count > 0 {
+        let mut placed = 0;
+        for (level, variant) in variants.clone().enumerate() {
+            if failures.is_known(ledger, variant) {
+                continue;
+            }
+            placed = place_some(ledger, variant, run.count, &mut search.levels[level]);
+            if placed > 0 {
+                break;
+            }
+            failures.remember(ledger, variant);
+        }
+        if placed == 0 {
+            return;
+        }
+        run.count -= placed;
+    }
+}
+
+/// Where the scans of a run of identical pods may resume.
+struct Search {
+    levels: Vec<Cursor>,
+}
+
+#[derive(Default, Clone)]
+struct Cursor {
+    node: usize,
+    claims_are_full: bool,
+}
+
+impl Search {
+    fn new(levels: usize) -> Self {
+        Self { levels: vec![Cursor::default(); levels] }
+    }
+}
+
+/// Places at least one pod of a variant, or returns 0.
+fn place_some(ledger: &mut Ledger<'_>, variant: usize, count: u32, cursor: &mut Cursor) -> u32 {
+    let is_bulk = ledger.classes.variants[variant].is_bulk;
+    let first = if is_bulk { cursor.node } else { 0 };
+    for position in first..ledger.node_order.len() {
+        let node = ledger.node_order[position];
+        let copies = ledger.fit_node(variant, node).min(count);
+        if copies > 0 {
+            cursor.node = position;
+            ledger.place_on_node(variant, node, copies);
+            return copies;
+        }
+    }
+    cursor.node = ledger.node_order.len();
+    if is_bulk {
+        if !cursor.claims_are_full {
+            let placed = level_claims(ledger, variant, count);
+            // Whatever is left after levelling fits on none of the present planned nodes, nor ever will.
+            cursor.claims_are_full = true;
+            if placed > 0 {
+                return placed;
+            }
+        }
+    } else if place_one_on_claims(ledger, variant) {
+        return 1;
+    }
+    open_new(ledger, variant, count)
+}
+
+fn place_one_on_claims(ledger: &mut Ledger<'_>, variant: usize) -> bool {
+    // The order must not change while it is walked, and walking stops at the first success.
+    let order = std::mem::take(&mut ledger.by_pod_count);
+    let found = order.iter().find_map(|(_, claim)| {
+        let claim = *claim as usize;
+        ledger.fit_claim(variant, claim).map(|fit| (claim, fit))
+    });
+    ledger.by_pod_count = order;
+    match found {
+        Some((claim, fit)) => {
+            ledger.place_on_claim(variant, claim, fit, 1);
+            true
+        }
+        None => false,
+    }
+}
+
+/// Deals pods over the planned nodes as one-by-one placement on the emptiest node would: levels fill up together.
+fn level_claims(ledger: &mut Ledger<'_>, variant: usize, count: u32) -> u32 {
+    let order = std::mem::take(&mut ledger.by_pod_count);
+    let mut open = Vec::new();
+    let mut room = 0u64;
+    for (pods, claim) in &order {
+        // Everything below this level is already known; more nodes cannot be reached by `count` pods.
+        let claim = *claim as usize;
+        if let Some(fit) = ledger.fit_claim(variant, claim) {
+            let slot = ledger.claim_slot(claim);
+            let copies = ledger.copies_on_claim(variant, Some(claim), fit, slot).min(count);
+            open.push((*pods, claim, fit, copies));
+            room += u64::from(copies);
+        }
+    }
+    ledger.by_pod_count = order;
+    if open.is_empty() {
+        return 0;
+    }
+    let shares = level(&open.iter().map(|(pods, _, _, copies)| (*pods, *copies)).collect::<Vec<_>>(), count);
+    let mut placed = 0;
+    for ((_, claim, fit, _), share) in open.into_iter().zip(shares) {
+        if share > 0 {
+            ledger.place_on_claim(variant, claim, fit, share);
+            placed += share;
+        }
+    }
+    debug_assert_eq!(u64::from(placed), room.min(u64::from(count)));
+    placed
+}
+
+/// Water-filling: how many of `count` items each (level, room) receives when every item goes to the lowest level that
+/// has room, earlier entries first among equals. Entries come in ascending level.
+fn level(open: &[(u32, u32)], count: u32) -> Vec<u32> {
+    let total: u64 = open.iter().map(|(_, room)| u64::from(*room)).sum();
+    if total <= u64::from(count) {
+        return open.iter().map(|(_, room)| *room).collect();
+    }
+    let used = |water: u32| -> u64 {
+        open.iter().map(|(pods, room)| u64::from(water.saturating_sub(*pods).min(*room))).sum()
+    };
+    // The highest water level that does not use more than we have.
+    let (mut low, mut high) = (0u32, u32::MAX);
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        if used(middle) <= u64::from(count) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    let mut shares: Vec<u32> = open.iter().map(|(pods, room)| low.saturating_sub(*pods).min(*room)).collect();
+    let mut rest = u64::from(count) - used(low);
+    for (share, (pods, room)) in shares.iter_mut().zip(open) {
+        if rest == 0 {
+            break;
+        }
+        if pods + *share == low && *share < *room {
+            *share += 1;
+            rest -= 1;
+        }
+    }
+    shares
+}
+
+fn open_new(ledger: &mut Ledger<'_>, variant: usize, count: u32) -> u32 {
+    for template in 0..ledger.prepared.templates.len() {
+        let Some(fit) = ledger.fit_new(variant, template) else { continue };
+        let slot = ledger.claim_slot(ledger.claims.len());
+        let copies = ledger.copies_on_claim(variant, None, fit, slot).min(count);
+        let base = ledger.states.base(template).expect("a fit on a fresh node starts from the base state");
+        let claim = ledger.open(base, None);
+        if ledger.prepared.templates[template].limited.is_empty() {
+            ledger.place_on_claim(variant, claim, fit, copies);
+            return copies;
+        }
+        // The first pod decides what the node is charged; the others then fill it up.
+        ledger.place_on_claim(variant, claim, fit, 1);
+        ledger.charge_limits(claim);
+        return 1 + fill_up(ledger, variant, claim, count - 1);
+    }
+    0
+}
+
+/// Fills a fresh node with more copies of a bulk variant.
+fn fill_up(ledger: &mut Ledger<'_>, variant: usize, claim: usize, count: u32) -> u32 {
+    let mut placed = 0;
+    while ledger.classes.variants[variant].is_bulk && placed < count {
+        let Some(fit) = ledger.fit_claim(variant, claim) else { break };
+        let slot = ledger.claim_slot(claim);
+        let copies = ledger.copies_on_claim(variant, Some(claim), fit, slot).min(count - placed);
+        ledger.place_on_claim(variant, claim, fit, copies);
+        placed += copies;
+    }
+    placed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::level;
+
+    fn one_by_one(open: &[(u32, u32)], count: u32) -> Vec<u32> {
+        let mut shares = vec![0; open.len()];
+        for _ in 0..count {
+            let lowest = (0..open.len())
+                .filter(|i| shares[*i] < open[*i].1)
+                .min_by_key(|i| (open[*i].0 + shares[*i], *i));
+            match lowest {
+                Some(index) => shares[index] += 1,
+                None => break,
+            }
+        }
+        shares
+    }
+
+    #[test]
+    fn levelling_equals_dealing_one_by_one() {
+        let open = [(0, 3), (1, 10), (1, 1), (2, 4), (5, 2), (9, 9)];
+        for count in 0..40 {
+            assert_eq!(level(&open, count), one_by_one(&open, count), "{count} items");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Why a class found no place: every pool is asked again without short cuts, at the last level of relaxation.
+//!
+//! Runs only for classes that finally failed, so it may take its time; it never changes the ledger's counts.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use karpenter_model::reason::{Reason, Refusal, Scope};
+use karpenter_model::requirements::{Requirement, Requirements};
+use karpenter_model::resources::ResourceList;
+use karpenter_model::taints::first_untolerated;
+
+use crate::bits::Bits;
+use crate::ledger::Ledger;
+use crate::ledger::fit::holds;
+use crate::states::StateId;
+use crate::templates::catalog;
+use crate::topology::{Kind, Slot};
+
+pub(crate) fn reasons(ledger: &mut Ledger<'_>, class: usize) -> Vec<Refusal> {
+    let variant = ledger.classes.classes[class].variants.end - 1;
+    let mut refusals = Vec::new();
+    if ledger.prepared.templates.is_empty() {
+        refusals.push(Refusal { scope: Scope::Cluster, reason: Reason::NoNodePools });
+    }
+    for template in 0..ledger.prepared.templates.len() {
+        let name = ledger.problem.pools[ledger.prepared.templates[template].pool].name.clone();
+        let reason = pool_reason(ledger, variant, template);
+        refusals.push(Refusal { scope: Scope::NodePool(name), reason });
+    }
+    refusals.extend(node_reasons(ledger, variant));
+    refusals
+}
+
+fn pool_reason(ledger: &mut Ledger<'_>, variant: usize, position: usize) -> Reason {
+    let template = &ledger.prepared.templates[position];
+    let pool = &ledger.problem.pools[template.pool];
+    let spec = &ledger.classes.variants[variant].spec;
+    if let Some(taint) = first_untolerated(&pool.taints, &spec.tolerations) {
+        return Reason::Taint(taint.clone());
+    }
+    let Some(base) = ledger.states.base(position) else {
+        return Reason::PoolMatchesNoInstanceType { culprit: pool_culprit(ledger, position) };
+    };
+    let mut wanted = ledger.states.added(ledger.classes.variants[variant].added).clone();
+    if let Some(first) = ledger.classes.variants[variant].alternatives.first() {
+        wanted.extend(&ledger.states.added(*first).clone());
+    }
+    if let Err(incompatible) = template.requirements.compatible(&wanted, &ledger.problem.well_known) {
+        return incompatible.into();
+    }
+    let added = ledger.states.intern(&wanted);
+    let Some(state) = ledger.states.add(base, added) else {
+        return label_reason(ledger, position, &wanted);
+    };
+    if let Some(reason) = size_reason(ledger, variant, state) {
+        return reason;
+    }
+    if let Some(limit) = ledger.nodes_left[position].filter(|left| *left <= 0) {
+        let limit = pool.limits.lookup(karpenter_model::resources::NODES).unwrap_or(limit);
+        return Reason::NodeLimitReached { limit };
+    }
+    if let Some(reason) = limit_reason(ledger, variant, position, state) {
+        return reason;
+    }
+    if let Some(reason) = topology_reason(ledger, variant, state) {
+        return reason;
+    }
+    let total = ledger.classes.variants[variant].requests.clone();
+    let survivors = ledger.survivors(variant, None, state, &total);
+    if let Some((key, wanted, found)) = ledger.unmet_min_values(state, &survivors) {
+        return Reason::MinValues { key, wanted, found };
+    }
+    let attachments = ledger.attachments([variant].into_iter());
+    if let Some((driver, count)) = attachments.into_iter().next()
+        && survivors.is_empty()
+    {
+        return Reason::VolumeLimit { driver, limit: count as u32 - 1 };
+    }
+    if let Some(port) = ledger.classes.variants[variant].spec.host_ports.first() {
+        return Reason::HostPortTaken { port: port.port };
+    }
+    Reason::NotEnoughRoom
+}
+
+/// The first pool requirement that, on its own, no type of the catalog meets.
+fn pool_culprit(ledger: &Ledger<'_>, position: usize) -> Option<Requirement> {
+    let template = &ledger.prepared.templates[position];
+    let types = catalog(ledger.problem, &ledger.problem.pools[template.pool]);
+    template
+        .requirements
+        .iter()
+        .find(|requirement| {
+            let alone: Requirements = [(*requirement).clone()].into_iter().collect();
+            !types.iter().any(|instance_type| {
+                instance_type.requirements.intersects(&alone)
+                    && instance_type
+                        .offerings
+                        .iter()
+                        .any(|o| o.available && alone.intersects(&o.requirements))
+            })
+        })
+        .cloned()
+}
+
+/// Labels leave nothing: says whether the types or only the offerings are to blame.
+fn label_reason(ledger: &Ledger<'_>, position: usize, wanted: &Requirements) -> Reason {
+    let template = &ledger.prepared.templates[position];
+    let mut all = template.requirements.clone();
+    all.extend(wanted);
+    let types = catalog(ledger.problem, &ledger.problem.pools[template.pool]);
+    let wanted: Vec<Requirement> = wanted.iter().cloned().collect();
+    if types.iter().any(|instance_type| instance_type.requirements.intersects(&all)) {
+        Reason::NoOffering { wanted }
+    } else {
+        Reason::NoInstanceTypeMatches { wanted }
+    }
+}
+
+fn size_reason(ledger: &Ledger<'_>, variant: usize, state: StateId) -> Option<Reason> {
+    let data = ledger.states.get(state);
+    let types = &ledger.prepared.templates[data.template].types;
+    let requests = &ledger.classes.variants[variant].requests;
+    if data.maximal.iter().any(|index| holds(&types[*index].free, requests)) {
+        return None;
+    }
+    let names = &ledger.prepared.dimensions.names;
+    let mut largest = ResourceList::new();
+    let mut short_of: Vec<Arc<str>> = Vec::new();
+    for (dimension, name) in names.iter().enumerate() {
+        let most = data.types.iter().map(|entry| types[entry.index].free[dimension]).max().unwrap_or(0);
+        largest.set(name.clone(), most);
+        if requests[dimension] > most {
+            short_of.push(name.clone());
+        }
+    }
+    Some(Reason::TooLarge { requests: ledger.list(requests), largest, short_of })
+}
+
+fn limit_reason(ledger: &Ledger<'_>, variant: usize, position: usize, state: StateId) -> Option<Reason> {
+    let template = &ledger.prepared.templates[position];
+    let requests = &ledger.classes.variants[variant].requests;
+    let left = &ledger.limits_left[position];
+    let data = ledger.states.get(state);
+    let mut fitting =
+        data.types.iter().filter(|entry| holds(&template.types[entry.index].free, requests)).peekable();
+    fitting.peek()?;
+    let blocked_by = |limited: usize| {
+        data.types
+            .iter()
+            .filter(|entry| holds(&template.types[entry.index].free, requests))
+            .all(|entry| template.types[entry.index].limited_capacity[limited] > left[limited])
+    };
+    let any_within = fitting.any(|entry| {
+        template.types[entry.index].limited_capacity.iter().zip(left).all(|(capacity, left)| capacity <= left)
+    });
+    if any_within || template.limited.is_empty() {
+        return None;
+    }
+    let limited = (0..template.limited.len()).find(|limited| blocked_by(*limited)).unwrap_or(0);
+    let resource = template.limited[limited].0.clone();
+    let limit = ledger.problem.pools[template.pool].limits.get(&resource);
+    Some(Reason::LimitExceeded { used: limit - left[limited], limit, resource })
+}
+
+fn topology_reason(ledger: &mut Ledger<'_>, variant: usize, state: StateId) -> Option<Reason> {
+    let fresh = Slot((ledger.nodes.len() + ledger.claims.len()) as u32);
+    let owned = ledger.classes.variants[variant].owned.clone();
+    for constraint in &owned {
+        let key = ledger.topology.keys[constraint.key].clone();
+        if constraint.is_hostname {
+            if ledger.host_copies(variant, fresh) == 0 && constraint.kind == Kind::Affinity {
+                return Some(Reason::Affinity { key });
+            }
+            continue;
+        }
+        let possible = ledger.domains(state, constraint.key).clone();
+        if !ledger.allowed_domains(variant, constraint.key, &possible).is_empty() {
+            continue;
+        }
+        let group = ledger.topology.group(constraint.group);
+        return Some(match constraint.kind {
+            Kind::Spread { max_skew, .. } => {
+                let domains: Vec<(Arc<str>, u32)> = group
+                    .universe
+                    .iter()
+                    .map(|domain| {
+                        (ledger.topology.domains[constraint.key][domain].clone(), group.matched[domain])
+                    })
+                    .collect();
+                Reason::Spread { key, max_skew, domains }
+            }
+            Kind::Affinity => Reason::Affinity { key },
+            Kind::AntiAffinity => Reason::AntiAffinity { key },
+        });
+    }
+    for group in ledger.classes.variants[variant].repelled_by.clone() {
+        let key = ledger.topology.group(group).id.key;
+        let possible = ledger.domains(state, key).clone();
+        let allowed: Bits = ledger.allowed_domains(variant, key, &possible);
+        if allowed.is_empty() {
+            return Some(Reason::AntiAffinity { key: ledger.topology.keys[key].clone() });
+        }
+    }
+    None
+}
+
+/// One line per distinct reason of the existing nodes.
+fn node_reasons(ledger: &mut Ledger<'_>, variant: usize) -> Vec<Refusal> {
+    let mut counts: std::collections::BTreeMap<Reason, u32> = std::collections::BTreeMap::new();
+    for node in 0..ledger.nodes.len() {
+        let data = &ledger.classes.variants[variant];
+        let definition = &ledger.problem.nodes[node];
+        let reason = if let Some(taint) = first_untolerated(&definition.taints, &data.spec.tolerations) {
+            Reason::Taint(taint.clone())
+        } else if let Err(incompatible) =
+            ledger.nodes[node].labels.compatible(ledger.states.added(data.added), &BTreeSet::new())
+        {
+            match Reason::from(incompatible) {
+                // Each node offers its own value; the wanted side is what they share.
+                Reason::Requirement { wanted, .. } => Reason::NoInstanceTypeMatches { wanted: vec![wanted] },
+                other => other,
+            }
+        } else {
+            Reason::NotEnoughRoom
+        };
+        *counts.entry(reason).or_insert(0) += 1;
+    }
+    counts
+        .into_iter()
+        .map(|(reason, count)| Refusal { scope: Scope::ExistingNodes { count }, reason })
+        .collect()
+}

@@ -1,0 +1,250 @@
+//! The cluster under construction: existing nodes, planned nodes, and the counters that every placement moves.
+//!
+//! The ledger answers "may this pod go there, and how many of them" and records placements. It does not choose.
+//! Upstream: nodeclaim.go and existingnode.go of pkg/controllers/provisioning/scheduling.
+
+pub(crate) mod fit;
+mod nodes;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use karpenter_model::problem::{MinValuesPolicy, Problem};
+use smallvec::SmallVec;
+
+use crate::bits::Bits;
+use crate::classes::{self, Classes};
+use crate::states::{StateId, States};
+use crate::templates::{self, Amounts, Dimensions, Template};
+use crate::topology::{GroupId, Kind, Slot, Topology};
+
+pub(crate) use nodes::NodeSlot;
+
+/// Everything about a problem that does not change while it is being solved.
+pub(crate) struct Prepared {
+    pub(crate) dimensions: Dimensions,
+    pub(crate) templates: Vec<Template>,
+}
+
+impl Prepared {
+    pub(crate) fn new(problem: &Problem) -> Self {
+        let dimensions = Dimensions::of(problem);
+        let templates = templates::build(problem, &dimensions);
+        Self { dimensions, templates }
+    }
+}
+
+/// A node that the plan would launch.
+#[derive(Debug, Clone)]
+pub(crate) struct Claim {
+    pub(crate) state: StateId,
+    pub(crate) used: Amounts,
+    pub(crate) pod_count: u32,
+    /// (variant, volume alternative, count)
+    pub(crate) content: Vec<(usize, u8, u32)>,
+    /// A type that is known to hold what is used.
+    witness: usize,
+    /// Only types whose limited capacity is at most this may be used; `None` where limits do not bind.
+    pub(crate) limit: Option<SmallVec<[i64; 2]>>,
+    pub(crate) min_values_relaxed: bool,
+}
+
+/// Where and how one more pod fits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fit {
+    pub(crate) state: StateId,
+    pub(crate) alternative: u8,
+    witness: usize,
+    pub(crate) relaxed_min_values: bool,
+}
+
+pub(crate) struct Ledger<'p> {
+    pub(crate) problem: &'p Problem,
+    pub(crate) prepared: &'p Prepared,
+    pub(crate) states: States<'p>,
+    pub(crate) topology: Topology,
+    pub(crate) classes: Classes,
+    pub(crate) nodes: Vec<NodeSlot>,
+    /// Existing nodes in the order they are tried.
+    pub(crate) node_order: Vec<usize>,
+    pub(crate) claims: Vec<Claim>,
+    /// Planned nodes by (number of pods, age).
+    pub(crate) by_pod_count: BTreeSet<(u32, u32)>,
+    /// What is left of each template's limited resources, and of its node limit.
+    pub(crate) limits_left: Vec<SmallVec<[i64; 2]>>,
+    pub(crate) nodes_left: Vec<Option<i64>>,
+    filters: rustc_hash::FxHashMap<(GroupId, StateId), bool>,
+    node_matches: rustc_hash::FxHashMap<(crate::states::ReqId, u32), Arc<Bits>>,
+    toleration_sets: rustc_hash::FxHashMap<Vec<karpenter_model::taints::Toleration>, u32>,
+}
+
+impl<'p> Ledger<'p> {
+    pub(crate) fn new(problem: &'p Problem, prepared: &'p Prepared) -> Self {
+        let mut states = States::new(problem, &prepared.templates);
+        let mut topology = Topology::default();
+        let mut classes = classes::group(problem);
+        classes::compile(
+            problem,
+            &prepared.dimensions,
+            &prepared.templates,
+            &mut states,
+            &mut topology,
+            &mut classes,
+        );
+        let mut ledger = Self {
+            problem,
+            prepared,
+            states,
+            topology,
+            classes,
+            nodes: Vec::new(),
+            node_order: Vec::new(),
+            claims: Vec::new(),
+            by_pod_count: BTreeSet::new(),
+            limits_left: prepared
+                .templates
+                .iter()
+                .map(|t| t.limited.iter().map(|(_, left)| *left).collect())
+                .collect(),
+            nodes_left: prepared.templates.iter().map(|template| template.nodes_left).collect(),
+            filters: Default::default(),
+            node_matches: Default::default(),
+            toleration_sets: Default::default(),
+        };
+        ledger.prepare_nodes();
+        classes::link(&mut ledger.classes, &ledger.topology);
+        ledger
+    }
+
+    pub(crate) fn claim_slot(&self, claim: usize) -> Slot {
+        Slot((self.nodes.len() + claim) as u32)
+    }
+
+    /// Opens a planned node without pods in a state.
+    pub(crate) fn open(&mut self, state: StateId, limit: Option<SmallVec<[i64; 2]>>) -> usize {
+        let claim = self.claims.len();
+        let template = self.states.get(state).template;
+        self.claims.push(Claim {
+            state,
+            used: SmallVec::from_elem(0, self.prepared.dimensions.len()),
+            pod_count: 0,
+            content: Vec::new(),
+            witness: self.states.get(state).maximal[0],
+            limit,
+            min_values_relaxed: false,
+        });
+        self.by_pod_count.insert((0, claim as u32));
+        if let Some(left) = &mut self.nodes_left[template] {
+            *left -= 1;
+        }
+        claim
+    }
+
+    /// Records `count` pods of a variant on a planned node.
+    pub(crate) fn place_on_claim(&mut self, variant: usize, claim: usize, fit: Fit, count: u32) {
+        let slot = self.claim_slot(claim);
+        let before = self.claims[claim].state;
+        let entry = &mut self.claims[claim];
+        self.by_pod_count.remove(&(entry.pod_count, claim as u32));
+        entry.pod_count += count;
+        self.by_pod_count.insert((entry.pod_count, claim as u32));
+        entry.state = fit.state;
+        entry.witness = fit.witness;
+        entry.min_values_relaxed |= fit.relaxed_min_values;
+        for (used, request) in entry.used.iter_mut().zip(&self.classes.variants[variant].requests) {
+            *used = used.saturating_add(request.saturating_mul(i64::from(count)));
+        }
+        if before != fit.state {
+            self.count_newly_pinned(claim, before, fit.state);
+        }
+        match self.claims[claim].content.iter_mut().find(|(v, a, _)| *v == variant && *a == fit.alternative) {
+            Some((_, _, present)) => *present += count,
+            None => self.claims[claim].content.push((variant, fit.alternative, count)),
+        }
+        self.count_on_claim(variant, slot, fit.state, count);
+    }
+
+    /// Pods that were on the node before it was pinned to one domain start to count there.
+    fn count_newly_pinned(&mut self, claim: usize, before: StateId, after: StateId) {
+        for key in 0..self.topology.keys.len() {
+            if self.topology.is_hostname(key) {
+                continue;
+            }
+            let was_single = self.domains(before, key).single().is_some();
+            let Some(domain) = self.domains(after, key).single() else { continue };
+            if was_single {
+                continue;
+            }
+            for (variant, _, count) in self.claims[claim].content.clone() {
+                let class = self.classes.variants[variant].class;
+                for group in self.classes.classes[class].matched.clone() {
+                    let counted = self.topology.group(group);
+                    if counted.id.key == key
+                        && counted.id.kind != Kind::AntiAffinity
+                        && self.filter_accepts(group, after)
+                    {
+                        self.topology.count_domains(group, [domain], count);
+                    }
+                }
+            }
+        }
+    }
+
+    fn count_on_claim(&mut self, variant: usize, slot: Slot, state: StateId, count: u32) {
+        let class = self.classes.variants[variant].class;
+        for position in 0..self.classes.classes[class].matched.len() {
+            let group = self.classes.classes[class].matched[position];
+            if !self.filter_accepts(group, state) {
+                continue;
+            }
+            if self.topology.group(group).is_hostname {
+                self.topology.count_host(group, slot, count);
+                continue;
+            }
+            let key = self.topology.group(group).id.key;
+            let domains = self.domains(state, key).clone();
+            if self.topology.group(group).id.kind == Kind::AntiAffinity {
+                self.topology.count_domains(group, domains.iter(), count);
+            } else if let Some(domain) = domains.single() {
+                self.topology.count_domains(group, [domain], count);
+            }
+        }
+        for position in 0..self.classes.variants[variant].owned.len() {
+            let owned = &self.classes.variants[variant].owned[position];
+            if owned.kind != Kind::AntiAffinity {
+                continue;
+            }
+            let (group, key, is_hostname) = (owned.group, owned.key, owned.is_hostname);
+            if is_hostname {
+                self.topology.own_host(group, slot, count);
+            } else {
+                let domains = self.domains(state, key).clone();
+                self.topology.own_domains(group, domains.iter(), count);
+            }
+        }
+    }
+
+    /// Domains of a zone-like key that a node in this state may still be in.
+    pub(crate) fn domains(&mut self, state: StateId, key: usize) -> &Bits {
+        self.states.domains(state, key, &self.topology.keys[key], &self.topology.domains[key])
+    }
+
+    pub(crate) fn filter_accepts(&mut self, group: GroupId, state: StateId) -> bool {
+        let filter = &self.topology.group(group).id.filter;
+        if filter.is_all() {
+            return true;
+        }
+        if let Some(known) = self.filters.get(&(group, state)) {
+            return *known;
+        }
+        let state_data = self.states.get(state);
+        let pool = &self.problem.pools[self.prepared.templates[state_data.template].pool];
+        let accepts = filter.accepts(&state_data.requirements, &pool.taints, &self.problem.well_known);
+        self.filters.insert((group, state), accepts);
+        accepts
+    }
+
+    pub(crate) fn may_relax_min_values(&self) -> bool {
+        self.problem.options.min_values_policy == MinValuesPolicy::BestEffort
+    }
+}

@@ -1,0 +1,472 @@
+//! Whether one more pod fits on a planned node, and how many copies of it.
+
+use karpenter_model::pod::HostPort;
+use karpenter_model::resources::ResourceList;
+use smallvec::SmallVec;
+
+use super::{Claim, Fit, Ledger};
+use crate::bits::Bits;
+use crate::classes::Owned;
+use crate::states::{StateId, StateType};
+use crate::templates::Amounts;
+use crate::topology::{Kind, Slot};
+
+impl Ledger<'_> {
+    /// Whether a variant fits on a planned node of this round.
+    pub(crate) fn fit_claim(&mut self, variant: usize, claim: usize) -> Option<Fit> {
+        let state = self.claims[claim].state;
+        let template = self.states.get(state).template;
+        if !self.classes.variants[variant].tolerated.contains(template) {
+            return None;
+        }
+        let slot = self.claim_slot(claim);
+        let total = self.total_with(variant, Some(claim));
+        if !self.host_allows(variant, slot) || !self.ports_allow(variant, claim) {
+            return None;
+        }
+        self.fit_in_state(variant, Some(claim), state, &total)
+    }
+
+    /// Whether a variant fits on a fresh node of a template, within what is left of the pool's limits.
+    pub(crate) fn fit_new(&mut self, variant: usize, template: usize) -> Option<Fit> {
+        if !self.classes.variants[variant].tolerated.contains(template)
+            || self.nodes_left[template].is_some_and(|n| n <= 0)
+        {
+            return None;
+        }
+        let state = self.states.base(template)?;
+        let slot = self.claim_slot(self.claims.len());
+        if !self.host_allows(variant, slot) {
+            return None;
+        }
+        let total = self.total_with(variant, None);
+        self.fit_in_state_of_new(variant, state, &total)
+    }
+
+    fn fit_in_state_of_new(&mut self, variant: usize, state: StateId, total: &Amounts) -> Option<Fit> {
+        self.fit_in_state(variant, None, state, total)
+    }
+
+    fn fit_in_state(
+        &mut self,
+        variant: usize,
+        claim: Option<usize>,
+        state: StateId,
+        total: &Amounts,
+    ) -> Option<Fit> {
+        // Resources first: it is the cheapest test and the most frequent "no".
+        if !self.any_maximal_holds(state, total) {
+            return None;
+        }
+        let state = self.states.add(state, self.classes.variants[variant].added)?;
+        for position in 0..self.classes.variants[variant].alternatives.len() {
+            let alternative = self.classes.variants[variant].alternatives[position];
+            let Some(state) = self.states.add(state, alternative) else { continue };
+            let found = self.narrow_by_topology(variant, state, 0, &mut |ledger, state| {
+                ledger.witness(variant, claim, state, total)
+            });
+            if let Some((state, (witness, relaxed_min_values))) = found {
+                return Some(Fit { state, alternative: position as u8, witness, relaxed_min_values });
+            }
+        }
+        None
+    }
+
+    /// Walks the zone-like keys the variant is bound by, tries domains in order of preference, and returns the first
+    /// state that `accept` takes.
+    fn narrow_by_topology<T>(
+        &mut self,
+        variant: usize,
+        state: StateId,
+        from_key: usize,
+        accept: &mut dyn FnMut(&mut Self, StateId) -> Option<T>,
+    ) -> Option<(StateId, T)> {
+        let data = &self.classes.variants[variant];
+        let bound = |key: usize| {
+            data.owned.iter().any(|owned| !owned.is_hostname && owned.key == key)
+                || data.repelled_by.iter().any(|group| self.topology.group(*group).id.key == key)
+        };
+        let Some(key) = (from_key..self.topology.keys.len()).find(|key| bound(*key)) else {
+            return accept(self, state).map(|found| (state, found));
+        };
+        let possible = self.domains(state, key).clone();
+        let allowed = self.allowed_domains(variant, key, &possible);
+        let choice = self.rank_domains(variant, key, allowed);
+        let name = self.topology.keys[key].clone();
+        match choice {
+            Choice::One(domains) => domains.into_iter().find_map(|domain| {
+                let value = self.topology.domains[key][domain].clone();
+                let narrowed = if possible.single() == Some(domain) {
+                    Some(state)
+                } else {
+                    self.states.narrow(state, &name, [&value])
+                };
+                self.narrow_by_topology(variant, narrowed?, key + 1, accept)
+            }),
+            Choice::AnyOf(domains) if domains.is_empty() => None,
+            Choice::AnyOf(domains) if domains == possible => {
+                self.narrow_by_topology(variant, state, key + 1, accept)
+            }
+            Choice::AnyOf(domains) => {
+                let values: Vec<_> =
+                    domains.iter().map(|domain| self.topology.domains[key][domain].clone()).collect();
+                let narrowed = self.states.narrow(state, &name, values.iter())?;
+                self.narrow_by_topology(variant, narrowed, key + 1, accept)
+            }
+        }
+    }
+
+    /// Domains of a key in which every constraint of the variant holds.
+    pub(crate) fn allowed_domains(&self, variant: usize, key: usize, possible: &Bits) -> Bits {
+        let data = &self.classes.variants[variant];
+        let mut allowed = possible.clone();
+        let mut keep = |test: &dyn Fn(usize) -> bool| {
+            let mut kept = Bits::empty(self.topology.domains[key].len());
+            allowed.iter().filter(|domain| test(*domain)).for_each(|domain| kept.insert(domain));
+            allowed = kept;
+        };
+        for owned in data.owned.iter().filter(|owned| !owned.is_hostname && owned.key == key) {
+            let group = self.topology.group(owned.group);
+            match owned.kind {
+                Kind::Spread { max_skew, .. } => {
+                    let minimum = self.topology.spread_minimum(owned.group, &owned.pod_allows);
+                    let own = u32::from(owned.selects_itself);
+                    keep(&|domain| {
+                        group.universe.contains(domain)
+                            && (group.matched[domain] + own).saturating_sub(minimum) <= max_skew
+                    });
+                }
+                Kind::Affinity => {
+                    if !self.may_bootstrap(owned) {
+                        keep(&|domain| group.matched[domain] > 0);
+                    }
+                }
+                Kind::AntiAffinity => keep(&|domain| group.matched[domain] == 0),
+            }
+        }
+        for id in &data.repelled_by {
+            let group = self.topology.group(*id);
+            if group.id.key == key {
+                keep(&|domain| group.owners[domain] == 0);
+            }
+        }
+        allowed
+    }
+
+    /// Whether the first pod of a self-selecting affinity may choose its domain freely.
+    fn may_bootstrap(&self, owned: &Owned) -> bool {
+        let group = self.topology.group(owned.group);
+        owned.selects_itself && owned.pod_allows.iter().all(|domain| group.matched[domain] == 0)
+    }
+
+    fn rank_domains(&self, variant: usize, key: usize, allowed: Bits) -> Choice {
+        let data = &self.classes.variants[variant];
+        let of_key = || data.owned.iter().filter(move |owned| !owned.is_hostname && owned.key == key);
+        if let Some(spread) = of_key().find(|owned| matches!(owned.kind, Kind::Spread { .. })) {
+            let counts = &self.topology.group(spread.group).matched;
+            let mut domains: SmallVec<[usize; 4]> = allowed.iter().collect();
+            domains.sort_by_key(|domain| (counts[*domain], *domain));
+            return Choice::One(domains);
+        }
+        if of_key().any(|owned| owned.kind == Kind::Affinity && self.may_bootstrap(owned)) {
+            return Choice::One(allowed.iter().collect());
+        }
+        Choice::AnyOf(allowed)
+    }
+
+    /// Whether the hostname constraints allow one more copy on a slot.
+    pub(crate) fn host_allows(&self, variant: usize, slot: Slot) -> bool {
+        self.host_copies(variant, slot) > 0
+    }
+
+    /// How many copies the hostname constraints allow on a slot.
+    pub(crate) fn host_copies(&self, variant: usize, slot: Slot) -> u32 {
+        let data = &self.classes.variants[variant];
+        let mut copies = u32::MAX;
+        for owned in data.owned.iter().filter(|owned| owned.is_hostname) {
+            let present = self.topology.on_host(owned.group, slot);
+            let here = match (owned.kind, owned.selects_itself) {
+                (Kind::Spread { max_skew, .. }, true) => max_skew.saturating_sub(present),
+                (Kind::Spread { max_skew, .. }, false) => u32::from(present <= max_skew) * u32::MAX,
+                (Kind::AntiAffinity, own) => match (present, own) {
+                    (0, true) => 1,
+                    (0, false) => u32::MAX,
+                    _ => 0,
+                },
+                (Kind::Affinity, own) => {
+                    let first = own && self.topology.group(owned.group).matched_total == 0;
+                    u32::from(present > 0 || first) * u32::MAX
+                }
+            };
+            copies = copies.min(here);
+        }
+        if data.repelled_by_on_host.iter().any(|group| self.topology.owners_on_host(*group, slot) > 0) {
+            return 0;
+        }
+        copies
+    }
+
+    fn ports_allow(&self, variant: usize, claim: usize) -> bool {
+        let wanted = &self.classes.variants[variant].spec.host_ports;
+        wanted.is_empty()
+            || self.claims[claim].content.iter().all(|(other, _, _)| {
+                !any_conflict(wanted.iter(), self.classes.variants[*other].spec.host_ports.iter())
+            })
+    }
+
+    fn total_with(&self, variant: usize, claim: Option<usize>) -> Amounts {
+        let requests = &self.classes.variants[variant].requests;
+        match claim {
+            Some(claim) => self.claims[claim]
+                .used
+                .iter()
+                .zip(requests)
+                .map(|(used, more)| used.saturating_add(*more))
+                .collect(),
+            None => requests.clone(),
+        }
+    }
+
+    fn any_maximal_holds(&self, state: StateId, total: &Amounts) -> bool {
+        let state = self.states.get(state);
+        let types = &self.prepared.templates[state.template].types;
+        state.maximal.iter().any(|index| holds(&types[*index].free, total))
+    }
+
+    /// A type of the state that holds the total, and whether minValues had to give way.
+    fn witness(
+        &mut self,
+        variant: usize,
+        claim: Option<usize>,
+        state: StateId,
+        total: &Amounts,
+    ) -> Option<(usize, bool)> {
+        let template = self.states.get(state).template;
+        if !self.needs_full_scan(variant, claim, template) {
+            let data = self.states.get(state);
+            let types = &self.prepared.templates[template].types;
+            return data
+                .maximal
+                .iter()
+                .copied()
+                .find(|index| holds(&types[*index].free, total))
+                .map(|w| (w, false));
+        }
+        let survivors = self.survivors(variant, claim, state, total);
+        let first = survivors.first()?.index;
+        if !self.prepared.templates[template].has_min_values
+            || self.unmet_min_values(state, &survivors).is_none()
+        {
+            return Some((first, false));
+        }
+        // An in-flight node never loses minValues it has; only a fresh one may start without them.
+        (self.may_relax_min_values() && claim.is_none_or(|c| self.claims[c].min_values_relaxed))
+            .then_some((first, true))
+    }
+
+    fn needs_full_scan(&self, variant: usize, claim: Option<usize>, template: usize) -> bool {
+        let data = &self.prepared.templates[template];
+        data.has_min_values
+            || !self.classes.variants[variant].spec.host_ports.is_empty()
+            || !self.classes.variants[variant].spec.volumes.attachments.is_empty()
+            || match claim {
+                Some(claim) => {
+                    self.claims[claim].limit.is_some()
+                        || self.claims[claim].content.iter().any(|(other, _, _)| {
+                            let spec = &self.classes.variants[*other].spec;
+                            !spec.host_ports.is_empty() || !spec.volumes.attachments.is_empty()
+                        })
+                }
+                None => !data.limited.is_empty(),
+            }
+    }
+
+    /// All types of a state that hold the total, within limits, ports and volume attachments.
+    pub(crate) fn survivors(
+        &self,
+        variant: usize,
+        claim: Option<usize>,
+        state: StateId,
+        total: &Amounts,
+    ) -> Vec<StateType> {
+        let limit: Option<&[i64]> = match claim {
+            Some(claim) => self.claims[claim].limit.as_deref(),
+            None => Some(&self.limits_left[self.states.get(state).template]),
+        };
+        let content = claim.map_or(&[][..], |claim| &self.claims[claim].content[..]);
+        let variants: Vec<usize> = content.iter().map(|(v, _, _)| *v).chain([variant]).collect();
+        self.holding(state, total, limit, &variants)
+    }
+
+    /// All types that hold a planned node as it is.
+    pub(crate) fn survivors_of(&self, claim: &Claim) -> Vec<StateType> {
+        let variants: Vec<usize> = claim.content.iter().map(|(v, _, _)| *v).collect();
+        self.holding(claim.state, &claim.used, claim.limit.as_deref(), &variants)
+    }
+
+    fn holding(
+        &self,
+        state: StateId,
+        total: &Amounts,
+        limit: Option<&[i64]>,
+        variants: &[usize],
+    ) -> Vec<StateType> {
+        let data = self.states.get(state);
+        let template = &self.prepared.templates[data.template];
+        let attachments = self.attachments(variants.iter().copied());
+        data.types
+            .iter()
+            .filter(|entry| {
+                let of_type = &template.types[entry.index];
+                holds(&of_type.free, total)
+                    && limit
+                        .is_none_or(|limit| of_type.limited_capacity.iter().zip(limit).all(|(c, l)| c <= l))
+                    && (of_type.daemon_ports.is_empty()
+                        || variants.iter().all(|other| {
+                            !any_conflict(
+                                of_type.daemon_ports.iter(),
+                                self.classes.variants[*other].spec.host_ports.iter(),
+                            )
+                        }))
+                    && attachments.iter().all(|(driver, count)| {
+                        let limits =
+                            &self.states.instance_type(data.template, entry.index).volume_attachment_limits;
+                        limits.get(&**driver).is_none_or(|limit| *count as u32 <= *limit)
+                    })
+            })
+            .copied()
+            .collect()
+    }
+
+    /// Distinct volumes per CSI driver over some variants.
+    pub(crate) fn attachments(
+        &self,
+        variants: impl Iterator<Item = usize>,
+    ) -> Vec<(std::sync::Arc<str>, usize)> {
+        let mut all = std::collections::BTreeSet::new();
+        for variant in variants {
+            all.extend(self.classes.variants[variant].spec.volumes.attachments.iter().cloned());
+        }
+        let mut counts: Vec<(std::sync::Arc<str>, usize)> = Vec::new();
+        for (driver, _) in all {
+            match counts.last_mut() {
+                Some((last, count)) if *last == driver => *count += 1,
+                _ => counts.push((driver, 1)),
+            }
+        }
+        counts
+    }
+
+    /// The first minValues requirement that these types do not meet: (key, wanted, found).
+    pub(crate) fn unmet_min_values(
+        &self,
+        state: StateId,
+        types: &[StateType],
+    ) -> Option<(std::sync::Arc<str>, u32, u32)> {
+        let data = self.states.get(state);
+        data.requirements.iter().filter_map(|r| r.min_values.map(|min| (r, min))).find_map(
+            |(requirement, wanted)| {
+                let mut values = std::collections::BTreeSet::new();
+                for entry in types {
+                    let instance_type = self.states.instance_type(data.template, entry.index);
+                    let of_type = instance_type.requirements.get(&requirement.key);
+                    values.extend(
+                        of_type.iter().flat_map(|r| r.values.iter()).filter(|value| requirement.has(value)),
+                    );
+                    for offer in self.states.offers(state, entry) {
+                        let of_offering =
+                            instance_type.offerings[*offer as usize].requirements.get(&requirement.key);
+                        values.extend(
+                            of_offering.iter().flat_map(|r| r.values.iter()).filter(|v| requirement.has(v)),
+                        );
+                    }
+                }
+                let found = values.len() as u32;
+                (found < wanted).then(|| (requirement.key.clone(), wanted, found))
+            },
+        )
+    }
+
+    /// How many copies of a bulk variant fit on a planned node for which `fit` was found (at least one).
+    pub(crate) fn copies_on_claim(&self, variant: usize, claim: Option<usize>, fit: Fit, slot: Slot) -> u32 {
+        let data = &self.classes.variants[variant];
+        let state = self.states.get(fit.state);
+        if !data.is_bulk || self.needs_full_scan(variant, claim, state.template) {
+            return 1;
+        }
+        let types = &self.prepared.templates[state.template].types;
+        let none: Amounts = SmallVec::from_elem(0, data.requests.len());
+        let used = claim.map_or(&none, |claim| &self.claims[claim].used);
+        let by_room =
+            state.maximal.iter().map(|index| copies(&types[*index].free, used, &data.requests)).max();
+        by_room.unwrap_or(1).min(self.host_copies(variant, slot)).max(1)
+    }
+
+    /// Charges a fresh node against the pool's limits: the largest type it may still become, to be on the safe side.
+    pub(crate) fn charge_limits(&mut self, claim: usize) {
+        let state = self.claims[claim].state;
+        let template = self.states.get(state).template;
+        if self.prepared.templates[template].limited.is_empty() {
+            return;
+        }
+        let left = self.limits_left[template].clone();
+        let types = &self.prepared.templates[template].types;
+        let fitting = |index: usize| {
+            holds(&types[index].free, &self.claims[claim].used)
+                && types[index].limited_capacity.iter().zip(&left).all(|(capacity, left)| capacity <= left)
+        };
+        let mut most: SmallVec<[i64; 2]> = SmallVec::from_elem(0, left.len());
+        let mut binding = false;
+        for entry in &self.states.get(state).types {
+            if !fitting(entry.index) {
+                binding |= holds(&types[entry.index].free, &self.claims[claim].used);
+                continue;
+            }
+            for (most, capacity) in most.iter_mut().zip(&types[entry.index].limited_capacity) {
+                *most = (*most).max(*capacity);
+            }
+        }
+        if binding {
+            self.claims[claim].limit = Some(left);
+        }
+        for (left, most) in self.limits_left[template].iter_mut().zip(most) {
+            *left -= most;
+        }
+    }
+
+    pub(crate) fn list(&self, amounts: &[i64]) -> ResourceList {
+        self.prepared.dimensions.list(amounts)
+    }
+}
+
+enum Choice {
+    /// Exactly one of these, in this order of preference.
+    One(SmallVec<[usize; 4]>),
+    /// The node may stay open between these.
+    AnyOf(Bits),
+}
+
+pub(crate) fn holds(free: &[i64], total: &[i64]) -> bool {
+    free.iter().zip(total).all(|(free, total)| total <= free)
+}
+
+pub(crate) fn copies(free: &[i64], used: &[i64], requests: &[i64]) -> u32 {
+    let mut copies = u32::MAX;
+    for ((free, used), request) in free.iter().zip(used).zip(requests) {
+        if *request > 0 {
+            let room = free.saturating_sub(*used).max(0) / request;
+            copies = copies.min(u32::try_from(room).unwrap_or(u32::MAX));
+        } else if used > free {
+            return 0;
+        }
+    }
+    copies
+}
+
+pub(crate) fn any_conflict<'a>(
+    a: impl Iterator<Item = &'a HostPort>,
+    b: impl Iterator<Item = &'a HostPort> + Clone,
+) -> bool {
+    let mut a = a;
+    a.any(|a| b.clone().any(|b| a.conflicts_with(b)))
+}

@@ -1,0 +1,317 @@
+//! Interned requirement states: what a planned node may still become after a series of narrowings.
+//!
+//! A claim's labels are decided step by step (pods, volumes, topology). Only few distinct results occur, so each is
+//! evaluated once against the catalog and then shared: adding a pod to a claim is a table look-up.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use karpenter_model::instance_type::{InstanceType, Offering};
+use karpenter_model::problem::Problem;
+use karpenter_model::requirements::{Requirement, Requirements};
+use rustc_hash::FxHashMap;
+
+use crate::bits::Bits;
+use crate::templates::{Template, catalog};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct StateId(pub(crate) u32);
+
+/// An interned set of requirements that something adds to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct ReqId(pub(crate) u32);
+
+impl ReqId {
+    pub(crate) const NONE: Self = Self(0);
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) template: usize,
+    pub(crate) requirements: Requirements,
+    /// Types with at least one available offering left.
+    pub(crate) types: Vec<StateType>,
+    /// Types whose free resources no other type of `types` exceeds in every dimension.
+    pub(crate) maximal: Vec<usize>,
+    offers: Vec<u32>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StateType {
+    /// Index into `Template::types`.
+    pub(crate) index: usize,
+    /// Cheapest launchable offering left, or the cheapest available one if none can be launched now.
+    pub(crate) price: f64,
+    pub(crate) offering: u32,
+    offers: (u32, u32),
+}
+
+#[derive(Debug)]
+pub(crate) struct States<'p> {
+    problem: &'p Problem,
+    templates: &'p [Template],
+    states: Vec<State>,
+    index: FxHashMap<(usize, Requirements), StateId>,
+    added: Vec<Requirements>,
+    added_index: FxHashMap<Requirements, ReqId>,
+    steps: FxHashMap<(StateId, ReqId), Option<StateId>>,
+    joins: FxHashMap<(ReqId, ReqId), ReqId>,
+    domains: FxHashMap<(StateId, usize), Bits>,
+    base: Vec<Option<StateId>>,
+}
+
+impl<'p> States<'p> {
+    pub(crate) fn new(problem: &'p Problem, templates: &'p [Template]) -> Self {
+        let mut states = Self {
+            problem,
+            templates,
+            states: Vec::new(),
+            index: FxHashMap::default(),
+            added: vec![Requirements::new()],
+            added_index: FxHashMap::default(),
+            steps: FxHashMap::default(),
+            joins: FxHashMap::default(),
+            domains: FxHashMap::default(),
+            base: Vec::new(),
+        };
+        states.added_index.insert(Requirements::new(), ReqId::NONE);
+        for position in 0..templates.len() {
+            let base = states.build_base(position);
+            states.base.push(base);
+        }
+        states
+    }
+
+    pub(crate) fn get(&self, id: StateId) -> &State {
+        &self.states[id.0 as usize]
+    }
+
+    /// The state of a fresh node of a template; `None` if the pool's own requirements leave no type.
+    pub(crate) fn base(&self, template: usize) -> Option<StateId> {
+        self.base[template]
+    }
+
+    pub(crate) fn intern(&mut self, requirements: &Requirements) -> ReqId {
+        if let Some(id) = self.added_index.get(requirements) {
+            return *id;
+        }
+        let id = ReqId(self.added.len() as u32);
+        self.added.push(requirements.clone());
+        self.added_index.insert(requirements.clone(), id);
+        id
+    }
+
+    pub(crate) fn added(&self, id: ReqId) -> &Requirements {
+        &self.added[id.0 as usize]
+    }
+
+    /// Both sets of requirements together.
+    pub(crate) fn join(&mut self, a: ReqId, b: ReqId) -> ReqId {
+        if a == ReqId::NONE || a == b {
+            return b;
+        }
+        if b == ReqId::NONE {
+            return a;
+        }
+        if let Some(id) = self.joins.get(&(a, b)) {
+            return *id;
+        }
+        let mut both = self.added(a).clone();
+        both.extend(&self.added(b).clone());
+        let id = self.intern(&both);
+        self.joins.insert((a, b), id);
+        id
+    }
+
+    /// The state after adding requirements, or `None` if no instance type would be left.
+    pub(crate) fn add(&mut self, state: StateId, added: ReqId) -> Option<StateId> {
+        if added == ReqId::NONE {
+            return Some(state);
+        }
+        if let Some(result) = self.steps.get(&(state, added)) {
+            return *result;
+        }
+        let result = self.derive(state, added);
+        self.steps.insert((state, added), result);
+        result
+    }
+
+    /// The state narrowed to some values of one key.
+    pub(crate) fn narrow<'a>(
+        &mut self,
+        state: StateId,
+        key: &Arc<str>,
+        values: impl IntoIterator<Item = &'a Arc<str>>,
+    ) -> Option<StateId> {
+        let requirement = Requirement::in_values(key.clone(), values.into_iter().cloned());
+        let added = self.intern(&[requirement].into_iter().collect());
+        self.add(state, added)
+    }
+
+    /// Offerings of a type that are left in a state: indexes into the type's offerings.
+    pub(crate) fn offers(&self, state: StateId, entry: &StateType) -> &[u32] {
+        &self.get(state).offers[entry.offers.0 as usize..entry.offers.1 as usize]
+    }
+
+    pub(crate) fn instance_type(&self, template: usize, index: usize) -> &'p InstanceType {
+        let template = &self.templates[template];
+        &catalog(self.problem, &self.problem.pools[template.pool])[template.types[index].index]
+    }
+
+    /// Which of the named domains of a key a node in this state may still end up in.
+    pub(crate) fn domains(&mut self, state: StateId, key: usize, name: &str, universe: &[Arc<str>]) -> &Bits {
+        if !self.domains.contains_key(&(state, key)) {
+            let bits = self.compute_domains(state, name, universe);
+            self.domains.insert((state, key), bits);
+        }
+        &self.domains[&(state, key)]
+    }
+
+    fn compute_domains(&self, id: StateId, key: &str, universe: &[Arc<str>]) -> Bits {
+        let state = self.get(id);
+        let wanted = state.requirements.get(key);
+        let mut bits = Bits::empty(universe.len());
+        let mut insert = |value: &str| {
+            if let Ok(position) = universe.binary_search_by(|candidate| (**candidate).cmp(value))
+                && wanted.is_none_or(|requirement| requirement.has(value))
+            {
+                bits.insert(position);
+            }
+        };
+        for entry in &state.types {
+            let instance_type = self.instance_type(state.template, entry.index);
+            let of_type = instance_type.requirements.get(key);
+            for offering in self.offers(id, entry) {
+                let of_offering = instance_type.offerings[*offering as usize].requirements.get(key);
+                let requirement = match (of_type, of_offering) {
+                    (Some(a), Some(b)) => Some(a.intersection(b)),
+                    (a, b) => a.or(b).cloned(),
+                };
+                match requirement {
+                    Some(requirement) if !requirement.complement => {
+                        requirement.values.iter().for_each(|value| insert(value));
+                    }
+                    Some(requirement) => {
+                        universe
+                            .iter()
+                            .filter(|value| requirement.has(value))
+                            .for_each(|value| insert(value));
+                    }
+                    // Neither the type nor the offering speaks of the key: the pool's own label decides.
+                    None if wanted.is_some() => universe.iter().for_each(|value| insert(value)),
+                    None => {}
+                }
+            }
+        }
+        bits
+    }
+
+    fn build_base(&mut self, position: usize) -> Option<StateId> {
+        let template = &self.templates[position];
+        let all: Vec<(usize, Vec<u32>)> = template
+            .types
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| entry.free.iter().all(|amount| *amount >= 0))
+            .map(|(index, _)| {
+                let offerings = &self.instance_type(position, index).offerings;
+                (index, (0..offerings.len() as u32).filter(|o| offerings[*o as usize].available).collect())
+            })
+            .collect();
+        self.build(position, template.requirements.clone(), None, all.iter().map(|(i, o)| (*i, o.as_slice())))
+    }
+
+    fn derive(&mut self, parent: StateId, added: ReqId) -> Option<StateId> {
+        let template = self.get(parent).template;
+        let mut requirements = self.get(parent).requirements.clone();
+        if requirements.compatible(self.added(added), &self.problem.well_known).is_err() {
+            return None;
+        }
+        requirements.extend(&self.added(added).clone());
+        if let Some(id) = self.index.get(&(template, requirements.clone())) {
+            return Some(*id);
+        }
+        let changed: BTreeSet<Arc<str>> = self.added(added).keys().cloned().collect();
+        let previous = self.get(parent);
+        let survivors: Vec<(usize, Vec<u32>)> =
+            previous.types.iter().map(|entry| (entry.index, self.offers(parent, entry).to_vec())).collect();
+        self.build(template, requirements, Some(&changed), survivors.iter().map(|(i, o)| (*i, o.as_slice())))
+    }
+
+    /// Filters types and offerings by `requirements`; with `changed`, only those keys need another look.
+    fn build<'a>(
+        &mut self,
+        position: usize,
+        requirements: Requirements,
+        changed: Option<&BTreeSet<Arc<str>>>,
+        candidates: impl Iterator<Item = (usize, &'a [u32])>,
+    ) -> Option<StateId> {
+        let look_at: Requirements = match changed {
+            Some(keys) => keys.iter().filter_map(|key| requirements.get(key).cloned()).collect(),
+            None => requirements.clone(),
+        };
+        let mut types = Vec::new();
+        let mut offers = Vec::new();
+        for (index, candidate_offers) in candidates {
+            let instance_type = self.instance_type(position, index);
+            if !instance_type.requirements.intersects(&look_at) {
+                continue;
+            }
+            let start = offers.len() as u32;
+            let mut best: Option<(bool, f64, u32)> = None;
+            for offer in candidate_offers {
+                let offering = &instance_type.offerings[*offer as usize];
+                if !self.offering_matches(&requirements, &look_at, changed.is_some(), offering) {
+                    continue;
+                }
+                offers.push(*offer);
+                let rank = (!offering.is_launchable(), offering.price_per_hour, *offer);
+                if best.is_none_or(|best| (rank.0, rank.1) < (best.0, best.1)) {
+                    best = Some(rank);
+                }
+            }
+            if let Some((_, price, offering)) = best {
+                types.push(StateType { index, price, offering, offers: (start, offers.len() as u32) });
+            }
+        }
+        if types.is_empty() {
+            return None;
+        }
+        let maximal = self.maximal(position, &types);
+        let id = StateId(self.states.len() as u32);
+        self.index.insert((position, requirements.clone()), id);
+        self.states.push(State { template: position, requirements, types, maximal, offers });
+        Some(id)
+    }
+
+    fn offering_matches(
+        &self,
+        requirements: &Requirements,
+        look_at: &Requirements,
+        only_changed: bool,
+        offering: &Offering,
+    ) -> bool {
+        if only_changed {
+            look_at.first_conflict(&offering.requirements).is_none()
+        } else {
+            requirements.compatible(&offering.requirements, &self.problem.well_known).is_ok()
+        }
+    }
+
+    fn maximal(&self, position: usize, types: &[StateType]) -> Vec<usize> {
+        let all = &self.templates[position].types;
+        let mut order: Vec<usize> = types.iter().map(|entry| entry.index).collect();
+        // Large ones first, so that most types are seen to be dominated by an early member.
+        order.sort_by(|a, b| all[*b].free.cmp(&all[*a].free).then(a.cmp(b)));
+        let mut maximal: Vec<usize> = Vec::new();
+        for candidate in order {
+            let dominated = maximal.iter().any(|kept| {
+                all[*kept].free.iter().zip(&all[candidate].free).all(|(kept, other)| kept >= other)
+            });
+            if !dominated {
+                maximal.push(candidate);
+            }
+        }
+        maximal
+    }
+}

@@ -1,0 +1,203 @@
+//! NodePools prepared for placement: the instance types each may launch, what a node of that type has left for pods
+//! after daemons, and how far the pool's limits reach.
+//!
+//! Upstream: pkg/controllers/provisioning/scheduling/nodeclaimtemplate.go, scheduler.go.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use karpenter_model::instance_type::InstanceType;
+use karpenter_model::labels;
+use karpenter_model::pod::{HostPort, PodSpec};
+use karpenter_model::problem::{NodePool, Problem};
+use karpenter_model::requirements::{Requirement, Requirements};
+use karpenter_model::resources::{CPU, MEMORY, NODES, PODS, ResourceList};
+use karpenter_model::taints::{Toleration, first_untolerated};
+use smallvec::SmallVec;
+
+/// Amounts per dimension of [`Dimensions`].
+pub(crate) type Amounts = SmallVec<[i64; 6]>;
+
+/// The resources that any pod asks for; others cannot decide anything.
+#[derive(Debug, Clone)]
+pub(crate) struct Dimensions {
+    pub(crate) names: Vec<Arc<str>>,
+}
+
+impl Dimensions {
+    pub(crate) fn of(problem: &Problem) -> Self {
+        let mut others = BTreeSet::new();
+        for spec in problem.pods.iter().map(|group| &group.spec) {
+            for (name, amount) in spec.requests.iter() {
+                if amount > 0 && ![CPU, MEMORY, PODS].contains(&&**name) {
+                    others.insert(name.clone());
+                }
+            }
+        }
+        let names = [CPU, MEMORY, PODS].into_iter().map(Arc::from).chain(others).collect();
+        Self { names }
+    }
+
+    pub(crate) fn amounts(&self, list: &ResourceList) -> Amounts {
+        self.names.iter().map(|name| list.get(name)).collect()
+    }
+
+    pub(crate) fn list(&self, amounts: &[i64]) -> ResourceList {
+        self.names
+            .iter()
+            .zip(amounts)
+            .filter(|(_, amount)| **amount != 0)
+            .map(|(name, amount)| (name.clone(), *amount))
+            .collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.names.len()
+    }
+}
+
+/// One NodePool, in the order in which new nodes are tried.
+#[derive(Debug)]
+pub(crate) struct Template {
+    /// Index into `Problem::pools`.
+    pub(crate) pool: usize,
+    pub(crate) weight: i32,
+    /// Pool requirements and labels; what every node of the pool satisfies.
+    pub(crate) requirements: Requirements,
+    pub(crate) types: Vec<TemplateType>,
+    /// Limited resources (without `nodes`) and how much is left.
+    pub(crate) limited: Vec<(Arc<str>, i64)>,
+    pub(crate) nodes_left: Option<i64>,
+    pub(crate) has_min_values: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct TemplateType {
+    /// Index into the pool's catalog.
+    pub(crate) index: usize,
+    /// Allocatable minus the daemons that will run there.
+    pub(crate) free: Amounts,
+    pub(crate) daemon_requests: ResourceList,
+    pub(crate) daemon_ports: Vec<HostPort>,
+    /// Capacity of each limited resource, aligned with [`Template::limited`].
+    pub(crate) limited_capacity: SmallVec<[i64; 2]>,
+}
+
+/// All pools as templates, heaviest first, then by name descending. Pools without any type stay, with no types, so
+/// that "why not" can name them.
+pub(crate) fn build(problem: &Problem, dimensions: &Dimensions) -> Vec<Template> {
+    let mut order: Vec<usize> = (0..problem.pools.len()).collect();
+    order.sort_by(|a, b| {
+        let (a, b) = (&problem.pools[*a], &problem.pools[*b]);
+        b.weight.cmp(&a.weight).then_with(|| b.name.cmp(&a.name))
+    });
+    let daemons: Vec<PreparedDaemon> =
+        problem.daemons.iter().map(|daemon| prepare_daemon(&daemon.spec)).collect();
+    order.into_iter().map(|pool| template(problem, dimensions, &daemons, pool)).collect()
+}
+
+pub(crate) fn catalog<'a>(problem: &'a Problem, pool: &NodePool) -> &'a [InstanceType] {
+    problem.catalogs.get(pool.catalog).map_or(&[], |catalog| catalog.as_slice())
+}
+
+fn template(problem: &Problem, dimensions: &Dimensions, daemons: &[PreparedDaemon], pool: usize) -> Template {
+    let definition = &problem.pools[pool];
+    let mut requirements = definition.requirements.clone();
+    requirements.extend(&Requirements::from_labels(&definition.labels));
+    let limited: Vec<(Arc<str>, i64)> = definition
+        .limits
+        .iter()
+        .filter(|(name, _)| &***name != NODES)
+        .map(|(name, limit)| (name.clone(), limit.saturating_sub(definition.usage.get(name))))
+        .collect();
+    let nodes_left =
+        definition.limits.lookup(NODES).map(|limit| limit.saturating_sub(definition.usage.get(NODES)));
+    let daemons_here: Vec<&PreparedDaemon> =
+        daemons.iter().filter(|daemon| daemon.may_run_on_pool(definition, &requirements, problem)).collect();
+    let types = catalog(problem, definition)
+        .iter()
+        .enumerate()
+        .map(|(index, instance_type)| {
+            let mut daemon_requests = ResourceList::new();
+            let mut daemon_ports = Vec::new();
+            for daemon in &daemons_here {
+                if daemon.may_run_on_type(&requirements, instance_type, problem) {
+                    daemon_requests.add(&daemon.spec.requests);
+                    daemon_ports.extend(daemon.spec.host_ports.iter().cloned());
+                }
+            }
+            let mut free = instance_type.allocatable();
+            let usable = free.iter().all(|(_, amount)| amount >= 0);
+            for (name, amount) in daemon_requests.iter() {
+                free.set(name.clone(), free.get(name).saturating_sub(amount));
+            }
+            let fits = usable && free.iter().all(|(_, amount)| amount >= 0);
+            let free =
+                if fits { dimensions.amounts(&free) } else { SmallVec::from_elem(-1, dimensions.len()) };
+            let limited_capacity = limited.iter().map(|(name, _)| instance_type.capacity.get(name)).collect();
+            TemplateType { index, free, daemon_requests, daemon_ports, limited_capacity }
+        })
+        .collect();
+    Template {
+        pool,
+        weight: definition.weight,
+        has_min_values: requirements.has_min_values(),
+        requirements,
+        types,
+        limited,
+        nodes_left,
+    }
+}
+
+/// A daemon's pod with its node terms ready: any one of them may hold.
+struct PreparedDaemon {
+    spec: PodSpec,
+    terms: Vec<Requirements>,
+}
+
+fn prepare_daemon(spec: &PodSpec) -> PreparedDaemon {
+    let mut spec = spec.clone();
+    spec.tolerations.push(Toleration::prefer_no_schedule());
+    let terms = if spec.required_terms.is_empty() {
+        vec![spec.node_selector.clone()]
+    } else {
+        let joined = |term: &Requirements| {
+            let mut all = spec.node_selector.clone();
+            all.extend(term);
+            all
+        };
+        spec.required_terms.iter().map(joined).collect()
+    };
+    PreparedDaemon { spec, terms }
+}
+
+impl PreparedDaemon {
+    fn may_run_on_pool(&self, pool: &NodePool, requirements: &Requirements, problem: &Problem) -> bool {
+        first_untolerated(&pool.taints, &self.spec.tolerations).is_none()
+            && self
+                .terms
+                .iter()
+                .any(|term| with_lifecycle_labels(requirements).compatible(term, &problem.well_known).is_ok())
+    }
+
+    fn may_run_on_type(
+        &self,
+        requirements: &Requirements,
+        instance_type: &InstanceType,
+        problem: &Problem,
+    ) -> bool {
+        self.terms.iter().any(|term| {
+            instance_type.requirements.intersects(term)
+                && (self.terms.len() == 1
+                    || with_lifecycle_labels(requirements).compatible(term, &problem.well_known).is_ok())
+        })
+    }
+}
+
+/// A running node carries these two labels; daemons may select them although no claim asks for them.
+fn with_lifecycle_labels(requirements: &Requirements) -> Requirements {
+    let mut all = requirements.clone();
+    all.add(Requirement::in_values(labels::REGISTERED, ["true"]));
+    all.add(Requirement::in_values(labels::INITIALIZED, ["true"]));
+    all
+}
