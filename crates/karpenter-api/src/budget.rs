@@ -1,0 +1,94 @@
+//! Disruption budgets: how many nodes of a pool may be disrupted for a reason at a given moment.
+//!
+//! Fails closed: if any budget of the pool cannot be evaluated, nothing may be disrupted, whatever reason that budget
+//! is for. Does not know how many nodes are being disrupted already.
+
+#[cfg(test)]
+mod tests;
+
+use karpenter_model::cron::{CronError, CronSchedule, budget_is_active};
+
+use crate::types::{Budget, DisruptionReason};
+
+/// What a pool without an applicable budget allows.
+pub const UNLIMITED: i32 = i32::MAX;
+
+/// Why a budget cannot be evaluated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BudgetError {
+    #[error(
+        "budget {index}: nodes {nodes:?} is not valid; write a count such as 5 or a percentage such as 10%"
+    )]
+    Nodes { index: usize, nodes: String },
+    #[error("budget {index}: {source}")]
+    Schedule { index: usize, source: CronError },
+    #[error("budget {index}: schedule and duration must be set together")]
+    ScheduleWithoutDuration { index: usize },
+}
+
+/// How many nodes may be disrupted for `reason`; zero if any budget is broken.
+pub fn allowed_disruptions(
+    budgets: &[Budget],
+    reason: &DisruptionReason,
+    now_unix_seconds: i64,
+    node_count: usize,
+) -> i32 {
+    try_allowed_disruptions(budgets, reason, now_unix_seconds, node_count).unwrap_or(0)
+}
+
+/// As [`allowed_disruptions`], for callers that want to say what is wrong.
+pub fn try_allowed_disruptions(
+    budgets: &[Budget],
+    reason: &DisruptionReason,
+    now_unix_seconds: i64,
+    node_count: usize,
+) -> Result<i32, BudgetError> {
+    let mut allowed = UNLIMITED;
+    for (index, budget) in budgets.iter().enumerate() {
+        let value = budget_value(index, budget, now_unix_seconds, node_count)?;
+        if budget.reasons.as_ref().is_none_or(|reasons| reasons.contains(reason)) {
+            allowed = allowed.min(value);
+        }
+    }
+    Ok(allowed)
+}
+
+fn budget_value(
+    index: usize,
+    budget: &Budget,
+    now_unix_seconds: i64,
+    node_count: usize,
+) -> Result<i32, BudgetError> {
+    let is_active = match (&budget.schedule, budget.duration) {
+        (None, None) => true,
+        (Some(schedule), Some(duration)) => {
+            let schedule: CronSchedule =
+                schedule.parse().map_err(|source| BudgetError::Schedule { index, source })?;
+            budget_is_active(&schedule, duration.nanos, now_unix_seconds)
+        }
+        _ => return Err(BudgetError::ScheduleWithoutDuration { index }),
+    };
+    let value = parse_nodes(&budget.nodes, node_count)
+        .ok_or_else(|| BudgetError::Nodes { index, nodes: budget.nodes.clone() })?;
+    Ok(if is_active { value } else { UNLIMITED })
+}
+
+/// A count, or a percentage of the nodes rounded up.
+fn parse_nodes(text: &str, node_count: usize) -> Option<i32> {
+    let (digits, is_percentage) = match text.strip_suffix('%') {
+        Some(digits) => (digits, true),
+        None => (text, false),
+    };
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    // More digits than fit can only mean "as many as there are".
+    let number: u128 = digits.parse().unwrap_or(u128::MAX);
+    if !is_percentage {
+        return Some(i32::try_from(number).unwrap_or(UNLIMITED));
+    }
+    (number <= 100).then(|| {
+        let nodes = (number * node_count as u128).div_ceil(100);
+        i32::try_from(nodes).unwrap_or(UNLIMITED)
+    })
+}

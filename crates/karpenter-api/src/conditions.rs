@@ -1,0 +1,227 @@
+//! Status conditions: how a controller records progress in an object's status, and how the root condition sums it up.
+//!
+//! Decides transition times, observed generations, ordering and the root. The current time is an argument; writing
+//! the object back is the caller's business.
+
+#[cfg(test)]
+mod tests;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::jiff::Timestamp;
+
+use crate::types::{Condition, ConditionStatus};
+
+const REASON_AWAITING: &str = "AwaitingReconciliation";
+const MESSAGE_AWAITING: &str = "object is awaiting reconciliation";
+const REASON_UNHEALTHY_DEPENDENTS: &str = "UnhealthyDependents";
+const REASON_RECONCILING_DEPENDENTS: &str = "ReconcilingDependents";
+
+/// The root condition of a kind and the conditions it depends on. Other condition types may exist beside them.
+#[derive(Clone, Copy, Debug)]
+pub struct ConditionTypes {
+    pub root: &'static str,
+    pub dependents: &'static [&'static str],
+}
+
+pub const NODE_POOL_CONDITIONS: ConditionTypes =
+    ConditionTypes { root: "Ready", dependents: &["ValidationSucceeded", "NodeClassReady"] };
+pub const NODE_CLAIM_CONDITIONS: ConditionTypes =
+    ConditionTypes { root: "Ready", dependents: &["Launched", "Registered", "Initialized"] };
+pub const NODE_OVERLAY_CONDITIONS: ConditionTypes =
+    ConditionTypes { root: "Ready", dependents: &["ValidationSucceeded"] };
+pub const EC2_NODE_CLASS_CONDITIONS: ConditionTypes = ConditionTypes {
+    root: "Ready",
+    dependents: &[
+        "AMIsReady",
+        "SubnetsReady",
+        "SecurityGroupsReady",
+        "InstanceProfileReady",
+        "ValidationSucceeded",
+        "PlacementGroupReady",
+        "CapacityReservationsReady",
+    ],
+};
+
+/// Why a condition cannot be cleared.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("condition {condition_type:?} cannot be cleared, because {root:?} depends on it")]
+pub struct ClearError {
+    pub condition_type: String,
+    pub root: &'static str,
+}
+
+/// The conditions of one object, opened for reading and changing.
+#[derive(Debug)]
+pub struct ConditionSet<'a> {
+    types: ConditionTypes,
+    conditions: &'a mut Vec<Condition>,
+    generation: i64,
+    created: Option<Time>,
+    deleting: bool,
+    now: Time,
+}
+
+impl<'a> ConditionSet<'a> {
+    /// Opens the conditions of an object; missing root and dependents appear as unknown.
+    pub fn open(
+        types: ConditionTypes,
+        metadata: &ObjectMeta,
+        conditions: &'a mut Vec<Condition>,
+        now: Timestamp,
+    ) -> Self {
+        // Stored times have whole seconds; comparing finer ones would reorder conditions after a round trip.
+        let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
+        let mut set = Self {
+            types,
+            conditions,
+            generation: metadata.generation.unwrap_or_default(),
+            created: metadata.creation_timestamp.clone(),
+            deleting: metadata.deletion_timestamp.is_some(),
+            now,
+        };
+        set.materialise();
+        set
+    }
+
+    /// Adds missing conditions. A root that was there before learns of the newcomers; a new one is awaited as they are.
+    fn materialise(&mut self) {
+        let types = self.types;
+        let had_root = self.root().is_some();
+        let mut added = false;
+        for condition_type in types.dependents.iter().chain([&types.root]) {
+            if self.get(condition_type).is_none() {
+                added = true;
+                self.put(condition_type, ConditionStatus::Unknown, REASON_AWAITING, MESSAGE_AWAITING);
+            }
+        }
+        if added && had_root {
+            self.recompute_root();
+        }
+    }
+
+    pub fn get(&self, condition_type: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.type_ == condition_type)
+    }
+
+    pub fn root(&self) -> Option<&Condition> {
+        self.get(self.types.root)
+    }
+
+    /// Whether the condition is true and was observed for the current generation.
+    pub fn is_true(&self, condition_type: &str) -> bool {
+        self.get(condition_type).is_some_and(|condition| {
+            condition.status == ConditionStatus::True
+                && condition.observed_generation == Some(self.generation)
+        })
+    }
+
+    /// The reason of a true condition is its own name.
+    pub fn set_true(&mut self, condition_type: &str) -> bool {
+        self.set(condition_type, ConditionStatus::True, condition_type, "")
+    }
+
+    pub fn set_true_with_reason(&mut self, condition_type: &str, reason: &str, message: &str) -> bool {
+        self.set(condition_type, ConditionStatus::True, reason, message)
+    }
+
+    pub fn set_false(&mut self, condition_type: &str, reason: &str, message: &str) -> bool {
+        self.set(condition_type, ConditionStatus::False, reason, message)
+    }
+
+    pub fn set_unknown(&mut self, condition_type: &str) -> bool {
+        self.set(condition_type, ConditionStatus::Unknown, REASON_AWAITING, MESSAGE_AWAITING)
+    }
+
+    pub fn set_unknown_with_reason(&mut self, condition_type: &str, reason: &str, message: &str) -> bool {
+        self.set(condition_type, ConditionStatus::Unknown, reason, message)
+    }
+
+    /// Removes a condition, if present. Conditions the root depends on stay for ever.
+    pub fn clear(&mut self, condition_type: &str) -> Result<bool, ClearError> {
+        if self.is_root_or_dependent(condition_type) {
+            return Err(ClearError { condition_type: condition_type.to_owned(), root: self.types.root });
+        }
+        if self.get(condition_type).is_none() {
+            return Ok(false);
+        }
+        self.conditions.retain(|condition| condition.type_ != condition_type);
+        self.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+        Ok(true)
+    }
+
+    fn is_root_or_dependent(&self, condition_type: &str) -> bool {
+        condition_type == self.types.root || self.types.dependents.contains(&condition_type)
+    }
+
+    /// Returns whether anything changed.
+    fn set(&mut self, condition_type: &str, status: ConditionStatus, reason: &str, message: &str) -> bool {
+        let changed = self.put(condition_type, status, reason, message);
+        if changed && condition_type != self.types.root {
+            self.recompute_root();
+        }
+        changed
+    }
+
+    fn put(&mut self, condition_type: &str, status: ConditionStatus, reason: &str, message: &str) -> bool {
+        let last_transition_time = match self.get(condition_type) {
+            Some(present) if present.status == status && present.last_transition_time.is_some() => {
+                present.last_transition_time.clone()
+            }
+            Some(_) => Some(self.now.clone()),
+            // The wait for these began when the object was created, not when somebody looked.
+            None if self.is_root_or_dependent(condition_type) && self.created.is_some() => {
+                self.created.clone()
+            }
+            None => Some(self.now.clone()),
+        };
+        let condition = Condition {
+            type_: condition_type.to_owned(),
+            status,
+            observed_generation: Some(self.generation),
+            last_transition_time,
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+        };
+        if self.get(condition_type) == Some(&condition) {
+            return false;
+        }
+        self.conditions.retain(|present| present.type_ != condition_type);
+        if self.deleting {
+            for other in self.conditions.iter_mut() {
+                other.observed_generation = Some(self.generation);
+            }
+        }
+        self.conditions.push(condition);
+        let root = self.types.root;
+        self.conditions.sort_by(|a, b| {
+            let order_key =
+                |condition: &Condition| (condition.type_ == root, condition.last_transition_time.clone());
+            order_key(a).cmp(&order_key(b))
+        });
+        true
+    }
+
+    fn recompute_root(&mut self) {
+        let mut unhealthy = Vec::new();
+        let mut any_false = false;
+        for dependent in self.types.dependents {
+            if self.is_true(dependent) {
+                continue;
+            }
+            let condition = self.get(dependent);
+            let status = condition.map_or(ConditionStatus::Unknown, |condition| condition.status);
+            let is_current =
+                condition.is_some_and(|condition| condition.observed_generation == Some(self.generation));
+            any_false |= status == ConditionStatus::False && is_current;
+            unhealthy.push(format!("{dependent}={}", status.as_str()));
+        }
+        let message = unhealthy.join(", ");
+        if unhealthy.is_empty() {
+            self.set_true(self.types.root);
+        } else if any_false {
+            self.set(self.types.root, ConditionStatus::False, REASON_UNHEALTHY_DEPENDENTS, &message);
+        } else {
+            self.set(self.types.root, ConditionStatus::Unknown, REASON_RECONCILING_DEPENDENTS, &message);
+        }
+    }
+}

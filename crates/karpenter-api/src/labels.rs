@@ -1,0 +1,210 @@
+//! Names on the wire: label, annotation, taint and finalizer keys, and which label keys users may set.
+//!
+//! Decides whether a key is well known, restricted or deprecated, per provider. The few keys the engine gives a
+//! meaning to are defined in the model and repeated here, so that callers find all of them in one place.
+
+mod aws;
+#[cfg(test)]
+mod tests;
+
+pub use aws::*;
+
+use std::collections::BTreeSet;
+
+pub use karpenter_model::labels::{
+    ARCH, CAPACITY_TYPE, CAPACITY_TYPE_ON_DEMAND, CAPACITY_TYPE_RESERVED, CAPACITY_TYPE_SPOT, HOSTNAME,
+    INITIALIZED, INSTANCE_TYPE, NODEPOOL, OS, REGION, REGISTERED, WINDOWS_BUILD, ZONE,
+};
+
+/// API group of the core kinds, and the label domain they own.
+pub const GROUP: &str = "karpenter.sh";
+/// API group of capacity buffers.
+pub const CAPACITY_BUFFER_GROUP: &str = "autoscaling.x-k8s.io";
+
+// Labels.
+/// On a Node: leave its taints alone at registration.
+pub const DO_NOT_SYNC_TAINTS: &str = "karpenter.sh/do-not-sync-taints";
+/// On a Node while it drains: load balancers stop sending traffic.
+pub const EXCLUDE_FROM_LOAD_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+pub const EXCLUDE_FROM_LOAD_BALANCERS_VALUE: &str = "karpenter";
+
+// Annotations.
+pub const ANNOTATION_DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+pub const ANNOTATION_DO_NOT_REPAIR: &str = "karpenter.sh/do-not-repair";
+pub const ANNOTATION_DISRUPTION_COST: &str = "karpenter.sh/disruption-cost";
+pub const ANNOTATION_NODEPOOL_HASH: &str = "karpenter.sh/nodepool-hash";
+pub const ANNOTATION_NODEPOOL_HASH_VERSION: &str = "karpenter.sh/nodepool-hash-version";
+pub const ANNOTATION_TERMINATION_TIMESTAMP: &str = "karpenter.sh/nodeclaim-termination-timestamp";
+pub const ANNOTATION_MIN_VALUES_RELAXED: &str = "karpenter.sh/nodeclaim-min-values-relaxed";
+pub const ANNOTATION_REQUESTED_DRA_DRIVERS: &str = "karpenter.sh/requested-dra-drivers";
+pub const ANNOTATION_PRICE_OVERLAY_APPLIED: &str = "karpenter.sh/price-overlay-applied";
+pub const ANNOTATION_CAPACITY_OVERLAY_APPLIED: &str = "karpenter.sh/capacity-overlay-applied";
+pub const ANNOTATION_REBOOT_PRE_BOOT_ID: &str = "karpenter.sh/reboot-pre-boot-id";
+pub const ANNOTATION_REBOOT_TERMINATION_GRACE_PERIOD: &str = "karpenter.sh/reboot-termination-grace-period";
+pub const ANNOTATION_BUFFER_FAKE_POD: &str = "karpenter.sh/capacity-buffer-fake-pod";
+pub const ANNOTATION_BUFFER_NAME: &str = "karpenter.sh/capacity-buffer-name";
+pub const ANNOTATION_BUFFER_NAMESPACE: &str = "karpenter.sh/capacity-buffer-namespace";
+pub const ANNOTATION_POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+// Taints and finalizers.
+/// With effect NoSchedule: the node is about to go away.
+pub const TAINT_DISRUPTED: &str = "karpenter.sh/disrupted";
+/// With effect NoExecute: the node has not been registered yet.
+pub const TAINT_UNREGISTERED: &str = "karpenter.sh/unregistered";
+/// With effect NoSchedule: the node is being rebooted in place.
+pub const TAINT_REBOOTING: &str = "karpenter.sh/rebooting";
+pub const FINALIZER_TERMINATION: &str = "karpenter.sh/termination";
+
+const TAINT_NOT_READY: &str = "node.kubernetes.io/not-ready";
+const TAINT_UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+const TAINT_CLOUD_UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+const TAINT_READINESS_PREFIX: &str = "readiness.k8s.io/";
+
+// Simulated provider.
+pub const KWOK_GROUP: &str = "karpenter.kwok.sh";
+pub const KWOK_NODE_CLASS: &str = "karpenter.kwok.sh/kwoknodeclass";
+pub const KWOK_INSTANCE_SIZE: &str = "karpenter.kwok.sh/instance-size";
+pub const KWOK_INSTANCE_FAMILY: &str = "karpenter.kwok.sh/instance-family";
+pub const KWOK_INSTANCE_CPU: &str = "karpenter.kwok.sh/instance-cpu";
+pub const KWOK_INSTANCE_MEMORY: &str = "karpenter.kwok.sh/instance-memory";
+const KWOK_WELL_KNOWN: [&str; 4] =
+    [KWOK_INSTANCE_SIZE, KWOK_INSTANCE_FAMILY, KWOK_INSTANCE_CPU, KWOK_INSTANCE_MEMORY];
+
+/// Whether a taint goes away by itself while a new node starts, and so says nothing about the finished node.
+pub fn is_ephemeral_taint(key: &str, effect: &str) -> bool {
+    matches!(
+        (key, effect),
+        (TAINT_NOT_READY, "NoSchedule" | "NoExecute")
+            | (TAINT_UNREACHABLE | TAINT_CLOUD_UNINITIALIZED, "NoSchedule")
+            | (TAINT_UNREGISTERED, "NoExecute")
+    ) || key.starts_with(TAINT_READINESS_PREFIX)
+}
+
+/// The label that ties NodeClaims and Nodes to their node class, and marks a Node as managed.
+pub fn node_class_label(group: &str, kind: &str) -> String {
+    format!("{group}/{}", kind.to_ascii_lowercase())
+}
+
+/// The part of a label key before the slash; empty for keys without one.
+pub fn label_domain(key: &str) -> &str {
+    key.split_once('/').map_or("", |(domain, _)| domain)
+}
+
+/// Who launches machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Provider {
+    Aws,
+    Kwok,
+}
+
+impl Provider {
+    pub const ALL: [Provider; 2] = [Provider::Aws, Provider::Kwok];
+
+    /// The provider whose node classes have this API group.
+    pub fn from_group(group: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|provider| provider.group() == group)
+    }
+
+    pub const fn group(self) -> &'static str {
+        match self {
+            Self::Aws => AWS_GROUP,
+            Self::Kwok => KWOK_GROUP,
+        }
+    }
+
+    const fn well_known(self) -> &'static [&'static str] {
+        match self {
+            Self::Aws => &AWS_WELL_KNOWN,
+            Self::Kwok => &KWOK_WELL_KNOWN,
+        }
+    }
+
+    const fn known_values(self) -> &'static [(&'static str, &'static [&'static str])] {
+        match self {
+            Self::Aws => &[(AWS_INSTANCE_TENANCY, &["default", "dedicated"])],
+            Self::Kwok => &[],
+        }
+    }
+}
+
+/// Why users may not set a label key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RestrictedLabel {
+    #[error("label {key:?} belongs to the restricted domain {domain:?}")]
+    Domain { key: String, domain: &'static str },
+    #[error("label {key:?} is set by the node itself and cannot be chosen")]
+    Reserved { key: String },
+}
+
+/// Which label keys and values mean something, for one provider or for all of them.
+#[derive(Clone, Debug)]
+pub struct LabelRules {
+    well_known: BTreeSet<&'static str>,
+    restricted_domains: Vec<&'static str>,
+    known_values: Vec<(&'static str, &'static [&'static str])>,
+}
+
+impl LabelRules {
+    pub fn for_provider(provider: Provider) -> Self {
+        Self::for_providers(&[provider])
+    }
+
+    /// The rules to use when the provider is not known, e.g. for a pod or an overlay: what any provider knows.
+    pub fn for_all_providers() -> Self {
+        Self::for_providers(&Provider::ALL)
+    }
+
+    fn for_providers(providers: &[Provider]) -> Self {
+        let mut rules = Self {
+            well_known: karpenter_model::labels::WELL_KNOWN.into_iter().collect(),
+            restricted_domains: vec![GROUP],
+            known_values: vec![(
+                CAPACITY_TYPE,
+                &[CAPACITY_TYPE_ON_DEMAND, CAPACITY_TYPE_SPOT, CAPACITY_TYPE_RESERVED],
+            )],
+        };
+        for provider in providers {
+            rules.well_known.extend(provider.well_known());
+            rules.restricted_domains.push(provider.group());
+            rules.known_values.extend(provider.known_values());
+        }
+        rules
+    }
+
+    /// Keys whose values instance types and nodes are expected to carry, in order.
+    pub fn well_known(&self) -> impl Iterator<Item = &'static str> {
+        self.well_known.iter().copied()
+    }
+
+    pub fn is_well_known(&self, key: &str) -> bool {
+        self.well_known.contains(key)
+    }
+
+    /// The only values a key can have, where that is fixed.
+    pub fn known_values(&self, key: &str) -> Option<&'static [&'static str]> {
+        self.known_values.iter().find(|(known_key, _)| *known_key == key).map(|(_, values)| *values)
+    }
+
+    /// The stable key for a possibly deprecated one.
+    pub fn normalize<'a>(&self, key: &'a str) -> &'a str {
+        karpenter_model::labels::normalize(key)
+    }
+
+    /// Refuses keys that users may not set. Well-known keys always pass.
+    pub fn check_unrestricted(&self, key: &str) -> Result<(), RestrictedLabel> {
+        if self.is_well_known(key) {
+            return Ok(());
+        }
+        let domain = label_domain(key);
+        let owner = self.restricted_domains.iter().find(|restricted| is_within_domain(domain, restricted));
+        match owner {
+            Some(owner) => Err(RestrictedLabel::Domain { key: key.to_owned(), domain: owner }),
+            None if key == HOSTNAME => Err(RestrictedLabel::Reserved { key: key.to_owned() }),
+            None => Ok(()),
+        }
+    }
+}
+
+fn is_within_domain(domain: &str, owner: &str) -> bool {
+    domain.strip_suffix(owner).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}

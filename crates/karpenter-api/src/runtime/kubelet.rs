@@ -1,0 +1,248 @@
+//! Rules for the kubelet settings of an EC2NodeClass.
+//!
+//! The schema leaves these settings open, so that new kubelet fields need no new CRD; the controller checks them.
+//! Expressions are recognised but not compiled here.
+
+use std::collections::BTreeSet;
+
+use karpenter_model::duration::parse_go_duration;
+use karpenter_model::quantity::Quantity;
+use serde_json::{Map, Value};
+
+use super::kubelet_fields::{FieldKind, field_kind};
+use super::runtime_error;
+use crate::error::FieldError;
+
+/// The settings Karpenter itself understands and translates for every image family.
+const MANAGED_FIELDS: [&str; 12] = [
+    "clusterDNS",
+    "maxPods",
+    "podsPerCore",
+    "systemReserved",
+    "kubeReserved",
+    "evictionHard",
+    "evictionSoft",
+    "evictionSoftGracePeriod",
+    "evictionMaxPodGracePeriod",
+    "imageGCHighThresholdPercent",
+    "imageGCLowThresholdPercent",
+    "cpuCFSQuota",
+];
+const EVICTION_SIGNALS: [&str; 6] = [
+    "memory.available",
+    "nodefs.available",
+    "nodefs.inodesFree",
+    "imagefs.available",
+    "imagefs.inodesFree",
+    "pid.available",
+];
+const RESERVABLE_RESOURCES: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
+const EXPRESSION_GATE: &str = "NodeClassCEL";
+
+/// What is wrong with kubelet settings for nodes of an image family.
+pub fn kubelet_errors(
+    kubelet: &Map<String, Value>,
+    ami_family: &str,
+    expressions_enabled: bool,
+) -> Vec<FieldError> {
+    let mut check = Check { kubelet, expressions_enabled, errors: Vec::new() };
+    check.fields();
+    check.evictions();
+    check.reserved();
+    check.numbers();
+    check.family(ami_family);
+    check.errors
+}
+
+struct Check<'a> {
+    kubelet: &'a Map<String, Value>,
+    expressions_enabled: bool,
+    errors: Vec<FieldError>,
+}
+
+fn path(field: &str) -> String {
+    format!("spec.kubelet.{field}")
+}
+
+impl<'a> Check<'a> {
+    fn push(&mut self, path: String, message: impl Into<String>) {
+        self.errors.push(runtime_error(path, message));
+    }
+
+    fn entries(&self, field: &str) -> Vec<(&'a str, &'a str)> {
+        let entries = self.kubelet.get(field).and_then(Value::as_object).into_iter().flatten();
+        entries.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?))).collect()
+    }
+
+    fn integer(&self, field: &str) -> Option<i64> {
+        self.kubelet.get(field).and_then(Value::as_i64)
+    }
+
+    /// Every field exists upstream and has the right type; null counts as absent.
+    fn fields(&mut self) {
+        for (field, value) in self.kubelet {
+            if value.is_null() {
+                continue;
+            }
+            let Some(kind) = field_kind(field) else {
+                self.push(path(field), format!("the kubelet has no setting {field:?}"));
+                continue;
+            };
+            if field == "registerWithTaints" {
+                self.push(
+                    path(field),
+                    "registerWithTaints cannot be set, because Karpenter manages node taints",
+                );
+            }
+            if field == "maxPods" && value.is_string() {
+                if !self.expressions_enabled {
+                    let error = runtime_error(path(field), "maxPods is an expression, which is not enabled");
+                    self.errors
+                        .push(error.with_valid(format!("a number, or feature gate {EXPRESSION_GATE}")));
+                }
+            } else if let Some(expected) = type_problem(kind, value) {
+                self.push(path(field), format!("{field} must be {expected}"));
+            }
+        }
+    }
+
+    fn evictions(&mut self) {
+        for field in ["evictionHard", "evictionSoft", "evictionMinimumReclaim", "evictionSoftGracePeriod"] {
+            for (signal, value) in self.entries(field) {
+                let path = format!("spec.kubelet.{field}[{signal}]");
+                if !EVICTION_SIGNALS.contains(&signal) {
+                    let error = runtime_error(&path, format!("eviction signal {signal:?} is unknown"));
+                    self.errors.push(error.with_valid(EVICTION_SIGNALS.join(", ")));
+                }
+                let problem = match field {
+                    "evictionSoftGracePeriod" => grace_period_problem(value),
+                    _ => threshold_problem(value),
+                };
+                self.errors.extend(problem.map(|problem| runtime_error(path, problem)));
+            }
+        }
+        let keys = |field| self.entries(field).into_iter().map(|(signal, _)| signal).collect::<BTreeSet<_>>();
+        let (soft, grace) = (keys("evictionSoft"), keys("evictionSoftGracePeriod"));
+        for signal in soft.difference(&grace) {
+            let message = format!("{signal} has no matching entry in evictionSoftGracePeriod");
+            self.push(path("evictionSoft"), message);
+        }
+        for signal in grace.difference(&soft) {
+            let message = format!("{signal} has no matching entry in evictionSoft");
+            self.push(path("evictionSoftGracePeriod"), message);
+        }
+    }
+
+    fn reserved(&mut self) {
+        for field in ["kubeReserved", "systemReserved"] {
+            for (resource, value) in self.entries(field) {
+                let path = format!("spec.kubelet.{field}[{resource}]");
+                if !RESERVABLE_RESOURCES.contains(&resource) {
+                    let error = runtime_error(&path, format!("resource {resource:?} cannot be reserved"));
+                    self.errors.push(error.with_valid(RESERVABLE_RESOURCES.join(", ")));
+                }
+                if value.starts_with('-') {
+                    self.push(path, format!("{value} is negative"));
+                } else if value.parse::<Quantity>().is_err() && !self.expressions_enabled {
+                    let message = format!("{value:?} is not a quantity, and expressions are not enabled");
+                    let valid = format!("a quantity such as 100m, or feature gate {EXPRESSION_GATE}");
+                    self.errors.push(runtime_error(path, message).with_valid(valid));
+                }
+            }
+        }
+    }
+
+    fn numbers(&mut self) {
+        let percentages = ["imageGCHighThresholdPercent", "imageGCLowThresholdPercent"];
+        for field in percentages {
+            if let Some(value) = self.integer(field).filter(|value| !(0..=100).contains(value)) {
+                self.push(path(field), format!("{field} is {value}; valid are 0 to 100"));
+            }
+        }
+        let [high, low] = percentages.map(|field| self.integer(field));
+        if let (Some(high), Some(low)) = (high, low)
+            && high <= low
+        {
+            let message =
+                format!("imageGCHighThresholdPercent {high} must be above imageGCLowThresholdPercent {low}");
+            self.push(path("imageGCHighThresholdPercent"), message);
+        }
+        for field in ["podsPerCore", "evictionMaxPodGracePeriod", "maxPods"] {
+            if let Some(value) = self.integer(field).filter(|value| *value < 0) {
+                self.push(path(field), format!("{field} is {value}; it cannot be negative"));
+            }
+        }
+    }
+
+    /// AL2023 takes the settings as they are and custom images ignore them; the others need each one translated.
+    fn family(&mut self, family: &str) {
+        if matches!(family, "AL2023" | "Custom") {
+            return;
+        }
+        for (field, value) in self.kubelet {
+            let unsupported = !MANAGED_FIELDS.contains(&field.as_str())
+                || field == "podsPerCore" && family == "Bottlerocket";
+            // A setting that exists nowhere has been reported already.
+            if unsupported && !value.is_null() && field_kind(field).is_some() {
+                self.push(path(field), format!("{field} is not supported for AMI family {family}"));
+            }
+        }
+        let dns_servers = self.kubelet.get("clusterDNS").and_then(Value::as_array).map_or(0, Vec::len);
+        if dns_servers > 1 {
+            let message = format!("clusterDNS has {dns_servers} entries; AMI family {family} supports one");
+            self.push(path("clusterDNS"), message);
+        }
+    }
+}
+
+fn type_problem(kind: FieldKind, value: &Value) -> Option<&'static str> {
+    let is_int32 = |value: &Value| value.as_i64().is_some_and(|number| i32::try_from(number).is_ok());
+    let all = |predicate: fn(&Value) -> bool| value.as_array().is_some_and(|list| list.iter().all(predicate));
+    let all_entries =
+        |predicate: fn(&Value) -> bool| value.as_object().is_some_and(|map| map.values().all(predicate));
+    let is_text_list = |value: &Value| value.as_array().is_some_and(|list| list.iter().all(Value::is_string));
+    let (is_right, expected) = match kind {
+        FieldKind::Bool => (value.is_boolean(), "true or false"),
+        FieldKind::BoolMap => (all_entries(Value::is_boolean), "a map of true or false"),
+        FieldKind::Duration => {
+            let is_duration = value.as_str().is_some_and(|text| parse_go_duration(text).is_ok());
+            (is_duration, "a duration such as 30s or 5m")
+        }
+        FieldKind::Int32 => (is_int32(value), "a 32-bit whole number"),
+        FieldKind::Int32List => {
+            (value.as_array().is_some_and(|list| list.iter().all(is_int32)), "a list of 32-bit whole numbers")
+        }
+        FieldKind::Int64 => (value.is_i64(), "a whole number"),
+        FieldKind::Number => (value.is_number(), "a number"),
+        FieldKind::Object => (value.is_object(), "an object"),
+        FieldKind::ObjectList => (all(Value::is_object), "a list of objects"),
+        FieldKind::Text => (value.is_string(), "text"),
+        FieldKind::TextList => (all(Value::is_string), "a list of texts"),
+        FieldKind::TextListMap => {
+            (value.as_object().is_some_and(|map| map.values().all(is_text_list)), "a map of lists of texts")
+        }
+        FieldKind::TextMap => (all_entries(Value::is_string), "a map of texts"),
+    };
+    (!is_right).then_some(expected)
+}
+
+/// A threshold is a percentage or an amount.
+fn threshold_problem(value: &str) -> Option<String> {
+    if let Some(number) = value.strip_suffix('%') {
+        let is_valid = number.parse::<f64>().is_ok_and(|percent| (0.0..=100.0).contains(&percent));
+        return (!is_valid).then(|| format!("{value} is not a percentage from 0% to 100%"));
+    }
+    match value.parse::<Quantity>() {
+        Ok(quantity) if quantity.is_negative() => Some(format!("{value} is negative")),
+        Ok(_) => None,
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+fn grace_period_problem(value: &str) -> Option<String> {
+    match parse_go_duration(value) {
+        Ok(nanos) if nanos < 0 => Some(format!("{value} is negative")),
+        Ok(_) => None,
+        Err(error) => Some(error.to_string()),
+    }
+}
