@@ -157,10 +157,12 @@ impl fmt::Display for GoDuration {
             f.write_str("-")?;
         }
         if magnitude < NANOS_PER_SECOND {
-            let (unit_nanos, unit) = match magnitude {
-                ..NANOS_PER_MICRO => (1, "ns"),
-                ..NANOS_PER_MILLI => (NANOS_PER_MICRO, "µs"),
-                _ => (NANOS_PER_MILLI, "ms"),
+            let (unit_nanos, unit) = if magnitude < NANOS_PER_MICRO {
+                (1, "ns")
+            } else if magnitude < NANOS_PER_MILLI {
+                (NANOS_PER_MICRO, "µs")
+            } else {
+                (NANOS_PER_MILLI, "ms")
             };
             return write_decimal(f, magnitude, unit_nanos, unit);
         }

@@ -143,7 +143,7 @@ fn binary_nanos(whole: &str, fraction: &str, exponent: u32) -> Option<u128> {
     let mut round_up = false;
     for digit in fraction.bytes().rev().map(|byte| u128::from(byte - b'0')) {
         let sum = digit * multiplier + part;
-        round_up |= sum % 10 != 0;
+        round_up |= !sum.is_multiple_of(10);
         part = sum / 10;
     }
     units.checked_mul(multiplier)?.checked_add(part)?.checked_add(u128::from(round_up))
