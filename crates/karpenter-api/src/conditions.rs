@@ -29,9 +29,9 @@ pub const NODE_CLAIM_CONDITIONS: ConditionTypes =
     ConditionTypes { root: "Ready", dependents: &["Launched", "Registered", "Initialized"] };
 pub const NODE_OVERLAY_CONDITIONS: ConditionTypes =
     ConditionTypes { root: "Ready", dependents: &["ValidationSucceeded"] };
-pub const EC2_NODE_CLASS_CONDITIONS: ConditionTypes = ConditionTypes {
-    root: "Ready",
-    dependents: &[
+/// Reservations are watched only while the feature gate ReservedCapacity is on.
+pub const fn ec2_node_class_conditions(reserved_capacity: bool) -> ConditionTypes {
+    const ALL: &[&str] = &[
         "AMIsReady",
         "SubnetsReady",
         "SecurityGroupsReady",
@@ -39,8 +39,10 @@ pub const EC2_NODE_CLASS_CONDITIONS: ConditionTypes = ConditionTypes {
         "ValidationSucceeded",
         "PlacementGroupReady",
         "CapacityReservationsReady",
-    ],
-};
+    ];
+    let dependents = if reserved_capacity { ALL } else { ALL.split_at(ALL.len() - 1).0 };
+    ConditionTypes { root: "Ready", dependents }
+}
 
 /// Why a condition cannot be cleared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::error::{FieldError, Rule};
-use crate::labels::{LabelRules, NODEPOOL, Provider};
+use crate::labels::{LabelRules, NODEPOOL, Provider, RestrictedLabel, label_domain};
 use crate::types::EC2NodeClassSpec;
 
 const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
@@ -75,16 +75,22 @@ fn label_errors(rules: &LabelRules, labels: &Value) -> Vec<FieldError> {
             errors.push(runtime_error(&path, format!("label value {problem}")));
         }
         if let Err(restricted) = rules.check_unrestricted(key) {
-            errors.push(restricted_label_error(rules, &path, &restricted.to_string()));
+            errors.push(restricted_label_error(rules, &path, &restricted));
         }
     }
     errors
 }
 
-fn restricted_label_error(rules: &LabelRules, path: &str, message: &str) -> FieldError {
-    let well_known: Vec<_> = rules.well_known().collect();
-    let valid = format!("a key of another domain, or one of {}", well_known.join(", "));
-    runtime_error(path, message).with_valid(valid)
+fn restricted_label_error(rules: &LabelRules, path: &str, restricted: &RestrictedLabel) -> FieldError {
+    let valid = match restricted {
+        RestrictedLabel::Domain { domain, .. } => {
+            let is_choice = |key: &&str| label_domain(key) == *domain && *key != NODEPOOL;
+            let choices: Vec<_> = rules.well_known().filter(is_choice).collect();
+            format!("a key of another domain, or {}", choices.join(", "))
+        }
+        RestrictedLabel::Reserved { .. } => "another key".to_owned(),
+    };
+    runtime_error(path, restricted.to_string()).with_valid(valid)
 }
 
 fn taint_errors(spec: &Value) -> Vec<FieldError> {

@@ -221,3 +221,10 @@ fn times_are_kept_in_whole_seconds() {
     subject.open(time("2026-01-01T00:01:00.9Z")).set_true("Launched");
     assert_eq!(subject.condition("Launched").last_transition_time, Some(Time(minute(1))));
 }
+
+#[test]
+fn reservations_count_only_with_their_gate() {
+    let [with, without] = [true, false].map(|gate| ec2_node_class_conditions(gate).dependents);
+    assert!(with.contains(&"CapacityReservationsReady") && !without.contains(&"CapacityReservationsReady"));
+    assert_eq!(with.len(), without.len() + 1);
+}

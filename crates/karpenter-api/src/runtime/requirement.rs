@@ -38,7 +38,7 @@ pub fn requirement_errors_with(
         );
     }
     if let Err(restricted) = rules.check_unrestricted(key) {
-        errors.push(restricted_label_error(rules, &format!("{path}.key"), &restricted.to_string()));
+        errors.push(restricted_label_error(rules, &format!("{path}.key"), &restricted));
     }
     if operator == "In" {
         errors.extend(known_value_error(rules, key, values, min_values, path));
