@@ -1,1 +1,18 @@
-//! (see ARCHITECTURE.md)
+//! From Kubernetes manifests to a planning problem.
+//!
+//! [`objects::Objects`] types and checks what was read, [`assemble::assemble`] turns it into a
+//! [`karpenter_model::problem::Problem`] plus [`notes::Note`]s about everything that was left out or assumed.
+//! No I/O and no clock: files are read by the caller, and a plan of the same input is the same tomorrow.
+
+pub mod assemble;
+mod convert;
+mod expand;
+mod intern;
+pub mod notes;
+pub mod objects;
+mod requests;
+
+pub use assemble::{CatalogChoice, assemble};
+pub use convert::pool::PoolLeftOut;
+pub use notes::Note;
+pub use objects::{ObjectError, Objects, Reading, Severity};

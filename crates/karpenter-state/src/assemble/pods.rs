@@ -1,0 +1,247 @@
+//! Where each pod of the input goes: onto its node, into the queue, or out of the picture.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Pod, PodSpec as RawPodSpec};
+use karpenter_model::duration::parse_go_duration;
+use karpenter_model::pod::PodSpec;
+use karpenter_model::problem::{BoundPod, Daemon, PodGroup, PodNames};
+use rustc_hash::FxHashMap;
+
+use crate::convert::node::NodeDrafts;
+use crate::convert::pod::{PodConverter, PodSource};
+use crate::expand::{
+    ExpandedNames, Expansion, controller, created_at_secs, expand, is_terminal, name_of, namespace_of,
+};
+use crate::notes::Note;
+use crate::objects::Objects;
+
+const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+
+fn source(pod: &Pod) -> Option<PodSource<'_>> {
+    Some(PodSource {
+        namespace: namespace_of(&pod.metadata),
+        name: name_of(&pod.metadata),
+        labels: pod.metadata.labels.as_ref(),
+        spec: pod.spec.as_ref()?,
+        status: pod.status.as_ref(),
+        claim_templates: &[],
+    })
+}
+
+/// Any owner counts here, controller or not.
+fn is_owned_by(pod: &Pod, api_version: &str, kind: &str) -> bool {
+    let owners = pod.metadata.owner_references.iter().flatten();
+    owners.into_iter().any(|owner| owner.kind == kind && owner.api_version == api_version)
+}
+
+fn is_daemon(pod: &Pod) -> bool {
+    is_owned_by(pod, "apps/v1", "DaemonSet")
+}
+
+fn is_mirror(pod: &Pod) -> bool {
+    is_owned_by(pod, "v1", "Node")
+}
+
+fn is_terminating(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some()
+}
+
+/// Whether a pod of a node that goes away needs another place.
+fn is_reschedulable(pod: &Pod) -> bool {
+    let returns = !is_terminating(pod) || is_owned_by(pod, "apps/v1", "StatefulSet");
+    returns && !is_daemon(pod) && !is_mirror(pod) && !is_protected(pod)
+}
+
+/// A time limit counts as running: without a clock its end cannot be told.
+fn is_protected(pod: &Pod) -> bool {
+    let value = pod.metadata.annotations.as_ref().and_then(|annotations| annotations.get(DO_NOT_DISRUPT));
+    value.is_some_and(|value| value == "true" || parse_go_duration(value).is_ok_and(|nanos| nanos > 0))
+}
+
+/// Puts bound pods on their nodes and returns the pods that need a place, grouped by equal spec.
+pub(super) fn place(
+    objects: &Objects,
+    drafts: &mut NodeDrafts,
+    converter: &mut PodConverter<'_>,
+    notes: &mut Vec<Note>,
+) -> Vec<PodGroup> {
+    let mut pending = Pending::default();
+    let (mut gated, mut nominated, mut unknown_node, mut displaced) = (0, 0, 0, 0);
+    for pod in objects.pods.iter().filter(|pod| !is_terminal(pod)) {
+        let Some(source) = source(pod) else { continue };
+        if let Some(node_name) = source.spec.node_name.as_deref().filter(|name| !name.is_empty()) {
+            let Some(position) = drafts.by_node_name.get(node_name) else {
+                unknown_node += 1;
+                continue;
+            };
+            let draft = &mut drafts.drafts[*position];
+            if !draft.is_deleting {
+                draft.node.pods.push(BoundPod {
+                    spec: converter.convert(source),
+                    is_daemon: is_daemon(pod),
+                    is_terminating: is_terminating(pod),
+                });
+            } else if is_reschedulable(pod) {
+                displaced += 1;
+                pending.add(converter.convert(source), pod);
+            }
+            continue;
+        }
+        if is_terminating(pod) || is_daemon(pod) || is_mirror(pod) {
+            continue;
+        }
+        let is_gated = source.spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty());
+        let nominee = source.status.and_then(|status| status.nominated_node_name.as_deref());
+        let phase = source.status.and_then(|status| status.phase.as_deref());
+        if is_gated {
+            gated += 1;
+        } else if nominee.is_some_and(|name| !name.is_empty()) {
+            nominated += 1;
+        } else if phase.is_none_or(|phase| phase.is_empty() || phase == "Pending") {
+            pending.add(converter.convert(source), pod);
+        }
+    }
+    let counts = [
+        (gated, Note::GatedPods { count: gated }),
+        (nominated, Note::NominatedPods { count: nominated }),
+        (unknown_node, Note::PodsOnUnknownNodes { count: unknown_node }),
+        (displaced, Note::DisplacedPods { count: displaced }),
+    ];
+    notes.extend(counts.into_iter().filter(|(count, _)| *count > 0).map(|(_, note)| note));
+    pending.into_groups()
+}
+
+/// Pods by spec, in order of first appearance.
+#[derive(Default)]
+struct Pending {
+    /// Equal specs are the same allocation, so its address tells groups apart.
+    by_spec: FxHashMap<usize, usize>,
+    groups: Vec<(Arc<PodSpec>, Vec<(i64, Arc<str>)>)>,
+}
+
+impl Pending {
+    fn add(&mut self, spec: Arc<PodSpec>, pod: &Pod) {
+        let address = Arc::as_ptr(&spec) as usize;
+        let position = *self.by_spec.entry(address).or_insert_with(|| {
+            self.groups.push((spec, Vec::new()));
+            self.groups.len() - 1
+        });
+        let name = (created_at_secs(&pod.metadata), Arc::from(name_of(&pod.metadata)));
+        self.groups[position].1.push(name);
+    }
+
+    /// Oldest first within a group, so that a plan that leaves some pods out leaves out the newest.
+    fn into_groups(self) -> Vec<PodGroup> {
+        let finish = |(spec, mut pods): (Arc<PodSpec>, Vec<(i64, Arc<str>)>)| {
+            pods.sort_unstable();
+            let created_at_secs = pods.first().map_or(0, |(created, _)| *created);
+            let names = pods.into_iter().map(|(_, name)| name).collect();
+            PodGroup { spec, names: PodNames::Listed(names), created_at_secs }
+        };
+        self.groups.into_iter().map(finish).collect()
+    }
+}
+
+/// The pods that workloads still have to make.
+pub(super) fn expanded(objects: &Objects, converter: &mut PodConverter<'_>) -> Vec<PodGroup> {
+    let mut groups = Vec::new();
+    for expansion in expand(objects) {
+        if expansion.has_own_claims() {
+            groups.extend(convert_each(&expansion, converter));
+        } else {
+            let spec = converter.convert(expansion_source(&expansion, &expansion.pod_name(0)));
+            let positions: Vec<usize> = (0..expansion.count()).collect();
+            groups.push(group(&expansion, spec, &positions));
+        }
+    }
+    groups
+}
+
+fn convert_each(expansion: &Expansion<'_>, converter: &mut PodConverter<'_>) -> Vec<PodGroup> {
+    let mut by_spec: Vec<(Arc<PodSpec>, Vec<usize>)> = Vec::new();
+    let mut index: FxHashMap<usize, usize> = FxHashMap::default();
+    for position in 0..expansion.count() {
+        let name = expansion.pod_name(position);
+        let spec = converter.convert(expansion_source(expansion, &name));
+        let slot = *index.entry(Arc::as_ptr(&spec) as usize).or_insert_with(|| {
+            by_spec.push((spec, Vec::new()));
+            by_spec.len() - 1
+        });
+        by_spec[slot].1.push(position);
+    }
+    by_spec.into_iter().map(|(spec, positions)| group(expansion, spec, &positions)).collect()
+}
+
+fn expansion_source<'a>(expansion: &'a Expansion<'_>, name: &'a str) -> PodSource<'a> {
+    PodSource {
+        namespace: expansion.namespace,
+        name,
+        labels: Some(&expansion.labels),
+        spec: expansion.spec,
+        status: None,
+        claim_templates: expansion.claim_templates,
+    }
+}
+
+fn group(expansion: &Expansion<'_>, spec: Arc<PodSpec>, positions: &[usize]) -> PodGroup {
+    let names = match expansion.names {
+        ExpandedNames::Numbered(count) if count as usize == positions.len() => {
+            PodNames::Numbered { prefix: expansion.workload.into(), count }
+        }
+        _ => {
+            PodNames::Listed(positions.iter().map(|position| expansion.pod_name(*position).into()).collect())
+        }
+    };
+    PodGroup { spec, names, created_at_secs: expansion.created_at_secs }
+}
+
+/// One spec per DaemonSet: that of its newest living pod, which shows what admission made of the template, or else
+/// the template's.
+pub(super) fn daemons(objects: &Objects, converter: &mut PodConverter<'_>) -> Vec<Daemon> {
+    let mut newest: FxHashMap<(&str, &str), &Pod> = FxHashMap::default();
+    for pod in objects.pods.iter().filter(|pod| !is_terminal(pod) && !is_terminating(pod) && is_daemon(pod)) {
+        let Some(owner) = controller(&pod.metadata) else { continue };
+        let entry = newest.entry((namespace_of(&pod.metadata), owner.name.as_str())).or_insert(pod);
+        let age = |pod: &Pod| (created_at_secs(&pod.metadata), name_of(&pod.metadata).to_owned());
+        if age(pod) > age(entry) {
+            *entry = pod;
+        }
+    }
+    let mut daemons = Vec::new();
+    for set in &objects.daemon_sets {
+        let Some(template) = set.spec.as_ref().map(|spec| &spec.template) else { continue };
+        let Some(template_spec) = &template.spec else { continue };
+        let (namespace, name) = (namespace_of(&set.metadata), name_of(&set.metadata));
+        let living = newest.get(&(namespace, name)).and_then(|pod| source(pod));
+        let spec = match living {
+            Some(living) => {
+                let unpinned = with_node_affinity_of(living.spec, template_spec);
+                converter.convert(PodSource { spec: &unpinned, ..living })
+            }
+            None => converter.convert(PodSource {
+                namespace,
+                name,
+                labels: template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref()),
+                spec: template_spec,
+                status: None,
+                claim_templates: &[],
+            }),
+        };
+        daemons.push(Daemon { name: name.into(), spec });
+    }
+    daemons
+}
+
+/// The controller pins each daemon pod to its node by affinity; the next one will not be pinned there.
+fn with_node_affinity_of(living: &RawPodSpec, template: &RawPodSpec) -> RawPodSpec {
+    let required = |spec: &RawPodSpec| {
+        let node_affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
+        node_affinity.required_during_scheduling_ignored_during_execution.clone()
+    };
+    let mut unpinned = living.clone();
+    let affinity = unpinned.affinity.get_or_insert_default();
+    affinity.node_affinity.get_or_insert_default().required_during_scheduling_ignored_during_execution =
+        required(template);
+    unpinned
+}

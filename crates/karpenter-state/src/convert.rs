@@ -1,0 +1,63 @@
+//! From Kubernetes objects to the planner's own values, one kind per file.
+//!
+//! Conversion cannot fail: what an API server would refuse was refused before ([`crate::objects`]), and what
+//! Karpenter would refuse becomes a refusal inside the converted value, so that it can be shown next to the pod.
+
+pub(crate) mod affinity;
+pub(crate) mod node;
+pub(crate) mod node_class;
+pub(crate) mod pod;
+pub(crate) mod pool;
+pub(crate) mod requirement;
+pub(crate) mod volumes;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Taint as RawTaint;
+use karpenter_model::labels;
+use karpenter_model::quantity::Quantity;
+use karpenter_model::resources::{ResourceList, capacity_amount};
+use karpenter_model::selector::Labels;
+use karpenter_model::taints::{Effect, Taint};
+
+use crate::intern::Interner;
+
+/// Labels under their stable keys. A deprecated key yields to the stable one where an object carries both.
+pub(crate) fn node_labels(raw: Option<&BTreeMap<String, String>>, interner: &mut Interner) -> Labels {
+    let Some(raw) = raw else { return Labels::new() };
+    let mut converted = Labels::new();
+    for (key, value) in raw {
+        let stable = labels::normalize(key);
+        if stable != key && raw.contains_key(stable) {
+            continue;
+        }
+        converted.insert(interner.get(stable), interner.get(value));
+    }
+    converted
+}
+
+/// Taints with a known effect; others cannot be stored by an API server.
+pub(crate) fn taints<'a>(raw: impl IntoIterator<Item = &'a RawTaint>, interner: &mut Interner) -> Vec<Taint> {
+    let convert = |taint: &RawTaint| {
+        Some(Taint {
+            key: interner.get(&taint.key),
+            value: interner.get(taint.value.as_deref().unwrap_or_default()),
+            effect: Effect::parse(&taint.effect)?,
+        })
+    };
+    raw.into_iter().filter_map(convert).collect()
+}
+
+/// Capacity-like amounts: rounded down.
+pub(crate) fn capacity<'a>(
+    amounts: impl IntoIterator<Item = (&'a str, Quantity)>,
+    interner: &mut Interner,
+) -> ResourceList {
+    amounts
+        .into_iter()
+        .map(|(name, quantity)| (interner.get(name), capacity_amount(name, &quantity)))
+        .collect()
+}

@@ -1,0 +1,107 @@
+//! What was left out of a problem, and what was assumed where the input said nothing.
+
+use std::fmt;
+
+use crate::convert::pool::PoolLeftOut;
+
+/// One remark about an input that is otherwise usable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Note {
+    /// The input has no NodePool at all.
+    NoNodePools,
+    PoolLeftOut {
+        pool: String,
+        why: PoolLeftOut,
+    },
+    /// The pool's NodeClass is not in the input.
+    NodeClassMissing {
+        pool: String,
+        kind: String,
+        name: String,
+    },
+    /// A setting of a NodeClass was not understood and is taken as not given.
+    SettingSkipped {
+        node_class: String,
+        path: String,
+        why: String,
+    },
+    /// Pods with scheduling gates wait for someone else.
+    GatedPods {
+        count: u32,
+    },
+    /// Pods that already have a node in prospect, after preemption.
+    NominatedPods {
+        count: u32,
+    },
+    /// Pods on nodes that are not in the input.
+    PodsOnUnknownNodes {
+        count: u32,
+    },
+    /// Pods on nodes being deleted that need another place.
+    DisplacedPods {
+        count: u32,
+    },
+    /// Claims that have not been launched yet, so that their size is unknown.
+    UnlaunchedClaims {
+        names: Vec<String>,
+    },
+    PriorityClassesMissing {
+        names: Vec<String>,
+    },
+    NodeOverlaysIgnored {
+        count: u32,
+    },
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = |count: &u32| if *count == 1 { "" } else { "s" };
+        match self {
+            Self::NoNodePools => f.write_str("the input has no nodepool"),
+            Self::PoolLeftOut { pool, why } => {
+                let why = match why {
+                    PoolLeftOut::Static => "has a fixed size (spec.replicas)",
+                    PoolLeftOut::Deleting => "is being deleted",
+                    PoolLeftOut::NotReady => "is not ready",
+                };
+                write!(f, "nodepool {pool} is left out: it {why}")
+            }
+            Self::NodeClassMissing { pool, kind, name } => {
+                write!(f, "{kind} {name} of nodepool {pool} is not in the input; defaults are used")
+            }
+            Self::SettingSkipped { node_class, path, why } => {
+                write!(f, "{node_class}: {path} is not used: {why}")
+            }
+            Self::GatedPods { count } => {
+                write!(f, "{count} pod{} with scheduling gates left out", plural(count))
+            }
+            Self::NominatedPods { count } => {
+                write!(f, "{count} pod{} left out: a node is already nominated", plural(count))
+            }
+            Self::PodsOnUnknownNodes { count } => {
+                write!(f, "{count} pod{} left out: on nodes that are not in the input", plural(count))
+            }
+            Self::DisplacedPods { count } => {
+                write!(f, "{count} pod{} on nodes being deleted need another place", plural(count))
+            }
+            Self::UnlaunchedClaims { names } => {
+                write!(f, "nodeclaims not launched yet are left out: {}", shortened(names))
+            }
+            Self::PriorityClassesMissing { names } => {
+                write!(f, "priority classes not in the input count as the default: {}", shortened(names))
+            }
+            Self::NodeOverlaysIgnored { count } => {
+                write!(f, "{count} nodeoverlay{} not applied", plural(count))
+            }
+        }
+    }
+}
+
+fn shortened(names: &[String]) -> String {
+    const SHOWN_MAX: usize = 5;
+    let shown = names.iter().take(SHOWN_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().checked_sub(SHOWN_MAX) {
+        None | Some(0) => shown,
+        Some(more) => format!("{shown} and {more} others"),
+    }
+}

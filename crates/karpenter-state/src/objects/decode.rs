@@ -1,0 +1,168 @@
+//! From a plain value to a typed object, with every unknown field named.
+//!
+//! The common case reads once; only an object that fails is read a second time to learn which field was at fault.
+
+use karpenter_api::error::{FieldError, Rule};
+use serde::de::DeserializeOwned;
+use serde_ignored::Path;
+use serde_json::Value;
+
+use super::problem::{Problem, Severity};
+
+pub(super) struct Decoded<T> {
+    pub(super) object: Option<T>,
+    pub(super) problems: Vec<(Severity, Problem)>,
+}
+
+/// An object of one of Kubernetes' own kinds.
+pub(super) fn kubernetes<T: DeserializeOwned>(value: &Value) -> Decoded<T> {
+    let mut problems = Vec::new();
+    let result: Result<T, serde_json::Error> = serde_ignored::deserialize(value, |path| {
+        let mut text = String::new();
+        write_path(&path, &mut text);
+        // Written by old clients, dropped by every server for years.
+        if text != "metadata.selfLink" && text != "metadata.clusterName" {
+            problems.push((Severity::Warning, Problem::new(text, "unknown field, not looked at")));
+        }
+    });
+    match result {
+        Ok(object) => Decoded { object: Some(object), problems },
+        Err(error) => {
+            let located = serde_path_to_error::deserialize::<_, T>(value).err();
+            let path = located.map(|located| located.path().to_string()).filter(|path| path != ".");
+            problems.push((Severity::Error, type_problem(path.unwrap_or_default(), &error.to_string())));
+            Decoded { object: None, problems }
+        }
+    }
+}
+
+/// An object of one of this project's kinds: defaulted and checked as the API server and the controllers would.
+pub(super) fn own<T: serde::Serialize + DeserializeOwned>(value: &Value) -> Decoded<T> {
+    let mut problems = Vec::new();
+    let admitted = match karpenter_api::validate::validate(value, None) {
+        Ok(admitted) => Some(admitted),
+        Err(errors) if errors.iter().all(|error| error.rule == Rule::UnknownField) => {
+            problems.extend(errors.into_iter().map(|error| (Severity::Warning, field_problem(error))));
+            // The types drop what they do not know, so what is left is checked without it.
+            let known = serde_json::from_value::<T>(value.clone()).and_then(serde_json::to_value);
+            known.ok().and_then(|known| match karpenter_api::validate::validate(&known, None) {
+                Ok(admitted) => Some(admitted),
+                Err(errors) => {
+                    problems.extend(errors.into_iter().map(|error| (Severity::Error, field_problem(error))));
+                    None
+                }
+            })
+        }
+        Err(errors) => {
+            problems.extend(errors.into_iter().map(|error| {
+                let unknown = error.rule == Rule::UnknownField;
+                (if unknown { Severity::Warning } else { Severity::Error }, field_problem(error))
+            }));
+            None
+        }
+    };
+    let object = admitted.and_then(|admitted| match serde_path_to_error::deserialize::<_, T>(&admitted) {
+        Ok(object) => Some(object),
+        Err(error) => {
+            problems
+                .push((Severity::Error, type_problem(error.path().to_string(), &error.inner().to_string())));
+            None
+        }
+    });
+    Decoded { object, problems }
+}
+
+fn field_problem(error: FieldError) -> Problem {
+    Problem { path: error.path, message: error.message, valid: error.valid }
+}
+
+/// serde says "…, expected …"; the second half is what would be valid.
+fn type_problem(path: String, message: &str) -> Problem {
+    match message.split_once(", expected ") {
+        Some((wrong, expected)) => Problem::new(path, wrong).valid(expected),
+        None => Problem::new(path, message),
+    }
+}
+
+fn write_path(path: &Path<'_>, text: &mut String) {
+    match path {
+        Path::Root => {}
+        Path::Seq { parent, index } => {
+            write_path(parent, text);
+            text.push_str(&format!("[{index}]"));
+        }
+        Path::Map { parent, key } => {
+            write_path(parent, text);
+            if !text.is_empty() {
+                text.push('.');
+            }
+            text.push_str(key);
+        }
+        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => {
+            write_path(parent, text);
+        }
+    }
+}
+
+/// Fills in what an API server would: the namespace, a name for `generateName`, quantities written as numbers.
+pub(super) fn complete_metadata(value: &mut Value, namespaced: bool, document: usize) {
+    quantities_as_text(value);
+    let Some(object) = value.as_object_mut() else { return };
+    let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Default::default()));
+    let Some(metadata) = metadata.as_object_mut() else { return };
+    if !metadata.contains_key("name")
+        && let Some(prefix) = metadata.get("generateName").and_then(Value::as_str)
+    {
+        let name = format!("{prefix}{document}");
+        metadata.insert("name".to_owned(), Value::String(name));
+    }
+    let namespace_is_blank =
+        metadata.get("namespace").is_none_or(|namespace| namespace.is_null() || namespace == "");
+    if namespaced && namespace_is_blank {
+        metadata.insert("namespace".to_owned(), Value::String("default".to_owned()));
+    }
+}
+
+/// `cpu: 2` is a valid quantity for an API server, but the generated types take only text.
+fn quantities_as_text(value: &mut Value) {
+    const MAPS: [&str; 6] =
+        ["requests", "limits", "capacity", "allocatable", "overhead", "allocatedResources"];
+    match value {
+        Value::Object(map) => {
+            for (key, field) in map.iter_mut() {
+                match field {
+                    Value::Object(amounts) if MAPS.contains(&key.as_str()) => {
+                        for amount in amounts.values_mut() {
+                            number_as_text(amount);
+                        }
+                    }
+                    Value::Number(_) if key == "sizeLimit" || key == "divisor" => number_as_text(field),
+                    Value::Object(_) | Value::Array(_) => quantities_as_text(field),
+                    _ => {}
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(quantities_as_text),
+        _ => {}
+    }
+}
+
+fn number_as_text(value: &mut Value) {
+    if let Value::Number(number) = value {
+        *value = Value::String(number.to_string());
+    }
+}
+
+/// Rewrites a ReplicationController as a ReplicaSet: a plain map of labels becomes a selector.
+pub(super) fn replication_controller(value: &mut Value) -> Result<(), Problem> {
+    let Some(object) = value.as_object_mut() else { return Ok(()) };
+    object.insert("apiVersion".to_owned(), Value::String("apps/v1".to_owned()));
+    object.insert("kind".to_owned(), Value::String("ReplicaSet".to_owned()));
+    let Some(spec) = object.get_mut("spec") else { return Ok(()) };
+    let Some(spec) = spec.as_object_mut() else {
+        return Err(Problem::new("spec", "is not an object").valid("an object"));
+    };
+    let selector = spec.remove("selector").unwrap_or(Value::Object(Default::default()));
+    spec.insert("selector".to_owned(), serde_json::json!({ "matchLabels": selector }));
+    Ok(())
+}
