@@ -191,7 +191,22 @@ impl<'r> Replay<'r> {
                 Some(Blocker::Affinity { group, .. }) => self.affinities[group].waiting.push(lot),
                 None => {}
             }
-            return;
+            break;
+        }
+        self.pass_on(lot);
+    }
+
+    /// Where this lot leaves room under a skew, because it is done or waits elsewhere, the next in line may try.
+    fn pass_on(&mut self, lot: usize) {
+        let (groups, site) = (self.groups, self.lots[lot].site);
+        for (group, _) in &groups.classes[self.lots[lot].share.class as usize].spreads {
+            let Some(domain) = self.sites.domains[groups.spreads[*group].key].of_site[site] else { continue };
+            if self.spread_room(*group, site, true).0 == 0 {
+                continue;
+            }
+            if let Some(next) = self.spreads[*group].waiting[domain as usize].pop_front() {
+                self.enqueue(next);
+            }
         }
     }
 
@@ -284,15 +299,16 @@ impl<'r> Replay<'r> {
         }
     }
 
-    /// After the minimum rose: as many waiting lots per domain as could place at least one pod each.
+    /// After the minimum rose: the first in line of every domain with room; it passes on what it leaves.
     fn wake_spread(&mut self, index: usize) {
         let group = &self.groups.spreads[index];
         for domain in 0..self.spreads[index].waiting.len() {
             let state = &mut self.spreads[index];
-            let room = state.minimum.saturating_add(group.max_skew).saturating_sub(state.counts[domain]);
-            let woken = (room as usize).min(state.waiting[domain].len());
-            let lots: Vec<usize> = state.waiting[domain].drain(..woken).collect();
-            lots.into_iter().for_each(|lot| self.enqueue(lot));
+            if state.counts[domain] < state.minimum.saturating_add(group.max_skew)
+                && let Some(lot) = state.waiting[domain].pop_front()
+            {
+                self.enqueue(lot);
+            }
         }
     }
 
