@@ -5,6 +5,8 @@
 //! `true` refuses the object. Ratcheting, by which a server tolerates unchanged violations on update, is not
 //! done: a manifest is reported wrong even if the stored object is wrong in the same way.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use crate::error::{FieldError, Rule};
@@ -13,6 +15,9 @@ use crate::error::{FieldError, Rule};
 #[derive(Debug)]
 pub struct CelRules {
     compiled: kube_cel::CompiledSchema,
+    /// The message of each rule, by its expression. Needed where evaluation fails, which kube-cel reports
+    /// without it; equal expressions at several places have equal messages.
+    messages: BTreeMap<String, String>,
 }
 
 impl CelRules {
@@ -21,7 +26,14 @@ impl CelRules {
         let compiled = kube_cel::compile_schema(schema);
         match first_compilation_error(&compiled) {
             Some(error) => Err(error),
-            None => Ok(Self { compiled }),
+            None => {
+                let messages = nodes(&compiled)
+                    .into_iter()
+                    .flat_map(|node| node.validations.iter().flatten())
+                    .filter_map(|found| Some((found.rule.rule.clone(), found.rule.message.clone()?)))
+                    .collect();
+                Ok(Self { compiled, messages })
+            }
         }
     }
 
@@ -35,27 +47,25 @@ impl CelRules {
         let Err(failures) = kube_cel::validate_compiled(&self.compiled, object, old_object) else {
             return Vec::new();
         };
-        let mut errors: Vec<FieldError> = failures
-            .into_vec()
-            .into_iter()
-            .map(|failure| {
-                let path = failure.field_path.trim_start_matches('.').to_string();
-                match failure.kind {
-                    kube_cel::ErrorKind::ValidationFailure => {
-                        FieldError::new(path, Rule::Cel, failure.message)
-                            .with_valid(format!("a value for which {}", failure.rule))
-                    }
-                    _ => FieldError::new(
-                        path,
-                        Rule::Cel,
-                        format!("{} in rule: {}", failure.message, failure.rule),
-                    ),
-                }
-            })
-            .collect();
+        let mut errors: Vec<FieldError> =
+            failures.into_vec().into_iter().map(|failure| self.field_error(failure)).collect();
         // kube-cel walks hash maps; reports must not depend on their order.
         errors.sort();
         errors
+    }
+
+    fn field_error(&self, failure: kube_cel::ValidationError) -> FieldError {
+        let message = match failure.kind {
+            kube_cel::ErrorKind::ValidationFailure => failure.message,
+            // For example a field that the rule reads but the object lacks.
+            _ => {
+                let cause = failure.message.trim_start_matches("rule evaluation error: ").to_lowercase();
+                let rule = self.messages.get(&failure.rule).unwrap_or(&failure.rule);
+                format!("{cause} evaluating rule: {rule}")
+            }
+        };
+        FieldError::new(failure.field_path, Rule::Cel, message)
+            .with_valid(format!("a value for which {}", failure.rule))
     }
 }
 

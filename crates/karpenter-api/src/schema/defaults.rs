@@ -1,10 +1,14 @@
 //! Fills in defaults in place, and drops nulls as an API server does before it looks at an object.
 //!
+//! Also writes whole floats in integer fields as integers (7.0 as 7), as clients do when they turn YAML into
+//! JSON; typed readers would refuse the float.
+//!
 //! Values of the wrong type are left alone; `check` reports them.
 
 use serde_json::Value;
 
-use super::Schema;
+use super::check::whole_number;
+use super::{JsonType, Schema};
 
 impl Schema {
     /// Removes nulls of fields that may not be null and have no default, then applies defaults everywhere,
@@ -57,6 +61,11 @@ impl Schema {
             Value::Array(elements) => {
                 if let Some(schema) = &self.items {
                     elements.iter_mut().for_each(|element| schema.fill(element));
+                }
+            }
+            Value::Number(number) if self.int_or_string || self.json_type == Some(JsonType::Integer) => {
+                if let Some(whole) = whole_number(number) {
+                    *value = Value::from(whole);
                 }
             }
             _ => {}
