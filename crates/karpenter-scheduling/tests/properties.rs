@@ -1,0 +1,113 @@
+//! What must hold for any problem: plans are valid in both modes, do not depend on the order of the input, settle once
+//! carried out, and cost mode is never worse than compat mode.
+//!
+//! The seed is fixed so that a run can be repeated; `PROPTEST_RNG_SEED` and `PROPTEST_CASES` look elsewhere.
+
+#[path = "support/builders.rs"]
+mod builders;
+#[path = "support/outcomes.rs"]
+mod outcomes;
+#[path = "support/recipes.rs"]
+mod recipes;
+
+use std::sync::Arc;
+
+use karpenter_model::problem::{Mode, Problem};
+use karpenter_scheduling::schedule;
+use karpenter_scheduling::validate::validate;
+use outcomes::{after, in_mode, outcome, unschedulable};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngSeed};
+use recipes::any_recipe;
+
+fn config() -> Config {
+    let chosen_outside = std::env::var_os("PROPTEST_RNG_SEED").is_some();
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { Config::default().cases } else { 400 };
+    Config {
+        cases,
+        failure_persistence: None,
+        rng_seed: if chosen_outside { Config::default().rng_seed } else { RngSeed::Fixed(20261115) },
+        max_shrink_iters: 20_000,
+        ..Config::default()
+    }
+}
+
+fn violations(problem: &Problem) -> Vec<String> {
+    validate(problem, &schedule(problem)).iter().map(ToString::to_string).collect()
+}
+
+/// The same problem with everything that has an order in another one.
+fn reversed(problem: &Problem) -> Problem {
+    let mut other = problem.clone();
+    for catalog in &mut other.catalogs {
+        let mut types = (**catalog).clone();
+        types.reverse();
+        types.iter_mut().for_each(|instance_type| instance_type.offerings.reverse());
+        *catalog = Arc::new(types);
+    }
+    other.pools.reverse();
+    other.nodes.reverse();
+    other.nodes.iter_mut().for_each(|node| node.pods.reverse());
+    other.pods.reverse();
+    other.daemons.reverse();
+    other
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn compat_plans_are_valid(recipe in any_recipe()) {
+        prop_assert_eq!(violations(&in_mode(&recipe.build(), Mode::Compat)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn cost_plans_are_valid(recipe in any_recipe()) {
+        prop_assert_eq!(violations(&in_mode(&recipe.build(), Mode::Cost)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn compat_plans_do_not_depend_on_input_order(recipe in any_recipe()) {
+        let problem = in_mode(&recipe.build(), Mode::Compat);
+        let other = reversed(&problem);
+        prop_assert_eq!(outcome(&problem, &schedule(&problem)), outcome(&other, &schedule(&other)));
+    }
+
+    #[test]
+    fn cost_plans_do_not_depend_on_input_order(recipe in any_recipe()) {
+        let problem = in_mode(&recipe.build(), Mode::Cost);
+        let other = reversed(&problem);
+        prop_assert_eq!(outcome(&problem, &schedule(&problem)), outcome(&other, &schedule(&other)));
+    }
+
+    #[test]
+    fn cost_plans_settle(recipe in any_recipe()) {
+        let problem = in_mode(&recipe.build(), Mode::Cost);
+        let next = after(&problem, &schedule(&problem));
+        prop_assert_eq!(outcome(&next, &schedule(&next)).new_nodes, vec![]);
+    }
+
+    #[test]
+    fn cost_mode_leaves_no_pod_that_compat_places_and_costs_no_more(recipe in any_recipe()) {
+        let problem = recipe.build();
+        let (cost, compat) = (in_mode(&problem, Mode::Cost), in_mode(&problem, Mode::Compat));
+        let (cost_plan, compat_plan) = (schedule(&cost), schedule(&compat));
+        let left_by_compat = unschedulable(&compat, &compat_plan);
+        let left_by_cost = unschedulable(&cost, &cost_plan);
+        for (group, count) in &left_by_cost {
+            prop_assert!(
+                left_by_compat.get(group).is_some_and(|compat| compat >= count),
+                "cost leaves {count} of {group}, compat {:?}",
+                left_by_compat.get(group)
+            );
+        }
+        if left_by_cost == left_by_compat {
+            prop_assert!(
+                cost_plan.price_per_hour <= compat_plan.price_per_hour * (1.0 + 1e-9),
+                "cost {} compat {}",
+                cost_plan.price_per_hour,
+                compat_plan.price_per_hour
+            );
+        }
+    }
+}
