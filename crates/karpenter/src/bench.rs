@@ -22,7 +22,7 @@ use crate::{Outcome, diagnostics};
 use measure::Run;
 use workloads::Case;
 
-pub fn run(arguments: &BenchArguments) -> Result<Outcome> {
+pub(crate) fn run(arguments: &BenchArguments) -> Result<Outcome> {
     let modes: &[Mode] = match arguments.mode {
         Some(ModeChoice::Cost) => &[Mode::Cost],
         Some(ModeChoice::Compat) => &[Mode::Compat],
@@ -37,11 +37,8 @@ pub fn run(arguments: &BenchArguments) -> Result<Outcome> {
     for case in &cases {
         for mode in modes {
             let run = measure::run(case, *mode, arguments.effort.0);
-            if run.violations > 0 {
-                diagnostics::print_error(&format!(
-                    "internal: {}: {} rules broken",
-                    case.name, run.violations
-                ));
+            for violation in &run.violations {
+                diagnostics::print_error(&format!("internal: {} {}: {violation}", case.name, run.mode));
             }
             diagnostics::print_note(&format!(
                 "{} seed {} {}: {:.0} ms",
@@ -50,7 +47,7 @@ pub fn run(arguments: &BenchArguments) -> Result<Outcome> {
             runs.push(run);
         }
     }
-    let valid = runs.iter().all(|run| run.violations == 0);
+    let valid = runs.iter().all(|run| run.violations.is_empty());
     match arguments.output {
         BenchFormat::Json => report::write_json(&runs)?,
         BenchFormat::Table => report::write_table(&runs, &Terminal::of_stdout())?,

@@ -9,13 +9,13 @@ use karpenter_model::quantity::Quantity;
 
 #[derive(Debug, Parser)]
 #[command(name = "karpenter", version, about = "Plans the cheapest valid Kubernetes nodes for a set of pods")]
-pub struct Cli {
+pub(crate) struct Cli {
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Plan nodes for the pods in a set of manifests, without a cluster or a cloud account
     Plan(PlanArguments),
     /// Print the CustomResourceDefinitions as YAML, ready for kubectl apply
@@ -25,73 +25,77 @@ pub enum Command {
 }
 
 #[derive(Debug, Args)]
-pub struct PlanArguments {
+pub(crate) struct PlanArguments {
     /// Manifest file, directory (searched recursively for .yaml, .yml and .json) or - for standard input; repeatable
     #[arg(short = 'f', long = "filename", required = true, value_name = "FILE|DIR|-")]
-    pub filenames: Vec<PathBuf>,
+    pub(crate) filenames: Vec<PathBuf>,
 
     /// Instance catalog; by default the one the NodePools' node classes belong to
     #[arg(long, value_enum)]
-    pub catalog: Option<CatalogChoice>,
+    pub(crate) catalog: Option<CatalogChoice>,
 
     /// Instance types from a JSON file in kwok's format instead of a built-in catalog
     #[arg(long, value_name = "FILE")]
-    pub instance_types: Option<PathBuf>,
+    pub(crate) instance_types: Option<PathBuf>,
+
+    /// AWS region whose zones and prices are used; us-east-1 by default
+    #[arg(long)]
+    pub(crate) region: Option<String>,
 
     #[command(flatten)]
-    pub knobs: Knobs,
+    pub(crate) knobs: Knobs,
 
     /// Output format
     #[arg(short = 'o', long, value_enum, default_value_t = OutputFormat::Table)]
-    pub output: OutputFormat,
+    pub(crate) output: OutputFormat,
 
     /// Say for each group of pods where it went, and why not elsewhere
     #[arg(long)]
-    pub explain: bool,
+    pub(crate) explain: bool,
 
     /// Refuse to plan if any object of the input is in error
     #[arg(long)]
-    pub strict: bool,
+    pub(crate) strict: bool,
 }
 
 /// The engine's knobs; docs/knobs.md says what each one trades for what.
 #[derive(Debug, Clone, Args)]
-pub struct Knobs {
+pub(crate) struct Knobs {
     /// cost: the cheapest fleet found; compat: upstream's order and choices
     #[arg(long, value_enum, default_value_t = ModeChoice::Cost)]
-    pub mode: ModeChoice,
+    pub(crate) mode: ModeChoice,
 
     /// How long to search for a cheaper plan: low, default, high, max, or a number of work units
     #[arg(long, default_value = "default", value_name = "LEVEL|NUMBER")]
-    pub effort: Effort,
+    pub(crate) effort: Effort,
 
     /// Whether preferred affinities and ScheduleAnyway spreads are honoured or ignored
     #[arg(long, value_enum, default_value_t = PreferencePolicyChoice::Respect)]
-    pub preference_policy: PreferencePolicyChoice,
+    pub(crate) preference_policy: PreferencePolicyChoice,
 
     /// strict: a node that cannot meet minValues is not planned; best-effort: minValues are lowered instead
     #[arg(long, value_enum, default_value_t = MinValuesPolicyChoice::Strict)]
-    pub min_values_policy: MinValuesPolicyChoice,
+    pub(crate) min_values_policy: MinValuesPolicyChoice,
 
     /// Dollars per hour to count per node while searching, to prefer fewer nodes; never part of the cost shown
     #[arg(long, value_name = "DOLLARS", default_value = "0", value_parser = parse_dollars)]
-    pub node_overhead_cost: f64,
+    pub(crate) node_overhead_cost: f64,
 
     /// Instance types a spot node keeps to choose from, where the pool allows it
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
-    pub min_spot_types: usize,
+    pub(crate) min_spot_types: usize,
 
     /// Plan no new node with less cpu than this (cost mode)
     #[arg(long, value_name = "QUANTITY", value_parser = parse_cpu_millis)]
-    pub min_node_cpu: Option<i64>,
+    pub(crate) min_node_cpu: Option<i64>,
 
     /// Plan no new node with more cpu than this (cost mode)
     #[arg(long, value_name = "QUANTITY", value_parser = parse_cpu_millis)]
-    pub max_node_cpu: Option<i64>,
+    pub(crate) max_node_cpu: Option<i64>,
 }
 
 impl Knobs {
-    pub fn options(&self) -> problem::Options {
+    pub(crate) fn options(&self) -> problem::Options {
         let defaults = problem::Options::default();
         problem::Options {
             mode: self.mode.into(),
@@ -114,46 +118,46 @@ impl Knobs {
 }
 
 #[derive(Debug, Args)]
-pub struct CrdsArguments {
+pub(crate) struct CrdsArguments {
     /// Only this one: kind, plural or full name, e.g. NodePool, nodepools or nodepools.karpenter.sh
-    pub name: Option<String>,
+    pub(crate) name: Option<String>,
 }
 
 #[derive(Debug, Args)]
-pub struct BenchArguments {
+pub(crate) struct BenchArguments {
     /// Workloads to run, e.g. W1 W3; all by default
     #[arg(long = "workload", value_name = "W1..W6", num_args = 1.., value_parser = parse_workload)]
-    pub workloads: Vec<u8>,
+    pub(crate) workloads: Vec<u8>,
 
     /// Seeds per quality workload
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    pub seeds: u64,
+    pub(crate) seeds: u64,
 
     /// Leave out cases with more pods than this
     #[arg(long, value_name = "PODS")]
-    pub max_pods: Option<u32>,
+    pub(crate) max_pods: Option<u32>,
 
     /// Only this mode; both by default
     #[arg(long, value_enum)]
-    pub mode: Option<ModeChoice>,
+    pub(crate) mode: Option<ModeChoice>,
 
     /// How long to search for a cheaper plan: low, default, high, max, or a number of work units
     #[arg(long, default_value = "default", value_name = "LEVEL|NUMBER")]
-    pub effort: Effort,
+    pub(crate) effort: Effort,
 
     /// Output format
     #[arg(short = 'o', long, value_enum, default_value_t = BenchFormat::Table)]
-    pub output: BenchFormat,
+    pub(crate) output: BenchFormat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum CatalogChoice {
+pub(crate) enum CatalogChoice {
     Aws,
     Kwok,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ModeChoice {
+pub(crate) enum ModeChoice {
     Cost,
     Compat,
 }
@@ -168,19 +172,19 @@ impl From<ModeChoice> for problem::Mode {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum PreferencePolicyChoice {
+pub(crate) enum PreferencePolicyChoice {
     Respect,
     Ignore,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum MinValuesPolicyChoice {
+pub(crate) enum MinValuesPolicyChoice {
     Strict,
     BestEffort,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum OutputFormat {
+pub(crate) enum OutputFormat {
     Table,
     Wide,
     Json,
@@ -188,14 +192,14 @@ pub enum OutputFormat {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum BenchFormat {
+pub(crate) enum BenchFormat {
     Table,
     Json,
 }
 
 /// Work units for the cost search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Effort(pub u64);
+pub(crate) struct Effort(pub(crate) u64);
 
 impl FromStr for Effort {
     type Err = String;

@@ -8,7 +8,7 @@ use karpenter_api::crds::{self, Crd};
 use crate::cli::CrdsArguments;
 use crate::{Outcome, diagnostics};
 
-pub fn run(arguments: &CrdsArguments) -> Result<Outcome> {
+pub(crate) fn run(arguments: &CrdsArguments) -> Result<Outcome> {
     let chosen: Vec<&Crd> = match &arguments.name {
         None => crds::all().iter().collect(),
         Some(name) => crds::all().iter().filter(|crd| is_named(crd, name)).collect(),

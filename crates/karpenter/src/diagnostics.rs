@@ -6,15 +6,15 @@ use std::io::{self, IsTerminal, Write};
 
 use anstyle::{AnsiColor, Style};
 
-pub fn print_error(message: &str) {
+pub(crate) fn print_error(message: &str) {
     print_line("error", AnsiColor::Red, message);
 }
 
-pub fn print_warning(message: &str) {
+pub(crate) fn print_warning(message: &str) {
     print_line("warning", AnsiColor::Yellow, message);
 }
 
-pub fn print_note(message: &str) {
+pub(crate) fn print_note(message: &str) {
     print_line("note", AnsiColor::Cyan, message);
 }
 
@@ -30,7 +30,7 @@ fn print_line(level: &str, colour: AnsiColor, message: &str) {
 }
 
 /// Whether the user asked for no colour at all (<https://no-color.org>).
-pub fn no_colour() -> bool {
+pub(crate) fn no_colour() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 

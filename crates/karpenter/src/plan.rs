@@ -1,7 +1,159 @@
-//! placeholder until the assembly exists
-use crate::Outcome;
-use crate::cli::PlanArguments;
-use anyhow::Result;
-pub fn run(_: &PlanArguments) -> Result<Outcome> {
-    Ok(Outcome::InputRefused)
+//! `karpenter plan`: manifests in, plan out. Reads everything, decides once, checks the decision, then writes.
+//!
+//! Nothing reaches standard output before the plan has passed the validator, so a failed run leaves no half a plan.
+
+mod default_pool;
+mod input;
+
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use karpenter_api::manifest;
+use karpenter_catalog::aws::{self, AwsNodeClass, AwsZone};
+use karpenter_catalog::kwok;
+use karpenter_model::instance_type::InstanceType;
+use karpenter_scheduling::validate::validate;
+use karpenter_state::{CatalogChoice, Note, Objects, Reading, Severity, assemble};
+
+use crate::cli::{self, PlanArguments};
+use crate::render::terminal::Terminal;
+use crate::render::{self, Timings, View};
+use crate::{Outcome, diagnostics};
+
+/// A broken plan repeats itself; the first few violations are enough to find the cause.
+const VIOLATIONS_SHOWN_MAX: usize = 20;
+
+pub(crate) fn run(arguments: &PlanArguments) -> Result<Outcome> {
+    let mut timings = Timings::default();
+    let started = Instant::now();
+    let (mut reading, error_count) = read_objects(arguments)?;
+    if arguments.strict && error_count > 0 {
+        return Ok(Outcome::InputRefused);
+    }
+    if reading.objects.node_pools.is_empty() {
+        if reading.errors.iter().any(is_lost_pool) {
+            diagnostics::print_error(
+                "every NodePool of the input is in error, so there is nothing to plan with",
+            );
+            return Ok(Outcome::InputRefused);
+        }
+        default_pool::add(&mut reading.objects, default_provider(arguments));
+    }
+    let catalog = catalog_choice(arguments)?;
+    timings.read = started.elapsed();
+
+    let started = Instant::now();
+    let (mut problem, notes) = assemble(&reading.objects, &catalog);
+    drop(reading);
+    problem.options = arguments.knobs.options();
+    timings.assemble = started.elapsed();
+    print_notes(&notes);
+    if problem.pods.is_empty() {
+        if error_count > 0 {
+            return Ok(Outcome::InputRefused);
+        }
+        diagnostics::print_note("the input has no pods that need a node");
+    }
+
+    let started = Instant::now();
+    let plan = karpenter_scheduling::schedule(&problem);
+    timings.schedule = started.elapsed();
+    let started = Instant::now();
+    let violations = validate(&problem, &plan);
+    timings.validate = started.elapsed();
+    if !violations.is_empty() {
+        for violation in violations.iter().take(VIOLATIONS_SHOWN_MAX) {
+            diagnostics::print_error(&format!("internal: the plan breaks a rule: {violation}"));
+        }
+        return Ok(Outcome::InternalError);
+    }
+
+    let view = View::new(&problem, &plan, timings);
+    let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    render::write_plan(&view, arguments.output, arguments.explain, &Terminal::of_stdout(), &mut out)?;
+    out.flush()?;
+    Ok(Outcome::Done)
+}
+
+/// Reads and checks every object, reports what is wrong, and counts the errors.
+fn read_objects(arguments: &PlanArguments) -> Result<(Reading, usize)> {
+    let inputs = input::read_all(&arguments.filenames)?;
+    let mut error_count = inputs.errors.len();
+    for error in &inputs.errors {
+        diagnostics::print_error(error);
+    }
+    let mut documents = Vec::new();
+    for (source, text) in &inputs.texts {
+        let manifests = manifest::read(source, text);
+        error_count += manifests.errors.len();
+        for error in &manifests.errors {
+            diagnostics::print_error(&error.to_string());
+        }
+        documents.extend(manifests.documents);
+    }
+    drop(inputs);
+    let reading = Objects::from_documents(documents);
+    for error in &reading.errors {
+        match error.severity {
+            Severity::Error => {
+                error_count += 1;
+                diagnostics::print_error(&error.to_string());
+            }
+            Severity::Warning => diagnostics::print_warning(&error.to_string()),
+        }
+    }
+    if !reading.ignored.is_empty() {
+        let kinds: Vec<String> =
+            reading.ignored.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        diagnostics::print_note(&format!("not needed for planning: {}", kinds.join(", ")));
+    }
+    Ok((reading, error_count))
+}
+
+fn is_lost_pool(error: &karpenter_state::ObjectError) -> bool {
+    error.severity == Severity::Error && error.object.starts_with("NodePool")
+}
+
+fn print_notes(notes: &[Note]) {
+    for note in notes {
+        diagnostics::print_note(&note.to_string());
+    }
+}
+
+fn default_provider(arguments: &PlanArguments) -> cli::CatalogChoice {
+    match (arguments.catalog, &arguments.instance_types) {
+        (Some(choice), _) => choice,
+        (None, Some(_)) => cli::CatalogChoice::Kwok,
+        (None, None) => cli::CatalogChoice::Aws,
+    }
+}
+
+fn catalog_choice(arguments: &PlanArguments) -> Result<CatalogChoice> {
+    if let Some(path) = &arguments.instance_types {
+        return Ok(CatalogChoice::InstanceTypes(Arc::new(read_instance_types(path)?)));
+    }
+    Ok(match arguments.catalog {
+        Some(cli::CatalogChoice::Kwok) => CatalogChoice::Kwok,
+        Some(cli::CatalogChoice::Aws) => CatalogChoice::Aws(Box::new(aws_settings(arguments)?)),
+        None => CatalogChoice::ByNodeClass(Box::new(aws_settings(arguments)?)),
+    })
+}
+
+fn read_instance_types(path: &Path) -> Result<Vec<InstanceType>> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    kwok::parse(&text).with_context(|| path.display().to_string())
+}
+
+/// The settings that node classes start from: by default a few zones of one region, or all zones of the one asked for.
+fn aws_settings(arguments: &PlanArguments) -> Result<AwsNodeClass> {
+    let Some(region) = &arguments.region else { return Ok(AwsNodeClass::default()) };
+    let zones: Vec<AwsZone> = aws::catalog().zones(region).to_vec();
+    if zones.is_empty() {
+        let known: Vec<&str> = aws::catalog().regions().collect();
+        bail!("--region {region:?} is not in the catalog; valid: {}", known.join(", "));
+    }
+    Ok(AwsNodeClass { region: region.clone(), zones, ..AwsNodeClass::default() })
 }

@@ -4,17 +4,17 @@
 //! written name by name.
 
 mod bar;
-pub mod columns;
+pub(crate) mod columns;
 mod explain;
 mod hints;
 mod machine;
 mod nodes;
 mod summary;
-pub mod terminal;
+pub(crate) mod terminal;
 #[cfg(test)]
 mod tests;
 mod unschedulable;
-pub mod view;
+pub(crate) mod view;
 
 use std::io::{self, Write};
 
@@ -22,18 +22,18 @@ use anyhow::Result;
 
 use crate::cli::OutputFormat;
 use terminal::Terminal;
-pub use view::{Timings, View};
+pub(crate) use view::{Timings, View};
 
 /// How much a table shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Detail {
+pub(crate) struct Detail {
     /// One row per node with its pods' names, instead of one row per kind of node.
-    pub every_node: bool,
-    pub explain: bool,
+    pub(crate) every_node: bool,
+    pub(crate) explain: bool,
 }
 
 /// Writes the plan in the chosen format.
-pub fn write_plan(
+pub(crate) fn write_plan(
     view: &View<'_>,
     format: OutputFormat,
     explain: bool,

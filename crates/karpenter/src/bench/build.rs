@@ -9,10 +9,10 @@ use karpenter_model::problem::{PodGroup, PodNames};
 use karpenter_model::resources::{CPU, MEMORY, PODS, ResourceList};
 use karpenter_model::selector::{LabelSelector, Labels};
 
-pub const MIB: i64 = 1 << 20;
+pub(crate) const MIB: i64 = 1 << 20;
 
 /// A pod in namespace `default` that asks for cpu and memory and nothing else.
-pub fn pod(cpu_millis: i64, memory_mib: i64) -> PodSpec {
+pub(crate) fn pod(cpu_millis: i64, memory_mib: i64) -> PodSpec {
     let mut requests = ResourceList::new();
     requests.set(CPU, cpu_millis);
     requests.set(MEMORY, memory_mib * MIB);
@@ -20,16 +20,16 @@ pub fn pod(cpu_millis: i64, memory_mib: i64) -> PodSpec {
     PodSpec { namespace: "default".into(), requests, ..PodSpec::default() }
 }
 
-pub fn labels(key: &str, value: &str) -> Labels {
+pub(crate) fn labels(key: &str, value: &str) -> Labels {
     [(Arc::from(key), Arc::from(value))].into()
 }
 
-pub fn selector(labels: &Labels) -> Option<LabelSelector> {
+pub(crate) fn selector(labels: &Labels) -> Option<LabelSelector> {
     Some(LabelSelector::from_match_labels(labels))
 }
 
 /// maxSkew 1, DoNotSchedule.
-pub fn hard_spread(key: &str, selected: &Labels) -> TopologySpread {
+pub(crate) fn hard_spread(key: &str, selected: &Labels) -> TopologySpread {
     TopologySpread {
         key: key.into(),
         max_skew: 1,
@@ -41,16 +41,16 @@ pub fn hard_spread(key: &str, selected: &Labels) -> TopologySpread {
     }
 }
 
-pub fn affinity_term(key: &str, selected: &Labels) -> PodAffinityTerm {
+pub(crate) fn affinity_term(key: &str, selected: &Labels) -> PodAffinityTerm {
     PodAffinityTerm { key: key.into(), selector: selector(selected), namespaces: ["default".into()].into() }
 }
 
-pub fn hostname_anti_affinity(selected: &Labels) -> Vec<PodAffinityTerm> {
+pub(crate) fn hostname_anti_affinity(selected: &Labels) -> Vec<PodAffinityTerm> {
     vec![affinity_term(HOSTNAME, selected)]
 }
 
 /// `count` pods of one spec, named `<prefix>-0` and so on.
-pub fn group(prefix: impl Into<Arc<str>>, spec: PodSpec, count: u32) -> PodGroup {
+pub(crate) fn group(prefix: impl Into<Arc<str>>, spec: PodSpec, count: u32) -> PodGroup {
     PodGroup {
         spec: Arc::new(spec),
         names: PodNames::Numbered { prefix: prefix.into(), count },
@@ -59,7 +59,7 @@ pub fn group(prefix: impl Into<Arc<str>>, spec: PodSpec, count: u32) -> PodGroup
 }
 
 /// Equal specs become one group; groups are in the order of their specs.
-pub fn grouped(prefix: &str, specs: impl IntoIterator<Item = PodSpec>) -> Vec<PodGroup> {
+pub(crate) fn grouped(prefix: &str, specs: impl IntoIterator<Item = PodSpec>) -> Vec<PodGroup> {
     let mut counts: BTreeMap<PodSpec, u32> = BTreeMap::new();
     for spec in specs {
         *counts.entry(spec).or_default() += 1;

@@ -2,7 +2,7 @@
 //! NodePools as people write them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use karpenter_catalog::aws::{self, AwsNodeClass};
 use karpenter_model::instance_type::{InstanceType, Offering};
@@ -17,7 +17,7 @@ const FAKE_TYPES: i64 = 400;
 
 /// Which NodePool over the AWS catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AwsPool {
+pub(crate) enum AwsPool {
     /// Categories c, m and r, generation above 2, amd64, on-demand: the usual first NodePool.
     Default,
     /// The same with 4, 8, 16 or 32 vCPU.
@@ -26,8 +26,12 @@ pub enum AwsPool {
     Everything,
 }
 
-pub fn aws_problem(pool: AwsPool, pods: Vec<PodGroup>) -> Problem {
-    let types = aws::catalog().resolve(&AwsNodeClass::default());
+/// Resolved once: a provider keeps its catalog between plans, so this is not part of what is measured.
+static AWS_TYPES: LazyLock<Arc<Vec<InstanceType>>> =
+    LazyLock::new(|| Arc::new(aws::catalog().resolve(&AwsNodeClass::default())));
+
+pub(crate) fn aws_problem(pool: AwsPool, pods: Vec<PodGroup>) -> Problem {
+    let types = AWS_TYPES.clone();
     let values = |key: &str, values: &[&str]| Requirement::in_values(key, values.iter().copied());
     let mut requirements: Requirements = [
         values(labels::CAPACITY_TYPE, &[labels::CAPACITY_TYPE_ON_DEMAND]),
@@ -60,8 +64,8 @@ fn metal_sizes(types: &[InstanceType]) -> BTreeSet<Arc<str>> {
 }
 
 /// Type i of upstream's benchmark has i CPUs, 2·i GiB and 10·i pods, at one price everywhere.
-pub fn fake_problem(pods: Vec<PodGroup>) -> Problem {
-    let types = (1..=FAKE_TYPES).map(fake_type).collect();
+pub(crate) fn fake_problem(pods: Vec<PodGroup>) -> Problem {
+    let types = Arc::new((1..=FAKE_TYPES).map(fake_type).collect());
     problem(types, Requirements::new(), &["size", "special", "integer"], pods)
 }
 
@@ -114,7 +118,7 @@ fn amounts(pairs: &[(&str, i64)]) -> ResourceList {
 }
 
 fn problem(
-    types: Vec<InstanceType>,
+    types: Arc<Vec<InstanceType>>,
     requirements: Requirements,
     well_known: &[&str],
     pods: Vec<PodGroup>,
@@ -132,7 +136,7 @@ fn problem(
         catalog: 0,
     };
     Problem {
-        catalogs: vec![Arc::new(types)],
+        catalogs: vec![types],
         pools: vec![pool],
         pods,
         well_known: labels::WELL_KNOWN.iter().chain(well_known).map(|key| Arc::from(*key)).collect(),

@@ -8,35 +8,37 @@ use serde::Serialize;
 
 use super::workloads::Case;
 
+const VIOLATIONS_KEPT_MAX: usize = 20;
+
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Run {
-    pub workload: String,
-    pub name: String,
-    pub seed: u64,
-    pub mode: &'static str,
-    pub pods: u32,
-    pub classes: u32,
+pub(crate) struct Run {
+    pub(crate) workload: String,
+    pub(crate) name: String,
+    pub(crate) seed: u64,
+    pub(crate) mode: &'static str,
+    pub(crate) pods: u32,
+    pub(crate) classes: u32,
     /// The whole call, from the problem to the plan.
-    pub ms: f64,
-    pub pods_per_second: f64,
-    pub validate_ms: f64,
-    /// Rules that the independent validator found broken; anything but 0 is a bug.
-    pub violations: usize,
-    pub nodes: usize,
-    pub unschedulable: u64,
-    pub hourly: f64,
-    pub lower_bound: f64,
-    pub gap_percent: Option<f64>,
-    pub options_min: usize,
-    pub options_median: usize,
+    pub(crate) ms: f64,
+    pub(crate) pods_per_second: f64,
+    pub(crate) validate_ms: f64,
+    /// Rules that the independent validator found broken; any is a bug.
+    pub(crate) violations: Vec<String>,
+    pub(crate) nodes: usize,
+    pub(crate) unschedulable: u64,
+    pub(crate) hourly: f64,
+    pub(crate) lower_bound: f64,
+    pub(crate) gap_percent: Option<f64>,
+    pub(crate) options_min: usize,
+    pub(crate) options_median: usize,
     /// The process's peak since the run started, where the system lets it be reset.
-    pub peak_rss_mib: Option<f64>,
+    pub(crate) peak_rss_mib: Option<f64>,
     /// The run's pods per second over the best that the Go original was measured at.
-    pub times_reference: Option<f64>,
+    pub(crate) times_reference: Option<f64>,
 }
 
-pub fn run(case: &Case, mode: Mode, effort: u64) -> Run {
+pub(crate) fn run(case: &Case, mode: Mode, effort: u64) -> Run {
     let mut problem = case.problem();
     problem.options.mode = mode;
     problem.options.effort = effort;
@@ -46,7 +48,7 @@ pub fn run(case: &Case, mode: Mode, effort: u64) -> Run {
     let seconds = started.elapsed().as_secs_f64();
     let peak_rss_mib = peak_rss_mib();
     let started = Instant::now();
-    let violations = karpenter_scheduling::validate::validate(&problem, &plan).len();
+    let violations = karpenter_scheduling::validate::validate(&problem, &plan);
     let validate_ms = started.elapsed().as_secs_f64() * 1000.0;
     let (options_min, options_median) = options(&plan);
     let pods_per_second = f64::from(case.pods) / seconds.max(1e-9);
@@ -65,7 +67,7 @@ pub fn run(case: &Case, mode: Mode, effort: u64) -> Run {
         ms: seconds * 1000.0,
         pods_per_second,
         validate_ms,
-        violations,
+        violations: violations.iter().take(VIOLATIONS_KEPT_MAX).map(ToString::to_string).collect(),
         nodes: plan.new_nodes.len(),
         unschedulable: plan.unschedulable.iter().map(|left| u64::from(left.pods.count)).sum(),
         hourly: plan.price_per_hour,

@@ -9,7 +9,7 @@ use crate::render::columns::{Align, Cell, Column, Columns};
 use crate::render::terminal::Terminal;
 use crate::render::view::grouped_digits;
 
-pub fn write_json(runs: &[Run]) -> Result<()> {
+pub(crate) fn write_json(runs: &[Run]) -> Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     serde_json::to_writer_pretty(&mut out, runs)?;
     out.write_all(b"\n")?;
@@ -17,7 +17,7 @@ pub fn write_json(runs: &[Run]) -> Result<()> {
     Ok(())
 }
 
-pub fn write_table(runs: &[Run], terminal: &Terminal) -> Result<()> {
+pub(crate) fn write_table(runs: &[Run], terminal: &Terminal) -> Result<()> {
     let mut table = Columns::new(
         [
             ("CASE", Align::Left),
@@ -49,7 +49,7 @@ pub fn write_table(runs: &[Run], terminal: &Terminal) -> Result<()> {
 }
 
 /// One row of text per (case, mode), in the order of first appearance.
-pub fn rows(runs: &[Run]) -> Vec<Vec<String>> {
+pub(crate) fn rows(runs: &[Run]) -> Vec<Vec<String>> {
     let mut groups: Vec<Vec<&Run>> = Vec::new();
     for run in runs {
         let same = |group: &&mut Vec<&Run>| {

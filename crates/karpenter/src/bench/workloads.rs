@@ -12,18 +12,18 @@ use super::catalogs::{AwsPool, aws_problem, fake_problem};
 use super::reference::{self, Reference};
 use super::rng::SplitMix64;
 
-pub struct Case {
-    pub workload: u8,
+pub(crate) struct Case {
+    pub(crate) workload: u8,
     /// Cases of one name differ only in their seed and are averaged in the table.
-    pub name: String,
-    pub seed: u64,
-    pub pods: u32,
-    pub reference: Option<Reference>,
+    pub(crate) name: String,
+    pub(crate) seed: u64,
+    pub(crate) pods: u32,
+    pub(crate) reference: Option<Reference>,
     build: Box<dyn Fn() -> Problem>,
 }
 
 impl Case {
-    pub fn problem(&self) -> Problem {
+    pub(crate) fn problem(&self) -> Problem {
         (self.build)()
     }
 }
@@ -35,7 +35,7 @@ const LETTERS: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
 const UPSTREAM_SEED: u64 = 42;
 
 /// Every case, smallest number first within a workload.
-pub fn cases(seeds: u64) -> Vec<Case> {
+pub(crate) fn cases(seeds: u64) -> Vec<Case> {
     let mut cases = Vec::new();
     upstream_mix_cases(&mut cases);
     for seed in 0..seeds {
@@ -117,8 +117,8 @@ fn inflate_cases(cases: &mut Vec<Case>) {
 }
 
 fn grid_pod(rng: &mut SplitMix64) -> PodSpec {
-    let cpu_millis = *rng.choose(&CPU_MILLIS);
-    pod(cpu_millis, *rng.choose(&MEMORY_MIB))
+    let cpu_millis = rng.choose(&CPU_MILLIS);
+    pod(cpu_millis, rng.choose(&MEMORY_MIB))
 }
 
 /// Upstream's mix: a fifth each of plain pods, zonal spread, hostname spread, zonal self-affinity and pods that all
@@ -127,7 +127,7 @@ fn diverse_pods(count: u32, seed: u64) -> Vec<PodGroup> {
     let mut rng = SplitMix64::new(seed);
     let fifth = count / 5;
     let mut specs: Vec<PodSpec> = Vec::with_capacity(count as usize);
-    let letter = |rng: &mut SplitMix64| labels("my-label", *rng.choose(&LETTERS));
+    let letter = |rng: &mut SplitMix64| labels("my-label", rng.choose(&LETTERS));
     for _ in 0..count - 4 * fifth {
         specs.push(PodSpec { labels: letter(&mut rng), ..grid_pod(&mut rng) });
     }
@@ -139,7 +139,7 @@ fn diverse_pods(count: u32, seed: u64) -> Vec<PodGroup> {
         }
     }
     for _ in 0..fifth {
-        let own = labels("my-affinity", *rng.choose(&LETTERS));
+        let own = labels("my-affinity", rng.choose(&LETTERS));
         let affinity = vec![affinity_term(ZONE, &own)];
         specs.push(PodSpec { labels: own, affinity, ..grid_pod(&mut rng) });
     }
@@ -179,7 +179,7 @@ fn shaped_pods(count: u32, shapes: usize, seed: u64) -> Vec<PodGroup> {
     let mut rng = SplitMix64::new(100 + seed);
     let mut drawn = std::collections::BTreeSet::new();
     while drawn.len() < shapes {
-        let cpu_millis = *rng.choose(&CPU);
+        let cpu_millis = rng.choose(&CPU);
         let memory_mib = cpu_millis * rng.choose(&HALF_GIB_PER_CORE) * 512 / 1000;
         drawn.insert((cpu_millis, (memory_mib / 32 * 32).max(64)));
     }
@@ -217,8 +217,8 @@ fn constrained_pods(deployments: u32, replicas: u32, seed: u64) -> Vec<PodGroup>
         .map(|number| {
             let name = format!("spread-{number:03}");
             let own = labels("app", &name);
-            let cpu_millis = *rng.choose(&CPU_MILLIS);
-            let memory_mib = *rng.choose(&MEMORY_MIB);
+            let cpu_millis = rng.choose(&CPU_MILLIS);
+            let memory_mib = rng.choose(&MEMORY_MIB);
             let spread = vec![hard_spread(ZONE, &own)];
             let anti_affinity = if number % 2 == 1 { hostname_anti_affinity(&own) } else { Vec::new() };
             let spec = PodSpec { labels: own, spread, anti_affinity, ..pod(cpu_millis, memory_mib) };

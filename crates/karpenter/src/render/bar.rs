@@ -6,7 +6,7 @@ use super::columns::Cell;
 use super::terminal::Terminal;
 
 /// Draws a fraction; `cells` of 0 leaves only the percentage.
-pub fn cell(fraction: Option<f64>, cells: usize, terminal: &Terminal) -> Cell {
+pub(crate) fn cell(fraction: Option<f64>, cells: usize, terminal: &Terminal) -> Cell {
     let Some(fraction) = fraction else { return Cell::plain("-") };
     let percent = format!("{:>3.0}%", fraction * 100.0);
     let colour = match fraction {

@@ -9,35 +9,35 @@ use super::terminal::Terminal;
 const GAP: &str = "  ";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Align {
+pub(crate) enum Align {
     Left,
     Right,
 }
 
-pub struct Column {
-    pub header: String,
-    pub align: Align,
+pub(crate) struct Column {
+    pub(crate) header: String,
+    pub(crate) align: Align,
     /// 0 always stays; of the others the highest goes first.
-    pub rank: u8,
+    pub(crate) rank: u8,
 }
 
 impl Column {
-    pub fn new(header: impl Into<String>, align: Align, rank: u8) -> Self {
+    pub(crate) fn new(header: impl Into<String>, align: Align, rank: u8) -> Self {
         Self { header: header.into(), align, rank }
     }
 }
 
-pub struct Cell {
+pub(crate) struct Cell {
     text: String,
     style: Style,
 }
 
 impl Cell {
-    pub fn plain(text: impl Into<String>) -> Self {
+    pub(crate) fn plain(text: impl Into<String>) -> Self {
         Self { text: text.into(), style: Style::new() }
     }
 
-    pub fn styled(text: impl Into<String>, style: Style) -> Self {
+    pub(crate) fn styled(text: impl Into<String>, style: Style) -> Self {
         Self { text: text.into(), style }
     }
 
@@ -46,17 +46,17 @@ impl Cell {
     }
 }
 
-pub struct Columns {
+pub(crate) struct Columns {
     columns: Vec<Column>,
     rows: Vec<Vec<Cell>>,
 }
 
 impl Columns {
-    pub fn new(columns: Vec<Column>) -> Self {
+    pub(crate) fn new(columns: Vec<Column>) -> Self {
         Self { columns, rows: Vec::new() }
     }
 
-    pub fn push(&mut self, row: Vec<Cell>) {
+    pub(crate) fn push(&mut self, row: Vec<Cell>) {
         debug_assert_eq!(row.len(), self.columns.len());
         self.rows.push(row);
     }
@@ -73,13 +73,13 @@ impl Columns {
     }
 
     /// The width of the table once every column above the rank is left out.
-    pub fn width_up_to(&self, rank: u8) -> usize {
+    pub(crate) fn width_up_to(&self, rank: u8) -> usize {
         let widths = self.widths();
         let shown = widths.iter().zip(&self.columns).filter(|(_, column)| column.rank <= rank);
         shown.map(|(width, _)| width + GAP.len()).sum::<usize>().saturating_sub(GAP.len())
     }
 
-    pub fn write(&self, terminal: &Terminal, out: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn write(&self, terminal: &Terminal, out: &mut dyn Write) -> io::Result<()> {
         let widths = self.widths();
         let shown = self.fitting(&widths, terminal.width);
         let header: Vec<Cell> =

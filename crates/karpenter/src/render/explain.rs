@@ -25,7 +25,7 @@ struct Placed {
     left: u64,
 }
 
-pub fn write(view: &View<'_>, terminal: &Terminal, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write(view: &View<'_>, terminal: &Terminal, out: &mut dyn Write) -> io::Result<()> {
     let placed = placements(view);
     let bold = terminal.bold();
     writeln!(out)?;

@@ -6,7 +6,7 @@ use karpenter_model::reason::{Reason, Refusal, Scope};
 use karpenter_model::resources::ResourceList;
 
 /// The stable name of a reason, as JSON and YAML show it.
-pub fn reason_name(reason: &Reason) -> &'static str {
+pub(crate) fn reason_name(reason: &Reason) -> &'static str {
     match reason {
         Reason::NoNodePools => "NoNodePools",
         Reason::OptedOut => "OptedOut",
@@ -34,7 +34,7 @@ pub fn reason_name(reason: &Reason) -> &'static str {
 }
 
 /// What to change so that this "no" goes away.
-pub fn hint(refusal: &Refusal) -> Option<String> {
+pub(crate) fn hint(refusal: &Refusal) -> Option<String> {
     let pool = match &refusal.scope {
         Scope::NodePool(name) => Some(&**name),
         Scope::Pod | Scope::Cluster | Scope::ExistingNodes { .. } => None,
@@ -110,7 +110,7 @@ pub fn hint(refusal: &Refusal) -> Option<String> {
 }
 
 /// How close to a place the refusal came: smaller is closer, and shown first.
-pub fn distance(reason: &Reason) -> u8 {
+pub(crate) fn distance(reason: &Reason) -> u8 {
     match reason {
         Reason::InvalidPod { .. } | Reason::Volume { .. } | Reason::OptedOut | Reason::DynamicResources => 0,
         Reason::LimitExceeded { .. } | Reason::NodeLimitReached { .. } | Reason::ReservationFull => 1,

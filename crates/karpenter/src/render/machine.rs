@@ -13,13 +13,13 @@ use serde::ser::{Serialize, SerializeMap, SerializeSeq, SerializeStruct, Seriali
 use super::hints::reason_name;
 use super::view::{HOURS_PER_MONTH, NodeView, Timings, View};
 
-pub fn write_json(view: &View<'_>, mut out: &mut dyn Write) -> Result<()> {
+pub(crate) fn write_json(view: &View<'_>, mut out: &mut dyn Write) -> Result<()> {
     serde_json::to_writer_pretty(&mut out, &Document(view))?;
     out.write_all(b"\n")?;
     Ok(())
 }
 
-pub fn write_yaml(view: &View<'_>, out: &mut dyn Write) -> Result<()> {
+pub(crate) fn write_yaml(view: &View<'_>, out: &mut dyn Write) -> Result<()> {
     let mut recorder = ErrorRecorder { inner: out, error: None };
     let written = serde_saphyr::to_io_writer(&mut recorder, &Document(view));
     // The serialiser's error does not keep the cause; a closed pipe must stay recognisable.

@@ -28,7 +28,7 @@ struct Row<'a> {
     utilisation: Vec<Option<f64>>,
 }
 
-pub fn write_grouped(view: &View<'_>, terminal: &Terminal, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_grouped(view: &View<'_>, terminal: &Terminal, out: &mut dyn Write) -> io::Result<()> {
     if view.plan.new_nodes.is_empty() {
         return Ok(());
     }
@@ -146,7 +146,7 @@ fn grouped_table(rows: &[Row<'_>], resources: &[&str], bar_cells: usize, termina
 }
 
 /// One row per node; the names of its pods follow on the same line, written one by one.
-pub fn write_every_node(view: &View<'_>, terminal: &Terminal, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_every_node(view: &View<'_>, terminal: &Terminal, out: &mut dyn Write) -> io::Result<()> {
     if view.plan.new_nodes.is_empty() {
         return Ok(());
     }
@@ -196,7 +196,7 @@ fn write_names(view: &View<'_>, runs: &[PodRun], out: &mut dyn Write) -> io::Res
     Ok(())
 }
 
-pub fn write_existing(
+pub(crate) fn write_existing(
     view: &View<'_>,
     every_name: bool,
     terminal: &Terminal,
@@ -233,7 +233,7 @@ pub fn write_existing(
 }
 
 /// `web ×3, api ×1`, in group order.
-pub fn workloads_text(view: &View<'_>, runs: &[PodRun], terminal: &Terminal) -> String {
+pub(crate) fn workloads_text(view: &View<'_>, runs: &[PodRun], terminal: &Terminal) -> String {
     const SHOWN_MAX: usize = 6;
     let mut by_group: BTreeMap<u32, u64> = BTreeMap::new();
     for run in runs {

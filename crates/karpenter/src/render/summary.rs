@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::terminal::Terminal;
 use super::view::{HOURS_PER_MONTH, View, counted};
 
-pub fn write(view: &View<'_>, terminal: &Terminal, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write(view: &View<'_>, terminal: &Terminal, out: &mut dyn Write) -> io::Result<()> {
     let bold = terminal.bold();
     let plan = view.plan;
     let mut parts = vec![format!(
@@ -55,7 +55,7 @@ fn grouped(number: u64) -> String {
 }
 
 /// Four decimals while they matter, two once the amount is large.
-pub fn dollars(amount: f64) -> String {
+pub(crate) fn dollars(amount: f64) -> String {
     if amount < 10.0 { format!("${amount:.4}") } else { format!("${}", with_thousands(amount, 2)) }
 }
 

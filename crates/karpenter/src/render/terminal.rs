@@ -10,19 +10,19 @@ use crate::diagnostics::no_colour;
 const WIDTH_MIN: usize = 40;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terminal {
-    pub colour: bool,
+pub(crate) struct Terminal {
+    pub(crate) colour: bool,
     /// Block characters and the multiplication sign; plain ASCII otherwise.
-    pub unicode: bool,
+    pub(crate) unicode: bool,
     /// Columns; `usize::MAX` when nobody cuts lines.
-    pub width: usize,
+    pub(crate) width: usize,
 }
 
 impl Terminal {
     /// Plain text without a width limit: what files, pipes and tests get.
-    pub const PLAIN: Self = Self { colour: false, unicode: false, width: usize::MAX };
+    pub(crate) const PLAIN: Self = Self { colour: false, unicode: false, width: usize::MAX };
 
-    pub fn of_stdout() -> Self {
+    pub(crate) fn of_stdout() -> Self {
         let columns = std::env::var("COLUMNS").ok().and_then(|text| text.trim().parse().ok());
         let is_terminal = io::stdout().is_terminal();
         if !is_terminal {
@@ -36,20 +36,20 @@ impl Terminal {
         }
     }
 
-    pub fn bold(&self) -> Style {
+    pub(crate) fn bold(&self) -> Style {
         if self.colour { Style::new().bold() } else { Style::new() }
     }
 
-    pub fn dim(&self) -> Style {
+    pub(crate) fn dim(&self) -> Style {
         if self.colour { Style::new().dimmed() } else { Style::new() }
     }
 
-    pub fn coloured(&self, colour: AnsiColor) -> Style {
+    pub(crate) fn coloured(&self, colour: AnsiColor) -> Style {
         if self.colour { Style::new().fg_color(Some(colour.into())) } else { Style::new() }
     }
 
     /// "×" where it can be shown.
-    pub fn times(&self) -> &'static str {
+    pub(crate) fn times(&self) -> &'static str {
         if self.unicode { "×" } else { "x" }
     }
 }

@@ -19,7 +19,7 @@ struct Block<'a> {
     reasons: &'a [Refusal],
 }
 
-pub fn write(view: &View<'_>, terminal: &Terminal, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write(view: &View<'_>, terminal: &Terminal, out: &mut dyn Write) -> io::Result<()> {
     let blocks = blocks_of(view);
     if blocks.is_empty() {
         return Ok(());

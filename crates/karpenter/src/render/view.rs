@@ -8,34 +8,34 @@ use karpenter_model::problem::{NodePool, PodGroup, PodNames, Problem};
 use karpenter_model::resources::{self, ResourceList};
 
 /// How a month is counted when a price per hour becomes a price per month.
-pub const HOURS_PER_MONTH: f64 = 730.0;
+pub(crate) const HOURS_PER_MONTH: f64 = 730.0;
 
 /// Wall time of each stage of one run.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Timings {
+pub(crate) struct Timings {
     /// Reading and parsing files.
-    pub read: Duration,
+    pub(crate) read: Duration,
     /// From objects to the problem, catalog included.
-    pub assemble: Duration,
-    pub schedule: Duration,
-    pub validate: Duration,
+    pub(crate) assemble: Duration,
+    pub(crate) schedule: Duration,
+    pub(crate) validate: Duration,
 }
 
 impl Timings {
-    pub fn total(&self) -> Duration {
+    pub(crate) fn total(&self) -> Duration {
         self.read + self.assemble + self.schedule + self.validate
     }
 }
 
-pub struct View<'a> {
-    pub problem: &'a Problem,
-    pub plan: &'a Plan,
-    pub timings: Timings,
+pub(crate) struct View<'a> {
+    pub(crate) problem: &'a Problem,
+    pub(crate) plan: &'a Plan,
+    pub(crate) timings: Timings,
     node_names: Vec<String>,
 }
 
 impl<'a> View<'a> {
-    pub fn new(problem: &'a Problem, plan: &'a Plan, timings: Timings) -> Self {
+    pub(crate) fn new(problem: &'a Problem, plan: &'a Plan, timings: Timings) -> Self {
         let mut counters = vec![0_u32; problem.pools.len()];
         let node_names = plan
             .new_nodes
@@ -49,7 +49,7 @@ impl<'a> View<'a> {
     }
 
     /// Planned nodes with their names: `<pool>-1`, `<pool>-2`, … in plan order.
-    pub fn nodes(&self) -> impl Iterator<Item = NodeView<'_>> {
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeView<'_>> {
         self.plan.new_nodes.iter().zip(&self.node_names).map(|(node, name)| NodeView {
             problem: self.problem,
             node,
@@ -57,12 +57,12 @@ impl<'a> View<'a> {
         })
     }
 
-    pub fn group(&self, run: &PodRun) -> &'a PodGroup {
+    pub(crate) fn group(&self, run: &PodRun) -> &'a PodGroup {
         &self.problem.pods[run.group as usize]
     }
 
     /// `namespace/name` of every pod of the runs, made one at a time.
-    pub fn pod_names<'b>(&'b self, runs: &'b [PodRun]) -> impl Iterator<Item = String> + 'b {
+    pub(crate) fn pod_names<'b>(&'b self, runs: &'b [PodRun]) -> impl Iterator<Item = String> + 'b {
         runs.iter().flat_map(move |run| {
             let group = self.group(run);
             (run.start..run.start + run.count)
@@ -70,7 +70,7 @@ impl<'a> View<'a> {
         })
     }
 
-    pub fn lower_bound_gap_percent(&self) -> Option<f64> {
+    pub(crate) fn lower_bound_gap_percent(&self) -> Option<f64> {
         let (price, bound) = (self.plan.price_per_hour, self.plan.lower_bound_per_hour);
         if bound > 0.0 {
             Some((price / bound - 1.0) * 100.0)
@@ -81,20 +81,20 @@ impl<'a> View<'a> {
         }
     }
 
-    pub fn placed_on_existing(&self) -> u64 {
+    pub(crate) fn placed_on_existing(&self) -> u64 {
         self.plan.existing.iter().map(|placement| count(&placement.pods)).sum()
     }
 
-    pub fn placed_on_new(&self) -> u64 {
+    pub(crate) fn placed_on_new(&self) -> u64 {
         self.plan.new_nodes.iter().map(|node| count(&node.pods)).sum()
     }
 
-    pub fn unplaced(&self) -> u64 {
+    pub(crate) fn unplaced(&self) -> u64 {
         self.plan.unschedulable.iter().map(|left| u64::from(left.pods.count)).sum()
     }
 
     /// Extended resources (GPUs and the like) that some planned node is asked for, in name order.
-    pub fn extended_resources(&self) -> Vec<&str> {
+    pub(crate) fn extended_resources(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self
             .plan
             .new_nodes
@@ -110,22 +110,22 @@ impl<'a> View<'a> {
 }
 
 #[derive(Clone, Copy)]
-pub struct NodeView<'a> {
+pub(crate) struct NodeView<'a> {
     problem: &'a Problem,
-    pub node: &'a PlannedNode,
-    pub name: &'a str,
+    pub(crate) node: &'a PlannedNode,
+    pub(crate) name: &'a str,
 }
 
 impl<'a> NodeView<'a> {
-    pub fn pool(&self) -> &'a NodePool {
+    pub(crate) fn pool(&self) -> &'a NodePool {
         &self.problem.pools[self.node.pool]
     }
 
-    pub fn catalog(&self) -> &'a [InstanceType] {
+    pub(crate) fn catalog(&self) -> &'a [InstanceType] {
         &self.problem.catalogs[self.pool().catalog]
     }
 
-    pub fn instance_type(&self) -> &'a InstanceType {
+    pub(crate) fn instance_type(&self) -> &'a InstanceType {
         &self.catalog()[self.node.instance_type]
     }
 
@@ -133,31 +133,31 @@ impl<'a> NodeView<'a> {
         &self.instance_type().offerings[self.node.offering]
     }
 
-    pub fn zone(&self) -> Option<&'a str> {
+    pub(crate) fn zone(&self) -> Option<&'a str> {
         self.offering().zone().map(AsRef::as_ref)
     }
 
-    pub fn capacity_type(&self) -> Option<&'a str> {
+    pub(crate) fn capacity_type(&self) -> Option<&'a str> {
         self.offering().capacity_type().map(AsRef::as_ref)
     }
 
-    pub fn pod_count(&self) -> u64 {
+    pub(crate) fn pod_count(&self) -> u64 {
         count(&self.node.pods)
     }
 
     /// Requested share of what the cheapest option can give to pods; `None` if it has none of the resource.
-    pub fn utilisation(&self, resource: &str, allocatable: &ResourceList) -> Option<f64> {
+    pub(crate) fn utilisation(&self, resource: &str, allocatable: &ResourceList) -> Option<f64> {
         let available = allocatable.get(resource);
         (available > 0).then(|| self.node.requests.get(resource) as f64 / available as f64)
     }
 }
 
-pub fn count(runs: &[PodRun]) -> u64 {
+pub(crate) fn count(runs: &[PodRun]) -> u64 {
     runs.iter().map(|run| u64::from(run.count)).sum()
 }
 
 /// What people call the group: its workload's name, or its only pod's.
-pub fn group_label(group: &PodGroup) -> String {
+pub(crate) fn group_label(group: &PodGroup) -> String {
     let namespace = &group.spec.namespace;
     let prefix = if namespace.is_empty() || &**namespace == "default" {
         String::new()
@@ -175,7 +175,7 @@ pub fn group_label(group: &PodGroup) -> String {
 }
 
 /// Amounts as Kubernetes prints them, in name order: `cpu 500m, memory 1Gi`. The pod count is left out.
-pub fn resources_text(list: &ResourceList) -> String {
+pub(crate) fn resources_text(list: &ResourceList) -> String {
     let parts: Vec<String> = list
         .iter()
         .filter(|(name, amount)| &***name != resources::PODS && *amount != 0)
@@ -185,7 +185,7 @@ pub fn resources_text(list: &ResourceList) -> String {
 }
 
 /// `1234567` as `1,234,567`.
-pub fn grouped_digits(number: u64) -> String {
+pub(crate) fn grouped_digits(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (position, digit) in digits.chars().enumerate() {
@@ -198,6 +198,6 @@ pub fn grouped_digits(number: u64) -> String {
 }
 
 /// `1 pod`, `12 pods`, `1,000 pods`.
-pub fn counted(number: u64, noun: &str) -> String {
+pub(crate) fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", grouped_digits(number), if number == 1 { "" } else { "s" })
 }

@@ -1,0 +1,44 @@
+//! The NodePool that is used when the input has none, so that a lone Deployment can be planned.
+
+use karpenter_api::manifest;
+use karpenter_state::Objects;
+
+use crate::cli::CatalogChoice;
+use crate::diagnostics;
+
+const AWS: &str = include_str!("default_pool_aws.yaml");
+const KWOK: &str = include_str!("default_pool_kwok.yaml");
+
+pub(crate) fn add(objects: &mut Objects, provider: CatalogChoice) {
+    let (text, described) = match provider {
+        CatalogChoice::Aws => {
+            (AWS, "on-demand linux nodes of the AWS categories c, m and r, generation 3 and later")
+        }
+        CatalogChoice::Kwok => (KWOK, "on-demand linux nodes of any type in the catalog"),
+    };
+    let defaults = Objects::from_documents(manifest::read("built-in NodePool", text).documents).objects;
+    objects.node_pools.extend(defaults.node_pools);
+    let has_class = !objects.ec2_node_classes.is_empty() || !objects.kwok_node_classes.is_empty();
+    if !has_class {
+        objects.ec2_node_classes.extend(defaults.ec2_node_classes);
+        objects.kwok_node_classes.extend(defaults.kwok_node_classes);
+    }
+    diagnostics::print_note(&format!("the input has no NodePool, so a built-in one is used: {described}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_built_in_pools_pass_every_check() {
+        for (text, kinds) in [(AWS, 2), (KWOK, 2)] {
+            let manifests = manifest::read("built-in", text);
+            assert_eq!(manifests.errors, []);
+            assert_eq!(manifests.documents.len(), kinds);
+            let reading = Objects::from_documents(manifests.documents);
+            assert_eq!(reading.errors, []);
+            assert_eq!(reading.objects.node_pools.len(), 1);
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! The binary from outside: examples in, plans out, exit codes, and what goes to which stream.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+const EXAMPLES: [&str; 5] = ["inflate", "three-pools", "spread", "gpu", "wrong-nodepool"];
+
+fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(format!("{name}.yaml"))
+}
+
+fn karpenter(arguments: &[&str]) -> Output {
+    run(Command::new(env!("CARGO_BIN_EXE_karpenter")).args(arguments), "")
+}
+
+fn run(command: &mut Command, stdin: &str) -> Output {
+    let mut child = command
+        .env_remove("COLUMNS")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    child.stdin.take().expect("piped").write_all(stdin.as_bytes()).expect("the binary reads its input");
+    child.wait_with_output().expect("the binary ends")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("UTF-8")
+}
+
+fn plan_json(name: &str, more: &[&str]) -> Value {
+    let path = example(name);
+    let mut arguments = vec!["plan", "-f", path.to_str().expect("UTF-8"), "-o", "json"];
+    arguments.extend(more);
+    let output = karpenter(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{name}: {}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("valid JSON")
+}
+
+fn strings(value: &Value) -> Vec<String> {
+    value.as_array().expect("a list").iter().map(|item| item.as_str().expect("text").to_owned()).collect()
+}
+
+fn nodes(plan: &Value) -> &[Value] {
+    plan["nodes"].as_array().expect("a list")
+}
+
+/// Pods of one workload to the nodes they are on.
+fn placed<'a>(plan: &'a Value, workload: &str) -> BTreeMap<String, &'a Value> {
+    let prefix = format!("default/{workload}-");
+    let pods = |node: &'a Value| {
+        strings(&node["pods"]).into_iter().filter(|pod| pod.starts_with(&prefix)).map(move |pod| (pod, node))
+    };
+    nodes(plan).iter().flat_map(pods).collect()
+}
+
+#[test]
+fn every_example_adds_up_in_both_modes() {
+    for name in EXAMPLES {
+        for mode in ["cost", "compat"] {
+            let plan = plan_json(name, &["--mode", mode]);
+            let mut pods = Vec::new();
+            let mut hourly = 0.0;
+            let mut names = BTreeSet::new();
+            for node in nodes(&plan) {
+                pods.extend(strings(&node["pods"]));
+                hourly += node["price"].as_f64().expect("a number");
+                assert!(names.insert(node["name"].to_string()), "{name}: two nodes of one name");
+                assert_eq!(node["instanceTypeOptions"][0], node["instanceType"], "{name}: cheapest first");
+            }
+            let unschedulable = plan["unschedulable"].as_array().expect("a list");
+            pods.extend(unschedulable.iter().map(|left| left["pod"].as_str().expect("text").to_owned()));
+            let different: BTreeSet<&String> = pods.iter().collect();
+            assert_eq!(different.len(), pods.len(), "{name}: a pod is listed twice");
+            assert_eq!(plan["stats"]["pods"], pods.len(), "{name}");
+            assert_eq!(plan["stats"]["nodes"], nodes(&plan).len(), "{name}");
+            let cost = &plan["cost"];
+            assert!((cost["hourly"].as_f64().expect("a number") - hourly).abs() < 1e-4, "{name}: {cost}");
+            assert!(cost["hourly"].as_f64() <= cost["compatHourly"].as_f64(), "{name}: {cost}");
+            assert!(cost["lowerBound"].as_f64() <= cost["hourly"].as_f64(), "{name}: {cost}");
+        }
+    }
+}
+
+#[test]
+fn the_same_input_gives_the_same_plan() {
+    for name in EXAMPLES {
+        let mut plans = [plan_json(name, &[]), plan_json(name, &[])];
+        for plan in &mut plans {
+            plan["stats"]["timings"].take();
+        }
+        assert_eq!(plans[0], plans[1], "{name}");
+    }
+}
+
+#[test]
+fn exclusive_pools_keep_their_pods() {
+    let plan = plan_json("three-pools", &[]);
+    for (workload, pool, pods) in [("api", "cpu", 24), ("cache", "memory", 12), ("model", "gpu", 4)] {
+        let placed = placed(&plan, workload);
+        assert_eq!(placed.len(), pods, "{workload}");
+        for (pod, node) in placed {
+            assert_eq!(node["nodePool"], pool, "{pod}");
+        }
+    }
+    for node in placed(&plan, "model").values() {
+        assert_eq!(node["instanceType"], "g5.xlarge");
+        assert_eq!(node["instanceTypeOptions"], serde_json::json!(["g5.xlarge"]));
+    }
+    assert!(placed(&plan, "undecided").values().all(|node| node["nodePool"] != "gpu"));
+}
+
+#[test]
+fn spread_pods_are_apart() {
+    let plan = plan_json("spread", &[]);
+    let mut by_zone: BTreeMap<String, u32> = BTreeMap::new();
+    for node in placed(&plan, "web").values() {
+        *by_zone.entry(node["zone"].to_string()).or_default() += 1;
+    }
+    assert_eq!(by_zone.values().copied().collect::<Vec<_>>(), [3, 3, 3], "{by_zone:?}");
+    let database = placed(&plan, "database");
+    let hosts: BTreeSet<String> = database.values().map(|node| node["name"].to_string()).collect();
+    assert_eq!((database.len(), hosts.len()), (3, 3));
+}
+
+#[test]
+fn gpus_are_not_shared() {
+    let plan = plan_json("gpu", &[]);
+    let gpus = |node: &Value, field: &str| -> u32 {
+        node[field]["nvidia.com/gpu"].as_str().map_or(0, |text| text.parse().expect("a whole number"))
+    };
+    let requested: u32 = nodes(&plan).iter().map(|node| gpus(node, "requests")).sum();
+    assert_eq!(requested, 10);
+    for node in nodes(&plan) {
+        assert!(gpus(node, "requests") <= gpus(node, "allocatable"), "{node}");
+    }
+}
+
+#[test]
+fn mistakes_are_named_and_the_rest_is_planned() {
+    let path = example("wrong-nodepool");
+    let path = path.to_str().expect("UTF-8");
+    let output = karpenter(&["plan", "-f", path, "-o", "json"]);
+    assert_eq!(output.status.code(), Some(0));
+    let stderr = text(&output.stderr);
+    for field in ["spec.weight", "spec.limits", "spec.template.spec.requirements[0].operator"] {
+        let named = stderr
+            .lines()
+            .any(|line| line.starts_with(&format!("error: {path}: document 1")) && line.contains(field));
+        assert!(named, "{field} in {stderr}");
+    }
+    let plan: Value = serde_json::from_slice(&output.stdout).expect("valid JSON");
+    let reasons: BTreeSet<(String, String)> = plan["unschedulable"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|left| {
+            let pod = left["pod"].as_str().expect("text");
+            let workload = pod.trim_start_matches("default/").split('-').next().expect("a name");
+            (workload.to_owned(), left["reasons"][0]["reason"].as_str().expect("text").to_owned())
+        })
+        .collect();
+    let expected = [("greedy", "TooLarge"), ("picky", "Requirement"), ("typo", "UndefinedLabel")];
+    let expected = expected.map(|(workload, reason)| (workload.to_owned(), reason.to_owned()));
+    assert_eq!(reasons, expected.into());
+
+    let strict = karpenter(&["plan", "-f", path, "--strict"]);
+    assert_eq!(strict.status.code(), Some(1));
+    assert_eq!(text(&strict.stdout), "");
+}
+
+#[test]
+fn input_comes_from_files_directories_and_standard_input() {
+    let file = std::fs::read_to_string(example("inflate")).expect("readable");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_karpenter"));
+    let piped = run(command.args(["plan", "-f", "-", "-o", "json"]), &file);
+    assert_eq!(piped.status.code(), Some(0), "{}", text(&piped.stderr));
+    let piped: Value = serde_json::from_slice(&piped.stdout).expect("valid JSON");
+    assert_eq!(piped["nodes"], plan_json("inflate", &[])["nodes"]);
+
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plan-input");
+    std::fs::create_dir_all(directory.join("nested/.hidden")).expect("writable");
+    std::fs::write(directory.join("nested/inflate.yml"), &file).expect("writable");
+    std::fs::write(directory.join("nested/.hidden/broken.yaml"), "[").expect("writable");
+    std::fs::write(directory.join("README.txt"), "not a manifest").expect("writable");
+    let output = karpenter(&["plan", "-f", directory.to_str().expect("UTF-8"), "-o", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let from_directory: Value = serde_json::from_slice(&output.stdout).expect("valid JSON");
+    assert_eq!(from_directory["nodes"], piped["nodes"]);
+}
+
+#[test]
+fn yaml_says_the_same_as_json() {
+    let path = example("three-pools");
+    let output = karpenter(&["plan", "-f", path.to_str().expect("UTF-8"), "-o", "yaml"]);
+    let mut yaml: Value = serde_saphyr::from_str(text(&output.stdout)).expect("valid YAML");
+    let mut json = plan_json("three-pools", &[]);
+    for plan in [&mut yaml, &mut json] {
+        plan["stats"]["timings"].take();
+    }
+    assert_eq!(yaml, json);
+}
+
+#[test]
+fn tables_are_plain_when_piped() {
+    let path = example("wrong-nodepool");
+    for format in ["table", "wide"] {
+        let output = karpenter(&["plan", "-f", path.to_str().expect("UTF-8"), "-o", format, "--explain"]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(output.stdout.is_ascii(), "{}", text(&output.stdout));
+        assert!(!output.stdout.contains(&0x1b) && !output.stderr.contains(&0x1b));
+    }
+}
+
+const LONE_POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: one}\nspec:\n  containers:\n    - {name: main, image: x, resources: {requests: {cpu: 100m, memory: 64Mi}}}\n";
+
+#[test]
+fn without_a_node_pool_a_built_in_one_is_used_and_said() {
+    for (more, zone) in [
+        (&[][..], "us-east-1"),
+        (&["--catalog", "kwok"][..], "test-zone-"),
+        (&["--region", "eu-west-1"][..], "eu-west-1"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_karpenter"));
+        let output = run(command.args(["plan", "-f", "-", "-o", "json"]).args(more), LONE_POD);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("built-in"), "{}", text(&output.stderr));
+        let plan: Value = serde_json::from_slice(&output.stdout).expect("valid JSON");
+        assert_eq!(plan["nodes"][0]["name"], "default-1");
+        assert_eq!(strings(&plan["nodes"][0]["pods"]), ["default/one"]);
+        let found = plan["nodes"][0]["zone"].as_str().expect("text");
+        assert!(found.starts_with(zone), "{found}");
+    }
+}
+
+#[test]
+fn what_cannot_be_planned_exits_one_with_nothing_on_stdout() {
+    let only_wrong = LONE_POD.replace("100m", "lots");
+    let cases: [(&[&str], &str, &str); 5] = [
+        (&["-f", "no-such-file.yaml"], "", "no-such-file.yaml"),
+        (&["-f", "-"], "a: [", "document 1"),
+        (&["-f", "-"], &only_wrong, "requests.cpu"),
+        (&["-f", "-", "--instance-types", "no-such-types.json"], LONE_POD, "no-such-types.json"),
+        (&["-f", "-", "--region", "atlantis-1"], LONE_POD, "us-east-1"),
+    ];
+    for (arguments, stdin, named) in cases {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_karpenter"));
+        let output = run(command.arg("plan").args(arguments), stdin);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {stderr}");
+        assert_eq!(text(&output.stdout), "");
+        assert!(stderr.starts_with("error: ") || stderr.starts_with("note: "), "{stderr}");
+        assert!(stderr.contains(named), "{named} in {stderr}");
+    }
+}
+
+#[test]
+fn usage_errors_exit_two() {
+    for arguments in [&["plan"][..], &["plan", "-f", "-", "--mode", "fast"], &["fly"], &[]] {
+        assert_eq!(karpenter(arguments).status.code(), Some(2), "{arguments:?}");
+    }
+    let version = karpenter(&["--version"]);
+    assert_eq!(text(&version.stdout).trim(), concat!("karpenter ", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_error() {
+    let many = std::fs::read_to_string(example("inflate"))
+        .expect("readable")
+        .replace("replicas: 40", "replicas: 900000");
+    let many = many.replace("cpu: 1000\n", "cpu: 100000000\n");
+    for format in ["json", "yaml", "wide"] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_karpenter"))
+            .args(["plan", "-f", "-", "-o", format, "--mode", "compat"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        child.stdin.take().expect("piped").write_all(many.as_bytes()).expect("the binary reads its input");
+        let mut first = [0; 16];
+        let mut stdout = child.stdout.take().expect("piped");
+        stdout.read_exact(&mut first).expect("some output");
+        drop(stdout);
+        let output = child.wait_with_output().expect("the binary ends");
+        assert_eq!(output.status.code(), Some(0), "{format}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stderr), "", "{format}");
+    }
+}

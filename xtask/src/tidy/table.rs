@@ -1,0 +1,98 @@
+//! Who may depend on whom, as code; ARCHITECTURE.md shows the same table, and this checks that it does.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::Findings;
+
+pub(crate) struct Crate {
+    pub(crate) name: &'static str,
+    /// No I/O, clock, randomness, logging or async, in the crate and in everything it links.
+    pub(crate) pure: bool,
+    /// Workspace crates it may use. A row names only rows above it.
+    pub(crate) may_use: &'static [&'static str],
+}
+
+pub(crate) const CRATES: [Crate; 7] = [
+    Crate { name: "karpenter-model", pure: true, may_use: &[] },
+    Crate { name: "karpenter-scheduling", pure: true, may_use: &["karpenter-model"] },
+    Crate { name: "karpenter-catalog", pure: true, may_use: &["karpenter-model"] },
+    Crate { name: "karpenter-api", pure: false, may_use: &["karpenter-model"] },
+    Crate {
+        name: "karpenter-state",
+        pure: false,
+        may_use: &["karpenter-model", "karpenter-catalog", "karpenter-api"],
+    },
+    Crate {
+        name: "karpenter",
+        pure: false,
+        may_use: &[
+            "karpenter-model",
+            "karpenter-scheduling",
+            "karpenter-catalog",
+            "karpenter-api",
+            "karpenter-state",
+        ],
+    },
+    Crate { name: "xtask", pure: false, may_use: &[] },
+];
+
+impl Crate {
+    /// The row of ARCHITECTURE.md for this crate.
+    pub(crate) fn row(&self) -> String {
+        let uses: Vec<&str> =
+            self.may_use.iter().map(|name| name.strip_prefix("karpenter-").unwrap_or(name)).collect();
+        let uses = if uses.is_empty() { "nothing of ours".to_owned() } else { uses.join(", ") };
+        format!("| `{}` | {} | {uses} |", self.name, if self.pure { "pure" } else { "edge" })
+    }
+}
+
+pub(crate) fn check_document(root: &Path, findings: &mut Findings) -> Result<()> {
+    let path = root.join("ARCHITECTURE.md");
+    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    compare(&text, findings);
+    Ok(())
+}
+
+fn compare(text: &str, findings: &mut Findings) {
+    let expected: Vec<String> = CRATES.iter().map(Crate::row).collect();
+    let is_row =
+        |line: &&str| line.starts_with("| `") && (line.contains("` | pure |") || line.contains("` | edge |"));
+    let found: Vec<&str> = text.lines().map(str::trim_end).filter(is_row).collect();
+    for row in &expected {
+        if !found.contains(&row.as_str()) {
+            findings.error(format!("ARCHITECTURE.md: the dependency table lacks this row: {row}"));
+        }
+    }
+    for row in found {
+        if !expected.iter().any(|wanted| wanted == row) {
+            findings.error(format!("ARCHITECTURE.md: xtask/src/tidy/table.rs has no such row: {row}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_names_only_rows_above_it() {
+        for (position, entry) in CRATES.iter().enumerate() {
+            for used in entry.may_use {
+                assert!(CRATES[..position].iter().any(|above| above.name == *used), "{} {used}", entry.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_missing_and_a_foreign_row_are_both_found() {
+        let mut text: Vec<String> = CRATES.iter().map(Crate::row).collect();
+        let mut findings = Findings::default();
+        compare(&text.join("\n"), &mut findings);
+        assert!(findings.errors.is_empty(), "{:?}", findings.errors);
+        text[0] = "| `karpenter-model` | pure | scheduling |".to_owned();
+        compare(&text.join("\n"), &mut findings);
+        assert_eq!(findings.errors.len(), 2, "{:?}", findings.errors);
+    }
+}
