@@ -6,20 +6,9 @@
 
 use std::collections::VecDeque;
 
-use karpenter_model::plan::Plan;
-use karpenter_model::problem::Problem;
-
 use crate::classes::QueueRun;
-use crate::finalize;
-use crate::ledger::{Ledger, Prepared};
+use crate::ledger::Ledger;
 use crate::topology::Kind;
-
-pub(crate) fn schedule(problem: &Problem) -> Plan {
-    let prepared = Prepared::new(problem);
-    let mut ledger = Ledger::new(problem, &prepared);
-    let left = solve(&mut ledger);
-    finalize::plan(&mut ledger, &left)
-}
 
 /// Places everything that can be placed and returns what is left, in queue order.
 pub(crate) fn solve(ledger: &mut Ledger<'_>) -> Vec<QueueRun> {

@@ -49,6 +49,19 @@ pub(crate) struct Claim {
     pub(crate) min_values_relaxed: bool,
 }
 
+impl Claim {
+    /// A node that was packed as a whole.
+    pub(crate) fn packed(
+        state: StateId,
+        used: Amounts,
+        pod_count: u32,
+        content: Vec<(usize, u8, u32)>,
+        witness: usize,
+    ) -> Self {
+        Self { state, used, pod_count, content, witness, limit: None, min_values_relaxed: false }
+    }
+}
+
 /// Where and how one more pod fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fit {

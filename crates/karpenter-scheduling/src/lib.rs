@@ -6,6 +6,7 @@
 mod bits;
 mod classes;
 mod compat;
+mod cost;
 mod explain;
 mod finalize;
 mod ledger;
@@ -20,5 +21,5 @@ use karpenter_model::problem::Problem;
 
 /// Plans the pods of a problem onto existing and new nodes.
 pub fn schedule(problem: &Problem) -> Plan {
-    compat::schedule(problem)
+    cost::schedule(problem)
 }

@@ -304,6 +304,21 @@ impl Ledger<'_> {
         self.holding(claim.state, &claim.used, claim.limit.as_deref(), &variants)
     }
 
+    /// The cheapest price a planned node can be launched at.
+    pub(crate) fn cheapest_price(&self, claim: &Claim) -> Option<f64> {
+        self.cheapest(claim).map(|entry| entry.price)
+    }
+
+    pub(crate) fn cheapest_type(&self, claim: &Claim) -> Option<usize> {
+        self.cheapest(claim).map(|entry| entry.index)
+    }
+
+    fn cheapest(&self, claim: &Claim) -> Option<StateType> {
+        self.survivors_of(claim)
+            .into_iter()
+            .min_by(|a, b| a.price.total_cmp(&b.price).then(a.index.cmp(&b.index)))
+    }
+
     fn holding(
         &self,
         state: StateId,

@@ -163,7 +163,7 @@ impl<'r> Replay<'r> {
         }
         // Nothing binds the rest; it may come last.
         for lot in unbound {
-            self.left[lot] = 0;
+            self.place(lot, self.left[lot]);
         }
     }
 

@@ -1,0 +1,189 @@
+//! The cheapest valid fleet found within a budget of work.
+//!
+//! Starts from the plain order's answer and repacks the pods it put on new nodes: the zones, relaxation levels and
+//! volume choices it made are kept, so that only prices, resources and host constraints are left to decide. The
+//! result is used only if it is cheaper; otherwise the plain order's plan stands.
+
+mod items;
+mod knapsack;
+mod pack;
+mod realize;
+mod relaxation;
+mod shapes;
+mod simplex;
+
+use karpenter_model::plan::Plan;
+use karpenter_model::problem::{Mode, Problem};
+
+use crate::bits::Bits;
+use crate::compat;
+use crate::finalize;
+use crate::ledger::{Claim, Ledger, Prepared};
+use items::Demands;
+use knapsack::Scratch;
+use relaxation::{Effort, Relaxation};
+
+/// Work units per unit of effort.
+const WORK_PER_EFFORT: u64 = 4_000;
+
+pub(crate) fn schedule(problem: &Problem) -> Plan {
+    let prepared = Prepared::new(problem);
+    let mut ledger = Ledger::new(problem, &prepared);
+    let left = compat::solve(&mut ledger);
+    let compat_price = claims_price(&ledger, &ledger.claims);
+    let mut scratch = Scratch::default();
+    let mut lower_bound = 0.0;
+    let mut cheaper: Vec<Claim> = Vec::new();
+    let mut complete = true;
+    for tier in tiers(&prepared) {
+        match repack(&mut ledger, &tier, &mut scratch) {
+            Repacked { lower_bound: bound, claims } => {
+                lower_bound += bound;
+                match claims {
+                    Some(claims) => cheaper.extend(claims),
+                    None => complete = false,
+                }
+            }
+        }
+    }
+    if problem.options.mode == Mode::Cost
+        && complete
+        && claims_price(&ledger, &cheaper) < compat_price - 1e-9
+        && within_limits(&mut ledger, &mut cheaper)
+    {
+        ledger.claims = cheaper;
+    }
+    let mut plan = finalize::plan(&mut ledger, &left);
+    plan.lower_bound_per_hour = lower_bound.min(plan.price_per_hour);
+    plan.compat_price_per_hour = compat_price;
+    plan.stats.work = scratch.work;
+    plan
+}
+
+/// Templates of equal weight, heaviest first. A pool is never traded for one of another weight.
+fn tiers(prepared: &Prepared) -> Vec<Bits> {
+    let mut tiers: Vec<(i32, Bits)> = Vec::new();
+    for (position, template) in prepared.templates.iter().enumerate() {
+        match tiers.last_mut() {
+            Some((weight, members)) if *weight == template.weight => members.insert(position),
+            _ => {
+                let mut members = Bits::empty(prepared.templates.len());
+                members.insert(position);
+                tiers.push((template.weight, members));
+            }
+        }
+    }
+    tiers.into_iter().map(|(_, members)| members).collect()
+}
+
+fn claims_price(ledger: &Ledger<'_>, claims: &[Claim]) -> f64 {
+    claims.iter().map(|claim| ledger.cheapest_price(claim).unwrap_or(0.0)).sum()
+}
+
+struct Repacked {
+    lower_bound: f64,
+    claims: Option<Vec<Claim>>,
+}
+
+fn repack(ledger: &mut Ledger<'_>, tier: &Bits, scratch: &mut Scratch) -> Repacked {
+    let repacking = items::extract(ledger, tier);
+    let frozen_price = claims_price(ledger, &repacking.frozen);
+    let items = repacking.items;
+    let stands = |bound: f64| Repacked { lower_bound: bound, claims: None };
+    if items.is_empty() {
+        return Repacked { lower_bound: frozen_price, claims: Some(repacking.frozen) };
+    }
+    if ledger.prepared.dimensions.len() > shapes::DIMENSIONS_MAX {
+        return stands(0.0);
+    }
+    let effort = ledger.problem.options.effort;
+    let mut anywhere_demands = Demands::default();
+    let anywhere = items::rows(ledger, &items, &mut anywhere_demands, tier, true);
+    let anywhere_kinds = items::kinds(ledger, tier, &anywhere_demands.list);
+    let relaxed = relaxation::relax(&anywhere.rows, &anywhere_kinds, relaxation_effort(effort), scratch);
+    let Some(relaxed) = relaxed else { return stands(0.0) };
+    let lower_bound = frozen_price + relaxed.lower_bound;
+    if ledger.problem.options.mode == Mode::Compat {
+        return stands(lower_bound);
+    }
+    let mut demands = Demands::default();
+    let pinned = items::rows(ledger, &items, &mut demands, tier, false);
+    let is_zoned = items.iter().any(|item| item.added != item.added_anywhere);
+    let kinds = if is_zoned { items::kinds(ledger, tier, &demands.list) } else { anywhere_kinds };
+    let values = values_of(&relaxed, &anywhere, &pinned, items.len());
+    let work_max = scratch.work + effort.saturating_mul(WORK_PER_EFFORT);
+    let mut packer =
+        pack::Packer::new(&pinned.rows, &kinds, values, relaxed.fluid_weights, scratch, work_max);
+    let columns = if is_zoned { &[][..] } else { &relaxed.columns[..] };
+    let Some(bins) = packer.pack(columns) else { return stands(lower_bound) };
+    let claims = realize::claims(ledger, &items, &pinned, &kinds, &bins).map(|mut claims| {
+        claims.extend(repacking.frozen);
+        claims
+    });
+    Repacked { lower_bound, claims }
+}
+
+fn relaxation_effort(effort: u64) -> Effort {
+    let scale = (effort / karpenter_model::problem::EFFORT_DEFAULT).max(1);
+    Effort {
+        rounds: (48 * scale as usize).min(2_000),
+        search_nodes: (300 * scale).min(20_000),
+        rows_max: if scale > 1 { 600 } else { 250 },
+    }
+}
+
+/// Values of the packing's rows: the duals of the zone-free rows that hold the same items.
+fn values_of(relaxed: &Relaxation, anywhere: &items::Rows, pinned: &items::Rows, items: usize) -> Vec<f64> {
+    let mut row_of_item = vec![0; items];
+    for (row, members) in anywhere.items.iter().enumerate() {
+        members.iter().for_each(|item| row_of_item[*item] = row);
+    }
+    let row_of = pinned.items.iter().map(|members| row_of_item[members[0]]);
+    row_of
+        .zip(&pinned.rows)
+        .map(|(row, data)| {
+            // A row that rides for free in the relaxation is still worth something to a packer that must place it.
+            let floor = knapsack::weigh(&relaxed.fluid_weights, &data.requests) * 0.02;
+            relaxed.duals[row].max(floor).max(1e-9)
+        })
+        .collect()
+}
+
+/// Whether the repacked nodes keep every pool's limits; where limits exist, options larger than the planned type are
+/// given up so that a launch cannot exceed them either.
+fn within_limits(ledger: &mut Ledger<'_>, claims: &mut [Claim]) -> bool {
+    for position in 0..ledger.prepared.templates.len() {
+        let template = &ledger.prepared.templates[position];
+        let of_template = |claim: &&mut Claim| ledger.states.get(claim.state).template == position;
+        let count = claims.iter_mut().filter(of_template).count() as i64;
+        if template.nodes_left.is_some_and(|left| count > left) {
+            return false;
+        }
+        if template.limited.is_empty() {
+            continue;
+        }
+        let mut left: Vec<i64> = template.limited.iter().map(|(_, left)| *left).collect();
+        for claim in claims.iter_mut().filter(of_template) {
+            let Some(cheapest) = ledger.cheapest_type(claim) else { return false };
+            let capacity = template.types[cheapest].limited_capacity.clone();
+            for (left, used) in left.iter_mut().zip(&capacity) {
+                *left -= used;
+            }
+            claim.limit = Some(capacity);
+        }
+        if left.iter().any(|left| *left < 0) {
+            return false;
+        }
+        // Far from the limit there is no need to give options up.
+        let most: Vec<i64> = (0..left.len())
+            .map(|limited| template.types.iter().map(|t| t.limited_capacity[limited]).max().unwrap_or(0))
+            .collect();
+        if left.iter().zip(&most).all(|(left, most)| *left > most.saturating_mul(count)) {
+            claims
+                .iter_mut()
+                .filter(|claim| ledger.states.get(claim.state).template == position)
+                .for_each(|claim| claim.limit = None);
+        }
+    }
+    true
+}

@@ -1,0 +1,282 @@
+//! What is to be packed: the pods that the plain order put on new nodes, with the decisions that must survive a
+//! repacking (relaxation level, volume alternative, zone) turned into demands on the node.
+//!
+//! Zones are kept as the plain order chose them wherever a constraint looks at zones, so repacking within a zone
+//! cannot break a zonal constraint. Hosts are what the repacking is about; their constraints become caps.
+
+use std::collections::BTreeMap;
+
+use karpenter_model::requirements::{Requirement, Requirements};
+
+use super::shapes::{DIMENSIONS_MAX, Kind, Row, Vector, drop_dominated};
+use crate::bits::Bits;
+use crate::ledger::{Claim, Ledger};
+use crate::states::{ReqId, StateId};
+use crate::topology::{GroupId, Kind as GroupKind};
+
+/// Pods that are interchangeable for the repacking.
+#[derive(Debug, Clone)]
+pub(crate) struct Item {
+    pub(crate) variant: usize,
+    pub(crate) alternative: u8,
+    /// Everything the pods add to a node, the zone included.
+    pub(crate) added: ReqId,
+    /// The same without the zone.
+    pub(crate) added_anywhere: ReqId,
+    pub(crate) count: u32,
+}
+
+/// Distinct demands: what a node must satisfy, and which templates' taints are tolerated.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Demand {
+    pub(crate) added: ReqId,
+    pub(crate) tolerated: Bits,
+}
+
+pub(crate) struct Repacking {
+    pub(crate) items: Vec<Item>,
+    /// Nodes that are left as the plain order made them.
+    pub(crate) frozen: Vec<Claim>,
+}
+
+/// Splits the planned nodes of some templates into items to repack and nodes to leave alone.
+pub(crate) fn extract(ledger: &mut Ledger<'_>, in_tier: &Bits) -> Repacking {
+    let mut merged: BTreeMap<(usize, u8, ReqId, ReqId), u32> = BTreeMap::new();
+    let mut frozen = Vec::new();
+    for position in 0..ledger.claims.len() {
+        let state = ledger.claims[position].state;
+        if !in_tier.contains(ledger.states.get(state).template) {
+            continue;
+        }
+        if must_stay(ledger, position) {
+            frozen.push(ledger.claims[position].clone());
+            continue;
+        }
+        for (variant, alternative, count) in ledger.claims[position].content.clone() {
+            let data = &ledger.classes.variants[variant];
+            let (added, volume) = (data.added, data.alternatives[alternative as usize]);
+            let anywhere = ledger.states.join(added, volume);
+            let pins = pins(ledger, variant, state);
+            let pinned = ledger.states.join(anywhere, pins);
+            *merged.entry((variant, alternative, pinned, anywhere)).or_insert(0) += count;
+        }
+    }
+    let items = merged
+        .into_iter()
+        .map(|((variant, alternative, added, added_anywhere), count)| Item {
+            variant,
+            alternative,
+            added,
+            added_anywhere,
+            count,
+        })
+        .collect();
+    Repacking { items, frozen }
+}
+
+/// Nodes whose content depends on each other in ways a cap cannot express.
+fn must_stay(ledger: &Ledger<'_>, claim: usize) -> bool {
+    let data = &ledger.claims[claim];
+    let template = &ledger.prepared.templates[ledger.states.get(data.state).template];
+    template.has_min_values
+        || data.content.iter().any(|(variant, _, _)| {
+            let variant = &ledger.classes.variants[*variant];
+            let class = &ledger.classes.classes[variant.class];
+            let host_affinity = |group: &GroupId| {
+                let group = ledger.topology.group(*group);
+                group.is_hostname && group.id.kind == GroupKind::Affinity
+            };
+            !variant.spec.host_ports.is_empty()
+                || !variant.spec.volumes.attachments.is_empty()
+                || variant.owned.iter().any(|owned| host_affinity(&owned.group))
+                || class.matched.iter().any(host_affinity)
+        })
+}
+
+/// The zone-like values a pod must keep, because a constraint looks at them.
+fn pins(ledger: &mut Ledger<'_>, variant: usize, state: StateId) -> ReqId {
+    let data = &ledger.classes.variants[variant];
+    let class = &ledger.classes.classes[data.class];
+    let mut keys: Vec<(usize, bool)> = Vec::new();
+    for group in data.owned.iter().map(|owned| owned.group).chain(class.matched.iter().copied()) {
+        let group = ledger.topology.group(group);
+        if !group.is_hostname {
+            keys.push((group.id.key, group.id.kind == GroupKind::AntiAffinity));
+        }
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    let mut pins = Requirements::new();
+    for (key, keeps_open_set) in keys {
+        let domains = ledger.domains(state, key).clone();
+        if domains.single().is_some() || keeps_open_set {
+            let values = domains.iter().map(|domain| ledger.topology.domains[key][domain].clone());
+            pins.add(Requirement::in_values(ledger.topology.keys[key].clone(), values));
+        }
+    }
+    ledger.states.intern(&pins)
+}
+
+/// Numbers demands in order of appearance.
+#[derive(Default)]
+pub(crate) struct Demands {
+    pub(crate) list: Vec<Demand>,
+}
+
+impl Demands {
+    pub(crate) fn number(&mut self, demand: Demand) -> usize {
+        match self.list.iter().position(|known| *known == demand) {
+            Some(position) => position,
+            None => {
+                self.list.push(demand);
+                self.list.len() - 1
+            }
+        }
+    }
+}
+
+pub(crate) fn vector(amounts: &[i64]) -> Vector {
+    let mut vector = [0; DIMENSIONS_MAX];
+    for (slot, amount) in vector.iter_mut().zip(amounts) {
+        *slot = *amount;
+    }
+    vector
+}
+
+/// Every kind of node that can be bought for these demands, dominated ones left out.
+pub(crate) fn kinds(ledger: &mut Ledger<'_>, in_tier: &Bits, demands: &[Demand]) -> Vec<Kind> {
+    let options = &ledger.problem.options;
+    let (overhead, cpu_min, cpu_max) =
+        (options.node_overhead_price_per_hour, options.min_node_cpu_millis, options.max_node_cpu_millis);
+    let mut kinds = Vec::new();
+    for template in in_tier.iter() {
+        let Some(base) = ledger.states.base(template) else { continue };
+        let size = ledger.prepared.templates[template].types.len();
+        // Per type: (offering, price, demands it serves).
+        let mut offers: Vec<Vec<(u32, f64, Bits)>> = vec![Vec::new(); size];
+        for (number, demand) in demands.iter().enumerate() {
+            if !demand.tolerated.contains(template) {
+                continue;
+            }
+            let Some(state) = ledger.states.add(base, demand.added) else { continue };
+            for entry in &ledger.states.get(state).types {
+                let known = &mut offers[entry.index];
+                for offer in ledger.states.offers(state, entry) {
+                    match known.iter_mut().find(|(index, _, _)| index == offer) {
+                        Some((_, _, serves)) => serves.insert(number),
+                        None => {
+                            let offering = &ledger.states.instance_type(template, entry.index).offerings
+                                [*offer as usize];
+                            if offering.is_launchable() {
+                                let mut serves = Bits::empty(demands.len());
+                                serves.insert(number);
+                                known.push((*offer, offering.price_per_hour, serves));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        for (index, known) in offers.iter_mut().enumerate() {
+            let capacity =
+                ledger.states.instance_type(template, index).capacity.get(karpenter_model::resources::CPU);
+            if capacity < cpu_min || capacity > cpu_max {
+                continue;
+            }
+            known.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
+            let mut kept: Vec<Kind> = Vec::new();
+            for (_, price, serves) in known.drain(..) {
+                if !kept.iter().any(|kind| kind.demands.is_superset(&serves)) {
+                    kept.push(Kind {
+                        template,
+                        instance_type: index,
+                        free: vector(&ledger.prepared.templates[template].types[index].free),
+                        price: price + overhead,
+                        demands: serves,
+                    });
+                }
+            }
+            kinds.append(&mut kept);
+        }
+    }
+    // A price of zero would make every filling infinitely good.
+    kinds.retain(|kind| kind.price > 0.0 || overhead > 0.0);
+    drop_dominated(kinds)
+}
+
+/// How many copies of an item one node may hold, and the exclusion it shares with other items.
+pub(crate) fn host_caps(ledger: &Ledger<'_>, items: &[Item]) -> Vec<(u32, Option<(GroupId, u32)>)> {
+    let mut owners: BTreeMap<GroupId, u32> = BTreeMap::new();
+    let caps: Vec<Vec<(GroupId, u32)>> = items
+        .iter()
+        .map(|item| {
+            let owned = ledger.classes.variants[item.variant].owned.iter();
+            owned
+                .filter(|owned| owned.is_hostname && owned.selects_itself)
+                .map(|owned| match owned.kind {
+                    GroupKind::Spread { max_skew, .. } => (owned.group, max_skew),
+                    GroupKind::AntiAffinity | GroupKind::Affinity => (owned.group, 1),
+                })
+                .inspect(|(group, _)| *owners.entry(*group).or_insert(0) += 1)
+                .collect()
+        })
+        .collect();
+    caps.into_iter()
+        .map(|caps| {
+            let cap = caps.iter().map(|(_, cap)| *cap).min().unwrap_or(u32::MAX);
+            let shared = caps.into_iter().find(|(group, _)| owners[group] > 1);
+            (cap, shared)
+        })
+        .collect()
+}
+
+/// Rows of the packing with the items behind each.
+pub(crate) struct Rows {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) items: Vec<Vec<usize>>,
+}
+
+/// Merges items into rows. With `anywhere`, zones are forgotten: fewer rows, for duals and bounds.
+pub(crate) fn rows(
+    ledger: &Ledger<'_>,
+    items: &[Item],
+    demands: &mut Demands,
+    in_tier: &Bits,
+    anywhere: bool,
+) -> Rows {
+    let caps = host_caps(ledger, items);
+    let mut index: BTreeMap<(Vector, usize, Option<usize>, Option<(u16, u32)>), usize> = BTreeMap::new();
+    let mut result = Rows { rows: Vec::new(), items: Vec::new() };
+    let mut exclusions: Vec<GroupId> = Vec::new();
+    for (position, item) in items.iter().enumerate() {
+        let variant = &ledger.classes.variants[item.variant];
+        let mut tolerated = Bits::empty(ledger.prepared.templates.len());
+        variant.tolerated.iter().filter(|t| in_tier.contains(*t)).for_each(|t| tolerated.insert(t));
+        let added = if anywhere { item.added_anywhere } else { item.added };
+        let demand = demands.number(Demand { added, tolerated });
+        let requests = vector(&variant.requests);
+        let (cap, shared) = &caps[position];
+        let exclusion = shared.map(|(group, cap)| {
+            let number = exclusions.iter().position(|known| *known == group).unwrap_or_else(|| {
+                exclusions.push(group);
+                exclusions.len() - 1
+            });
+            (number as u16, cap)
+        });
+        // Rows with a cap of their own are not merged: each of them needs that many different nodes. Without zones
+        // the parts of one class are one row again.
+        let own = (*cap != u32::MAX && exclusion.is_none()).then_some(if anywhere {
+            items.iter().position(|other| other.variant == item.variant).unwrap_or(position)
+        } else {
+            position
+        });
+        let row = *index.entry((requests, demand, own, exclusion)).or_insert_with(|| {
+            result.rows.push(Row { requests, demand, count: 0, cap: *cap, exclusion });
+            result.items.push(Vec::new());
+            result.rows.len() - 1
+        });
+        result.rows[row].count += item.count;
+        result.items[row].push(position);
+    }
+    result
+}

@@ -1,0 +1,464 @@
+//! Whole nodes from the relaxation: round down what it uses often, fill the rest greedily at its duals, then improve
+//! by taking a few nodes apart and packing their pods again.
+//!
+//! With good duals a node loses exactly what its price exceeds the value of its content, so the search goes where
+//! that loss is largest. All choices come from a seeded generator and a work budget, never from a clock.
+
+use super::knapsack::{self, Exclusions, Order, Pattern, Scratch};
+use super::relaxation::{inverse_weights, shared_orders};
+use super::shapes::{DIMENSIONS_MAX, Kind, Row, Vector, covers};
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Bin {
+    pub(crate) kind: usize,
+    pub(crate) pattern: Pattern,
+    /// Identical nodes.
+    pub(crate) copies: u32,
+}
+
+pub(crate) struct Packer<'a> {
+    pub(crate) rows: &'a [Row],
+    pub(crate) kinds: &'a [Kind],
+    pub(crate) values: Vec<f64>,
+    pub(crate) weights: [f64; DIMENSIONS_MAX],
+    pub(crate) scratch: &'a mut Scratch,
+    /// Packing stops improving when `scratch.work` reaches this.
+    pub(crate) work_max: u64,
+    random: SplitMix,
+}
+
+pub(crate) fn price(bins: &[Bin], kinds: &[Kind]) -> f64 {
+    bins.iter().map(|bin| kinds[bin.kind].price * f64::from(bin.copies)).sum()
+}
+
+impl<'a> Packer<'a> {
+    pub(crate) fn new(
+        rows: &'a [Row],
+        kinds: &'a [Kind],
+        values: Vec<f64>,
+        weights: [f64; DIMENSIONS_MAX],
+        scratch: &'a mut Scratch,
+        work_max: u64,
+    ) -> Self {
+        Self { rows, kinds, values, weights, scratch, work_max, random: SplitMix(0x5eed) }
+    }
+
+    /// Packs all rows, starting from the columns of the relaxation where they apply.
+    pub(crate) fn pack(&mut self, columns: &[(usize, Pattern, f64)]) -> Option<Vec<Bin>> {
+        let mut best: Option<(f64, Vec<Bin>)> = None;
+        // Columns that the relaxation uses nearly whole may be rounded up; how near is tried out.
+        let thresholds: &[f64] = if columns.is_empty() { &[1.0] } else { &[1.0, 0.7, 0.4] };
+        for threshold in thresholds {
+            let mut remaining: Vec<u32> = self.rows.iter().map(|row| row.count).collect();
+            let mut bins = self.round(columns, *threshold, &mut remaining);
+            if !self.greedy_rest(&mut remaining, &mut bins) {
+                return None;
+            }
+            let cost = price(&bins, self.kinds);
+            if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+                best = Some((cost, bins));
+            }
+        }
+        let (_, mut bins) = best?;
+        self.improve(&mut bins);
+        Some(bins)
+    }
+
+    fn round(
+        &mut self,
+        columns: &[(usize, Pattern, f64)],
+        threshold: f64,
+        remaining: &mut [u32],
+    ) -> Vec<Bin> {
+        let mut order: Vec<usize> = (0..columns.len()).collect();
+        order.sort_by(|a, b| columns[*b].2.total_cmp(&columns[*a].2).then(a.cmp(b)));
+        let mut bins = Vec::new();
+        for fractional in [false, true] {
+            for index in &order {
+                let (kind, pattern, amount) = &columns[*index];
+                let wanted = if fractional {
+                    u32::from(amount.fract() >= threshold && threshold < 1.0)
+                } else {
+                    (amount + 1e-6).floor() as u32
+                };
+                let copies = pattern
+                    .iter()
+                    .map(|(row, count)| remaining[*row as usize] / count)
+                    .min()
+                    .unwrap_or(0)
+                    .min(wanted);
+                if copies > 0 {
+                    for (row, count) in pattern {
+                        remaining[*row as usize] -= count * copies;
+                    }
+                    bins.push(Bin { kind: *kind, pattern: pattern.clone(), copies });
+                }
+            }
+        }
+        bins
+    }
+
+    /// Packs what remains, always taking the filling that is worth most per price. False if a row fits nowhere.
+    fn greedy_rest(&mut self, remaining: &mut [u32], bins: &mut Vec<Bin>) -> bool {
+        let values = self.values.clone();
+        let all: Vec<u32> = (0..self.kinds.len() as u32).collect();
+        self.greedy_with(&values, &all, remaining, bins, f64::MAX)
+    }
+
+    /// As [`Self::greedy_rest`], at given values and kinds, giving up once the price reaches `price_max`.
+    fn greedy_with(
+        &mut self,
+        values: &[f64],
+        kinds: &[u32],
+        remaining: &mut [u32],
+        bins: &mut Vec<Bin>,
+        price_max: f64,
+    ) -> bool {
+        let rows = self.rows;
+        let mut left: u64 = remaining.iter().map(|count| u64::from(*count)).sum();
+        if left == 0 {
+            return true;
+        }
+        let mut orders: Vec<Vec<u32>> = {
+            let present = |row: usize| remaining[row] > 0;
+            shared_orders_of(rows, values, &self.weights, present)
+        };
+        // Efficiency of a kind only falls as pods are used up, so a stale figure is an upper bound.
+        let mut best_known: Vec<(f64, u32)> = kinds.iter().map(|kind| (f64::MAX, *kind)).collect();
+        let mut pattern = Pattern::new();
+        let mut spent = 0.0;
+        while left > 0 {
+            let mut best: Option<(f64, u32, Pattern)> = None;
+            best_known.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+            for (known, index) in &mut best_known {
+                if best.as_ref().is_some_and(|(efficiency, _, _)| *known <= *efficiency) {
+                    break;
+                }
+                let kind = &self.kinds[*index as usize];
+                let mut here = 0.0;
+                for order in &orders {
+                    let value =
+                        knapsack::greedy(rows, values, order, kind, remaining, self.scratch, &mut pattern);
+                    let efficiency = value / kind.price;
+                    if efficiency > here {
+                        here = efficiency;
+                        if best.as_ref().is_none_or(|(efficiency, _, _)| here > *efficiency * (1.0 + 1e-12)) {
+                            best = Some((here, *index, pattern.clone()));
+                        }
+                    }
+                }
+                *known = here;
+            }
+            let Some((_, index, filling)) = best.filter(|(_, _, filling)| !filling.is_empty()) else {
+                return false;
+            };
+            let copies =
+                filling.iter().map(|(row, count)| remaining[*row as usize] / count).min().unwrap_or(0).max(1);
+            let mut kind = index as usize;
+            let total = self.total(&filling);
+            // The same content may fit into something cheaper.
+            if let Some(cheaper) = self.cheapest_for(&total, &filling, kinds)
+                && self.kinds[cheaper].price < self.kinds[kind].price
+            {
+                kind = cheaper;
+            }
+            let mut emptied = false;
+            for (row, count) in &filling {
+                remaining[*row as usize] -= count * copies;
+                left -= u64::from(count * copies);
+                emptied |= remaining[*row as usize] == 0;
+            }
+            spent += self.kinds[kind].price * f64::from(copies);
+            if spent >= price_max {
+                return false;
+            }
+            bins.push(Bin { kind, pattern: filling, copies });
+            if emptied {
+                for order in &mut orders {
+                    order.retain(|row| remaining[*row as usize] > 0);
+                }
+            }
+        }
+        true
+    }
+
+    fn total(&self, pattern: &Pattern) -> Vector {
+        let mut total = [0; DIMENSIONS_MAX];
+        for (row, count) in pattern {
+            for (sum, request) in total.iter_mut().zip(&self.rows[*row as usize].requests) {
+                *sum += request * i64::from(*count);
+            }
+        }
+        total
+    }
+
+    fn cheapest_for(&mut self, total: &Vector, pattern: &Pattern, kinds: &[u32]) -> Option<usize> {
+        self.scratch.work += kinds.len() as u64 / 4;
+        kinds
+            .iter()
+            .map(|kind| *kind as usize)
+            .filter(|kind| {
+                let kind = &self.kinds[*kind];
+                covers(&kind.free, total)
+                    && pattern.iter().all(|(row, _)| kind.takes(&self.rows[*row as usize]))
+            })
+            .min_by(|a, b| self.kinds[*a].price.total_cmp(&self.kinds[*b].price).then(a.cmp(b)))
+    }
+
+    /// Takes a few nodes apart at a time and keeps the new packing if it is cheaper.
+    pub(crate) fn improve(&mut self, bins: &mut Vec<Bin>) {
+        let reserve = set_aside_copies(bins);
+        let kinds: Vec<u32> = self.useful_kinds(bins);
+        let mut remaining = vec![0u32; self.rows.len()];
+        while self.scratch.work < self.work_max && bins.len() > 1 {
+            // Even a move that finds nothing at once must bring the end nearer.
+            self.scratch.work += 8;
+            if self.random.below(4) == 0 {
+                self.dissolve_one(bins);
+                continue;
+            }
+            let chosen = self.choose(bins);
+            if chosen.len() < 2 {
+                continue;
+            }
+            let before: f64 = chosen.iter().map(|index| self.kinds[bins[*index].kind].price).sum();
+            for index in &chosen {
+                for (row, count) in &bins[*index].pattern {
+                    remaining[*row as usize] += count;
+                }
+            }
+            let spread = [0.02, 0.07, 0.15][self.random.below(3)];
+            let mut values = self.values.clone();
+            for index in &chosen {
+                for (row, _) in &bins[*index].pattern {
+                    let nudge = 1.0 + spread * (self.random.fraction() * 2.0 - 1.0);
+                    values[*row as usize] = self.values[*row as usize] * nudge;
+                }
+            }
+            let mut fresh = Vec::new();
+            let done = self.greedy_with(&values, &kinds, &mut remaining, &mut fresh, before * (1.0 + 1e-9));
+            remaining.iter_mut().for_each(|count| *count = 0);
+            if !done {
+                continue;
+            }
+            let after = price(&fresh, self.kinds);
+            let nodes: u32 = fresh.iter().map(|bin| bin.copies).sum();
+            if after < before - 1e-9 || (after <= before + 1e-9 && nodes as usize <= chosen.len()) {
+                replace(bins, chosen, fresh);
+            }
+        }
+        bins.extend(reserve);
+    }
+
+    /// A node with a large loss and a few that can exchange pods with it.
+    fn choose(&mut self, bins: &[Bin]) -> Vec<usize> {
+        let mut anchor = self.random.below(bins.len());
+        let mut worst = self.loss(&bins[anchor]);
+        for _ in 0..2 {
+            let other = self.random.below(bins.len());
+            let loss = self.loss(&bins[other]);
+            if loss > worst {
+                worst = loss;
+                anchor = other;
+            }
+        }
+        let wanted = 2 + self.random.below(4);
+        let mut chosen = vec![anchor];
+        for _ in 0..wanted * 3 {
+            if chosen.len() == wanted.min(bins.len()) {
+                break;
+            }
+            let other = self.random.below(bins.len());
+            if !chosen.contains(&other) && self.can_exchange(&bins[anchor], &bins[other]) {
+                chosen.push(other);
+            }
+        }
+        chosen
+    }
+
+    fn loss(&self, bin: &Bin) -> f64 {
+        let value: f64 =
+            bin.pattern.iter().map(|(row, count)| self.values[*row as usize] * f64::from(*count)).sum();
+        self.kinds[bin.kind].price - value
+    }
+
+    fn can_exchange(&self, a: &Bin, b: &Bin) -> bool {
+        a.pattern.iter().any(|(row, _)| self.kinds[b.kind].takes(&self.rows[*row as usize]))
+            || b.pattern.iter().any(|(row, _)| self.kinds[a.kind].takes(&self.rows[*row as usize]))
+    }
+
+    /// Moves the pods of one node into free room of others; what is left goes to the cheapest node that holds it.
+    fn dissolve_one(&mut self, bins: &mut Vec<Bin>) {
+        let chosen = self.choose(bins)[0];
+        let mut rest = bins[chosen].pattern.clone();
+        rest.sort_by(|(a, _), (b, _)| {
+            let weigh = |row: &u32| knapsack::weigh(&self.weights, &self.rows[*row as usize].requests);
+            weigh(b).total_cmp(&weigh(a)).then(a.cmp(b))
+        });
+        let mut moves: Vec<(usize, u32, u32)> = Vec::new();
+        let mut exclusions = Exclusions::default();
+        for other in 0..bins.len() {
+            if other == chosen || rest.is_empty() {
+                continue;
+            }
+            self.scratch.work += 2;
+            let bin = &bins[other];
+            let mut left = self.kinds[bin.kind].free;
+            let total = self.total(&bin.pattern);
+            for (left, used) in left.iter_mut().zip(&total) {
+                *left -= used;
+            }
+            exclusions.clear();
+            for (row, count) in &bin.pattern {
+                exclusions.occupy(&self.rows[*row as usize], *count);
+            }
+            for (row, count) in &mut rest {
+                let data = &self.rows[*row as usize];
+                if !self.kinds[bin.kind].takes(data) {
+                    continue;
+                }
+                let present =
+                    bin.pattern.iter().find(|(known, _)| known == row).map_or(0, |(_, count)| *count);
+                let at_most = (*count).min(data.cap.saturating_sub(present)).min(exclusions.room(data));
+                let moved = knapsack::copies(&left, &data.requests, at_most);
+                if moved > 0 {
+                    knapsack::take(&mut left, &data.requests, moved);
+                    exclusions.occupy(data, moved);
+                    *count -= moved;
+                    moves.push((other, *row, moved));
+                }
+            }
+            rest.retain(|(_, count)| *count > 0);
+        }
+        if moves.is_empty() {
+            return;
+        }
+        let replacement = if rest.is_empty() {
+            None
+        } else {
+            let total = self.total(&rest);
+            let all: Vec<u32> = (0..self.kinds.len() as u32).collect();
+            match self.cheapest_for(&total, &rest, &all) {
+                Some(kind) if self.kinds[kind].price < self.kinds[bins[chosen].kind].price - 1e-9 => {
+                    Some(kind)
+                }
+                _ => return,
+            }
+        };
+        for (other, row, moved) in moves {
+            match bins[other].pattern.iter_mut().find(|(known, _)| *known == row) {
+                Some((_, count)) => *count += moved,
+                None => bins[other].pattern.push((row, moved)),
+            }
+        }
+        match replacement {
+            Some(kind) => bins[chosen] = Bin { kind, pattern: rest, copies: 1 },
+            None => {
+                bins.swap_remove(chosen);
+            }
+        }
+    }
+
+    /// Kinds worth trying in small repackings: those in use, and those that can be nearly as efficient.
+    fn useful_kinds(&mut self, bins: &[Bin]) -> Vec<u32> {
+        let all: Vec<u32> = self.rows.iter().map(|row| row.count).collect();
+        let mut ranked: Vec<(f64, u32)> = Vec::new();
+        let orders = shared_orders(self.rows, &self.values, &self.weights);
+        let mut pattern = Pattern::new();
+        for (index, kind) in self.kinds.iter().enumerate() {
+            let own = Order::new(self.rows, &self.values, inverse_weights(kind, &self.weights), |_| true);
+            let mut best: f64 = 0.0;
+            for order in orders.iter().chain([&own]) {
+                let value = knapsack::greedy(
+                    self.rows,
+                    &self.values,
+                    &order.rows,
+                    kind,
+                    &all,
+                    self.scratch,
+                    &mut pattern,
+                );
+                best = best.max(value / kind.price);
+            }
+            ranked.push((best, index as u32));
+        }
+        ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        let keep = 48.min(ranked.len());
+        let mut useful: Vec<u32> = ranked[..keep].iter().map(|(_, kind)| *kind).collect();
+        useful.extend(bins.iter().map(|bin| bin.kind as u32));
+        useful.sort_unstable();
+        useful.dedup();
+        useful
+    }
+}
+
+fn shared_orders_of(
+    rows: &[Row],
+    values: &[f64],
+    weights: &[f64; DIMENSIONS_MAX],
+    present: impl Fn(usize) -> bool,
+) -> Vec<Vec<u32>> {
+    let mut all = vec![*weights];
+    if weights[0] > 0.0 && weights[1] > 0.0 {
+        for favoured in 0..2 {
+            let mut leaning = *weights;
+            leaning[favoured] *= 4.0;
+            all.push(leaning);
+        }
+    }
+    all.into_iter().map(|weights| Order::new(rows, values, weights, &present).rows).collect()
+}
+
+/// Splits groups of identical nodes into single ones, as far as that stays manageable; the others are set aside.
+fn set_aside_copies(bins: &mut Vec<Bin>) -> Vec<Bin> {
+    const SINGLE_MAX: u32 = 4_000;
+    let total: u32 = bins.iter().map(|bin| bin.copies).sum();
+    let keep_each =
+        if total <= SINGLE_MAX { u32::MAX } else { (SINGLE_MAX / bins.len().max(1) as u32).clamp(1, 8) };
+    let mut single = Vec::new();
+    let mut aside = Vec::new();
+    for bin in bins.drain(..) {
+        let kept = bin.copies.min(keep_each);
+        for _ in 0..kept {
+            single.push(Bin { copies: 1, ..bin.clone() });
+        }
+        if bin.copies > kept {
+            aside.push(Bin { copies: bin.copies - kept, ..bin });
+        }
+    }
+    *bins = single;
+    aside
+}
+
+fn replace(bins: &mut Vec<Bin>, mut chosen: Vec<usize>, fresh: Vec<Bin>) {
+    chosen.sort_unstable();
+    for index in chosen.into_iter().rev() {
+        bins.swap_remove(index);
+    }
+    for bin in fresh {
+        for _ in 0..bin.copies {
+            bins.push(Bin { copies: 1, ..bin.clone() });
+        }
+    }
+}
+
+/// A tiny seeded generator: the search must be the same on every machine.
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound.max(1) as u64) as usize
+    }
+
+    fn fraction(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}

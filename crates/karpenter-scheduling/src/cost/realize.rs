@@ -1,0 +1,227 @@
+//! From packed bins back to planned nodes: which pods go into which bin, and what the node's claim then asks for.
+//!
+//! Host constraints that no cap expresses (one class avoiding another) are checked here pod by pod; whatever does not
+//! fit where the packing put it is placed on another node or a node of its own.
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::items::{Item, Rows};
+use super::pack::Bin;
+use super::shapes::Kind;
+use crate::classes::Variant;
+use crate::ledger::fit::holds;
+use crate::ledger::{Claim, Ledger};
+use crate::states::StateId;
+use crate::topology::{GroupId, Kind as GroupKind};
+
+/// Builds planned nodes from bins. `None` if something could not be placed at all.
+pub(crate) fn claims(
+    ledger: &mut Ledger<'_>,
+    items: &[Item],
+    rows: &Rows,
+    kinds: &[Kind],
+    bins: &[Bin],
+) -> Option<Vec<Claim>> {
+    let mut left: Vec<u32> = items.iter().map(|item| item.count).collect();
+    let mut nodes: Vec<Node> = Vec::new();
+    for bin in bins {
+        for _ in 0..bin.copies {
+            let mut node = Node::open(ledger, kinds[bin.kind].template, Some(kinds[bin.kind].instance_type))?;
+            for (row, count) in &bin.pattern {
+                deal(ledger, items, &rows.items[*row as usize], &mut left, *count, &mut node);
+            }
+            if node.pods > 0 {
+                nodes.push(node);
+            }
+        }
+    }
+    // Pods that could not sit where they were packed: first free room elsewhere, then nodes of their own.
+    for (position, item) in items.iter().enumerate() {
+        for node in &mut nodes {
+            if left[position] == 0 {
+                break;
+            }
+            left[position] -= node.put(ledger, item, left[position]);
+        }
+        while left[position] > 0 {
+            let mut node = cheapest_for(ledger, item, kinds)?;
+            let placed = node.put(ledger, item, left[position]);
+            if placed == 0 {
+                return None;
+            }
+            left[position] -= placed;
+            nodes.push(node);
+        }
+    }
+    Some(nodes.into_iter().map(|node| node.into_claim(items)).collect())
+}
+
+/// Gives a node `count` pods of a row: from the items with most pods left, so that capped ones do not pile up.
+fn deal(
+    ledger: &mut Ledger<'_>,
+    items: &[Item],
+    of_row: &[usize],
+    left: &mut [u32],
+    count: u32,
+    node: &mut Node,
+) {
+    let mut wanted = count;
+    if of_row.len() == 1 {
+        let position = of_row[0];
+        left[position] -= node.put(ledger, &items[position], wanted.min(left[position]));
+        return;
+    }
+    let constrained = of_row.iter().any(|item| is_host_bound(ledger, &items[*item]));
+    if !constrained {
+        for position in of_row {
+            let placed = node.put(ledger, &items[*position], wanted.min(left[*position]));
+            left[*position] -= placed;
+            wanted -= placed;
+            if wanted == 0 {
+                return;
+            }
+        }
+        return;
+    }
+    let mut order: SmallVec<[usize; 16]> = of_row.iter().copied().filter(|item| left[*item] > 0).collect();
+    order.sort_by_key(|item| (std::cmp::Reverse(left[*item]), *item));
+    for position in order {
+        if wanted == 0 {
+            return;
+        }
+        let placed = node.put(ledger, &items[position], wanted.min(left[position]));
+        left[position] -= placed;
+        wanted -= placed;
+    }
+}
+
+fn is_host_bound(ledger: &Ledger<'_>, item: &Item) -> bool {
+    let variant = &ledger.classes.variants[item.variant];
+    variant.owned.iter().any(|owned| owned.is_hostname)
+        || ledger.classes.classes[variant.class]
+            .matched
+            .iter()
+            .any(|group| ledger.topology.group(*group).is_hostname)
+}
+
+fn cheapest_for(ledger: &mut Ledger<'_>, item: &Item, kinds: &[Kind]) -> Option<Node> {
+    let requests = ledger.classes.variants[item.variant].requests.clone();
+    let mut order: Vec<&Kind> = kinds.iter().collect();
+    order.sort_by(|a, b| a.price.total_cmp(&b.price));
+    for kind in order {
+        let free = &ledger.prepared.templates[kind.template].types[kind.instance_type].free;
+        if !holds(free, &requests) || !ledger.classes.variants[item.variant].tolerated.contains(kind.template)
+        {
+            continue;
+        }
+        let Some(mut node) = Node::open(ledger, kind.template, Some(kind.instance_type)) else { continue };
+        if node.clone().put(ledger, item, 1) > 0 {
+            node.pods = 0;
+            return Some(node);
+        }
+    }
+    None
+}
+
+/// A planned node being filled.
+#[derive(Clone)]
+struct Node {
+    template: usize,
+    state: StateId,
+    /// Free room of the type it was packed for.
+    free: SmallVec<[i64; 6]>,
+    used: SmallVec<[i64; 6]>,
+    pods: u32,
+    content: Vec<(usize, u8, u32)>,
+    matched: FxHashMap<GroupId, u32>,
+    owners: FxHashMap<GroupId, u32>,
+    planned_type: usize,
+}
+
+impl Node {
+    fn open(ledger: &Ledger<'_>, template: usize, instance_type: Option<usize>) -> Option<Self> {
+        let state = ledger.states.base(template)?;
+        let planned_type = instance_type?;
+        let free = ledger.prepared.templates[template].types[planned_type].free.clone();
+        Some(Self {
+            template,
+            state,
+            used: SmallVec::from_elem(0, free.len()),
+            free,
+            pods: 0,
+            content: Vec::new(),
+            matched: FxHashMap::default(),
+            owners: FxHashMap::default(),
+            planned_type,
+        })
+    }
+
+    /// Puts up to `count` pods of an item here; returns how many fitted.
+    fn put(&mut self, ledger: &mut Ledger<'_>, item: &Item, count: u32) -> u32 {
+        if count == 0 || !ledger.classes.variants[item.variant].tolerated.contains(self.template) {
+            return 0;
+        }
+        let variant = &ledger.classes.variants[item.variant];
+        let room = crate::ledger::fit::copies(&self.free, &self.used, &variant.requests).min(count);
+        let placed = room.min(self.host_room(variant));
+        if placed == 0 {
+            return 0;
+        }
+        let Some(state) = ledger.states.add(self.state, item.added) else { return 0 };
+        if state != self.state
+            && !ledger.states.get(state).types.iter().any(|entry| entry.index == self.planned_type)
+        {
+            return 0;
+        }
+        self.state = state;
+        let variant = &ledger.classes.variants[item.variant];
+        for (used, request) in self.used.iter_mut().zip(&variant.requests) {
+            *used += request * i64::from(placed);
+        }
+        self.pods += placed;
+        match self.content.iter_mut().find(|(v, a, _)| *v == item.variant && *a == item.alternative) {
+            Some((_, _, present)) => *present += placed,
+            None => self.content.push((item.variant, item.alternative, placed)),
+        }
+        for group in &ledger.classes.classes[variant.class].matched {
+            if ledger.topology.group(*group).is_hostname {
+                *self.matched.entry(*group).or_insert(0) += placed;
+            }
+        }
+        for owned in
+            variant.owned.iter().filter(|owned| owned.is_hostname && owned.kind == GroupKind::AntiAffinity)
+        {
+            *self.owners.entry(owned.group).or_insert(0) += placed;
+        }
+        placed
+    }
+
+    /// How many more pods of a variant the host constraints allow.
+    fn host_room(&self, variant: &Variant) -> u32 {
+        if variant
+            .repelled_by_on_host
+            .iter()
+            .any(|group| self.owners.get(group).is_some_and(|count| *count > 0))
+        {
+            return 0;
+        }
+        let mut room = u32::MAX;
+        for owned in variant.owned.iter().filter(|owned| owned.is_hostname) {
+            let present = self.matched.get(&owned.group).copied().unwrap_or(0);
+            let here = match (owned.kind, owned.selects_itself) {
+                (GroupKind::Spread { max_skew, .. }, true) => max_skew.saturating_sub(present),
+                (GroupKind::Spread { max_skew, .. }, false) if present <= max_skew => u32::MAX,
+                (GroupKind::AntiAffinity, true) if present == 0 => 1,
+                (GroupKind::AntiAffinity, false) if present == 0 => u32::MAX,
+                _ => 0,
+            };
+            room = room.min(here);
+        }
+        room
+    }
+
+    fn into_claim(self, _items: &[Item]) -> Claim {
+        Claim::packed(self.state, self.used, self.pods, self.content, self.planned_type)
+    }
+}
