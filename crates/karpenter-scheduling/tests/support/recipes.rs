@@ -272,6 +272,29 @@ impl Recipe {
         }
     }
 
+    /// The recipe without the mixes in which upstream is known to accept what the scheduler will refuse: its spread
+    /// reads only the first required node affinity term and takes `PreferNoSchedule` for a taint that keeps pods away,
+    /// and it lets a self-affinity start anew where the matching pods are out of the pod's reach.
+    pub(crate) fn without_upstream_deviations(mut self) -> Self {
+        let apps = self.deployments.len();
+        let bound: Vec<usize> =
+            self.nodes.iter().flat_map(|node| &node.pods).map(|pod| pod.app % apps).collect();
+        for (index, deployment) in self.deployments.iter_mut().enumerate() {
+            deployment.features.retain(|feature| match feature {
+                Feature::Near { zonal: true, app } => app % apps != 0 || !bound.contains(&index),
+                _ => true,
+            });
+            for feature in &mut deployment.features {
+                match feature {
+                    Feature::TermsZones(sets) => sets.truncate(1),
+                    Feature::SpreadZone { honor_taints, .. } => *honor_taints = false,
+                    _ => {}
+                }
+            }
+        }
+        self
+    }
+
     fn zone(&self, index: usize) -> &'static str {
         ZONES[index % self.zones]
     }
@@ -412,16 +435,16 @@ impl Recipe {
         };
         let own_app = self.app(own);
         match feature {
-            Feature::SelectZone(zone) => spec.node_selector.add(wants(labels::ZONE, &[self.zone(*zone)])),
+            Feature::SelectZone(zone) => spec.node_selector.replace(wants(labels::ZONE, &[self.zone(*zone)])),
             Feature::SelectArch { arm } => {
-                spec.node_selector.add(wants(labels::ARCH, &[if *arm { "arm64" } else { "amd64" }]));
+                spec.node_selector.replace(wants(labels::ARCH, &[if *arm { "arm64" } else { "amd64" }]));
             }
-            Feature::SelectCapacityType { spot } => spec.node_selector.add(wants(
+            Feature::SelectCapacityType { spot } => spec.node_selector.replace(wants(
                 labels::CAPACITY_TYPE,
                 &[if *spot { labels::CAPACITY_TYPE_SPOT } else { labels::CAPACITY_TYPE_ON_DEMAND }],
             )),
-            Feature::SelectTeam(red) => spec.node_selector.add(wants(TEAM, &[team(*red)])),
-            Feature::AvoidTeam(red) => spec.node_selector.add(Requirement::new(
+            Feature::SelectTeam(red) => spec.node_selector.replace(wants(TEAM, &[team(*red)])),
+            Feature::AvoidTeam(red) => spec.node_selector.replace(Requirement::new(
                 TEAM,
                 karpenter_model::requirements::Operator::NotIn,
                 [team(*red)],
