@@ -11,6 +11,8 @@ mod intern;
 pub mod notes;
 pub mod objects;
 mod requests;
+#[cfg(test)]
+mod testing;
 
 pub use assemble::{CatalogChoice, assemble};
 pub use convert::pool::PoolLeftOut;

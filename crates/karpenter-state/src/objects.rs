@@ -174,8 +174,9 @@ impl Reader {
     }
 
     fn read_kubernetes(&mut self, mut candidate: Candidate) {
-        decode::complete_metadata(
+        decode::complete(
             &mut candidate.value,
+            &candidate.kind,
             is_namespaced(&candidate.kind),
             candidate.origin.document,
         );

@@ -1,115 +1,81 @@
-//! What a pod asks of a node: containers, sidecars, init containers, pod-level resources and overhead.
+//! What a pod asks of a node.
 //!
-//! The sums follow the scheduler's own helper, resizes in progress included. Limits stand in for missing requests,
-//! because a pod read from a manifest has not yet passed the server that would copy them; on a pod that has, the
-//! copy changes nothing. Quantities were checked before; one that cannot be read counts as nothing.
+//! The arithmetic is [`karpenter_api::pod_requests`]'s. This adds what a manifest lacks that has not been through an
+//! API server: limits stand in for missing requests. On a pod that has been, that changes nothing.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodSpec, PodStatus};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as RawQuantity;
-use karpenter_model::quantity::{Quantity, QuantityFormat};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus, ResourceRequirements};
+use karpenter_api::pod_requests::{pod_requests, spec_requests};
+use karpenter_api::types::Quantities;
 
-/// Amounts by resource name, borrowed from the pod.
-pub(crate) type Amounts<'a> = BTreeMap<&'a str, Quantity>;
-type RawAmounts = BTreeMap<String, RawQuantity>;
+/// Where a pod's requests are read from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum RequestSource<'a> {
+    Pod(&'a Pod),
+    Template(&'a PodSpec),
+}
 
-/// Effective requests, with `pods: 1`.
-pub(crate) fn pod_requests<'a>(spec: &'a PodSpec, status: Option<&'a PodStatus>) -> Amounts<'a> {
-    let infeasible = status.is_some_and(resize_is_infeasible);
-    let app_statuses = status.and_then(|status| status.container_statuses.as_ref());
-    let init_statuses = status.and_then(|status| status.init_container_statuses.as_ref());
-    let mut total = Amounts::new();
-    for container in &spec.containers {
-        let running = find_status(app_statuses, &container.name);
-        add(&mut total, &container_requests(container, running, infeasible));
-    }
-    let mut sidecars = Amounts::new();
-    let mut peak = Amounts::new();
-    for container in spec.init_containers.iter().flatten() {
-        if container.restart_policy.as_deref() == Some("Always") {
-            let running = find_status(init_statuses, &container.name);
-            let requests = container_requests(container, running, infeasible);
-            add(&mut total, &requests);
-            add(&mut sidecars, &requests);
-            maximum(&mut peak, &sidecars);
-        } else {
-            let mut requests = container_requests(container, None, false);
-            add(&mut requests, &sidecars);
-            maximum(&mut peak, &requests);
-        }
-    }
-    maximum(&mut total, &peak);
-    if let Some(resources) = &spec.resources {
-        for (name, amount) in amounts(resources.requests.as_ref()).filter(|(name, _)| is_pod_level(name)) {
-            total.insert(name, amount);
-        }
-        let requested =
-            |name: &str| resources.requests.as_ref().is_some_and(|requests| requests.contains_key(name));
-        for (name, amount) in amounts(resources.limits.as_ref()).filter(|(name, _)| is_pod_level(name)) {
-            if !requested(name) {
-                total.entry(name).or_insert(amount);
+/// Effective requests without the `pods` count. Quantities were checked when the object was read.
+pub(crate) fn effective_requests(source: RequestSource<'_>) -> Quantities {
+    let (spec, status) = match source {
+        RequestSource::Pod(pod) => (pod.spec.as_ref(), pod.status.as_ref()),
+        RequestSource::Template(spec) => (Some(spec), None),
+    };
+    let Some(spec) = spec else { return Quantities::new() };
+    let counted = match (source, with_requests_from_limits(spec)) {
+        (RequestSource::Pod(pod), Cow::Borrowed(_)) => pod_requests(pod),
+        (RequestSource::Template(_), Cow::Borrowed(spec)) => spec_requests(spec),
+        (_, Cow::Owned(spec)) => completed_requests(spec, status),
+    };
+    counted.unwrap_or_default()
+}
+
+fn completed_requests(
+    mut spec: PodSpec,
+    status: Option<&PodStatus>,
+) -> Result<Quantities, karpenter_api::error::FieldError> {
+    // Limits of the whole pod count only for what neither it nor any container requests.
+    let pod_limits = spec.resources.as_ref().and_then(|resources| resources.limits.clone());
+    if let Some(limits) = pod_limits {
+        let requested = spec_requests(&spec)?;
+        let resources = spec.resources.get_or_insert_default();
+        let requests = resources.requests.get_or_insert_default();
+        for (name, limit) in limits {
+            if !requested.contains_key(&name) {
+                requests.entry(name).or_insert(limit);
             }
         }
     }
-    for (name, amount) in amounts(spec.overhead.as_ref()) {
-        *total.entry(name).or_default() += amount;
+    pod_requests(&Pod { spec: Some(spec), status: status.cloned(), ..Pod::default() })
+}
+
+fn with_requests_from_limits(spec: &PodSpec) -> Cow<'_, PodSpec> {
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let mut resources =
+        containers.filter_map(|container| container.resources.as_ref()).chain(&spec.resources);
+    if !resources.any(has_limit_without_request) {
+        return Cow::Borrowed(spec);
     }
-    total.insert("pods", Quantity::from_value(1, QuantityFormat::DecimalSi));
-    total
-}
-
-fn resize_is_infeasible(status: &PodStatus) -> bool {
-    let pending = status.conditions.iter().flatten().find(|condition| condition.type_ == "PodResizePending");
-    pending.is_some_and(|condition| condition.reason.as_deref() == Some("Infeasible"))
-}
-
-fn find_status<'a>(statuses: Option<&'a Vec<ContainerStatus>>, name: &str) -> Option<&'a ContainerStatus> {
-    statuses.into_iter().flatten().find(|status| status.name == name)
-}
-
-fn container_requests<'a>(
-    container: &'a Container,
-    running: Option<&'a ContainerStatus>,
-    infeasible: bool,
-) -> Amounts<'a> {
-    let mut requests = Amounts::new();
-    if let Some(resources) = &container.resources {
-        requests.extend(amounts(resources.requests.as_ref()));
-        for (name, limit) in amounts(resources.limits.as_ref()) {
-            requests.entry(name).or_insert(limit);
-        }
+    let mut completed = spec.clone();
+    let init_containers = completed.init_containers.iter_mut().flatten();
+    for container in completed.containers.iter_mut().chain(init_containers) {
+        request_limits(container);
     }
-    let Some((status, resources)) = running.and_then(|status| Some((status, status.resources.as_ref()?)))
-    else {
-        return requests;
-    };
-    let mut actual: Amounts<'a> = amounts(resources.requests.as_ref()).collect();
-    maximum(&mut actual, &amounts(status.allocated_resources.as_ref()).collect());
-    if infeasible {
-        return actual;
-    }
-    maximum(&mut requests, &actual);
-    requests
+    Cow::Owned(completed)
 }
 
-fn is_pod_level(name: &str) -> bool {
-    name == "cpu" || name == "memory" || name.starts_with("hugepages-")
+fn has_limit_without_request(resources: &ResourceRequirements) -> bool {
+    let has_request =
+        |name: &String| resources.requests.as_ref().is_some_and(|requests| requests.contains_key(name));
+    resources.limits.iter().flatten().any(|(name, _)| !has_request(name))
 }
 
-fn amounts(raw: Option<&RawAmounts>) -> impl Iterator<Item = (&str, Quantity)> {
-    raw.into_iter().flatten().filter_map(|(name, amount)| Some((name.as_str(), amount.0.parse().ok()?)))
-}
-
-fn add<'a>(total: &mut Amounts<'a>, other: &Amounts<'a>) {
-    for (name, amount) in other {
-        *total.entry(name).or_default() += *amount;
-    }
-}
-
-fn maximum<'a>(total: &mut Amounts<'a>, other: &Amounts<'a>) {
-    for (name, amount) in other {
-        let present = total.entry(name).or_insert(*amount);
-        *present = (*present).max(*amount);
+fn request_limits(container: &mut Container) {
+    let Some(resources) = &mut container.resources else { return };
+    let Some(limits) = &resources.limits else { return };
+    let requests = resources.requests.get_or_insert_default();
+    for (name, limit) in limits {
+        requests.entry(name.clone()).or_insert_with(|| limit.clone());
     }
 }

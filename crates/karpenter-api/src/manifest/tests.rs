@@ -46,14 +46,18 @@ items:
     let documents = read("x", text).documents;
     let found: Vec<_> = documents
         .iter()
-        .map(|d| (d.item, d.value["kind"].as_str(), d.value["apiVersion"].as_str(), d.value["metadata"]["name"].as_str()))
+        .map(|d| {
+            (
+                d.item,
+                d.value["kind"].as_str(),
+                d.value["apiVersion"].as_str(),
+                d.value["metadata"]["name"].as_str(),
+            )
+        })
         .collect();
     assert_eq!(
         found,
-        [
-            (Some(0), Some("Pod"), Some("v1"), Some("a")),
-            (Some(1), Some("Pod"), Some("v1"), Some("b"))
-        ]
+        [(Some(0), Some("Pod"), Some("v1"), Some("a")), (Some(1), Some("Pod"), Some("v1"), Some("b"))]
     );
 }
 
@@ -100,7 +104,8 @@ fn documents_that_are_not_objects_are_errors() {
         ["in.yaml: document 1, line 1: expected an object with apiVersion and kind, found text"]
     );
     assert_eq!(errors("[1]"), ["in.yaml: document 1: items[0]: expected an object, found a number"]);
-    assert_eq!(errors("{\"a\": }").len(), 1);
+    assert_eq!(errors("{\"a\": 1 \"b\": 2}").len(), 1);
+    assert_eq!(errors("{\"kind\": \"A\"}\n{\"kind\": ").len(), 1);
     assert_eq!(errors(""), [""; 0]);
 }
 
@@ -132,7 +137,9 @@ fn large_streams_and_large_lists_are_read_whole() {
     assert!(stream.len() > 1 << 20);
     assert_eq!(values(&stream).len(), 20_000);
     let items: String = (0..60_000)
-        .map(|n| format!("- apiVersion: v1\n  kind: Pod\n  metadata:\n    name: p{n}\n    labels: {{a: b}}\n"))
+        .map(|n| {
+            format!("- apiVersion: v1\n  kind: Pod\n  metadata:\n    name: p{n}\n    labels: {{a: b}}\n")
+        })
         .collect();
     assert_eq!(values(&format!("apiVersion: v1\nkind: List\nitems:\n{items}")).len(), 60_000);
 }

@@ -46,9 +46,9 @@ impl<'de> Visitor<'de> for TreeVisitor {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
-        Number::from_f64(value)
-            .map(Value::Number)
-            .ok_or_else(|| E::custom(format!("{value} is not a number a manifest can hold; quote it if it is text")))
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| {
+            E::custom(format!("{value} is not a number a manifest can hold; quote it if it is text"))
+        })
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {

@@ -12,7 +12,7 @@ use serde_saphyr::{DuplicateKeyPolicy, NonFiniteFloatPolicy, Options};
 use super::tree::UniqueKeys;
 
 /// Deep enough for any Kubernetes object (CRD schemas are the deepest) with room to spare for the stack.
-const DEPTH_MAX: usize = 200;
+const DEPTH_MAX: usize = 100;
 /// Aliases are for people; a few thousand in one document are already a machine's work.
 const ALIASES_MAX: usize = 10_000;
 /// Bounds the work that aliases can cause, whatever the size of the document.

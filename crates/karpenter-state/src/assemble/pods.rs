@@ -15,6 +15,7 @@ use crate::expand::{
 };
 use crate::notes::Note;
 use crate::objects::Objects;
+use crate::requests::RequestSource;
 
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 
@@ -24,7 +25,7 @@ fn source(pod: &Pod) -> Option<PodSource<'_>> {
         name: name_of(&pod.metadata),
         labels: pod.metadata.labels.as_ref(),
         spec: pod.spec.as_ref()?,
-        status: pod.status.as_ref(),
+        requests: RequestSource::Pod(pod),
         claim_templates: &[],
     })
 }
@@ -92,8 +93,8 @@ pub(super) fn place(
             continue;
         }
         let is_gated = source.spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty());
-        let nominee = source.status.and_then(|status| status.nominated_node_name.as_deref());
-        let phase = source.status.and_then(|status| status.phase.as_deref());
+        let nominee = pod.status.as_ref().and_then(|status| status.nominated_node_name.as_deref());
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         if is_gated {
             gated += 1;
         } else if nominee.is_some_and(|name| !name.is_empty()) {
@@ -179,7 +180,7 @@ fn expansion_source<'a>(expansion: &'a Expansion<'_>, name: &'a str) -> PodSourc
         name,
         labels: Some(&expansion.labels),
         spec: expansion.spec,
-        status: None,
+        requests: RequestSource::Template(expansion.spec),
         claim_templates: expansion.claim_templates,
     }
 }
@@ -224,7 +225,7 @@ pub(super) fn daemons(objects: &Objects, converter: &mut PodConverter<'_>) -> Ve
                 name,
                 labels: template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref()),
                 spec: template_spec,
-                status: None,
+                requests: RequestSource::Template(template_spec),
                 claim_templates: &[],
             }),
         };

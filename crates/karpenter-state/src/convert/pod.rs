@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
-    Container, PersistentVolumeClaim, PodSpec as RawPodSpec, PodStatus, Toleration as RawToleration,
+    Container, PersistentVolumeClaim, PodSpec as RawPodSpec, Toleration as RawToleration,
 };
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use karpenter_model::labels;
 use karpenter_model::pod::{HostPort, PodSpec};
 use karpenter_model::reason::Reason;
 use karpenter_model::requirements::{Operator, Requirements};
-use karpenter_model::resources::request_amount;
+use karpenter_model::resources::{PODS, ResourceList, request_amount};
 use karpenter_model::selector::Labels;
 use karpenter_model::taints::{Effect, Toleration, TolerationOperator};
 use rustc_hash::FxHashSet;
@@ -23,7 +23,7 @@ use super::affinity::{self, Namespaces, Owner};
 use super::requirement;
 use super::volumes::{ClaimSource, VolumeIndex};
 use crate::intern::Interner;
-use crate::requests::pod_requests;
+use crate::requests::{RequestSource, effective_requests};
 
 /// A pod as read, or as its workload would make it.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +32,7 @@ pub(crate) struct PodSource<'a> {
     pub(crate) name: &'a str,
     pub(crate) labels: Option<&'a BTreeMap<String, String>>,
     pub(crate) spec: &'a RawPodSpec,
-    pub(crate) status: Option<&'a PodStatus>,
+    pub(crate) requests: RequestSource<'a>,
     /// Claims that the workload makes for each of its pods.
     pub(crate) claim_templates: &'a [PersistentVolumeClaim],
 }
@@ -79,10 +79,11 @@ impl<'a> PodConverter<'a> {
             .flatten()
             .map(|(key, value)| (interner.get(key), interner.get(value)))
             .collect();
-        let requests = pod_requests(raw, source.status)
-            .into_iter()
-            .map(|(name, quantity)| (interner.get(name), request_amount(name, &quantity)))
+        let mut requests: ResourceList = effective_requests(source.requests)
+            .iter()
+            .map(|(name, quantity)| (interner.get(name), request_amount(name, quantity)))
             .collect();
+        requests.set(interner.get(PODS), 1);
         let mut spec = PodSpec {
             namespace,
             labels,

@@ -79,6 +79,10 @@ fn field_problem(error: FieldError) -> Problem {
 /// serde says "…, expected …"; the second half is what would be valid.
 fn type_problem(path: String, message: &str) -> Problem {
     match message.split_once(", expected ") {
+        // An unquoted `on`, `no` or `1` is the usual cause.
+        Some((wrong, "a string")) => {
+            Problem::new(path, wrong).valid("a string, in quotes where it looks like something else")
+        }
         Some((wrong, expected)) => Problem::new(path, wrong).valid(expected),
         None => Problem::new(path, message),
     }
@@ -105,8 +109,11 @@ fn write_path(path: &Path<'_>, text: &mut String) {
 }
 
 /// Fills in what an API server would: the namespace, a name for `generateName`, quantities written as numbers.
-pub(super) fn complete_metadata(value: &mut Value, namespaced: bool, document: usize) {
-    quantities_as_text(value);
+pub(super) fn complete(value: &mut Value, kind: &str, namespaced: bool, document: usize) {
+    // `allocatable` of a CSINode holds plain numbers.
+    if kind != "CSINode" {
+        quantities_as_text(value);
+    }
     let Some(object) = value.as_object_mut() else { return };
     let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Default::default()));
     let Some(metadata) = metadata.as_object_mut() else { return };
