@@ -68,7 +68,7 @@ fn check_rust(file: &Path, text: &str, findings: &mut Findings) {
     if lines > LINES_MAX {
         findings.warning(format!("{shown}: {lines} lines; look for a seam ({LINES_MAX} is plenty)"));
     }
-    if is_source(file) && !text.starts_with("//!") {
+    if is_source(file) && !is_test(file) && !text.starts_with("//!") {
         findings
             .error(format!("{shown}: starts without //! (what it decides or holds, and what it does not)"));
     }
