@@ -90,17 +90,13 @@ pub fn validate(object: &Value, old: Option<&Value>) -> Result<Value, Vec<FieldE
     let (object, findings) = crd.schema().examine(object, old);
     let mut errors = findings.errors;
     if !findings.blocks_rules {
-        // The controllers repeat some server rules; one report per field is enough.
+        // The controllers repeat some server rules; one report per field is enough. Errors of a surrounding
+        // field do not count: they may be about something else inside of it.
         let mut further = runtime_errors(crd.kind, &object);
-        further.retain(|error| !errors.iter().any(|known| covers(&known.path, &error.path)));
+        further.retain(|error| !errors.iter().any(|known| known.path == error.path));
         errors.extend(further);
     }
     if errors.is_empty() { Ok(object) } else { Err(errors) }
-}
-
-/// Whether `outer` is `inner` or a field around it.
-fn covers(outer: &str, inner: &str) -> bool {
-    inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 fn crd_of(object: &Value) -> Result<&'static Crd, FieldError> {
