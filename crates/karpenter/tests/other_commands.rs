@@ -29,21 +29,11 @@ fn crds_prints_all_or_the_one_asked_for() {
 
 #[test]
 fn bench_measures_valid_plans() {
-    let output = karpenter(&[
-        "bench",
-        "--workload",
-        "W1",
-        "W5",
-        "--max-pods",
-        "1000",
-        "--effort",
-        "low",
-        "-o",
-        "json",
-    ]);
+    let output =
+        karpenter(&["bench", "--workload", "W2", "W5", "--seeds", "1", "--max-pods", "2000", "-o", "json"]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let runs: Vec<Value> = serde_json::from_slice(&output.stdout).expect("valid JSON");
-    assert!(runs.len() >= 12, "{}", runs.len());
+    assert_eq!(runs.len(), 6, "two grids and one shape, in two modes");
     for run in &runs {
         assert_eq!(run["violations"], serde_json::json!([]), "{run}");
         assert_eq!(run["unschedulable"], 0, "{run}");

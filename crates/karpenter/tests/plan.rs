@@ -238,6 +238,55 @@ fn without_a_node_pool_a_built_in_one_is_used_and_said() {
     }
 }
 
+const READY_NODE: &str = r#"
+apiVersion: v1
+kind: Node
+metadata:
+  name: old
+  labels: {kubernetes.io/hostname: old, kubernetes.io/arch: amd64, kubernetes.io/os: linux}
+status:
+  capacity: {cpu: "2", memory: 4Gi, pods: "10"}
+  allocatable: {cpu: "2", memory: 4Gi, pods: "10"}
+  conditions: [{type: Ready, status: "True"}]
+---
+"#;
+
+#[test]
+fn free_room_on_existing_nodes_is_used_first() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_karpenter"));
+    let output = run(command.args(["plan", "-f", "-", "-o", "json"]), &format!("{READY_NODE}{LONE_POD}"));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let plan: Value = serde_json::from_slice(&output.stdout).expect("valid JSON");
+    assert_eq!(plan["existing"], serde_json::json!([{ "node": "old", "pods": ["default/one"] }]));
+    assert_eq!(plan["nodes"], serde_json::json!([]));
+    assert_eq!(plan["cost"]["hourly"], 0.0);
+}
+
+const TWO_TYPES: &str = r#"[
+  {"name": "dear.large", "architecture": "amd64", "operatingSystems": ["linux"], "resources": {"cpu": "4", "memory": "8Gi"},
+   "offerings": [{"Price": 2.5, "Available": true, "Requirements": [
+     {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+     {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["z1"]}]}]},
+  {"name": "cheap.large", "architecture": "amd64", "operatingSystems": ["linux"], "resources": {"cpu": "4", "memory": "8Gi"},
+   "offerings": [{"Price": 1.5, "Available": true, "Requirements": [
+     {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+     {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["z1"]}]}]}
+]"#;
+
+#[test]
+fn instance_types_may_come_from_a_file() {
+    let types = Path::new(env!("CARGO_TARGET_TMPDIR")).join("two-types.json");
+    std::fs::write(&types, TWO_TYPES).expect("writable");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_karpenter"));
+    let command = command.args(["plan", "-f", "-", "-o", "json", "--instance-types"]).arg(&types);
+    let output = run(command, LONE_POD);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let plan: Value = serde_json::from_slice(&output.stdout).expect("valid JSON");
+    assert_eq!(plan["nodes"][0]["instanceType"], "cheap.large");
+    assert_eq!(plan["nodes"][0]["zone"], "z1");
+    assert_eq!(plan["cost"]["hourly"], 1.5);
+}
+
 #[test]
 fn what_cannot_be_planned_exits_one_with_nothing_on_stdout() {
     let only_wrong = LONE_POD.replace("100m", "lots");

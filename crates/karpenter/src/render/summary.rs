@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use karpenter_model::problem::Mode;
+
 use super::terminal::Terminal;
 use super::view::{HOURS_PER_MONTH, View, counted};
 
@@ -28,15 +30,14 @@ pub(crate) fn write(view: &View<'_>, terminal: &Terminal, out: &mut dyn Write) -
     let price = plan.price_per_hour;
     writeln!(out, "cost         {}/h  {}/month", dollars(price), dollars_rounded(price * HOURS_PER_MONTH))?;
     if plan.lower_bound_per_hour > 0.0 {
-        let gap = view.lower_bound_gap_percent().unwrap_or(0.0);
-        writeln!(
-            out,
-            "lower bound  {}/h  the plan is at most {:.1}% above the cheapest possible",
-            dollars(plan.lower_bound_per_hour),
-            gap.max(0.0)
-        )?;
+        let verdict = match view.lower_bound_gap_percent().unwrap_or(0.0) {
+            gap if gap < 1e-4 => "nothing can be cheaper".to_owned(),
+            gap if gap < 0.05 => "the plan is less than 0.1% above the cheapest possible".to_owned(),
+            gap => format!("the plan is at most {gap:.1}% above the cheapest possible"),
+        };
+        writeln!(out, "lower bound  {}/h  {verdict}", dollars(plan.lower_bound_per_hour))?;
     }
-    if plan.compat_price_per_hour > 0.0 {
+    if plan.compat_price_per_hour > 0.0 && view.problem.options.mode == Mode::Cost {
         let saved = (1.0 - price / plan.compat_price_per_hour) * 100.0;
         let text = if saved >= 0.05 {
             format!("{saved:.1}% saved")
