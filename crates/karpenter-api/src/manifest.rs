@@ -70,10 +70,9 @@ struct Reader {
 
 impl Reader {
     fn read_json(&mut self, text: &str) {
-        let mut index = 0;
-        let mut stream = serde_json::Deserializer::from_str(text).into_iter::<UniqueKeys>();
-        while let Some(next) = stream.next() {
-            index += 1;
+        let stream = serde_json::Deserializer::from_str(text).into_iter::<UniqueKeys>();
+        for (position, next) in stream.enumerate() {
+            let index = position + 1;
             match next {
                 Ok(UniqueKeys(value)) => self.accept(index, None, value),
                 Err(error) => {

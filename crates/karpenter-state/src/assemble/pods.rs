@@ -113,12 +113,15 @@ pub(super) fn place(
     pending.into_groups()
 }
 
+/// When a pod was made, and its name.
+type AgedName = (i64, Arc<str>);
+
 /// Pods by spec, in order of first appearance.
 #[derive(Default)]
 struct Pending {
     /// Equal specs are the same allocation, so its address tells groups apart.
     by_spec: FxHashMap<usize, usize>,
-    groups: Vec<(Arc<PodSpec>, Vec<(i64, Arc<str>)>)>,
+    groups: Vec<(Arc<PodSpec>, Vec<AgedName>)>,
 }
 
 impl Pending {
@@ -134,7 +137,7 @@ impl Pending {
 
     /// Oldest first within a group, so that a plan that leaves some pods out leaves out the newest.
     fn into_groups(self) -> Vec<PodGroup> {
-        let finish = |(spec, mut pods): (Arc<PodSpec>, Vec<(i64, Arc<str>)>)| {
+        let finish = |(spec, mut pods): (Arc<PodSpec>, Vec<AgedName>)| {
             pods.sort_unstable();
             let created_at_secs = pods.first().map_or(0, |(created, _)| *created);
             let names = pods.into_iter().map(|(_, name)| name).collect();

@@ -80,7 +80,7 @@ fn catalogs_follow_the_choice_and_are_shared() {
     let class = "---\n{apiVersion: karpenter.k8s.aws/v1, kind: EC2NodeClass, metadata: {name: default}, spec: {amiSelectorTerms: [{alias: bottlerocket@latest}], role: r, subnetSelectorTerms: [{tags: {a: b}}], securityGroupSelectorTerms: [{tags: {a: b}}], kubelet: {maxPods: 42, kubeReserved: {cpu: 500m}, evictionHard: {memory.available: 5%}}}}\n";
     let text = format!("{RICH_POOL}{class}---{}---{POOL}", RICH_POOL.replace("name: rich", "name: second"));
     let objects = objects(&text);
-    let aws = CatalogChoice::ByNodeClass(Box::new(AwsNodeClass::default()));
+    let aws = CatalogChoice::ByNodeClass(Box::<AwsNodeClass>::default());
     let (problem, notes) = assemble(&objects, &aws);
     assert_eq!(notes, []);
     assert_eq!(problem.catalogs.len(), 2);
@@ -105,8 +105,7 @@ fn catalogs_follow_the_choice_and_are_shared() {
 
 #[test]
 fn a_missing_node_class_means_defaults_and_a_note() {
-    let (problem, notes) =
-        assemble(&objects(RICH_POOL), &CatalogChoice::Aws(Box::new(AwsNodeClass::default())));
+    let (problem, notes) = assemble(&objects(RICH_POOL), &CatalogChoice::Aws(Box::<AwsNodeClass>::default()));
     let kind = "EC2NodeClass".to_owned();
     assert_eq!(notes, [Note::NodeClassMissing { pool: "rich".to_owned(), kind, name: "default".to_owned() }]);
     assert!(problem.catalogs[0].len() > 100);

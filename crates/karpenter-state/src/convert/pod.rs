@@ -21,7 +21,7 @@ use rustc_hash::FxHashSet;
 
 use super::affinity::{self, Namespaces, Owner};
 use super::requirement;
-use super::volumes::{ClaimSource, VolumeIndex};
+use super::volumes::{ClaimSource, Unusable, VolumeIndex};
 use crate::intern::Interner;
 use crate::requests::{RequestSource, effective_requests};
 
@@ -109,7 +109,9 @@ impl<'a> PodConverter<'a> {
         }
         match self.volumes.resolve(claims, &mut self.interner) {
             Ok(volumes) => spec.volumes = volumes,
-            Err(reason) => spec.refusal = spec.refusal.or(Some(reason)),
+            Err(Unusable(what)) => {
+                spec.refusal = spec.refusal.or_else(|| Some(Reason::Volume { what: what.into() }))
+            }
         }
         spec
     }

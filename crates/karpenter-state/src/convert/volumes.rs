@@ -14,7 +14,6 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::storage::v1::StorageClass;
 use karpenter_model::labels;
 use karpenter_model::pod::PodVolumes;
-use karpenter_model::reason::Reason;
 use karpenter_model::requirements::{Operator, Requirements};
 use rustc_hash::FxHashMap;
 
@@ -64,8 +63,11 @@ impl ClaimSource<'_> {
     }
 }
 
-fn refused(what: String) -> Reason {
-    Reason::Volume { what: what.into() }
+/// Why a claim cannot be used.
+pub(crate) struct Unusable(pub(crate) String);
+
+fn refused(what: String) -> Unusable {
+    Unusable(what)
 }
 
 impl<'a> VolumeIndex<'a> {
@@ -103,7 +105,7 @@ impl<'a> VolumeIndex<'a> {
         &self,
         source: ClaimSource<'_>,
         interner: &mut Interner,
-    ) -> Result<PodVolumes, Reason> {
+    ) -> Result<PodVolumes, Unusable> {
         let mut resolved = PodVolumes::default();
         for volume in source.volumes {
             if let Some(reference) = &volume.persistent_volume_claim {
@@ -141,7 +143,7 @@ impl<'a> VolumeIndex<'a> {
         template: Option<&PersistentVolumeClaimSpec>,
         resolved: &mut PodVolumes,
         interner: &mut Interner,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), Unusable> {
         if let Some(claim) = self.claims.get(&(namespace, name)) {
             return self.add_claim(namespace, name, claim, resolved, interner);
         }
@@ -162,7 +164,7 @@ impl<'a> VolumeIndex<'a> {
         claim: &PersistentVolumeClaim,
         resolved: &mut PodVolumes,
         interner: &mut Interner,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), Unusable> {
         let error = |what: &str| refused(format!("persistentvolumeclaim {name} {what}"));
         if claim.metadata.deletion_timestamp.is_some() {
             return Err(error("is being deleted"));
@@ -201,7 +203,7 @@ impl<'a> VolumeIndex<'a> {
         Ok(())
     }
 
-    fn class(&self, claim: &str, name: Option<&str>) -> Result<&'a StorageClass, Reason> {
+    fn class(&self, claim: &str, name: Option<&str>) -> Result<&'a StorageClass, Unusable> {
         let name = name.filter(|name| !name.is_empty()).ok_or_else(|| {
             refused(format!("persistentvolumeclaim {claim} is unbound and has no storage class"))
         })?;

@@ -15,7 +15,8 @@ fn pairs(expected: &[(&str, i64)]) -> Vec<(String, i64)> {
 
 #[test]
 fn requests_are_rounded_up_and_include_the_pod_itself() {
-    let cases: [(&str, &str, &[(&str, i64)]); 6] = [
+    type Amounts = &'static [(&'static str, i64)];
+    let cases: [(&str, &str, Amounts); 6] = [
         ("image: i", "", &[("pods", 1)]),
         (
             "resources: {requests: {cpu: 100.1m, memory: 1500m, nvidia.com/gpu: 1}}",
