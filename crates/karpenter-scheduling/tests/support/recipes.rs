@@ -11,7 +11,7 @@ use std::sync::Arc;
 use karpenter_model::instance_type::{InstanceType, Offering};
 use karpenter_model::labels;
 use karpenter_model::pod::{PodAffinityTerm, PodSpec};
-use karpenter_model::problem::{Daemon, Node, NodePool, PodGroup, Problem};
+use karpenter_model::problem::{Daemon, Node, NodePool, Options, PodGroup, Problem};
 use karpenter_model::requirements::{Requirement, Requirements};
 use karpenter_model::taints::{Effect, Toleration, TolerationOperator};
 use proptest::collection::vec;
@@ -20,6 +20,9 @@ use proptest::prelude::*;
 
 use crate::builders;
 use crate::builders::{GIB, ZONES, all_of, near, spread, wants};
+
+/// Enough for these sizes; a property looks at many problems, not at one for long.
+const EFFORT: u64 = 100;
 
 pub(crate) const TEAM: &str = "example.com/team";
 
@@ -268,6 +271,7 @@ impl Recipe {
             pods: self.deployments.iter().enumerate().map(|(index, of)| self.group(index, of)).collect(),
             daemons: self.daemons.iter().enumerate().map(|(index, of)| self.daemon(index, of)).collect(),
             well_known: labels::WELL_KNOWN.iter().map(|key| Arc::from(*key)).collect(),
+            options: Options { effort: EFFORT, ..Options::default() },
             ..Problem::default()
         }
     }
