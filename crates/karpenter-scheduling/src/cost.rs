@@ -13,7 +13,7 @@ mod shapes;
 mod simplex;
 
 use karpenter_model::plan::Plan;
-use karpenter_model::problem::{Mode, Problem};
+use karpenter_model::problem::{EFFORT_DEFAULT, Mode, Problem};
 
 use crate::bits::Bits;
 use crate::compat;
@@ -24,7 +24,7 @@ use knapsack::Scratch;
 use relaxation::{Effort, Relaxation};
 
 /// Work units per unit of effort.
-const WORK_PER_EFFORT: u64 = 4_000;
+const WORK_PER_EFFORT: u64 = 3_000;
 
 pub(crate) fn schedule(problem: &Problem) -> Plan {
     let prepared = Prepared::new(problem);
@@ -124,10 +124,11 @@ fn repack(ledger: &mut Ledger<'_>, tier: &Bits, scratch: &mut Scratch) -> Repack
 }
 
 fn relaxation_effort(effort: u64) -> Effort {
-    let scale = (effort / karpenter_model::problem::EFFORT_DEFAULT).max(1);
+    let scale = (effort / EFFORT_DEFAULT).max(1);
     Effort {
-        rounds: (48 * scale as usize).min(2_000),
+        rounds: (120 * scale as usize).min(2_000),
         search_nodes: (300 * scale).min(20_000),
+        deep_passes: (6 * scale as usize).min(200),
         rows_max: if scale > 1 { 600 } else { 250 },
     }
 }

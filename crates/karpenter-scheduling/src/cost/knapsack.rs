@@ -47,6 +47,13 @@ impl Order {
     }
 }
 
+/// Rows by plain value: large pods first, which leaves the gaps for small ones.
+pub(crate) fn by_value(rows: &[Row], values: &[f64]) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..rows.len() as u32).filter(|row| values[*row as usize] > 0.0).collect();
+    order.sort_by(|a, b| values[*b as usize].total_cmp(&values[*a as usize]).then(a.cmp(b)));
+    order
+}
+
 /// How many copies of a request fit into what is left, at most `at_most`.
 #[inline]
 pub(crate) fn copies(left: &Vector, request: &Vector, at_most: u32) -> u32 {
@@ -119,6 +126,7 @@ impl Exclusions {
 #[derive(Default)]
 pub(crate) struct Scratch {
     pub(crate) exclusions: Exclusions,
+    candidates: Vec<u32>,
     pub(crate) work: u64,
 }
 
@@ -151,6 +159,81 @@ pub(crate) fn greedy(
         }
     }
     scratch.work += order.len() as u64;
+    value
+}
+
+/// Fills step by step, each time preferring rows that are worth most at prices which rise with how full a resource
+/// is: all resources then run out together. Returns the value.
+pub(crate) fn balanced(
+    rows: &[Row],
+    values: &[f64],
+    candidates: &[u32],
+    kind: &Kind,
+    weights: &[f64; DIMENSIONS_MAX],
+    remaining: &[u32],
+    scratch: &mut Scratch,
+    pattern: &mut Pattern,
+) -> f64 {
+    /// A step uses at most this part of any resource, then prices are looked at again.
+    const STEPS: i64 = 10;
+    pattern.clear();
+    scratch.exclusions.clear();
+    let mut left = kind.free;
+    let mut value = 0.0;
+    let mut usable = std::mem::take(&mut scratch.candidates);
+    usable.clear();
+    usable.extend(candidates.iter().copied().filter(|index| {
+        let row = &rows[*index as usize];
+        remaining[*index as usize] > 0 && kind.takes(row) && copies(&left, &row.requests, 1) == 1
+    }));
+    scratch.work += candidates.len() as u64 / 2;
+    while !usable.is_empty() {
+        let mut prices = [0.0; DIMENSIONS_MAX];
+        for dimension in 0..DIMENSIONS_MAX {
+            if kind.free[dimension] > 0 {
+                let used = 1.0 - left[dimension] as f64 / kind.free[dimension] as f64;
+                // Squared twice: a resource that is nearly used up becomes dear quickly.
+                let fullness = used * used;
+                prices[dimension] = weights[dimension] * (0.2 + used + 4.0 * fullness * fullness);
+            }
+        }
+        let mut best: Option<(f64, usize)> = None;
+        for (position, index) in usable.iter().enumerate() {
+            let weight = weigh(&prices, &rows[*index as usize].requests);
+            let density = if weight > 0.0 { values[*index as usize] / weight } else { f64::MAX };
+            if best.is_none_or(|(best, _)| density > best) {
+                best = Some((density, position));
+            }
+        }
+        scratch.work += usable.len() as u64;
+        let Some((_, position)) = best else { break };
+        let index = usable[position];
+        let row = &rows[index as usize];
+        let present = pattern.iter().find(|(known, _)| *known == index).map_or(0, |(_, count)| *count);
+        let mut at_most =
+            (remaining[index as usize].min(row.cap) - present).min(scratch.exclusions.room(row));
+        let mut step = i64::from(u32::MAX);
+        for dimension in 0..DIMENSIONS_MAX {
+            if row.requests[dimension] > 0 {
+                step = step.min(kind.free[dimension] / STEPS / row.requests[dimension]);
+            }
+        }
+        at_most = at_most.min(step.max(1) as u32);
+        let count = copies(&left, &row.requests, at_most);
+        if count == 0 {
+            usable.swap_remove(position);
+            continue;
+        }
+        take(&mut left, &row.requests, count);
+        scratch.exclusions.occupy(row, count);
+        value += values[index as usize] * f64::from(count);
+        match pattern.iter_mut().find(|(known, _)| *known == index) {
+            Some((_, total)) => *total += count,
+            None => pattern.push((index, count)),
+        }
+        usable.retain(|index| copies(&left, &rows[*index as usize].requests, 1) == 1);
+    }
+    scratch.candidates = usable;
     value
 }
 

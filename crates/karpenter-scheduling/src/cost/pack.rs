@@ -24,6 +24,8 @@ pub(crate) struct Packer<'a> {
     pub(crate) scratch: &'a mut Scratch,
     /// Packing stops improving when `scratch.work` reaches this.
     pub(crate) work_max: u64,
+    /// A total price at which further improvement is not worth the work.
+    pub(crate) good_enough: f64,
     random: SplitMix,
 }
 
@@ -40,7 +42,7 @@ impl<'a> Packer<'a> {
         scratch: &'a mut Scratch,
         work_max: u64,
     ) -> Self {
-        Self { rows, kinds, values, weights, scratch, work_max, random: SplitMix(0x5eed) }
+        Self { rows, kinds, values, weights, scratch, work_max, good_enough: 0.0, random: SplitMix(0x5eed) }
     }
 
     /// Packs all rows, starting from the columns of the relaxation where they apply.
@@ -147,6 +149,22 @@ impl<'a> Packer<'a> {
                         }
                     }
                 }
+                let value = knapsack::balanced(
+                    rows,
+                    values,
+                    &orders[0],
+                    kind,
+                    &self.weights,
+                    remaining,
+                    self.scratch,
+                    &mut pattern,
+                );
+                if value / kind.price > here {
+                    here = value / kind.price;
+                    if best.as_ref().is_none_or(|(efficiency, _, _)| here > *efficiency * (1.0 + 1e-12)) {
+                        best = Some((here, *index, pattern.clone()));
+                    }
+                }
                 *known = here;
             }
             let Some((_, index, filling)) = best.filter(|(_, _, filling)| !filling.is_empty()) else {
@@ -207,14 +225,15 @@ impl<'a> Packer<'a> {
 
     /// Takes a few nodes apart at a time and keeps the new packing if it is cheaper.
     pub(crate) fn improve(&mut self, bins: &mut Vec<Bin>) {
+        let mut total = price(bins, self.kinds);
         let reserve = set_aside_copies(bins);
         let kinds: Vec<u32> = self.useful_kinds(bins);
         let mut remaining = vec![0u32; self.rows.len()];
-        while self.scratch.work < self.work_max && bins.len() > 1 {
+        while self.scratch.work < self.work_max && bins.len() > 1 && total > self.good_enough {
             // Even a move that finds nothing at once must bring the end nearer.
             self.scratch.work += 8;
             if self.random.below(4) == 0 {
-                self.dissolve_one(bins);
+                total -= self.dissolve_one(bins);
                 continue;
             }
             let chosen = self.choose(bins);
@@ -244,6 +263,7 @@ impl<'a> Packer<'a> {
             let after = price(&fresh, self.kinds);
             let nodes: u32 = fresh.iter().map(|bin| bin.copies).sum();
             if after < before - 1e-9 || (after <= before + 1e-9 && nodes as usize <= chosen.len()) {
+                total += after - before;
                 replace(bins, chosen, fresh);
             }
         }
@@ -288,7 +308,8 @@ impl<'a> Packer<'a> {
     }
 
     /// Moves the pods of one node into free room of others; what is left goes to the cheapest node that holds it.
-    fn dissolve_one(&mut self, bins: &mut Vec<Bin>) {
+    /// Returns the saving.
+    fn dissolve_one(&mut self, bins: &mut Vec<Bin>) -> f64 {
         let chosen = self.choose(bins)[0];
         let mut rest = bins[chosen].pattern.clone();
         rest.sort_by(|(a, _), (b, _)| {
@@ -331,8 +352,9 @@ impl<'a> Packer<'a> {
             rest.retain(|(_, count)| *count > 0);
         }
         if moves.is_empty() {
-            return;
+            return 0.0;
         }
+        let before = self.kinds[bins[chosen].kind].price;
         let replacement = if rest.is_empty() {
             None
         } else {
@@ -342,7 +364,7 @@ impl<'a> Packer<'a> {
                 Some(kind) if self.kinds[kind].price < self.kinds[bins[chosen].kind].price - 1e-9 => {
                     Some(kind)
                 }
-                _ => return,
+                _ => return 0.0,
             }
         };
         for (other, row, moved) in moves {
@@ -352,9 +374,13 @@ impl<'a> Packer<'a> {
             }
         }
         match replacement {
-            Some(kind) => bins[chosen] = Bin { kind, pattern: rest, copies: 1 },
+            Some(kind) => {
+                bins[chosen] = Bin { kind, pattern: rest, copies: 1 };
+                before - self.kinds[kind].price
+            }
             None => {
                 bins.swap_remove(chosen);
+                before
             }
         }
     }

@@ -4,6 +4,8 @@
 //! Two bounds are combined: the fluid bound (pods poured like water into nodes) and Farley's bound from the duals
 //! with fractional fillings, in which a row counts at most as often as it fits alone.
 
+use std::collections::BTreeSet;
+
 use super::knapsack::{self, Order, Pattern, Scratch, Search};
 use super::shapes::{DIMENSIONS_MAX, Kind, Row};
 use super::simplex::{Column, Master};
@@ -22,6 +24,8 @@ pub(crate) struct Relaxation {
 pub(crate) struct Effort {
     pub(crate) rounds: usize,
     pub(crate) search_nodes: u64,
+    /// How often every kind is searched once the quick fillers are at their end.
+    pub(crate) deep_passes: usize,
     /// Above this many rows the duals come from the fluid bound alone.
     pub(crate) rows_max: usize,
 }
@@ -56,10 +60,15 @@ pub(crate) fn relax(
         rows,
         kinds,
         remaining: rows.iter().map(|row| row.count).collect(),
+        known: BTreeSet::new(),
         patterns: start
             .iter()
             .map(|column| (column.tag as usize, vec![(column.entries[0].0, column.entries[0].1 as u32)]))
             .collect(),
+        pool: Vec::new(),
+        ratios: vec![f64::MAX; kinds.len()],
+        round: 0,
+        looked_at_all: false,
         master: {
             let start = start
                 .into_iter()
@@ -70,33 +79,51 @@ pub(crate) fn relax(
         weights: fluid.weights,
         effort,
     };
+    // The fluid prices are nearly right wherever pods are small against nodes: begin with the fillings they favour.
+    generation.price_kinds(&guided, false, scratch);
+    generation.optimise(scratch);
     let mut center = guided;
-    let mut smoothing = 0.6;
+    let mut smoothing = 0.5;
+    let mut deep_passes = effort.deep_passes;
     for round in 0..effort.rounds {
-        let entered = generation.round(&center, smoothing, scratch);
-        if entered == 0 {
-            if smoothing == 0.0 {
+        let exact = generation.clean_duals();
+        let values: Vec<f64> = exact
+            .iter()
+            .zip(&center)
+            .map(|(exact, center)| smoothing * center + (1.0 - smoothing) * exact)
+            .collect();
+        let best_ratio = generation.price_kinds(&values, smoothing == 0.0, scratch);
+        let pivots = generation.optimise(scratch);
+        if pivots == 0 && smoothing == 0.0 {
+            if generation.looked_at_all && deep_passes > 0 && generation.search_all(scratch) {
+                deep_passes -= 1;
+                continue;
+            }
+            if generation.looked_at_all {
                 break;
             }
-            smoothing = 0.0;
+            // Nothing pays among the likely kinds: the others must confirm it.
+            generation.ratios.iter_mut().for_each(|ratio| *ratio = f64::MAX);
             continue;
         }
-        if round % 8 == 7 {
+        smoothing = if pivots == 0 || smoothing < 0.1 { 0.0 } else { smoothing * 0.9 };
+        let objective = generation.master.objective();
+        // Without smoothing the found ratio estimates the gap; proving it is left to Farley's bound now and then.
+        if round % 16 == 15 || (smoothing == 0.0 && best_ratio < 1.002) {
             let duals = generation.clean_duals();
             let bound = farley(rows, kinds, &duals, &fluid.weights, effort.search_nodes, scratch);
             if bound > best_bound {
                 best_bound = bound;
                 center = duals;
             }
-            if generation.master.objective() <= best_bound * 1.0005 {
+            if objective <= best_bound * 1.0005 {
                 break;
             }
-            smoothing *= 0.7;
         }
     }
     let duals = generation.clean_duals();
-    best_bound =
-        best_bound.max(farley(rows, kinds, &duals, &fluid.weights, effort.search_nodes * 4, scratch));
+    let final_bound = farley(rows, kinds, &duals, &fluid.weights, effort.search_nodes * 4, scratch);
+    best_bound = best_bound.max(final_bound);
     let columns = generation
         .master
         .solution()
@@ -109,12 +136,22 @@ pub(crate) fn relax(
     Some(Relaxation { duals, lower_bound: best_bound, columns, fluid_weights: fluid.weights })
 }
 
+/// Fillings kept for re-use; more would cost more to look through than they bring.
+const POOL_MAX: usize = 3_000;
+
 struct Generation<'a> {
     rows: &'a [Row],
     kinds: &'a [Kind],
     remaining: Vec<u32>,
     master: Master,
+    /// Fillings seen so far, so that none is kept twice.
+    known: BTreeSet<(usize, Pattern)>,
     patterns: Vec<(usize, Pattern)>,
+    pool: Vec<Column>,
+    /// Best worth per price each kind had when last looked at.
+    ratios: Vec<f64>,
+    round: usize,
+    looked_at_all: bool,
     weights: [f64; DIMENSIONS_MAX],
     effort: Effort,
 }
@@ -124,57 +161,131 @@ impl Generation<'_> {
         self.master.duals.iter().map(|dual| dual.max(0.0)).collect()
     }
 
-    /// Prices every kind once and lets the best new fillings into the master. Returns how many entered.
-    fn round(&mut self, center: &[f64], smoothing: f64, scratch: &mut Scratch) -> usize {
-        const ENTER_MAX: usize = 12;
-        let exact = self.clean_duals();
-        let values: Vec<f64> = exact
-            .iter()
-            .zip(center)
-            .map(|(exact, center)| smoothing * center + (1.0 - smoothing) * exact)
-            .collect();
-        let shared = shared_orders(self.rows, &values, &self.weights);
+    /// Adds the good fillings of every kind at these values to the pool; returns the best worth per price.
+    fn price_kinds(&mut self, values: &[f64], deeper: bool, scratch: &mut Scratch) -> f64 {
+        let shared = shared_orders(self.rows, values, &self.weights);
+        let by_value = knapsack::by_value(self.rows, values);
         let mut found: Vec<(f64, usize, Pattern)> = Vec::new();
         let mut pattern = Pattern::new();
+        self.round += 1;
+        self.looked_at_all = true;
+        let likely = self.ratios.iter().copied().filter(|r| *r < f64::MAX).fold(0.0, f64::max) * 0.9;
         for (index, kind) in self.kinds.iter().enumerate() {
-            let own = Order::new(self.rows, &values, inverse_weights(kind, &self.weights), |_| true);
-            let mut best = (0.0, Pattern::new());
-            for order in shared.iter().chain([&own]) {
-                let value = knapsack::greedy(
-                    self.rows,
-                    &values,
-                    &order.rows,
-                    kind,
-                    &self.remaining,
-                    scratch,
-                    &mut pattern,
-                );
-                if value > best.0 {
-                    best = (value, std::mem::take(&mut pattern));
-                }
+            // Kinds that were far from paying are looked at only now and then.
+            if self.ratios[index] < likely && !(index + self.round).is_multiple_of(4) {
+                self.looked_at_all = false;
+                continue;
             }
-            let worth: f64 = best.1.iter().map(|(row, count)| exact[*row as usize] * f64::from(*count)).sum();
-            found.push((worth / kind.price, index, best.1));
+            self.ratios[index] = 0.0;
+            let own = Order::new(self.rows, values, inverse_weights(kind, &self.weights), |_| true);
+            for order in shared.iter().chain([&own]).map(|order| &order.rows).chain([&by_value]) {
+                let value =
+                    knapsack::greedy(self.rows, values, order, kind, &self.remaining, scratch, &mut pattern);
+                found.push((value / kind.price, index, pattern.clone()));
+            }
+            let value = knapsack::balanced(
+                self.rows,
+                values,
+                &shared[0].rows,
+                kind,
+                &self.weights,
+                &self.remaining,
+                scratch,
+                &mut pattern,
+            );
+            found.push((value / kind.price, index, pattern.clone()));
+            let of_kind = found.iter().rev().take_while(|(_, known, _)| *known == index);
+            self.ratios[index] = of_kind.map(|(ratio, _, _)| *ratio).fold(0.0, f64::max);
         }
-        found.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        if smoothing == 0.0 {
-            self.search_deeper(&values, &shared[0], &mut found, scratch);
+        found.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)).then_with(|| a.2.cmp(&b.2)));
+        if deeper {
+            self.search_deeper(values, &shared[0], &mut found, scratch);
         }
-        let mut entered = 0;
-        for (ratio, index, pattern) in found.into_iter().take(ENTER_MAX) {
-            if ratio <= 1.0 + 1e-7 {
+        let best = found.first().map_or(0.0, |(ratio, _, _)| *ratio);
+        for (ratio, index, pattern) in found {
+            if ratio < best * 0.85 || self.pool.len() >= POOL_MAX || pattern.is_empty() {
                 break;
             }
-            let entries: Vec<(u32, f64)> =
-                pattern.iter().map(|(row, count)| (*row, f64::from(*count))).collect();
-            let tag = self.patterns.len() as u32;
-            if self.master.enter(Column { price: self.kinds[index].price, entries, tag }) {
-                self.patterns.push((index, pattern));
-                entered += 1;
+            self.keep(index, pattern);
+        }
+        best
+    }
+
+    /// Solves the master over the pool. Returns the number of pivots.
+    fn optimise(&mut self, scratch: &mut Scratch) -> usize {
+        const PIVOTS_MAX: usize = 400;
+        for pivots in 0..PIVOTS_MAX {
+            let mut best: Option<(f64, usize)> = None;
+            for (position, column) in self.pool.iter().enumerate() {
+                let gain = self.master.value_of(&column.entries) - column.price;
+                // Gain per price finds good columns of every size, large nodes would win otherwise.
+                let gain = gain / column.price;
+                if gain > 1e-7 && best.is_none_or(|best| gain > best.0) {
+                    best = Some((gain, position));
+                }
+            }
+            scratch.work += self.pool.len() as u64 / 2 + (self.rows.len() * self.rows.len()) as u64 / 16;
+            let entered = best.is_some_and(|(_, position)| self.master.enter(self.pool[position].clone()));
+            self.master.drop_negative_duals();
+            if !entered {
+                return pivots;
             }
         }
-        self.master.drop_negative_duals();
-        entered
+        PIVOTS_MAX
+    }
+
+    /// When the quick fillers find nothing more: a bounded search on every kind that might still pay. Returns whether
+    /// something was found.
+    fn search_all(&mut self, scratch: &mut Scratch) -> bool {
+        const FOUND_MAX: usize = 6;
+        let values = self.clean_duals();
+        let order = Order::new(self.rows, &values, self.weights, |_| true);
+        let mut found = Vec::new();
+        for (index, kind) in self.kinds.iter().enumerate() {
+            let own = Order::new(self.rows, &values, inverse_weights(kind, &self.weights), |_| true);
+            let bound = knapsack::upper_bound(self.rows, &values, &own, kind);
+            scratch.work += 2 * self.rows.len() as u64;
+            if bound.min(knapsack::upper_bound(self.rows, &values, &order, kind)) <= kind.price * 1.0005 {
+                continue;
+            }
+            let bounds: Vec<_> = [order.weights, own.weights]
+                .into_iter()
+                .map(|weights| (weights, knapsack::suffix_density(self.rows, &values, &own.rows, &weights)))
+                .collect();
+            let search = Search {
+                rows: self.rows,
+                values: &values,
+                remaining: &self.remaining,
+                kind,
+                order: &own.rows,
+                bounds: &bounds,
+                complete: std::cell::Cell::new(false),
+            };
+            let mut pattern = Pattern::new();
+            let value = search.run(scratch, self.effort.search_nodes, &mut pattern, kind.price * 1.0001);
+            if !pattern.is_empty() {
+                found.push((value / kind.price, index, pattern));
+            }
+        }
+        found.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        let mut any = false;
+        for (_, index, pattern) in found.into_iter().take(FOUND_MAX) {
+            any |= self.keep(index, pattern);
+        }
+        any && self.optimise(scratch) > 0
+    }
+
+    /// Adds a filling to the pool unless it is already known.
+    fn keep(&mut self, kind: usize, mut pattern: Pattern) -> bool {
+        pattern.sort_unstable();
+        if !self.known.insert((kind, pattern.clone())) {
+            return false;
+        }
+        let entries = pattern.iter().map(|(row, count)| (*row, f64::from(*count))).collect();
+        let tag = self.patterns.len() as u32;
+        self.pool.push(Column { price: self.kinds[kind].price, entries, tag });
+        self.patterns.push((kind, pattern));
+        true
     }
 
     /// The most promising kinds get a bounded exact search.
@@ -185,11 +296,11 @@ impl Generation<'_> {
         found: &mut [(f64, usize, Pattern)],
         scratch: &mut Scratch,
     ) {
-        const DEEP_KINDS: usize = 6;
+        const DEEP_FILLINGS: usize = 10;
         if self.effort.search_nodes == 0 {
             return;
         }
-        for (ratio, index, pattern) in found.iter_mut().take(DEEP_KINDS) {
+        for (ratio, index, pattern) in found.iter_mut().take(DEEP_FILLINGS) {
             let kind = &self.kinds[*index];
             let own = inverse_weights(kind, &self.weights);
             let bounds: Vec<_> = [order.weights, own]
@@ -208,7 +319,7 @@ impl Generation<'_> {
             let value = search.run(scratch, self.effort.search_nodes, pattern, *ratio * kind.price);
             *ratio = value / kind.price;
         }
-        found.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        found.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)).then_with(|| a.2.cmp(&b.2)));
     }
 }
 
@@ -409,22 +520,18 @@ fn sharpen(
     duals: &[f64],
     kind: &Kind,
     fluid: &[f64; DIMENSIONS_MAX],
-    mut best: f64,
+    known: f64,
     scratch: &mut Scratch,
 ) -> f64 {
-    let mut weights = *fluid;
-    let mut evaluate = |weights: [f64; DIMENSIONS_MAX]| {
+    let mut evaluate = |weights: &[f64; DIMENSIONS_MAX]| {
         scratch.work += rows.len() as u64 * 2;
-        knapsack::upper_bound(rows, duals, &Order::new(rows, duals, weights, |_| true), kind)
+        knapsack::upper_bound(rows, duals, &Order::new(rows, duals, *weights, |_| true), kind)
     };
-    let own = inverse_weights(kind, fluid);
-    let with_own = evaluate(own);
-    if with_own < best {
-        best = with_own;
-        weights = own;
-    }
-    let mut factor = 2.0;
-    while factor > 1.02 {
+    // Every resource the kind has must be able to matter, also those that cost nothing on the whole.
+    let mut weights = inverse_weights(kind, fluid);
+    let mut best = evaluate(&weights);
+    let mut factor = 4.0;
+    while factor > 1.03 {
         let mut improved = false;
         for dimension in 0..DIMENSIONS_MAX {
             if weights[dimension] == 0.0 {
@@ -433,8 +540,8 @@ fn sharpen(
             for candidate in [weights[dimension] * factor, weights[dimension] / factor] {
                 let mut trial = weights;
                 trial[dimension] = candidate;
-                let bound = evaluate(trial);
-                if bound < best - 1e-12 {
+                let bound = evaluate(&trial);
+                if bound < best * (1.0 - 1e-9) {
                     best = bound;
                     weights = trial;
                     improved = true;
@@ -446,5 +553,5 @@ fn sharpen(
             factor = f64::sqrt(factor);
         }
     }
-    best
+    best.min(known)
 }
