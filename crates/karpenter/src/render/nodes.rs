@@ -14,8 +14,9 @@ use super::view::{NodeView, View, count, counted, group_label, grouped_digits};
 
 /// With more rows than this, nodes that differ only in their load share a row.
 const EXACT_ROWS_MAX: usize = 24;
-const BAR_CELLS: [usize; 3] = [10, 5, 0];
-const RANK_KEPT_WITH_BARS: u8 = 3;
+/// Layouts from wide to narrow: cells per bar, and the rank of the least important column that must still fit.
+const LAYOUTS: [(usize, u8); 5] = [(10, RANK_MAX), (5, RANK_MAX), (5, 3), (5, 1), (0, 0)];
+const RANK_MAX: u8 = 5;
 
 /// One row: nodes of one pool, type, zone and capacity type.
 struct Row<'a> {
@@ -43,10 +44,14 @@ pub(crate) fn write_grouped(view: &View<'_>, terminal: &Terminal, out: &mut dyn 
         pool(a).cmp(&pool(b)).then(cost(b).total_cmp(&cost(a)))
     });
     writeln!(out)?;
-    let tables = BAR_CELLS.map(|cells| grouped_table(&rows, &resources, cells, terminal));
-    // A picture of the load is worth more than the last two columns.
-    let fitting = tables.iter().find(|table| table.width_up_to(RANK_KEPT_WITH_BARS) <= terminal.width);
-    fitting.unwrap_or(&tables[BAR_CELLS.len() - 1]).write(terminal, out)
+    let several_pools = view.problem.pools.len() > 1;
+    for (bar_cells, rank) in LAYOUTS {
+        let table = grouped_table(&rows, &resources, bar_cells, several_pools, terminal);
+        if bar_cells == 0 || table.width_up_to(rank) <= terminal.width {
+            return table.write(terminal, out);
+        }
+    }
+    Ok(())
 }
 
 fn resource_columns<'a>(view: &'a View<'_>) -> Vec<&'a str> {
@@ -102,7 +107,13 @@ fn rows_of<'a>(view: &'a View<'_>, resources: &[&str], exact: bool) -> Vec<Row<'
     rows
 }
 
-fn grouped_table(rows: &[Row<'_>], resources: &[&str], bar_cells: usize, terminal: &Terminal) -> Columns {
+fn grouped_table(
+    rows: &[Row<'_>],
+    resources: &[&str],
+    bar_cells: usize,
+    several_pools: bool,
+    terminal: &Terminal,
+) -> Columns {
     let mut columns = vec![
         Column::new("NODES", Align::Right, 0),
         Column::new("TYPE", Align::Left, 0),
@@ -113,9 +124,11 @@ fn grouped_table(rows: &[Row<'_>], resources: &[&str], bar_cells: usize, termina
     columns.extend(resources.iter().map(|name| Column::new(short_name(name), Align::Left, 0)));
     columns.extend([
         Column::new("PODS EACH", Align::Right, 1),
-        Column::new("OTHER TYPES", Align::Right, 5),
-        Column::new("NODEPOOL", Align::Left, 4),
+        Column::new("OTHER TYPES", Align::Right, RANK_MAX),
     ]);
+    if several_pools {
+        columns.push(Column::new("NODEPOOL", Align::Left, 4));
+    }
     let mut table = Columns::new(columns);
     for row in rows {
         let node = row.first;
@@ -135,11 +148,10 @@ fn grouped_table(rows: &[Row<'_>], resources: &[&str], bar_cells: usize, termina
         } else {
             format!("{}-{}", row.pods_min, row.pods_max)
         };
-        cells.extend([
-            Cell::plain(pods),
-            Cell::plain(row.options_min.saturating_sub(1).to_string()),
-            Cell::plain(&*node.pool().name),
-        ]);
+        cells.extend([Cell::plain(pods), Cell::plain(row.options_min.saturating_sub(1).to_string())]);
+        if several_pools {
+            cells.push(Cell::plain(&*node.pool().name));
+        }
         table.push(cells);
     }
     table
