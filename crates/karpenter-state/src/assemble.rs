@@ -4,6 +4,7 @@
 //! Decides what relates to what; how one object is read is decided in `convert`. Knobs ([`Problem::options`]) are
 //! left at their defaults for the caller to set.
 
+mod alike;
 mod catalogs;
 mod pods;
 

@@ -105,6 +105,7 @@ const READ_GROUPS: [&str; 6] = ["", "apps", "batch", "extensions", "policy", "sc
 struct Reader {
     reading: Reading,
     seen: FxHashMap<String, Origin>,
+    known_fields: decode::KnownFields,
 }
 
 /// One document on its way to becoming an object.
@@ -222,7 +223,7 @@ impl Reader {
         check: impl FnOnce(&T, &mut Vec<Problem>),
         list: impl FnOnce(&mut Objects) -> &mut Vec<T>,
     ) {
-        let mut decoded = decode::kubernetes::<T>(&candidate.value);
+        let mut decoded = decode::kubernetes::<T>(&candidate.value, &candidate.kind, &mut self.known_fields);
         if let Some(object) = &decoded.object {
             let mut problems = Vec::new();
             check(object, &mut problems);

@@ -8,6 +8,7 @@ use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::{BoundPod, Daemon, PodGroup, PodNames};
 use rustc_hash::FxHashMap;
 
+use super::alike::are_alike;
 use crate::convert::node::NodeDrafts;
 use crate::convert::pod::{PodConverter, PodSource};
 use crate::expand::{
@@ -68,6 +69,7 @@ pub(super) fn place(
     notes: &mut Vec<Note>,
 ) -> Vec<PodGroup> {
     let mut pending = Pending::default();
+    let mut replicas = Replicas::default();
     let (mut gated, mut nominated, mut unknown_node, mut displaced) = (0, 0, 0, 0);
     for pod in objects.pods.iter().filter(|pod| !is_terminal(pod)) {
         let Some(source) = source(pod) else { continue };
@@ -79,13 +81,13 @@ pub(super) fn place(
             let draft = &mut drafts.drafts[*position];
             if !draft.is_deleting {
                 draft.node.pods.push(BoundPod {
-                    spec: converter.convert(source),
+                    spec: replicas.convert(pod, source, converter),
                     is_daemon: is_daemon(pod),
                     is_terminating: is_terminating(pod),
                 });
             } else if is_reschedulable(pod) {
                 displaced += 1;
-                pending.add(converter.convert(source), pod);
+                pending.add(replicas.convert(pod, source, converter), pod);
             }
             continue;
         }
@@ -100,7 +102,7 @@ pub(super) fn place(
         } else if nominee.is_some_and(|name| !name.is_empty()) {
             nominated += 1;
         } else if phase.is_none_or(|phase| phase.is_empty() || phase == "Pending") {
-            pending.add(converter.convert(source), pod);
+            pending.add(replicas.convert(pod, source, converter), pod);
         }
     }
     let counts = [
@@ -111,6 +113,32 @@ pub(super) fn place(
     ];
     notes.extend(counts.into_iter().filter(|(count, _)| *count > 0).map(|(_, note)| note));
     pending.into_groups()
+}
+
+/// The latest pod of each controller and what it was converted to.
+#[derive(Default)]
+struct Replicas<'a> {
+    latest: FxHashMap<(&'a str, &'a str), (&'a Pod, Arc<PodSpec>)>,
+}
+
+impl<'a> Replicas<'a> {
+    fn convert(
+        &mut self,
+        pod: &'a Pod,
+        source: PodSource<'_>,
+        converter: &mut PodConverter<'_>,
+    ) -> Arc<PodSpec> {
+        let owner = controller(&pod.metadata).map_or("", |owner| owner.name.as_str());
+        let key = (namespace_of(&pod.metadata), owner);
+        if let Some((latest, spec)) = self.latest.get(&key)
+            && are_alike(latest, pod)
+        {
+            return spec.clone();
+        }
+        let spec = converter.convert(source);
+        self.latest.insert(key, (pod, spec.clone()));
+        spec
+    }
 }
 
 /// When a pod was made, and its name.

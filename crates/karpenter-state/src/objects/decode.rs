@@ -3,6 +3,9 @@
 //! The common case reads once; only an object that fails is read a second time to learn which field was at fault.
 
 use karpenter_api::error::{FieldError, Rule};
+use std::hash::BuildHasher;
+
+use rustc_hash::{FxBuildHasher, FxHashSet};
 use serde::de::DeserializeOwned;
 use serde_ignored::Path;
 use serde_json::Value;
@@ -14,8 +17,59 @@ pub(super) struct Decoded<T> {
     pub(super) problems: Vec<(Severity, Problem)>,
 }
 
+/// Places of fields that are known to be read, per kind.
+///
+/// Looking for unknown fields costs more than reading. Objects of one kind mostly have the same fields, so an object
+/// whose fields have all been seen before, in objects without an unknown one, is read without looking.
+#[derive(Debug, Default)]
+pub(super) struct KnownFields {
+    hashes: FxHashSet<u64>,
+}
+
+impl KnownFields {
+    fn cover(&self, kind: &str, value: &Value) -> bool {
+        visit_fields(value, FxBuildHasher.hash_one(kind), &mut |place| self.hashes.contains(&place))
+    }
+
+    fn learn(&mut self, kind: &str, value: &Value) {
+        visit_fields(value, FxBuildHasher.hash_one(kind), &mut |place| {
+            self.hashes.insert(place);
+            true
+        });
+    }
+}
+
+/// Calls `visit` with a hash of the place of every field, positions in lists aside, until it says no.
+fn visit_fields(value: &Value, place: u64, visit: &mut impl FnMut(u64) -> bool) -> bool {
+    match value {
+        Value::Object(fields) => fields.iter().all(|(key, field)| {
+            let place = FxBuildHasher.hash_one((place, key.as_str()));
+            visit(place) && visit_fields(field, place, visit)
+        }),
+        Value::Array(items) => items.iter().all(|item| visit_fields(item, place, visit)),
+        _ => true,
+    }
+}
+
 /// An object of one of Kubernetes' own kinds.
-pub(super) fn kubernetes<T: DeserializeOwned>(value: &Value) -> Decoded<T> {
+pub(super) fn kubernetes<T: DeserializeOwned>(
+    value: &Value,
+    kind: &str,
+    known: &mut KnownFields,
+) -> Decoded<T> {
+    if known.cover(kind, value)
+        && let Ok(object) = T::deserialize(value)
+    {
+        return Decoded { object: Some(object), problems: Vec::new() };
+    }
+    let decoded = kubernetes_with_care(value);
+    if decoded.problems.is_empty() {
+        known.learn(kind, value);
+    }
+    decoded
+}
+
+fn kubernetes_with_care<T: DeserializeOwned>(value: &Value) -> Decoded<T> {
     let mut problems = Vec::new();
     let result: Result<T, serde_json::Error> = serde_ignored::deserialize(value, |path| {
         let mut text = String::new();
