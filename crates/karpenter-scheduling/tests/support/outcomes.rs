@@ -16,11 +16,21 @@ pub(crate) fn in_mode(problem: &Problem, mode: Mode) -> Problem {
     problem
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NewNode {
+    pub(crate) pool: String,
+    pub(crate) instance_type: String,
+    pub(crate) zone: String,
+    pub(crate) capacity_type: String,
+    pub(crate) options: Vec<String>,
+    pub(crate) pods: Vec<(String, u32)>,
+}
+
 /// What a plan says, by names instead of positions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Outcome {
-    /// Pool, type, zone, capacity type, options and pods of each new node, sorted.
-    pub(crate) new_nodes: Vec<(String, String, String, String, Vec<String>, Vec<(String, u32)>)>,
+    /// Sorted.
+    pub(crate) new_nodes: Vec<NewNode>,
     pub(crate) existing: BTreeMap<String, Vec<(String, u32)>>,
     pub(crate) unschedulable: BTreeMap<String, u32>,
     pub(crate) price_micros_per_hour: i64,
@@ -48,14 +58,18 @@ pub(crate) fn outcome(problem: &Problem, plan: &Plan) -> Outcome {
             let catalog = &problem.catalogs[pool.catalog];
             let offering = &catalog[node.instance_type].offerings[node.offering];
             let text = |value: Option<&Arc<str>>| value.map(|value| value.to_string()).unwrap_or_default();
-            (
-                pool.name.to_string(),
-                catalog[node.instance_type].name.to_string(),
-                text(offering.zone()),
-                text(offering.capacity_type()),
-                node.instance_type_options.iter().map(|option| catalog[*option].name.to_string()).collect(),
-                counted(problem, &node.pods),
-            )
+            NewNode {
+                pool: pool.name.to_string(),
+                instance_type: catalog[node.instance_type].name.to_string(),
+                zone: text(offering.zone()),
+                capacity_type: text(offering.capacity_type()),
+                options: node
+                    .instance_type_options
+                    .iter()
+                    .map(|option| catalog[*option].name.to_string())
+                    .collect(),
+                pods: counted(problem, &node.pods),
+            }
         })
         .collect();
     new_nodes.sort();

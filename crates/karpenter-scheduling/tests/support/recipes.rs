@@ -272,7 +272,6 @@ impl Recipe {
             daemons: self.daemons.iter().enumerate().map(|(index, of)| self.daemon(index, of)).collect(),
             well_known: labels::WELL_KNOWN.iter().map(|key| Arc::from(*key)).collect(),
             options: Options { effort: EFFORT, ..Options::default() },
-            ..Problem::default()
         }
     }
 
