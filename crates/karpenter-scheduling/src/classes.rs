@@ -1,7 +1,7 @@
 //! Pods as classes with counts. Pods that no rule can tell apart are one class; a class has one variant per level of
 //! relaxation, and each variant is compiled once to ids and masks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use karpenter_model::plan::PodRun;
@@ -16,7 +16,7 @@ use crate::bits::Bits;
 use crate::relax;
 use crate::states::{ReqId, States};
 use crate::templates::{Amounts, Dimensions, Template};
-use crate::topology::{GroupId, Kind, Topology};
+use crate::topology::{GroupId, Kind, Topology, node_terms};
 
 #[derive(Debug)]
 pub(crate) struct Class {
@@ -33,7 +33,6 @@ pub(crate) struct Variant {
     pub(crate) class: usize,
     pub(crate) spec: PodSpec,
     pub(crate) added: ReqId,
-    pub(crate) strict: Requirements,
     pub(crate) requests: Amounts,
     /// Templates whose taints are tolerated.
     pub(crate) tolerated: Bits,
@@ -55,6 +54,8 @@ pub(crate) struct Owned {
     pub(crate) key: usize,
     pub(crate) is_hostname: bool,
     pub(crate) selects_itself: bool,
+    /// Stated as a requirement. Preferences bind their owner only; they never keep other pods away.
+    pub(crate) is_required: bool,
     /// Domains of a zone-like key that the pod's own node constraints allow.
     pub(crate) pod_allows: Bits,
 }
@@ -204,23 +205,25 @@ fn compile_variant(
             tolerated.insert(position);
         }
     }
-    let mut groups = Vec::new();
+    let mut groups: BTreeMap<GroupId, bool> = BTreeMap::new();
+    let mut state = |group: GroupId, required: bool| *groups.entry(group).or_insert(false) |= required;
     for spread in &spec.spread {
-        groups.push(topology.spread_group(&spec, spread));
+        state(topology.spread_group(&spec, spread), spread.hard);
     }
     for (anti, required, preferred) in [
         (false, &spec.affinity, &spec.preferred_affinity),
         (true, &spec.anti_affinity, &spec.preferred_anti_affinity),
     ] {
-        for term in required.iter().chain(preferred.iter().map(|(_, term)| term)) {
-            groups.push(topology.affinity_group(&spec, term, anti));
+        for term in required {
+            state(topology.affinity_group(&spec, term, anti), true);
+        }
+        for (_, term) in preferred {
+            state(topology.affinity_group(&spec, term, anti), false);
         }
     }
-    groups.sort_unstable();
-    groups.dedup();
     let owned = groups
         .into_iter()
-        .map(|id| {
+        .map(|(id, is_required)| {
             let group = topology.group(id);
             Owned {
                 group: id,
@@ -228,6 +231,7 @@ fn compile_variant(
                 key: group.id.key,
                 is_hostname: group.is_hostname,
                 selects_itself: false,
+                is_required,
                 pod_allows: Bits::default(),
             }
         })
@@ -243,7 +247,6 @@ fn compile_variant(
     Variant {
         class,
         added,
-        strict: spec.strict_requirements(),
         requests: dimensions.amounts(&spec.requests),
         tolerated,
         owned,
@@ -264,11 +267,17 @@ pub(crate) fn link(classes: &mut Classes, topology: &Topology) {
         let class = &classes.classes[variant.class];
         for owned in &mut variant.owned {
             owned.selects_itself = class.matched.binary_search(&owned.group).is_ok();
+            // The scheduler looks at every required term, whichever of them the node is being chosen by.
             let domains = &topology.domains[owned.key];
-            let wanted = variant.strict.get(&topology.keys[owned.key]);
+            let terms = node_terms(&class.spec);
+            let honors = matches!(owned.kind, Kind::Spread { .. })
+                && topology.group(owned.group).id.filter.terms.is_none();
             owned.pod_allows = Bits::empty(domains.len());
             for (position, domain) in domains.iter().enumerate() {
-                if wanted.is_none_or(|requirement| requirement.has(domain)) {
+                let allows = |term: &Requirements| {
+                    term.get(&topology.keys[owned.key]).is_none_or(|requirement| requirement.has(domain))
+                };
+                if honors || terms.iter().any(allows) {
                     owned.pod_allows.insert(position);
                 }
             }

@@ -8,11 +8,25 @@ use std::collections::VecDeque;
 
 use crate::classes::QueueRun;
 use crate::ledger::Ledger;
+use crate::settle;
 use crate::topology::Kind;
 
 /// Places everything that can be placed and returns what is left, in queue order.
 pub(crate) fn solve(ledger: &mut Ledger<'_>) -> Vec<QueueRun> {
-    let mut queue: VecDeque<QueueRun> = ledger.classes.queue.iter().copied().collect();
+    let mut left = ledger.classes.queue.clone();
+    loop {
+        left = one_round(ledger, left);
+        // A pod may wait for one whose node has no definite zone yet: give it one and try again.
+        if left.is_empty() || !settle::settle_for_affinity(ledger, &left) {
+            break;
+        }
+    }
+    settle::settle(ledger);
+    left
+}
+
+fn one_round(ledger: &mut Ledger<'_>, queue: Vec<QueueRun>) -> Vec<QueueRun> {
+    let mut queue: VecDeque<QueueRun> = queue.into();
     let mut failures = FailureMemo::new(ledger.classes.variants.len());
     // A run that was pushed back with as many runs waiting as now has seen a whole cycle without progress.
     let mut since_progress = 0;

@@ -178,7 +178,7 @@ impl<'p> Ledger<'p> {
     }
 
     /// Pods that were on the node before it was pinned to one domain start to count there.
-    fn count_newly_pinned(&mut self, claim: usize, before: StateId, after: StateId) {
+    pub(crate) fn count_newly_pinned(&mut self, claim: usize, before: StateId, after: StateId) {
         for key in 0..self.topology.keys.len() {
             if self.topology.is_hostname(key) {
                 continue;
@@ -224,7 +224,7 @@ impl<'p> Ledger<'p> {
         }
         for position in 0..self.classes.variants[variant].owned.len() {
             let owned = &self.classes.variants[variant].owned[position];
-            if owned.kind != Kind::AntiAffinity {
+            if owned.kind != Kind::AntiAffinity || !owned.is_required {
                 continue;
             }
             let (group, key, is_hostname) = (owned.group, owned.key, owned.is_hostname);

@@ -3,6 +3,7 @@
 //! A claim's labels are decided step by step (pods, volumes, topology). Only few distinct results occur, so each is
 //! evaluated once against the catalog and then shared: adding a pod to a claim is a table look-up.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -266,7 +267,16 @@ impl<'p> States<'p> {
                 }
                 offers.push(*offer);
                 let rank = (!offering.is_launchable(), offering.price_per_hour, *offer);
-                if best.is_none_or(|best| (rank.0, rank.1) < (best.0, best.1)) {
+                let is_better = best.is_none_or(|best: (bool, f64, u32)| {
+                    let incumbent = &instance_type.offerings[best.2 as usize];
+                    let by_price = (rank.0, rank.1).partial_cmp(&(best.0, best.1));
+                    // Equal prices: the labels decide, not the position in the catalog.
+                    by_price
+                        .unwrap_or(Ordering::Equal)
+                        .then_with(|| offering.requirements.cmp(&incumbent.requirements))
+                        == Ordering::Less
+                });
+                if is_better {
                     best = Some(rank);
                 }
             }

@@ -114,9 +114,11 @@ fn template(problem: &Problem, dimensions: &Dimensions, daemons: &[PreparedDaemo
         definition.limits.lookup(NODES).map(|limit| limit.saturating_sub(definition.usage.get(NODES)));
     let daemons_here: Vec<&PreparedDaemon> =
         daemons.iter().filter(|daemon| daemon.may_run_on_pool(definition, &requirements, problem)).collect();
-    let types = catalog(problem, definition)
-        .iter()
-        .enumerate()
+    // By name, so that the order of a catalog cannot decide between equals.
+    let mut by_name: Vec<(usize, &InstanceType)> = catalog(problem, definition).iter().enumerate().collect();
+    by_name.sort_by(|a, b| a.1.name.cmp(&b.1.name));
+    let types = by_name
+        .into_iter()
         .map(|(index, instance_type)| {
             let mut daemon_requests = ResourceList::new();
             let mut daemon_ports = Vec::new();

@@ -10,7 +10,7 @@ use karpenter_model::labels;
 use karpenter_model::pod::{PodAffinityTerm, PodSpec, TopologySpread};
 use karpenter_model::requirements::Requirements;
 use karpenter_model::selector::{LabelSelector, Labels};
-use karpenter_model::taints::{Taint, Toleration, first_untolerated};
+use karpenter_model::taints::{Effect, Taint, Toleration, first_untolerated};
 use rustc_hash::FxHashMap;
 
 use crate::bits::Bits;
@@ -51,7 +51,7 @@ impl NodeFilter {
         taints: &[Taint],
         open: &BTreeSet<Arc<str>>,
     ) -> bool {
-        self.tolerations.as_ref().is_none_or(|tolerations| first_untolerated(taints, tolerations).is_none())
+        self.tolerations.as_ref().is_none_or(|tolerations| !keeps_away(taints, tolerations))
             && self
                 .terms
                 .as_ref()
@@ -87,13 +87,6 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    pub(crate) fn max_skew(&self) -> u32 {
-        match self.id.kind {
-            Kind::Spread { max_skew, .. } => max_skew,
-            Kind::Affinity | Kind::AntiAffinity => u32::MAX,
-        }
-    }
-
     fn selects(&self, namespace: &Arc<str>, labels: &Labels) -> bool {
         self.id.namespaces.contains(namespace)
             && self.id.selector.as_ref().is_some_and(|selector| selector.matches(labels))
@@ -276,6 +269,14 @@ impl Topology {
             _ => minimum,
         }
     }
+}
+
+/// Whether a hard taint is not tolerated. Preferred taints do not take a node out of a topology.
+pub(crate) fn keeps_away(taints: &[Taint], tolerations: &[Toleration]) -> bool {
+    taints
+        .iter()
+        .filter(|taint| taint.effect != Effect::PreferNoSchedule)
+        .any(|taint| first_untolerated(std::slice::from_ref(taint), tolerations).is_some())
 }
 
 /// The node terms of a pod: selector and each required term joined.

@@ -101,7 +101,6 @@ fn assert_order_does_not_matter(recipe: &Recipe) {
 }
 
 #[test]
-#[ignore = "open: as upstream does, only the first required term decides which zones a spread counts"]
 fn spread_counts_zones_of_every_required_term() {
     // Both pods go to zone-a although zone-b, with a node, is just as allowed and empty.
     assert_valid(&recipe(
@@ -115,7 +114,6 @@ fn spread_counts_zones_of_every_required_term() {
 }
 
 #[test]
-#[ignore = "open: as upstream does, PreferNoSchedule hides a pool's zones from a spread that honors taints"]
 fn a_preferred_taint_does_not_hide_zones_from_a_spread() {
     let mut recipe = recipe(
         3,
@@ -135,7 +133,6 @@ fn a_preferred_taint_does_not_hide_zones_from_a_spread() {
 }
 
 #[test]
-#[ignore = "open: as upstream does, a self-affinity starts anew although a matching pod runs in another zone"]
 fn a_self_affinity_cannot_start_in_a_second_zone() {
     let mut recipe = recipe(
         2,
@@ -147,7 +144,6 @@ fn a_self_affinity_cannot_start_in_a_second_zone() {
 }
 
 #[test]
-#[ignore = "open: among equal prices the offering that comes first in the catalog is chosen"]
 fn equal_offerings_are_chosen_by_name_not_by_position() {
     let mut recipe = recipe(3, types(&[(1, 2), (1, 2), (1, 4)]), vec![pods(1, 100, 0, vec![])]);
     recipe.pools = vec![pool(ON_DEMAND)];
@@ -155,7 +151,6 @@ fn equal_offerings_are_chosen_by_name_not_by_position() {
 }
 
 #[test]
-#[ignore = "open: cost search follows input order somewhere"]
 fn the_price_does_not_depend_on_input_order() {
     let daemon = |cpu_millis| DaemonRecipe { cpu_millis, arm: None, tolerates: false, port: None };
     let mut recipe = recipe(
@@ -174,7 +169,6 @@ fn the_price_does_not_depend_on_input_order() {
 }
 
 #[test]
-#[ignore = "open: the pools have equal weight, yet cost mode gives up when the first one cannot meet minValues"]
 fn cost_mode_tries_the_next_pool_when_min_values_fail() {
     let mut recipe =
         recipe(1, types(&[(16, 2), (1, 2), (1, 2)]), vec![pods(1, 100, 0, vec![]), pods(1, 100, 2, vec![])]);
@@ -187,7 +181,6 @@ fn cost_mode_tries_the_next_pool_when_min_values_fail() {
 }
 
 #[test]
-#[ignore = "open: the zone of a node stays open, so a pod that must be near its pods waits for a second round"]
 fn a_pod_near_another_is_planned_in_the_same_round() {
     let recipe = recipe(
         3,
@@ -204,7 +197,6 @@ fn a_pod_near_another_is_planned_in_the_same_round() {
 }
 
 #[test]
-#[ignore = "open: cost search moves pods and breaks a spread over the capacity type"]
 fn cost_search_keeps_a_spread_over_the_capacity_type() {
     let mut recipe = recipe(
         1,
@@ -231,7 +223,6 @@ fn cost_search_keeps_a_spread_over_the_capacity_type() {
 }
 
 #[test]
-#[ignore = "open: cost search leaves the zone of a claim open although a pod on it must be near others"]
 fn cost_search_keeps_the_zone_that_an_affinity_needs() {
     let mut recipe = recipe(
         3,
@@ -256,7 +247,6 @@ fn cost_search_keeps_the_zone_that_an_affinity_needs() {
 }
 
 #[test]
-#[ignore = "open: cost search moves the pod that others must be near, and leaves them behind"]
 fn cost_search_keeps_the_pod_that_others_must_be_near() {
     let mut recipe = recipe(
         3,

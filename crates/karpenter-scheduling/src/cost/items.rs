@@ -150,6 +150,9 @@ pub(crate) fn kinds(ledger: &mut Ledger<'_>, in_tier: &Bits, demands: &[Demand])
         (options.node_overhead_price_per_hour, options.min_node_cpu_millis, options.max_node_cpu_millis);
     let mut kinds = Vec::new();
     for template in in_tier.iter() {
+        if ledger.prepared.templates[template].has_min_values {
+            continue;
+        }
         let Some(base) = ledger.states.base(template) else { continue };
         let size = ledger.prepared.templates[template].types.len();
         // Per type: (offering, price, demands it serves).

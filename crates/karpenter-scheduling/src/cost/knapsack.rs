@@ -9,8 +9,6 @@ pub(crate) type Pattern = Vec<(u32, u32)>;
 /// Rows in order of value per weighted resource.
 pub(crate) struct Order {
     pub(crate) rows: Vec<u32>,
-    /// Value density of each entry of `rows`, descending.
-    pub(crate) density: Vec<f64>,
     pub(crate) weights: [f64; DIMENSIONS_MAX],
 }
 
@@ -39,11 +37,7 @@ impl Order {
             })
             .collect();
         ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        Self {
-            rows: ranked.iter().map(|(_, row)| *row).collect(),
-            density: ranked.iter().map(|(density, _)| *density).collect(),
-            weights,
-        }
+        Self { rows: ranked.iter().map(|(_, row)| *row).collect(), weights }
     }
 }
 

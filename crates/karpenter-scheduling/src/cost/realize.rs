@@ -189,8 +189,10 @@ impl Node {
                 *self.matched.entry(*group).or_insert(0) += placed;
             }
         }
-        for owned in
-            variant.owned.iter().filter(|owned| owned.is_hostname && owned.kind == GroupKind::AntiAffinity)
+        for owned in variant
+            .owned
+            .iter()
+            .filter(|owned| owned.is_hostname && owned.is_required && owned.kind == GroupKind::AntiAffinity)
         {
             *self.owners.entry(owned.group).or_insert(0) += placed;
         }

@@ -156,7 +156,7 @@ impl Ledger<'_> {
     /// Whether the first pod of a self-selecting affinity may choose its domain freely.
     fn may_bootstrap(&self, owned: &Owned) -> bool {
         let group = self.topology.group(owned.group);
-        owned.selects_itself && owned.pod_allows.iter().all(|domain| group.matched[domain] == 0)
+        owned.selects_itself && group.matched_total == 0
     }
 
     fn rank_domains(&self, variant: usize, key: usize, allowed: Bits) -> Choice {

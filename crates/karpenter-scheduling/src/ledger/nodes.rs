@@ -13,7 +13,7 @@ use super::Ledger;
 use super::fit::{any_conflict, copies, holds};
 use crate::bits::Bits;
 use crate::templates::{Amounts, Template, catalog};
-use crate::topology::{GroupId, Kind, Slot, node_terms};
+use crate::topology::{GroupId, Kind, Slot, keeps_away};
 
 #[derive(Debug)]
 pub(crate) struct NodeSlot {
@@ -132,9 +132,7 @@ impl Ledger<'_> {
             for (position, template) in prepared.templates.iter().enumerate() {
                 let tolerated = |template: &Template| {
                     let taints = &self.problem.pools[template.pool].taints;
-                    tolerations
-                        .as_ref()
-                        .is_none_or(|tolerations| first_untolerated(taints, tolerations).is_none())
+                    tolerations.as_ref().is_none_or(|tolerations| !keeps_away(taints, tolerations))
                 };
                 if !tolerated(template) {
                     continue;
@@ -333,10 +331,5 @@ impl Ledger<'_> {
         for group in owned {
             self.own_on_node(group, node, count);
         }
-    }
-
-    /// The node terms of a pod as the scheduler reads them; used when explaining.
-    pub(crate) fn terms_of(&self, variant: usize) -> Vec<Requirements> {
-        node_terms(&self.classes.variants[variant].spec)
     }
 }

@@ -1,0 +1,85 @@
+//! Gives nodes a definite domain where somebody counts their pods.
+//!
+//! A planned node may stay open between zones as long as no pod on it states a zonal constraint. If the pods on it are
+//! counted by other pods' constraints, the zone matters all the same: left to the launch, it could break a spread or
+//! leave an affinity without a partner. Upstream leaves such nodes open.
+
+use crate::classes::QueueRun;
+use crate::ledger::Ledger;
+use crate::states::StateId;
+use crate::topology::{GroupId, Kind};
+
+/// Pins every open node whose pods are counted by a spread or an affinity.
+pub(crate) fn settle(ledger: &mut Ledger<'_>) {
+    for claim in 0..ledger.claims.len() {
+        for key in 0..ledger.topology.keys.len() {
+            pin(ledger, claim, key, |_| true);
+        }
+    }
+}
+
+/// Pins one open node with a pod that a waiting pod must be near. Returns whether there was one.
+pub(crate) fn settle_for_affinity(ledger: &mut Ledger<'_>, waiting: &[QueueRun]) -> bool {
+    for run in waiting {
+        let variants = ledger.classes.classes[run.class].variants.clone();
+        let groups: Vec<(GroupId, usize)> = ledger.classes.variants[variants.end - 1]
+            .owned
+            .iter()
+            .filter(|owned| !owned.is_hostname && owned.kind == Kind::Affinity)
+            .map(|owned| (owned.group, owned.key))
+            .collect();
+        for (group, key) in groups {
+            if (0..ledger.claims.len()).any(|claim| pin(ledger, claim, key, |candidate| candidate == group)) {
+                return true;
+            }
+        }
+    }
+    false
+}
+
+/// Pins a node to one domain of a key if it is open there and holds a pod that a wanted group counts.
+fn pin(ledger: &mut Ledger<'_>, claim: usize, key: usize, wanted: impl Fn(GroupId) -> bool) -> bool {
+    if ledger.topology.is_hostname(key) {
+        return false;
+    }
+    let before = ledger.claims[claim].state;
+    let open = ledger.domains(before, key).clone();
+    if open.is_empty() || open.single().is_some() {
+        return false;
+    }
+    let mut counted: Vec<GroupId> = Vec::new();
+    for (variant, _, _) in &ledger.claims[claim].content {
+        let class = &ledger.classes.classes[ledger.classes.variants[*variant].class];
+        counted.extend(class.matched.iter().copied().filter(|group| {
+            let data = ledger.topology.group(*group);
+            data.id.key == key && data.id.kind != Kind::AntiAffinity && wanted(*group)
+        }));
+    }
+    counted.sort_unstable();
+    counted.dedup();
+    if counted.is_empty() {
+        return false;
+    }
+    let mut choices: Vec<(u32, f64, usize, StateId)> = Vec::new();
+    for domain in open.iter() {
+        let (name, value) = (ledger.topology.keys[key].clone(), ledger.topology.domains[key][domain].clone());
+        let Some(state) = ledger.states.narrow(before, &name, [&value]) else { continue };
+        let mut moved = ledger.claims[claim].clone();
+        moved.state = state;
+        let Some(price) = ledger.cheapest_price(&moved) else { continue };
+        let crowd = counted
+            .iter()
+            .map(|group| ledger.topology.group(*group))
+            .filter(|group| matches!(group.id.kind, Kind::Spread { .. }));
+        choices.push((crowd.map(|group| group.matched[domain]).max().unwrap_or(0), price, domain, state));
+    }
+    choices.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
+    match choices.first() {
+        Some((_, _, _, state)) => {
+            ledger.claims[claim].state = *state;
+            ledger.count_newly_pinned(claim, before, *state);
+            true
+        }
+        None => false,
+    }
+}
