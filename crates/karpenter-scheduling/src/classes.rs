@@ -267,17 +267,19 @@ pub(crate) fn link(classes: &mut Classes, topology: &Topology) {
         let class = &classes.classes[variant.class];
         for owned in &mut variant.owned {
             owned.selects_itself = class.matched.binary_search(&owned.group).is_ok();
-            // The scheduler looks at every required term, whichever of them the node is being chosen by.
+            // The scheduler looks at every required term, whichever of them the node is being chosen by. A spread that
+            // ignores node affinity also counts the other domains, as far as they have nodes.
             let domains = &topology.domains[owned.key];
             let terms = node_terms(&class.spec);
-            let honors = matches!(owned.kind, Kind::Spread { .. })
+            let ignores = matches!(owned.kind, Kind::Spread { .. })
                 && topology.group(owned.group).id.filter.terms.is_none();
             owned.pod_allows = Bits::empty(domains.len());
             for (position, domain) in domains.iter().enumerate() {
                 let allows = |term: &Requirements| {
                     term.get(&topology.keys[owned.key]).is_none_or(|requirement| requirement.has(domain))
                 };
-                if honors || terms.iter().any(allows) {
+                if terms.iter().any(allows) || (ignores && topology.with_nodes[owned.key].contains(position))
+                {
                     owned.pod_allows.insert(position);
                 }
             }

@@ -132,11 +132,11 @@ fn place_some(ledger: &mut Ledger<'_>, variant: usize, count: u32, cursor: &mut 
     if is_bulk {
         if !cursor.claims_are_full {
             let placed = level_claims(ledger, variant, count);
-            // Whatever is left after levelling fits on none of the present planned nodes, nor ever will.
-            cursor.claims_are_full = true;
             if placed > 0 {
                 return placed;
             }
+            // What fits on none of the present planned nodes never will, and new ones are filled as they are opened.
+            cursor.claims_are_full = true;
         }
     } else if place_one_on_claims(ledger, variant) {
         return 1;
@@ -233,14 +233,11 @@ fn open_new(ledger: &mut Ledger<'_>, variant: usize, count: u32) -> u32 {
         let copies = ledger.copies_on_claim(variant, None, fit, slot).min(count);
         let base = ledger.states.base(template).expect("a fit on a fresh node starts from the base state");
         let claim = ledger.open(base, None);
-        if ledger.prepared.templates[template].limited.is_empty() {
-            ledger.place_on_claim(variant, claim, fit, copies);
-            return copies;
-        }
         // The first pod decides what the node is charged; the others then fill it up.
-        ledger.place_on_claim(variant, claim, fit, 1);
+        let first = if ledger.prepared.templates[template].limited.is_empty() { copies } else { 1 };
+        ledger.place_on_claim(variant, claim, fit, first);
         ledger.charge_limits(claim);
-        return 1 + fill_up(ledger, variant, claim, count - 1);
+        return first + fill_up(ledger, variant, claim, count - first);
     }
     0
 }

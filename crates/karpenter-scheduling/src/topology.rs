@@ -99,6 +99,8 @@ pub(crate) struct Topology {
     pub(crate) keys: Vec<Arc<str>>,
     /// Sorted domain names per key; empty for the hostname key.
     pub(crate) domains: Vec<Vec<Arc<str>>>,
+    /// Domains per key in which a node exists.
+    pub(crate) with_nodes: Vec<Bits>,
     pub(crate) groups: Vec<Group>,
     index: BTreeMap<GroupKey, GroupId>,
     /// Groups whose selector needs `label = value`, by that pair; the rest in `unindexed`.

@@ -39,6 +39,13 @@ impl Ledger<'_> {
         self.collect_domains();
         self.topology.start_counting();
         self.nodes = problem.nodes.iter().map(|node| self.node_slot(node)).collect();
+        self.topology.with_nodes = (0..self.topology.keys.len())
+            .map(|key| {
+                let mut bits = Bits::empty(self.topology.domains[key].len());
+                self.nodes.iter().filter_map(|slot| slot.domains[key]).for_each(|domain| bits.insert(domain));
+                bits
+            })
+            .collect();
         self.collect_universes();
         let mut order: Vec<usize> = (0..self.nodes.len()).collect();
         order.sort_by(|a, b| {
