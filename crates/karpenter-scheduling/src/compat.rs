@@ -147,7 +147,7 @@ fn place_some(ledger: &mut Ledger<'_>, variant: usize, count: u32, cursor: &mut 
 fn place_one_on_claims(ledger: &mut Ledger<'_>, variant: usize) -> bool {
     // The order must not change while it is walked, and walking stops at the first success.
     let order = std::mem::take(&mut ledger.by_pod_count);
-    let found = order.iter().find_map(|(_, claim)| {
+    let found = order.iter().find_map(|(_, _, claim)| {
         let claim = *claim as usize;
         ledger.fit_claim(variant, claim).map(|fit| (claim, fit))
     });
@@ -166,7 +166,7 @@ fn level_claims(ledger: &mut Ledger<'_>, variant: usize, count: u32) -> u32 {
     let order = std::mem::take(&mut ledger.by_pod_count);
     let mut open = Vec::new();
     let mut room = 0u64;
-    for (pods, claim) in &order {
+    for (pods, _, claim) in &order {
         // Everything below this level is already known; more nodes cannot be reached by `count` pods.
         let claim = *claim as usize;
         if let Some(fit) = ledger.fit_claim(variant, claim) {
@@ -180,50 +180,55 @@ fn level_claims(ledger: &mut Ledger<'_>, variant: usize, count: u32) -> u32 {
     if open.is_empty() {
         return 0;
     }
-    let shares = level(&open.iter().map(|(pods, _, _, copies)| (*pods, *copies)).collect::<Vec<_>>(), count);
+    let dealt = deal(&open.iter().map(|(pods, _, _, copies)| (*pods, *copies)).collect::<Vec<_>>(), count);
     let mut placed = 0;
-    for ((_, claim, fit, _), share) in open.into_iter().zip(shares) {
-        if share > 0 {
-            ledger.place_on_claim(variant, claim, fit, share);
-            placed += share;
-        }
+    for (position, share) in dealt {
+        let (_, claim, fit, _) = open[position];
+        ledger.place_on_claim(variant, claim, fit, share);
+        placed += share;
     }
     debug_assert_eq!(u64::from(placed), room.min(u64::from(count)));
     placed
 }
 
-/// Water-filling: how many of `count` items each (level, room) receives when every item goes to the lowest level that
-/// has room, earlier entries first among equals. Entries come in ascending level.
-fn level(open: &[(u32, u32)], count: u32) -> Vec<u32> {
-    let total: u64 = open.iter().map(|(_, room)| u64::from(*room)).sum();
-    if total <= u64::from(count) {
-        return open.iter().map(|(_, room)| *room).collect();
-    }
-    let used = |water: u32| -> u64 {
-        open.iter().map(|(pods, room)| u64::from(water.saturating_sub(*pods).min(*room))).sum()
-    };
-    // The highest water level that does not use more than we have.
-    let (mut low, mut high) = (0u32, u32::MAX);
-    while low < high {
-        let middle = low + (high - low).div_ceil(2);
-        if used(middle) <= u64::from(count) {
-            low = middle;
-        } else {
-            high = middle - 1;
+/// Deals `count` items one by one, each to the first of the lowest (level, room) that has room. An entry that was given
+/// an item comes before those that are already on its new level. Entries come in the order of the first deal; the
+/// result is what each received, in the order in which they received their last.
+fn deal(open: &[(u32, u32)], mut count: u32) -> Vec<(usize, u32)> {
+    let mut shares = vec![0; open.len()];
+    let mut last_at = vec![0u64; open.len()];
+    let mut turns = 0;
+    let mut reached = 0;
+    let mut level = 0;
+    let mut on_level: Vec<usize> = Vec::new();
+    while count > 0 {
+        if on_level.is_empty() {
+            match open.get(reached) {
+                Some((next, _)) => level = *next,
+                None => break,
+            }
         }
-    }
-    let mut shares: Vec<u32> = open.iter().map(|(pods, room)| low.saturating_sub(*pods).min(*room)).collect();
-    let mut rest = u64::from(count) - used(low);
-    for (share, (pods, room)) in shares.iter_mut().zip(open) {
-        if rest == 0 {
-            break;
+        while open.get(reached).is_some_and(|(of_entry, _)| *of_entry == level) {
+            on_level.push(reached);
+            reached += 1;
         }
-        if pods + *share == low && *share < *room {
-            *share += 1;
-            rest -= 1;
+        let mut raised = Vec::with_capacity(on_level.len());
+        for position in on_level {
+            if shares[position] < open[position].1 && count > 0 {
+                shares[position] += 1;
+                count -= 1;
+                turns += 1;
+                last_at[position] = turns;
+                raised.push(position);
+            }
         }
+        raised.reverse();
+        on_level = raised;
+        level += 1;
     }
-    shares
+    let mut dealt: Vec<usize> = (0..open.len()).filter(|position| shares[*position] > 0).collect();
+    dealt.sort_by_key(|position| last_at[*position]);
+    dealt.into_iter().map(|position| (position, shares[position])).collect()
 }
 
 fn open_new(ledger: &mut Ledger<'_>, variant: usize, count: u32) -> u32 {
@@ -257,27 +262,37 @@ fn fill_up(ledger: &mut Ledger<'_>, variant: usize, claim: usize, count: u32) ->
 
 #[cfg(test)]
 mod tests {
-    use super::level;
+    use super::deal;
 
-    fn one_by_one(open: &[(u32, u32)], count: u32) -> Vec<u32> {
+    /// A list that is sorted by level before every item, stably.
+    fn one_by_one(open: &[(u32, u32)], count: u32) -> Vec<(usize, u32)> {
+        let mut list: Vec<(u32, usize)> =
+            open.iter().enumerate().map(|(i, (level, _))| (*level, i)).collect();
         let mut shares = vec![0; open.len()];
-        for _ in 0..count {
-            let lowest = (0..open.len())
-                .filter(|i| shares[*i] < open[*i].1)
-                .min_by_key(|i| (open[*i].0 + shares[*i], *i));
-            match lowest {
-                Some(index) => shares[index] += 1,
-                None => break,
-            }
+        let mut last_at = vec![0; open.len()];
+        for turn in 0..count {
+            list.sort_by_key(|(level, _)| *level);
+            let Some(entry) = list.iter_mut().find(|(_, i)| shares[*i] < open[*i].1) else { break };
+            entry.0 += 1;
+            shares[entry.1] += 1;
+            last_at[entry.1] = turn;
         }
-        shares
+        let mut dealt: Vec<(usize, u32)> = shares.into_iter().enumerate().filter(|(_, s)| *s > 0).collect();
+        dealt.sort_by_key(|(i, _)| last_at[*i]);
+        dealt
     }
 
     #[test]
-    fn levelling_equals_dealing_one_by_one() {
-        let open = [(0, 3), (1, 10), (1, 1), (2, 4), (5, 2), (9, 9)];
-        for count in 0..40 {
-            assert_eq!(level(&open, count), one_by_one(&open, count), "{count} items");
+    fn dealing_in_bulk_equals_dealing_one_by_one() {
+        let worlds: [&[(u32, u32)]; 3] = [
+            &[(0, 3), (1, 10), (1, 1), (2, 4), (5, 2), (9, 9)],
+            &[(2, 2), (2, 5), (2, 5), (3, 1), (3, 7), (4, 0), (4, 6)],
+            &[(7, 1), (8, 0), (20, 3)],
+        ];
+        for open in worlds {
+            for count in 0..40 {
+                assert_eq!(deal(open, count), one_by_one(open, count), "{count} items on {open:?}");
+            }
         }
     }
 }

@@ -47,6 +47,10 @@ pub(crate) struct Claim {
     /// Only types whose limited capacity is at most this may be used; `None` where limits do not bind.
     pub(crate) limit: Option<SmallVec<[i64; 2]>>,
     pub(crate) min_values_relaxed: bool,
+    /// What is left of minValues that the first pod could not meet: later pods may not lower them further.
+    lowered_min_values: Vec<(Arc<str>, u32)>,
+    /// Place among planned nodes with as many pods; smaller is tried first.
+    rank: i64,
 }
 
 impl Claim {
@@ -58,7 +62,17 @@ impl Claim {
         content: Vec<(usize, u8, u32)>,
         witness: usize,
     ) -> Self {
-        Self { state, used, pod_count, content, witness, limit: None, min_values_relaxed: false }
+        Self {
+            state,
+            used,
+            pod_count,
+            content,
+            witness,
+            limit: None,
+            min_values_relaxed: false,
+            lowered_min_values: Vec::new(),
+            rank: 0,
+        }
     }
 }
 
@@ -81,8 +95,9 @@ pub(crate) struct Ledger<'p> {
     /// Existing nodes in the order they are tried.
     pub(crate) node_order: Vec<usize>,
     pub(crate) claims: Vec<Claim>,
-    /// Planned nodes by (number of pods, age).
-    pub(crate) by_pod_count: BTreeSet<(u32, u32)>,
+    /// Planned nodes in the order they are tried: (number of pods, rank, node).
+    pub(crate) by_pod_count: BTreeSet<(u32, i64, u32)>,
+    ranks_given: i64,
     /// What is left of each template's limited resources, and of its node limit.
     pub(crate) limits_left: Vec<SmallVec<[i64; 2]>>,
     pub(crate) nodes_left: Vec<Option<i64>>,
@@ -114,6 +129,7 @@ impl<'p> Ledger<'p> {
             node_order: Vec::new(),
             claims: Vec::new(),
             by_pod_count: BTreeSet::new(),
+            ranks_given: 0,
             limits_left: prepared
                 .templates
                 .iter()
@@ -145,8 +161,10 @@ impl<'p> Ledger<'p> {
             witness: self.states.get(state).maximal[0],
             limit,
             min_values_relaxed: false,
+            lowered_min_values: Vec::new(),
+            rank: 0,
         });
-        self.by_pod_count.insert((0, claim as u32));
+        self.by_pod_count.insert((0, 0, claim as u32));
         if let Some(left) = &mut self.nodes_left[template] {
             *left -= 1;
         }
@@ -157,10 +175,17 @@ impl<'p> Ledger<'p> {
     pub(crate) fn place_on_claim(&mut self, variant: usize, claim: usize, fit: Fit, count: u32) {
         let slot = self.claim_slot(claim);
         let before = self.claims[claim].state;
+        if fit.relaxed_min_values && self.claims[claim].pod_count == 0 {
+            self.claims[claim].lowered_min_values = self.lowered_min_values(variant, fit.state);
+        }
+        self.ranks_given += 1;
         let entry = &mut self.claims[claim];
-        self.by_pod_count.remove(&(entry.pod_count, claim as u32));
+        self.by_pod_count.remove(&(entry.pod_count, entry.rank, claim as u32));
+        // Upstream sorts its list by pod count before every pod, stably while the list is short: a fresh node goes
+        // behind its equals, one that received another pod goes before those that already had as many.
+        entry.rank = if entry.pod_count == 0 && count == 1 { self.ranks_given } else { -self.ranks_given };
         entry.pod_count += count;
-        self.by_pod_count.insert((entry.pod_count, claim as u32));
+        self.by_pod_count.insert((entry.pod_count, entry.rank, claim as u32));
         entry.state = fit.state;
         entry.witness = fit.witness;
         entry.min_values_relaxed |= fit.relaxed_min_values;

@@ -235,7 +235,7 @@ impl Ledger<'_> {
 
     /// A type of the state that holds the total, and whether minValues had to give way.
     fn witness(
-        &mut self,
+        &self,
         variant: usize,
         claim: Option<usize>,
         state: StateId,
@@ -254,14 +254,14 @@ impl Ledger<'_> {
         }
         let survivors = self.survivors(variant, claim, state, total);
         let first = survivors.first()?.index;
+        let lowered = claim.map_or(&[][..], |claim| &self.claims[claim].lowered_min_values);
         if !self.prepared.templates[template].has_min_values
-            || self.unmet_min_values(state, &survivors).is_none()
+            || self.min_values_short(state, &survivors, lowered).next().is_none()
         {
             return Some((first, false));
         }
-        // An in-flight node never loses minValues it has; only a fresh one may start without them.
-        (self.may_relax_min_values() && claim.is_none_or(|c| self.claims[c].min_values_relaxed))
-            .then_some((first, true))
+        // A planned node never loses minValues it has; only a fresh one may start with fewer.
+        (self.may_relax_min_values() && claim.is_none()).then_some((first, true))
     }
 
     fn needs_full_scan(&self, variant: usize, claim: Option<usize>, template: usize) -> bool {
@@ -378,9 +378,33 @@ impl Ledger<'_> {
         state: StateId,
         types: &[StateType],
     ) -> Option<(std::sync::Arc<str>, u32, u32)> {
+        self.min_values_short(state, types, &[]).next()
+    }
+
+    /// What remains of the minValues that a fresh node with one pod of a variant does not meet.
+    pub(super) fn lowered_min_values(
+        &self,
+        variant: usize,
+        state: StateId,
+    ) -> Vec<(std::sync::Arc<str>, u32)> {
+        let survivors = self.survivors(variant, None, state, &self.total_with(variant, None));
+        self.min_values_short(state, &survivors, &[]).map(|(key, _, found)| (key, found)).collect()
+    }
+
+    /// Every minValues requirement that these types do not meet, where some of them may have been lowered.
+    fn min_values_short<'a>(
+        &'a self,
+        state: StateId,
+        types: &'a [StateType],
+        lowered: &'a [(std::sync::Arc<str>, u32)],
+    ) -> impl Iterator<Item = (std::sync::Arc<str>, u32, u32)> + 'a {
         let data = self.states.get(state);
-        data.requirements.iter().filter_map(|r| r.min_values.map(|min| (r, min))).find_map(
-            |(requirement, wanted)| {
+        data.requirements.iter().filter_map(|r| r.min_values.map(|min| (r, min))).filter_map(
+            move |(requirement, wanted)| {
+                let wanted = lowered
+                    .iter()
+                    .find(|(key, _)| *key == requirement.key)
+                    .map_or(wanted, |(_, remaining)| *remaining);
                 let mut values = std::collections::BTreeSet::new();
                 for entry in types {
                     let instance_type = self.states.instance_type(data.template, entry.index);
@@ -406,7 +430,8 @@ impl Ledger<'_> {
     pub(crate) fn copies_on_claim(&self, variant: usize, claim: Option<usize>, fit: Fit, slot: Slot) -> u32 {
         let data = &self.classes.variants[variant];
         let state = self.states.get(fit.state);
-        if !data.is_bulk || self.needs_full_scan(variant, claim, state.template) {
+        // A fresh node that lowers minValues does so for its first pod only.
+        if !data.is_bulk || fit.relaxed_min_values {
             return 1;
         }
         let types = &self.prepared.templates[state.template].types;
@@ -414,7 +439,25 @@ impl Ledger<'_> {
         let used = claim.map_or(&none, |claim| &self.claims[claim].used);
         let by_room =
             state.maximal.iter().map(|index| copies(&types[*index].free, used, &data.requests)).max();
-        by_room.unwrap_or(1).min(self.host_copies(variant, slot)).max(1)
+        let most = by_room.unwrap_or(1).min(self.host_copies(variant, slot)).max(1);
+        if !self.needs_full_scan(variant, claim, state.template) {
+            return most;
+        }
+        // More copies leave fewer types, so what holds for some number holds for every smaller one.
+        let (mut low, mut high) = (1, most);
+        while low < high {
+            let middle = low + (high - low).div_ceil(2);
+            let total: Amounts = used
+                .iter()
+                .zip(&data.requests)
+                .map(|(used, one)| used.saturating_add(one.saturating_mul(i64::from(middle))))
+                .collect();
+            match self.witness(variant, claim, fit.state, &total) {
+                Some((_, false)) => low = middle,
+                _ => high = middle - 1,
+            }
+        }
+        low
     }
 
     /// Charges a fresh node against the pool's limits: the largest type it may still become, to be on the safe side.
