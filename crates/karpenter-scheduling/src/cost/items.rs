@@ -98,10 +98,11 @@ fn pins(ledger: &mut Ledger<'_>, variant: usize, state: StateId) -> ReqId {
     let data = &ledger.classes.variants[variant];
     let class = &ledger.classes.classes[data.class];
     let mut keys: Vec<(usize, bool)> = Vec::new();
-    for group in data.owned.iter().map(|owned| owned.group).chain(class.matched.iter().copied()) {
+    let stated = data.owned.iter().map(|owned| (owned.group, true));
+    for (group, is_stated) in stated.chain(class.matched.iter().map(|group| (*group, false))) {
         let group = ledger.topology.group(group);
         if !group.is_hostname {
-            keys.push((group.id.key, group.id.kind == GroupKind::AntiAffinity));
+            keys.push((group.id.key, is_stated || group.id.kind == GroupKind::AntiAffinity));
         }
     }
     keys.sort_unstable();
