@@ -16,8 +16,11 @@ pub(crate) fn solve(ledger: &mut Ledger<'_>) -> Vec<QueueRun> {
     let mut left = ledger.classes.queue.clone();
     loop {
         left = one_round(ledger, left);
-        // A pod may wait for one whose node has no definite zone yet: give it one and try again.
-        if left.is_empty() || !settle::settle_for_affinity(ledger, &left) {
+        // A pod may wait for, or be kept away by, one whose node has no definite zone yet: give it one and try again.
+        let settled = !left.is_empty()
+            && (settle::settle_for_affinity(ledger, &left)
+                || settle::settle_for_anti_affinity(ledger, &left));
+        if !settled {
             break;
         }
     }

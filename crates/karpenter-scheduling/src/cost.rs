@@ -165,6 +165,22 @@ fn within_limits(ledger: &mut Ledger<'_>, claims: &mut [Claim]) -> bool {
         }
         let mut left: Vec<i64> = template.limited.iter().map(|(_, left)| *left).collect();
         for claim in claims.iter_mut().filter(of_template) {
+            let options = ledger.survivors_of(claim);
+            if options.is_empty() {
+                return false;
+            }
+            let most = |limited: usize| {
+                options
+                    .iter()
+                    .map(|entry| template.types[entry.index].limited_capacity[limited])
+                    .max()
+                    .unwrap_or(0)
+            };
+            // Nodes that were left as they were keep their options, and are charged for the largest.
+            if template.has_min_values || claim.limit.is_some() {
+                left.iter_mut().enumerate().for_each(|(limited, left)| *left -= most(limited));
+                continue;
+            }
             let Some(cheapest) = ledger.cheapest_type(claim) else { return false };
             let capacity = template.types[cheapest].limited_capacity.clone();
             for (left, used) in left.iter_mut().zip(&capacity) {
@@ -180,10 +196,9 @@ fn within_limits(ledger: &mut Ledger<'_>, claims: &mut [Claim]) -> bool {
             .map(|limited| template.types.iter().map(|t| t.limited_capacity[limited]).max().unwrap_or(0))
             .collect();
         if left.iter().zip(&most).all(|(left, most)| *left > most.saturating_mul(count)) {
-            claims
-                .iter_mut()
-                .filter(|claim| ledger.states.get(claim.state).template == position)
-                .for_each(|claim| claim.limit = None);
+            for claim in claims.iter_mut().filter(of_template) {
+                claim.limit = None;
+            }
         }
     }
     true

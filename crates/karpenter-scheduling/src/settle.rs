@@ -18,6 +18,33 @@ pub(crate) fn settle(ledger: &mut Ledger<'_>) {
     }
 }
 
+/// Pins one open node whose pods keep a waiting pod away from all of its possible domains at once. Returns whether
+/// there was one.
+pub(crate) fn settle_for_anti_affinity(ledger: &mut Ledger<'_>, waiting: &[QueueRun]) -> bool {
+    for run in waiting {
+        let variant = &ledger.classes.variants[ledger.classes.classes[run.class].variants.end - 1];
+        let stated =
+            variant.owned.iter().filter(|owned| !owned.is_hostname && owned.kind == Kind::AntiAffinity);
+        let groups: Vec<GroupId> =
+            stated.map(|owned| owned.group).chain(variant.repelled_by.iter().copied()).collect();
+        for group in groups {
+            let key = ledger.topology.group(group).id.key;
+            for claim in 0..ledger.claims.len() {
+                let involved = ledger.claims[claim].content.iter().any(|(variant, _, _)| {
+                    let variant = &ledger.classes.variants[*variant];
+                    variant.owned.iter().any(|owned| owned.group == group)
+                        || ledger.classes.classes[variant.class].matched.contains(&group)
+                });
+                if involved && pin_to_best(ledger, claim, key, &[]) {
+                    ledger.recount_anti_affinity();
+                    return true;
+                }
+            }
+        }
+    }
+    false
+}
+
 /// Pins one open node with a pod that a waiting pod must be near. Returns whether there was one.
 pub(crate) fn settle_for_affinity(ledger: &mut Ledger<'_>, waiting: &[QueueRun]) -> bool {
     for run in waiting {
@@ -42,11 +69,6 @@ fn pin(ledger: &mut Ledger<'_>, claim: usize, key: usize, wanted: impl Fn(GroupI
     if ledger.topology.is_hostname(key) {
         return false;
     }
-    let before = ledger.claims[claim].state;
-    let open = ledger.domains(before, key).clone();
-    if open.is_empty() || open.single().is_some() {
-        return false;
-    }
     let mut counted: Vec<GroupId> = Vec::new();
     for (variant, _, _) in &ledger.claims[claim].content {
         let class = &ledger.classes.classes[ledger.classes.variants[*variant].class];
@@ -57,7 +79,14 @@ fn pin(ledger: &mut Ledger<'_>, claim: usize, key: usize, wanted: impl Fn(GroupI
     }
     counted.sort_unstable();
     counted.dedup();
-    if counted.is_empty() {
+    !counted.is_empty() && pin_to_best(ledger, claim, key, &counted)
+}
+
+/// Pins a node that is open between domains of a key to the one that is least crowded, then cheapest.
+fn pin_to_best(ledger: &mut Ledger<'_>, claim: usize, key: usize, counted: &[GroupId]) -> bool {
+    let before = ledger.claims[claim].state;
+    let open = ledger.domains(before, key).clone();
+    if open.is_empty() || open.single().is_some() {
         return false;
     }
     let mut choices: Vec<(u32, f64, usize, StateId)> = Vec::new();

@@ -13,7 +13,7 @@ use super::Ledger;
 use super::fit::{any_conflict, copies, holds};
 use crate::bits::Bits;
 use crate::templates::{Amounts, Template, catalog};
-use crate::topology::{GroupId, Kind, Slot, keeps_away};
+use crate::topology::{Group, GroupId, Kind, Slot, keeps_away};
 
 #[derive(Debug)]
 pub(crate) struct NodeSlot {
@@ -161,20 +161,80 @@ impl Ledger<'_> {
     }
 
     fn count_bound_pods(&mut self) {
+        self.count_bound_pods_of(|_| true);
+    }
+
+    fn count_bound_pods_of(&mut self, wanted: impl Fn(&Group) -> bool) {
         if self.topology.groups.is_empty() {
             return;
         }
         for (position, node) in self.problem.nodes.iter().enumerate() {
             for pod in node.pods.iter().filter(|pod| !pod.is_terminating) {
                 for group in self.topology.matching(&pod.spec.namespace, &pod.spec.labels) {
-                    self.count_on_node(group, position, 1);
+                    if wanted(self.topology.group(group)) {
+                        self.count_on_node(group, position, 1);
+                    }
                 }
                 for term in &pod.spec.anti_affinity {
                     let group = self.topology.affinity_group(&pod.spec, term, true);
-                    self.own_on_node(group, position, 1);
+                    if wanted(self.topology.group(group)) {
+                        self.own_on_node(group, position, 1);
+                    }
                 }
             }
         }
+    }
+
+    /// Counts zone-like anti-affinity anew from what the planned nodes may still become. Placing only ever adds, so
+    /// domains that a node has lost since would stay blocked.
+    pub(crate) fn recount_anti_affinity(&mut self) {
+        let is_wanted = |group: &Group| !group.is_hostname && group.id.kind == Kind::AntiAffinity;
+        for group in self.topology.groups.iter_mut().filter(|group| is_wanted(group)) {
+            group.matched.iter_mut().chain(&mut group.owners).for_each(|count| *count = 0);
+            group.matched_total = 0;
+            group.version += 1;
+        }
+        self.count_bound_pods_of(is_wanted);
+        for node in 0..self.nodes.len() {
+            for (variant, count) in self.nodes[node].content.clone() {
+                for group in self.anti_affinity_matching(variant) {
+                    self.count_on_node(group, node, count);
+                }
+                for (group, _) in self.anti_affinity_stated(variant) {
+                    self.own_on_node(group, node, count);
+                }
+            }
+        }
+        for claim in 0..self.claims.len() {
+            let state = self.claims[claim].state;
+            for (variant, _, count) in self.claims[claim].content.clone() {
+                for group in self.anti_affinity_matching(variant) {
+                    let domains = self.domains(state, self.topology.group(group).id.key).clone();
+                    self.topology.count_domains(group, domains.iter(), count);
+                }
+                for (group, key) in self.anti_affinity_stated(variant) {
+                    let domains = self.domains(state, key).clone();
+                    self.topology.own_domains(group, domains.iter(), count);
+                }
+            }
+        }
+    }
+
+    fn anti_affinity_matching(&self, variant: usize) -> Vec<GroupId> {
+        let class = &self.classes.classes[self.classes.variants[variant].class];
+        let is_wanted = |group: &&GroupId| {
+            let group = self.topology.group(**group);
+            !group.is_hostname && group.id.kind == Kind::AntiAffinity
+        };
+        class.matched.iter().filter(is_wanted).copied().collect()
+    }
+
+    fn anti_affinity_stated(&self, variant: usize) -> Vec<(GroupId, usize)> {
+        let owned = self.classes.variants[variant].owned.iter();
+        owned
+            .filter(|owned| !owned.is_hostname && owned.is_required && owned.kind == Kind::AntiAffinity)
+            .map(|owned| (owned.group, owned.key))
+            .collect()
     }
 
     fn count_on_node(&mut self, group: GroupId, node: usize, count: u32) {
