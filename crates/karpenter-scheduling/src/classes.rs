@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use karpenter_model::labels;
 use karpenter_model::plan::PodRun;
 use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::Problem;
@@ -44,6 +45,9 @@ pub(crate) struct Variant {
     pub(crate) repelled_by_on_host: Vec<GroupId>,
     /// Copies can be placed many at a time: no zone-like constraint and no affinity is stated.
     pub(crate) is_bulk: bool,
+    /// Tried after everything else: a domain that only another required term allows counts for a spread only while a
+    /// node is there.
+    pub(crate) is_last_resort: bool,
 }
 
 /// A topology constraint that a variant states.
@@ -58,6 +62,8 @@ pub(crate) struct Owned {
     pub(crate) is_required: bool,
     /// Domains of a zone-like key that the pod's own node constraints allow.
     pub(crate) pod_allows: Bits,
+    /// Further domains that another of the pod's required terms allows (last resort only).
+    pub(crate) other_terms_allow: Bits,
 }
 
 /// A stretch of the queue: pods of one class.
@@ -179,11 +185,16 @@ pub(crate) fn compile(
         .any(|pool| pool.taints.iter().any(|taint| taint.effect == Effect::PreferNoSchedule));
     for class in 0..classes.classes.len() {
         let start = classes.variants.len();
-        let mut level = Some(relax::base(&classes.classes[class].spec, problem.options.preference_policy));
-        while let Some(spec) = level {
-            level = relax::next(&spec, any_preferred_taint);
-            let variant = compile_variant(problem, dimensions, templates, states, topology, class, spec);
-            classes.variants.push(variant);
+        let base = relax::base(&classes.classes[class].spec, problem.options.preference_policy);
+        let has_last_resort = base.required_terms.len() > 1
+            && base.spread.iter().any(|spread| spread.hard && &*spread.key != labels::HOSTNAME);
+        for is_last_resort in [false, true] {
+            let mut level = (has_last_resort || !is_last_resort).then(|| base.clone());
+            while let Some(spec) = level {
+                level = relax::next(&spec, any_preferred_taint);
+                let variant = compile_variant(problem, dimensions, templates, states, topology, class, spec);
+                classes.variants.push(Variant { is_last_resort, ..variant });
+            }
         }
         classes.classes[class].variants = start..classes.variants.len();
     }
@@ -233,6 +244,7 @@ fn compile_variant(
                 selects_itself: false,
                 is_required,
                 pod_allows: Bits::default(),
+                other_terms_allow: Bits::default(),
             }
         })
         .collect::<Vec<_>>();
@@ -254,6 +266,7 @@ fn compile_variant(
         repelled_by: Vec::new(),
         repelled_by_on_host: Vec::new(),
         is_bulk,
+        is_last_resort: false,
         spec,
     }
 }
@@ -273,14 +286,20 @@ pub(crate) fn link(classes: &mut Classes, topology: &Topology) {
             let terms = node_terms(&class.spec);
             let ignores = matches!(owned.kind, Kind::Spread { .. })
                 && topology.group(owned.group).id.filter.terms.is_none();
+            let strict = variant.is_last_resort.then(|| variant.spec.strict_requirements());
             owned.pod_allows = Bits::empty(domains.len());
+            owned.other_terms_allow = Bits::empty(domains.len());
             for (position, domain) in domains.iter().enumerate() {
                 let allows = |term: &Requirements| {
                     term.get(&topology.keys[owned.key]).is_none_or(|requirement| requirement.has(domain))
                 };
-                if terms.iter().any(allows) || (ignores && topology.with_nodes[owned.key].contains(position))
+                let has_nodes = topology.with_nodes[owned.key].contains(position);
+                let any_allows = terms.iter().any(allows);
+                if (any_allows && (has_nodes || strict.as_ref().is_none_or(allows))) || (ignores && has_nodes)
                 {
                     owned.pod_allows.insert(position);
+                } else if any_allows {
+                    owned.other_terms_allow.insert(position);
                 }
             }
         }

@@ -129,7 +129,11 @@ impl Ledger<'_> {
             let group = self.topology.group(owned.group);
             match owned.kind {
                 Kind::Spread { max_skew, .. } => {
-                    let minimum = self.topology.spread_minimum(owned.group, &owned.pod_allows);
+                    let minimum = if data.is_last_resort {
+                        self.topology.spread_minimum(owned.group, &self.allows_where_nodes_are(owned))
+                    } else {
+                        self.topology.spread_minimum(owned.group, &owned.pod_allows)
+                    };
                     let own = u32::from(owned.selects_itself);
                     keep(&|domain| {
                         group.universe.contains(domain)
@@ -151,6 +155,22 @@ impl Ledger<'_> {
             }
         }
         allowed
+    }
+
+    /// Domains the pod's own term allows, and those of its other terms in which a node is planned.
+    fn allows_where_nodes_are(&self, owned: &Owned) -> Bits {
+        let mut allows = owned.pod_allows.clone();
+        let (name, domains) = (&self.topology.keys[owned.key], &self.topology.domains[owned.key]);
+        for claim in &self.claims {
+            let requirement = self.states.get(claim.state).requirements.get(name);
+            if let Some(domain) = requirement.and_then(|requirement| requirement.single_value())
+                && let Ok(position) = domains.binary_search(domain)
+                && owned.other_terms_allow.contains(position)
+            {
+                allows.insert(position);
+            }
+        }
+        allows
     }
 
     /// Whether the first pod of a self-selecting affinity may choose its domain freely.
