@@ -1,6 +1,6 @@
 //! A fixed-size set of small integers.
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub(crate) struct Bits {
     words: Vec<u64>,
 }

@@ -14,6 +14,7 @@ use karpenter_model::taints::{Effect, first_untolerated};
 use rustc_hash::FxHashMap;
 
 use crate::bits::Bits;
+use crate::ledger::NodeSlot;
 use crate::relax;
 use crate::states::{ReqId, States};
 use crate::templates::{Amounts, Dimensions, Template};
@@ -192,7 +193,15 @@ pub(crate) fn compile(
             let mut level = (has_last_resort || !is_last_resort).then(|| base.clone());
             while let Some(spec) = level {
                 level = relax::next(&spec, any_preferred_taint);
-                let variant = compile_variant(problem, dimensions, templates, states, topology, class, spec);
+                let variant = compile_variant(
+                    problem,
+                    dimensions,
+                    templates,
+                    states,
+                    topology,
+                    (class, &classes.classes[class].spec),
+                    spec,
+                );
                 classes.variants.push(Variant { is_last_resort, ..variant });
             }
         }
@@ -206,7 +215,7 @@ fn compile_variant(
     templates: &[Template],
     states: &mut States<'_>,
     topology: &mut Topology,
-    class: usize,
+    (class, as_written): (usize, &PodSpec),
     spec: PodSpec,
 ) -> Variant {
     let added = states.intern(&spec.node_requirements(true));
@@ -219,7 +228,8 @@ fn compile_variant(
     let mut groups: BTreeMap<GroupId, bool> = BTreeMap::new();
     let mut state = |group: GroupId, required: bool| *groups.entry(group).or_insert(false) |= required;
     for spread in &spec.spread {
-        state(topology.spread_group(&spec, spread), spread.hard);
+        // Which nodes count is decided by the pod as written, whatever has been given up to place it.
+        state(topology.spread_group(as_written, spread), spread.hard);
     }
     for (anti, required, preferred) in [
         (false, &spec.affinity, &spec.preferred_affinity),
@@ -272,7 +282,7 @@ fn compile_variant(
 }
 
 /// Links classes and groups once all groups and domains are known.
-pub(crate) fn link(classes: &mut Classes, topology: &Topology) {
+pub(crate) fn link(classes: &mut Classes, topology: &Topology, nodes: &[NodeSlot]) {
     for class in &mut classes.classes {
         class.matched = topology.matching(&class.spec.namespace, &class.spec.labels);
     }
@@ -293,9 +303,16 @@ pub(crate) fn link(classes: &mut Classes, topology: &Topology) {
                 let allows = |term: &Requirements| {
                     term.get(&topology.keys[owned.key]).is_none_or(|requirement| requirement.has(domain))
                 };
-                let has_nodes = topology.with_nodes[owned.key].contains(position);
                 let any_allows = terms.iter().any(allows);
-                if (any_allows && (has_nodes || strict.as_ref().is_none_or(allows))) || (ignores && has_nodes)
+                // A node there counts if it suits any of the terms.
+                let has_suitable_node = || {
+                    nodes.iter().any(|node| {
+                        node.domains[owned.key] == Some(position)
+                            && terms.iter().any(|term| node.labels.compatible(term, &BTreeSet::new()).is_ok())
+                    })
+                };
+                if (any_allows && (strict.as_ref().is_none_or(allows) || has_suitable_node()))
+                    || (ignores && topology.with_nodes[owned.key].contains(position))
                 {
                     owned.pod_allows.insert(position);
                 } else if any_allows {

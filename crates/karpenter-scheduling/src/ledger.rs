@@ -141,7 +141,7 @@ impl<'p> Ledger<'p> {
             toleration_sets: Default::default(),
         };
         ledger.prepare_nodes();
-        classes::link(&mut ledger.classes, &ledger.topology);
+        classes::link(&mut ledger.classes, &ledger.topology, &ledger.nodes);
         ledger
     }
 

@@ -267,3 +267,22 @@ fn cost_search_keeps_the_pod_that_others_must_be_near() {
     recipe.nodes = vec![node(0, 2, &[]), node(0, 2, &[(5, 100)]), node(1, 8, &[(5, 100)])];
     assert_valid(&recipe);
 }
+
+#[test]
+fn a_preference_to_be_apart_gives_way() {
+    let mut recipe = recipe(
+        1,
+        types(&[(2, 4), (4, 8), (1, 2)]),
+        vec![pods(2, 3000, 0, vec![Feature::PreferApart { zonal: true, app: 0 }])],
+    );
+    recipe.nodes = vec![node(0, 4, &[])];
+    for mode in [Mode::Compat, Mode::Cost] {
+        let problem = in_mode(&recipe.build(), mode);
+        assert_eq!(
+            schedule(&problem).unschedulable.len(),
+            0,
+            "{mode:?}: {:?}",
+            schedule(&problem).unschedulable
+        );
+    }
+}

@@ -187,7 +187,7 @@ pub(crate) fn kinds(ledger: &mut Ledger<'_>, in_tier: &Bits, demands: &[Demand])
             if capacity < cpu_min || capacity > cpu_max {
                 continue;
             }
-            known.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
+            known.sort_by(|a, b| a.1.total_cmp(&b.1).then_with(|| a.2.cmp(&b.2)));
             let mut kept: Vec<Kind> = Vec::new();
             for (_, price, serves) in known.drain(..) {
                 if !kept.iter().any(|kind| kind.demands.is_superset(&serves)) {

@@ -45,7 +45,9 @@ pub(crate) fn drop_dominated(mut kinds: Vec<Kind>) -> Vec<Kind> {
             .total_cmp(&b.price)
             .then_with(|| b.free.cmp(&a.free))
             .then_with(|| b.demands.len().cmp(&a.demands.len()))
-            .then_with(|| (a.template, a.instance_type).cmp(&(b.template, b.instance_type)))
+            .then_with(|| {
+                (a.template, a.instance_type, &a.demands).cmp(&(b.template, b.instance_type, &b.demands))
+            })
     });
     // First within equal demands, which is cheap and removes most, then across.
     let mut by_demands: Vec<(Bits, Vec<Kind>)> = Vec::new();
@@ -63,7 +65,11 @@ pub(crate) fn drop_dominated(mut kinds: Vec<Kind>) -> Vec<Kind> {
         }
     }
     let mut all: Vec<Kind> = by_demands.into_iter().flat_map(|(_, kinds)| kinds).collect();
-    all.sort_by(|a, b| a.price.total_cmp(&b.price).then_with(|| b.demands.len().cmp(&a.demands.len())));
+    all.sort_by(|a, b| {
+        a.price.total_cmp(&b.price).then_with(|| b.demands.len().cmp(&a.demands.len())).then_with(|| {
+            (a.template, a.instance_type, &a.demands).cmp(&(b.template, b.instance_type, &b.demands))
+        })
+    });
     let mut kept: Vec<Kind> = Vec::new();
     for kind in all {
         let dominated = kept

@@ -9,7 +9,7 @@ use crate::bits::Bits;
 use crate::classes::Owned;
 use crate::states::{StateId, StateType};
 use crate::templates::Amounts;
-use crate::topology::{Kind, Slot};
+use crate::topology::{Kind, Slot, node_terms};
 
 impl Ledger<'_> {
     /// Whether a variant fits on a planned node of this round.
@@ -130,7 +130,7 @@ impl Ledger<'_> {
             match owned.kind {
                 Kind::Spread { max_skew, .. } => {
                     let minimum = if data.is_last_resort {
-                        self.topology.spread_minimum(owned.group, &self.allows_where_nodes_are(owned))
+                        self.topology.spread_minimum(owned.group, &self.allows_where_nodes_are(variant, owned))
                     } else {
                         self.topology.spread_minimum(owned.group, &owned.pod_allows)
                     };
@@ -158,14 +158,16 @@ impl Ledger<'_> {
     }
 
     /// Domains the pod's own term allows, and those of its other terms in which a node is planned.
-    fn allows_where_nodes_are(&self, owned: &Owned) -> Bits {
+    fn allows_where_nodes_are(&self, variant: usize, owned: &Owned) -> Bits {
         let mut allows = owned.pod_allows.clone();
         let (name, domains) = (&self.topology.keys[owned.key], &self.topology.domains[owned.key]);
+        let terms = node_terms(&self.classes.classes[self.classes.variants[variant].class].spec);
         for claim in &self.claims {
-            let requirement = self.states.get(claim.state).requirements.get(name);
-            if let Some(domain) = requirement.and_then(|requirement| requirement.single_value())
+            let requirements = &self.states.get(claim.state).requirements;
+            if let Some(domain) = requirements.get(name).and_then(|requirement| requirement.single_value())
                 && let Ok(position) = domains.binary_search(domain)
                 && owned.other_terms_allow.contains(position)
+                && terms.iter().any(|term| requirements.intersects(term))
             {
                 allows.insert(position);
             }

@@ -389,7 +389,7 @@ impl Ledger<'_> {
         let owned: Vec<GroupId> = data
             .owned
             .iter()
-            .filter(|owned| owned.kind == Kind::AntiAffinity)
+            .filter(|owned| owned.kind == Kind::AntiAffinity && owned.is_required)
             .map(|owned| owned.group)
             .collect();
         for group in self.classes.classes[class].matched.clone() {
