@@ -60,14 +60,16 @@ impl FailureMemo {
         Self { seen: vec![None; variants] }
     }
 
-    /// Changes that can turn a "no" into a "yes": counts of spread and affinity groups the variant states.
+    /// Changes that can turn a "no" into a "yes": counts of spread and affinity groups the variant states, and label
+    /// keys that some planned node now has.
     fn stamp(ledger: &Ledger<'_>, variant: usize) -> u64 {
-        ledger.classes.variants[variant]
+        let counts: u64 = ledger.classes.variants[variant]
             .owned
             .iter()
             .filter(|owned| owned.kind != Kind::AntiAffinity)
             .map(|owned| ledger.topology.group(owned.group).version)
-            .sum()
+            .sum();
+        counts + ledger.labels_defined
     }
 
     fn is_known(&self, ledger: &Ledger<'_>, variant: usize) -> bool {

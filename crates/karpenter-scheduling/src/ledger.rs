@@ -98,6 +98,8 @@ pub(crate) struct Ledger<'p> {
     /// Planned nodes in the order they are tried: (number of pods, rank, node).
     pub(crate) by_pod_count: BTreeSet<(u32, i64, u32)>,
     ranks_given: i64,
+    /// How often a planned node got a label key that its pool leaves undefined: pods that ask for the key may fit then.
+    pub(crate) labels_defined: u64,
     /// What is left of each template's limited resources, and of its node limit.
     pub(crate) limits_left: Vec<SmallVec<[i64; 2]>>,
     pub(crate) nodes_left: Vec<Option<i64>>,
@@ -130,6 +132,7 @@ impl<'p> Ledger<'p> {
             claims: Vec::new(),
             by_pod_count: BTreeSet::new(),
             ranks_given: 0,
+            labels_defined: 0,
             limits_left: prepared
                 .templates
                 .iter()
@@ -194,6 +197,12 @@ impl<'p> Ledger<'p> {
         }
         if before != fit.state {
             self.count_newly_pinned(claim, before, fit.state);
+            let (known, now) =
+                (&self.states.get(before).requirements, &self.states.get(fit.state).requirements);
+            let is_new = |key: &Arc<str>| !known.has_key(key) && !self.problem.well_known.contains(key);
+            if now.keys().any(is_new) {
+                self.labels_defined += 1;
+            }
         }
         match self.claims[claim].content.iter_mut().find(|(v, a, _)| *v == variant && *a == fit.alternative) {
             Some((_, _, present)) => *present += count,

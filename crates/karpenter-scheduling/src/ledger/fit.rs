@@ -130,7 +130,8 @@ impl Ledger<'_> {
             match owned.kind {
                 Kind::Spread { max_skew, .. } => {
                     let minimum = if data.is_last_resort {
-                        self.topology.spread_minimum(owned.group, &self.allows_where_nodes_are(variant, owned))
+                        self.topology
+                            .spread_minimum(owned.group, &self.allows_where_nodes_are(variant, owned))
                     } else {
                         self.topology.spread_minimum(owned.group, &owned.pod_allows)
                     };
