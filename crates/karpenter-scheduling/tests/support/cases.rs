@@ -29,7 +29,7 @@ const NODE_CLASS: &str = "karpenter.kwok.sh/kwoknodeclass";
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Case {
     pub(crate) name: String,
-    /// Why our answer may differ from the original's, and how; without it there is no difference.
+    /// Our answer where it differs on purpose; without it there is no difference.
     #[serde(default)]
     pub(crate) deviation: Option<Deviation>,
     catalog: Catalog,
@@ -61,7 +61,7 @@ pub(crate) struct Expected {
     _runs: u32,
 }
 
-/// Our answer where it differs from the original's on purpose.
+/// `why` names a row of docs/deviations.md.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Deviation {
