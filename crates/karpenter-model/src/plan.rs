@@ -14,11 +14,22 @@ pub struct PodRun {
     pub count: u32,
 }
 
+/// Where the plan puts a run of pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Place {
+    /// Index into [`Plan::new_nodes`].
+    New(usize),
+    /// Index into `Problem::nodes`.
+    Existing(usize),
+}
+
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     pub new_nodes: Vec<PlannedNode>,
     pub existing: Vec<ExistingPlacement>,
     pub unschedulable: Vec<Unschedulable>,
+    /// An order in which the pods can be bound without breaking a constraint on the way. Covers every placed pod.
+    pub order: Vec<(PodRun, Place)>,
     /// Sum of the planned nodes' prices.
     pub price_per_hour: f64,
     /// No valid fleet for the placed pods can cost less than this.

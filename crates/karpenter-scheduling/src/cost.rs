@@ -19,7 +19,9 @@ use crate::bits::Bits;
 use crate::compat;
 use crate::finalize;
 use crate::ledger::{Claim, Ledger, Prepared};
+use crate::sequence;
 use items::Demands;
+pub(crate) use items::pins;
 use knapsack::Scratch;
 use relaxation::{Effort, Relaxation};
 
@@ -51,6 +53,7 @@ pub(crate) fn schedule(problem: &Problem) -> Plan {
         && claims_price(&ledger, &cheaper) < compat_price - 1e-9
         && within_limits(&mut ledger, &mut cheaper)
     {
+        ledger.log = sequence::of_repacking(&mut ledger, &cheaper);
         ledger.claims = cheaper;
     }
     let mut plan = finalize::plan(&mut ledger, &left);
@@ -100,7 +103,11 @@ fn repack(ledger: &mut Ledger<'_>, tier: &Bits, scratch: &mut Scratch) -> Repack
     let mut anywhere_demands = Demands::default();
     let anywhere = items::rows(ledger, &items, &mut anywhere_demands, tier, true);
     let anywhere_kinds = items::kinds(ledger, tier, &anywhere_demands.list);
-    let relaxed = relaxation::relax(&anywhere.rows, &anywhere_kinds, relaxation_effort(effort), scratch);
+    // Without a repacking to guide, only the bound is wanted of the relaxation.
+    let for_relaxation =
+        if ledger.problem.options.mode == Mode::Compat { effort.min(EFFORT_DEFAULT) } else { effort };
+    let relaxed =
+        relaxation::relax(&anywhere.rows, &anywhere_kinds, relaxation_effort(for_relaxation), scratch);
     let Some(relaxed) = relaxed else { return stands(0.0) };
     let lower_bound = frozen_price + relaxed.lower_bound;
     if ledger.problem.options.mode == Mode::Compat {
@@ -130,6 +137,7 @@ fn relaxation_effort(effort: u64) -> Effort {
         search_nodes: (300 * scale).min(20_000),
         deep_passes: (6 * scale as usize).min(200),
         rows_max: if scale > 1 { 600 } else { 250 },
+        work_max: 2_500_000 * scale,
     }
 }
 

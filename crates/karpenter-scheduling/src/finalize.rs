@@ -1,12 +1,13 @@
 //! From the ledger to the plan: instance-type options, prices, and which pod sits where.
 
-use karpenter_model::plan::{ExistingPlacement, Plan, PlanStats, PlannedNode, PodRun, Unschedulable};
+use karpenter_model::plan::{ExistingPlacement, Place, Plan, PlanStats, PlannedNode, PodRun, Unschedulable};
 use karpenter_model::problem::MinValuesPolicy;
 use karpenter_model::reason::{Reason, Refusal, Scope};
 
 use crate::classes::QueueRun;
 use crate::explain;
 use crate::ledger::{Claim, Ledger};
+use crate::sequence::{Event, Target};
 use crate::states::StateType;
 
 /// A claim asks for at most this many instance types.
@@ -42,29 +43,45 @@ impl Dealer {
 pub(crate) fn plan(ledger: &mut Ledger<'_>, left: &[QueueRun]) -> Plan {
     let mut dealer = Dealer::new(ledger.classes.classes.len());
     let mut plan = Plan::default();
-    for (node, slot) in ledger.nodes.iter().enumerate() {
+    let mut on_nodes: Vec<Vec<PodRun>> = vec![Vec::new(); ledger.nodes.len()];
+    let mut on_claims: Vec<Vec<PodRun>> = vec![Vec::new(); ledger.claims.len()];
+    let mut order: Vec<(PodRun, Target)> = Vec::new();
+    let (counted, deferred): (Vec<Event>, Vec<Event>) =
+        ledger.log.iter().partition(|event| !event.is_deferred);
+    for event in counted.into_iter().chain(deferred) {
         let mut pods = Vec::new();
-        for (variant, count) in &slot.content {
-            dealer.take(ledger, ledger.classes.variants[*variant].class, *count, &mut pods);
+        dealer.take(ledger, ledger.classes.variants[event.variant].class, event.count, &mut pods);
+        order.extend(pods.iter().map(|run| (*run, event.target)));
+        match event.target {
+            Target::Node(node) => on_nodes[node].append(&mut pods),
+            Target::Claim(claim) => on_claims[claim].append(&mut pods),
         }
-        if !pods.is_empty() {
-            plan.existing.push(ExistingPlacement { node, pods });
-        }
+    }
+    for (node, pods) in on_nodes.into_iter().enumerate().filter(|(_, pods)| !pods.is_empty()) {
+        plan.existing.push(ExistingPlacement { node, pods: joined(pods) });
     }
     let mut dropped: Vec<(PodRun, Refusal)> = Vec::new();
-    for claim in &ledger.claims {
-        let mut pods = Vec::new();
-        for (variant, _, count) in &claim.content {
-            dealer.take(ledger, ledger.classes.variants[*variant].class, *count, &mut pods);
-        }
-        match planned_node(ledger, claim, pods) {
+    let mut index_of_claim: Vec<Option<usize>> = Vec::new();
+    for (claim, pods) in ledger.claims.iter().zip(on_claims) {
+        match planned_node(ledger, claim, joined(pods)) {
             Ok(node) => {
                 plan.price_per_hour += node.price_per_hour;
+                index_of_claim.push(Some(plan.new_nodes.len()));
                 plan.new_nodes.push(node);
             }
-            Err((pods, refusal)) => dropped.extend(pods.into_iter().map(|run| (run, refusal.clone()))),
+            Err((pods, refusal)) => {
+                index_of_claim.push(None);
+                dropped.extend(pods.into_iter().map(|run| (run, refusal.clone())));
+            }
         }
     }
+    plan.order = order
+        .into_iter()
+        .filter_map(|(run, target)| match target {
+            Target::Node(node) => Some((run, Place::Existing(node))),
+            Target::Claim(claim) => index_of_claim[claim].map(|index| (run, Place::New(index))),
+        })
+        .collect();
     for run in left {
         let mut pods = Vec::new();
         dealer.take(ledger, run.class, run.count, &mut pods);
@@ -87,6 +104,21 @@ pub(crate) fn plan(ledger: &mut Ledger<'_>, left: &[QueueRun]) -> Plan {
         work: 0,
     };
     plan
+}
+
+/// Runs in order, neighbours merged.
+fn joined(mut runs: Vec<PodRun>) -> Vec<PodRun> {
+    runs.sort_unstable();
+    let mut joined: Vec<PodRun> = Vec::with_capacity(runs.len());
+    for run in runs {
+        match joined.last_mut() {
+            Some(last) if last.group == run.group && last.start + last.count == run.start => {
+                last.count += run.count
+            }
+            _ => joined.push(run),
+        }
+    }
+    joined
 }
 
 /// Types that hold a claim's content, cheapest first, names breaking ties.

@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 
 use crate::bits::Bits;
 use crate::classes::{self, Classes};
+use crate::sequence::{Event, Target};
 use crate::states::{StateId, States};
 use crate::templates::{self, Amounts, Dimensions, Template};
 use crate::topology::{GroupId, Kind, Slot, Topology};
@@ -95,6 +96,7 @@ pub(crate) struct Ledger<'p> {
     /// Existing nodes in the order they are tried.
     pub(crate) node_order: Vec<usize>,
     pub(crate) claims: Vec<Claim>,
+    pub(crate) log: Vec<Event>,
     /// Planned nodes in the order they are tried: (number of pods, rank, node).
     pub(crate) by_pod_count: BTreeSet<(u32, i64, u32)>,
     ranks_given: i64,
@@ -130,6 +132,7 @@ impl<'p> Ledger<'p> {
             nodes: Vec::new(),
             node_order: Vec::new(),
             claims: Vec::new(),
+            log: Vec::new(),
             by_pod_count: BTreeSet::new(),
             ranks_given: 0,
             labels_defined: 0,
@@ -209,6 +212,9 @@ impl<'p> Ledger<'p> {
             None => self.claims[claim].content.push((variant, fit.alternative, count)),
         }
         self.count_on_claim(variant, slot, fit.state, count);
+        let is_deferred = self.is_uncounted(variant, fit.state);
+        let (alternative, target) = (fit.alternative, Target::Claim(claim));
+        self.log.push(Event { variant, alternative, target, count, is_deferred });
     }
 
     /// Pods that were on the node before it was pinned to one domain start to count there.
@@ -269,6 +275,16 @@ impl<'p> Ledger<'p> {
                 self.topology.own_domains(group, domains.iter(), count);
             }
         }
+    }
+
+    /// Whether a constraint that looks at the pod cannot count it yet because the node's domain is open.
+    fn is_uncounted(&mut self, variant: usize, state: StateId) -> bool {
+        let class = self.classes.variants[variant].class;
+        (0..self.classes.classes[class].matched.len()).any(|position| {
+            let group = self.topology.group(self.classes.classes[class].matched[position]);
+            let (key, kind) = (group.id.key, group.id.kind);
+            !group.is_hostname && kind != Kind::AntiAffinity && self.domains(state, key).single().is_none()
+        })
     }
 
     /// Domains of a zone-like key that a node in this state may still be in.

@@ -11,6 +11,7 @@ mod explain;
 mod finalize;
 mod ledger;
 mod relax;
+mod sequence;
 mod settle;
 mod states;
 mod templates;

@@ -11,6 +11,7 @@ mod contents;
 mod existing;
 mod frames;
 mod label_view;
+mod order;
 mod planned;
 mod topology;
 mod totals;
@@ -25,6 +26,7 @@ use karpenter_model::problem::Problem;
 pub fn validate(problem: &Problem, plan: &Plan) -> Vec<Violation> {
     let mut violations = Vec::new();
     let contents = contents::collect(problem, plan, &mut violations);
+    order::check(problem, plan, &mut violations);
     let frames = frames::Frames::build(problem, plan);
     planned::check(problem, plan, &contents, &frames, &mut violations);
     existing::check(problem, &contents, &mut violations);

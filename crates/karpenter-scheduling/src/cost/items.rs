@@ -94,7 +94,7 @@ fn must_stay(ledger: &Ledger<'_>, claim: usize) -> bool {
 }
 
 /// The zone-like values a pod must keep, because a constraint looks at them.
-fn pins(ledger: &mut Ledger<'_>, variant: usize, state: StateId) -> ReqId {
+pub(crate) fn pins(ledger: &mut Ledger<'_>, variant: usize, state: StateId) -> ReqId {
     let data = &ledger.classes.variants[variant];
     let class = &ledger.classes.classes[data.class];
     let mut keys: Vec<(usize, bool)> = Vec::new();
@@ -104,6 +104,9 @@ fn pins(ledger: &mut Ledger<'_>, variant: usize, state: StateId) -> ReqId {
         if !group.is_hostname {
             keys.push((group.id.key, is_stated || group.id.kind == GroupKind::AntiAffinity));
         }
+    }
+    if keys.is_empty() {
+        return ReqId::NONE;
     }
     keys.sort_unstable();
     keys.dedup();

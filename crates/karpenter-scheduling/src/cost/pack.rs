@@ -6,7 +6,7 @@
 
 use super::knapsack::{self, Exclusions, Order, Pattern, Scratch};
 use super::relaxation::{inverse_weights, shared_orders};
-use super::shapes::{DIMENSIONS_MAX, Kind, Row, Vector, covers};
+use super::shapes::{DIMENSIONS_MAX, Kind, Row, Vector, covers, representatives};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Bin {
@@ -103,8 +103,8 @@ impl<'a> Packer<'a> {
     /// Packs what remains, always taking the filling that is worth most per price. False if a row fits nowhere.
     fn greedy_rest(&mut self, remaining: &mut [u32], bins: &mut Vec<Bin>) -> bool {
         let values = self.values.clone();
-        let all: Vec<u32> = (0..self.kinds.len() as u32).collect();
-        self.greedy_with(&values, &all, remaining, bins, f64::MAX)
+        let likely = representatives(self.kinds);
+        self.greedy_with(&values, &likely, remaining, bins, f64::MAX)
     }
 
     /// As [`Self::greedy_rest`], at given values and kinds, giving up once the price reaches `price_max`.
@@ -175,7 +175,7 @@ impl<'a> Packer<'a> {
             let mut kind = index as usize;
             let total = self.total(&filling);
             // The same content may fit into something cheaper.
-            if let Some(cheaper) = self.cheapest_for(&total, &filling, kinds)
+            if let Some(cheaper) = self.cheapest_for(&total, &filling)
                 && self.kinds[cheaper].price < self.kinds[kind].price
             {
                 kind = cheaper;
@@ -210,17 +210,13 @@ impl<'a> Packer<'a> {
         total
     }
 
-    fn cheapest_for(&mut self, total: &Vector, pattern: &Pattern, kinds: &[u32]) -> Option<usize> {
-        self.scratch.work += kinds.len() as u64 / 4;
-        kinds
-            .iter()
-            .map(|kind| *kind as usize)
-            .filter(|kind| {
-                let kind = &self.kinds[*kind];
-                covers(&kind.free, total)
-                    && pattern.iter().all(|(row, _)| kind.takes(&self.rows[*row as usize]))
-            })
-            .min_by(|a, b| self.kinds[*a].price.total_cmp(&self.kinds[*b].price).then(a.cmp(b)))
+    /// The cheapest of all kinds that holds a filling. Kinds are sorted by price.
+    fn cheapest_for(&mut self, total: &Vector, pattern: &Pattern) -> Option<usize> {
+        self.scratch.work += self.kinds.len() as u64 / 8;
+        (0..self.kinds.len()).find(|kind| {
+            let kind = &self.kinds[*kind];
+            covers(&kind.free, total) && pattern.iter().all(|(row, _)| kind.takes(&self.rows[*row as usize]))
+        })
     }
 
     /// Takes a few nodes apart at a time and keeps the new packing if it is cheaper.
@@ -359,8 +355,7 @@ impl<'a> Packer<'a> {
             None
         } else {
             let total = self.total(&rest);
-            let all: Vec<u32> = (0..self.kinds.len() as u32).collect();
-            match self.cheapest_for(&total, &rest, &all) {
+            match self.cheapest_for(&total, &rest) {
                 Some(kind) if self.kinds[kind].price < self.kinds[bins[chosen].kind].price - 1e-9 => {
                     Some(kind)
                 }
@@ -391,7 +386,8 @@ impl<'a> Packer<'a> {
         let mut ranked: Vec<(f64, u32)> = Vec::new();
         let orders = shared_orders(self.rows, &self.values, &self.weights);
         let mut pattern = Pattern::new();
-        for (index, kind) in self.kinds.iter().enumerate() {
+        for index in representatives(self.kinds).into_iter().map(|index| index as usize) {
+            let kind = &self.kinds[index];
             let own = Order::new(self.rows, &self.values, inverse_weights(kind, &self.weights), |_| true);
             let mut best: f64 = 0.0;
             for order in orders.iter().chain([&own]) {

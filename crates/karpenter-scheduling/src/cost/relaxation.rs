@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::knapsack::{self, Order, Pattern, Scratch, Search};
-use super::shapes::{DIMENSIONS_MAX, Kind, Row};
+use super::shapes::{DIMENSIONS_MAX, Kind, Row, representatives};
 use super::simplex::{Column, Master};
 
 pub(crate) struct Relaxation {
@@ -28,6 +28,8 @@ pub(crate) struct Effort {
     pub(crate) deep_passes: usize,
     /// Above this many rows the duals come from the fluid bound alone.
     pub(crate) rows_max: usize,
+    /// Column generation stops when this much work is done.
+    pub(crate) work_max: u64,
 }
 
 /// Solves the relaxation. `None` if some row fits on no kind.
@@ -59,6 +61,7 @@ pub(crate) fn relax(
     let mut generation = Generation {
         rows,
         kinds,
+        likely: representatives(kinds),
         remaining: rows.iter().map(|row| row.count).collect(),
         known: BTreeSet::new(),
         patterns: start
@@ -85,7 +88,11 @@ pub(crate) fn relax(
     let mut center = guided;
     let mut smoothing = 0.5;
     let mut deep_passes = effort.deep_passes;
+    let work_end = scratch.work + effort.work_max;
     for round in 0..effort.rounds {
+        if scratch.work > work_end {
+            break;
+        }
         let exact = generation.clean_duals();
         let values: Vec<f64> = exact
             .iter()
@@ -142,6 +149,8 @@ const POOL_MAX: usize = 3_000;
 struct Generation<'a> {
     rows: &'a [Row],
     kinds: &'a [Kind],
+    /// Kinds that stand for all of them while columns are generated; bounds look at every kind.
+    likely: Vec<u32>,
     remaining: Vec<u32>,
     master: Master,
     /// Fillings seen so far, so that none is kept twice.
@@ -170,7 +179,8 @@ impl Generation<'_> {
         self.round += 1;
         self.looked_at_all = true;
         let likely = self.ratios.iter().copied().filter(|r| *r < f64::MAX).fold(0.0, f64::max) * 0.9;
-        for (index, kind) in self.kinds.iter().enumerate() {
+        for index in self.likely.iter().map(|index| *index as usize) {
+            let kind = &self.kinds[index];
             // Kinds that were far from paying are looked at only now and then.
             if self.ratios[index] < likely && !(index + self.round).is_multiple_of(4) {
                 self.looked_at_all = false;
@@ -241,7 +251,8 @@ impl Generation<'_> {
         let values = self.clean_duals();
         let order = Order::new(self.rows, &values, self.weights, |_| true);
         let mut found = Vec::new();
-        for (index, kind) in self.kinds.iter().enumerate() {
+        for index in self.likely.iter().map(|index| *index as usize) {
+            let kind = &self.kinds[index];
             let own = Order::new(self.rows, &values, inverse_weights(kind, &self.weights), |_| true);
             let bound = knapsack::upper_bound(self.rows, &values, &own, kind);
             scratch.work += 2 * self.rows.len() as u64;

@@ -1,6 +1,8 @@
 //! The numeric form of a packing problem: rows (pods of one shape), kinds (nodes that can be bought), and which kind
 //! takes which row.
 
+use std::collections::BTreeMap;
+
 use crate::bits::Bits;
 
 /// Resource dimensions the search handles; problems with more are left to the plain order.
@@ -80,6 +82,42 @@ pub(crate) fn drop_dominated(mut kinds: Vec<Kind>) -> Vec<Kind> {
         }
     }
     kept
+}
+
+/// Kinds that stand for all: of those that serve the same demands in the same proportions, no two within a few percent
+/// of each other's price. Catalogs whose prices are linear in size have nothing to dominate, and neighbours differ by
+/// next to nothing there.
+pub(crate) fn representatives(kinds: &[Kind]) -> Vec<u32> {
+    const FEW: usize = 128;
+    const PRICE_RATIO: f64 = 1.05;
+    if kinds.len() <= FEW {
+        return (0..kinds.len() as u32).collect();
+    }
+    let proportions =
+        |kind: &Kind| -> Vec<i64> {
+            let cpu = kind.free[0].max(1) as f64;
+            kind.free[1..]
+                .iter()
+                .map(|amount| {
+                    if *amount > 0 { (4.0 * (*amount as f64 / cpu).log2()).round() as i64 } else { i64::MIN }
+                })
+                .collect()
+        };
+    let mut order: Vec<u32> = (0..kinds.len() as u32).collect();
+    // Large first: the largest of a kind must stay, whatever is left out below it.
+    order.sort_by(|a, b| kinds[*b as usize].price.total_cmp(&kinds[*a as usize].price).then(a.cmp(b)));
+    let mut last: BTreeMap<(&Bits, Vec<i64>), f64> = BTreeMap::new();
+    let mut chosen: Vec<u32> = Vec::new();
+    for index in order {
+        let kind = &kinds[index as usize];
+        let price = last.entry((&kind.demands, proportions(kind))).or_insert(f64::MAX);
+        if kind.price * PRICE_RATIO <= *price {
+            *price = kind.price;
+            chosen.push(index);
+        }
+    }
+    chosen.sort_unstable();
+    chosen
 }
 
 pub(crate) fn covers(a: &Vector, b: &Vector) -> bool {

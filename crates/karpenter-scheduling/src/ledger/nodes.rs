@@ -12,6 +12,7 @@ use karpenter_model::taints::first_untolerated;
 use super::Ledger;
 use super::fit::{any_conflict, copies, holds};
 use crate::bits::Bits;
+use crate::sequence::{Event, Target};
 use crate::templates::{Amounts, Template, catalog};
 use crate::topology::{Group, GroupId, Kind, Slot, keeps_away};
 
@@ -377,6 +378,8 @@ impl Ledger<'_> {
 
     /// Records `count` pods of a variant on an existing node.
     pub(crate) fn place_on_node(&mut self, variant: usize, node: usize, count: u32) {
+        let target = Target::Node(node);
+        self.log.push(Event { variant, alternative: 0, target, count, is_deferred: false });
         let data = &self.classes.variants[variant];
         for (free, request) in self.nodes[node].free.iter_mut().zip(&data.requests) {
             *free -= request.saturating_mul(i64::from(count));

@@ -25,6 +25,8 @@ pub(super) struct Share {
 pub(super) struct Contents<'a> {
     problem: &'a Problem,
     pub(super) classes: Vec<&'a PodSpec>,
+    /// Per entry of `Problem::pods`.
+    pub(super) group_class: Vec<u32>,
     /// Per entry of `Plan::new_nodes`.
     pub(super) planned: Vec<Vec<Share>>,
     /// Per entry of `Problem::nodes`.
@@ -147,7 +149,7 @@ pub(super) fn collect<'a>(
     for (group, runs) in runs.iter_mut().enumerate() {
         account(problem, group as u32, runs, violations);
     }
-    Contents { problem, classes: classes.specs, planned, existing, bound }
+    Contents { problem, classes: classes.specs, group_class, planned, existing, bound }
 }
 
 fn out_of_range(place: &Place, run: &PodRun) -> Violation {

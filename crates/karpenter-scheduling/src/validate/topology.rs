@@ -31,5 +31,5 @@ pub(super) fn check(
     let sites = sites::Sites::build(problem, plan, contents, frames);
     anti_affinity::check(contents, &sites, violations);
     let groups = groups::Groups::build(contents, &sites, violations);
-    replay::check(contents, &sites, &groups, violations);
+    replay::check(problem, plan, contents, &sites, &groups, violations);
 }

@@ -43,6 +43,21 @@ pub enum Violation {
         pod: String,
         count: u32,
     },
+    /// The binding order names pods at a place where the plan does not put them.
+    OrderOutOfPlace {
+        place: Place,
+        pod: String,
+        count: u32,
+    },
+    OrderLacksPods {
+        place: Place,
+        pod: String,
+        count: u32,
+    },
+    OrderRepeatsPods {
+        pod: String,
+        count: u32,
+    },
     RefusedPodPlaced {
         place: Place,
         pod: String,
@@ -253,6 +268,18 @@ impl fmt::Display for Violation {
             }
             Self::PodPlacedTwice { pod, count } => {
                 write!(f, "{count} pods from {pod} on appear more than once")
+            }
+            Self::OrderOutOfPlace { place, pod, count } => {
+                write!(
+                    f,
+                    "{place}: the binding order names {count} pods from {pod} on that are not planned there"
+                )
+            }
+            Self::OrderLacksPods { place, pod, count } => {
+                write!(f, "{place}: {count} pods from {pod} on are not in the binding order")
+            }
+            Self::OrderRepeatsPods { pod, count } => {
+                write!(f, "{count} pods from {pod} on are in the binding order more than once")
             }
             Self::RefusedPodPlaced { place, pod } => {
                 write!(f, "{place}: pod {pod} must be left alone but is placed")

@@ -3,9 +3,14 @@
 //! Works on lots, one per (class, node): a lot is admitted in bulk as far as the rules allow at the moment, then waits
 //! for the group that holds it back. Within one spread group it never harms to place whatever may be placed, because
 //! the minimum only rises. Pods that no rule binds but that a rule counts are held back until something waits for them.
-//! Between groups order can matter, so several orders are tried; only if none works are the leftovers reported.
+//! Between groups order can matter: the plan's own order is tried first, then several others; only if none works are
+//! the leftovers reported. The plan's order is a proposal, not a proof: every pod of it has to be accepted here too.
 
 use std::collections::VecDeque;
+
+use karpenter_model::plan::{self, Plan};
+use karpenter_model::problem::Problem;
+use rustc_hash::FxHashMap;
 
 use super::super::contents::{Contents, Share};
 use super::super::violation::Violation;
@@ -20,13 +25,22 @@ struct Lot<'a> {
 
 #[derive(Clone, Copy, PartialEq)]
 enum Order {
+    AsPlanned,
     StrictestFirst,
     Backwards,
     BySite,
     UnboundFirst,
 }
 
+/// So many pods of a lot, next in the plan's order.
+struct Step {
+    lot: usize,
+    count: u32,
+}
+
 pub(super) fn check(
+    problem: &Problem,
+    plan: &Plan,
     contents: &Contents<'_>,
     sites: &Sites<'_>,
     groups: &Groups,
@@ -39,10 +53,16 @@ pub(super) fn check(
         .flat_map(|site| sites.shares[site].iter().map(move |share| Lot { site, share }))
         .filter(|lot| groups.classes[lot.share.class as usize].is_relevant())
         .collect();
+    let steps = steps(problem, plan, contents, &lots);
     let mut first_failure = None;
-    for order in [Order::StrictestFirst, Order::Backwards, Order::BySite, Order::UnboundFirst] {
+    for order in
+        [Order::AsPlanned, Order::StrictestFirst, Order::Backwards, Order::BySite, Order::UnboundFirst]
+    {
+        if order == Order::AsPlanned && steps.is_empty() {
+            continue;
+        }
         let mut replay = Replay::new(sites, groups, &lots);
-        replay.run(order);
+        replay.run(order, &steps);
         if replay.left.iter().all(|left| *left == 0) {
             replay.report_open_affinity(contents, violations);
             return;
@@ -52,6 +72,30 @@ pub(super) fn check(
     if let Some(replay) = first_failure {
         replay.report(contents, violations);
     }
+}
+
+/// The plan's order in lots, neighbours joined. Pods that are not where the order says, which is reported elsewhere,
+/// are left out, and so are pods that no rule binds or counts.
+fn steps(problem: &Problem, plan: &Plan, contents: &Contents<'_>, lots: &[Lot<'_>]) -> Vec<Step> {
+    if plan.order.is_empty() {
+        return Vec::new();
+    }
+    let by_place: FxHashMap<(usize, u32), usize> =
+        lots.iter().enumerate().map(|(index, lot)| ((lot.site, lot.share.class), index)).collect();
+    let mut steps: Vec<Step> = Vec::new();
+    for (run, place) in &plan.order {
+        let site = match place {
+            plan::Place::Existing(index) => *index,
+            plan::Place::New(index) => problem.nodes.len().saturating_add(*index),
+        };
+        let Some(class) = contents.group_class.get(run.group as usize) else { continue };
+        let Some(lot) = by_place.get(&(site, *class)) else { continue };
+        match steps.last_mut() {
+            Some(last) if last.lot == *lot => last.count = last.count.saturating_add(run.count),
+            _ => steps.push(Step { lot: *lot, count: run.count }),
+        }
+    }
+    steps
 }
 
 struct SpreadState {
@@ -81,6 +125,8 @@ struct Replay<'r> {
     groups: &'r Groups,
     lots: &'r [Lot<'r>],
     left: Vec<u32>,
+    /// Of those left, the ones whose turn has come.
+    due: Vec<u32>,
     spreads: Vec<SpreadState>,
     affinities: Vec<AffinityState>,
     ready: VecDeque<usize>,
@@ -117,6 +163,7 @@ impl<'r> Replay<'r> {
             groups,
             lots,
             left: lots.iter().map(|lot| lot.share.count).collect(),
+            due: vec![0; lots.len()],
             spreads,
             affinities,
             ready: VecDeque::new(),
@@ -124,13 +171,17 @@ impl<'r> Replay<'r> {
         }
     }
 
-    fn run(&mut self, order: Order) {
+    fn run(&mut self, order: Order, steps: &[Step]) {
         let groups = self.groups;
         let class = |lot: &Lot<'_>| &groups.classes[lot.share.class as usize];
         let mut bound: Vec<usize> =
             (0..self.lots.len()).filter(|lot| class(&self.lots[*lot]).is_bound_by_rules()).collect();
         let unbound: Vec<usize> =
             (0..self.lots.len()).filter(|lot| !class(&self.lots[*lot]).is_bound_by_rules()).collect();
+        if order == Order::AsPlanned {
+            self.follow(steps);
+        }
+        self.due.clone_from(&self.left);
         if order != Order::BySite {
             bound.sort_by_key(|lot| {
                 let lot = &self.lots[*lot];
@@ -147,12 +198,10 @@ impl<'r> Replay<'r> {
                 self.place(*lot, self.left[*lot]);
             }
         }
+        bound.retain(|lot| self.left[*lot] > 0);
         bound.into_iter().for_each(|lot| self.enqueue(lot));
         loop {
-            while let Some(lot) = self.ready.pop_front() {
-                self.is_queued[lot] = false;
-                self.advance(lot);
-            }
+            self.advance_ready();
             // Wake-ups follow the group a lot waits for; a lot can become free by another way, so look again.
             if self.retry_waiting() {
                 continue;
@@ -167,6 +216,26 @@ impl<'r> Replay<'r> {
         }
     }
 
+    /// Walks the plan's order. What is not accepted at its turn waits and is placed as soon as it may be.
+    fn follow(&mut self, steps: &[Step]) {
+        for Step { lot, count } in steps {
+            let was_waiting = self.due[*lot] > 0;
+            self.due[*lot] = self.due[*lot].saturating_add(*count).min(self.left[*lot]);
+            if was_waiting && matches!(self.allowance(*lot), (0, Some(_))) {
+                continue;
+            }
+            self.advance(*lot);
+            self.advance_ready();
+        }
+    }
+
+    fn advance_ready(&mut self) {
+        while let Some(lot) = self.ready.pop_front() {
+            self.is_queued[lot] = false;
+            self.advance(lot);
+        }
+    }
+
     fn enqueue(&mut self, lot: usize) {
         if !std::mem::replace(&mut self.is_queued[lot], true) {
             self.ready.push_back(lot);
@@ -175,10 +244,10 @@ impl<'r> Replay<'r> {
 
     /// Places as many pods of the lot as may be placed now and parks the rest with whatever holds them back.
     fn advance(&mut self, lot: usize) {
-        while self.left[lot] > 0 {
+        while self.due[lot] > 0 {
             let (allowed, blocker) = self.allowance(lot);
             if allowed > 0 {
-                self.place(lot, allowed.min(self.left[lot]));
+                self.place(lot, allowed.min(self.due[lot]));
                 continue;
             }
             match blocker {
@@ -261,6 +330,7 @@ impl<'r> Replay<'r> {
             return;
         }
         self.left[lot] -= count;
+        self.due[lot] = self.due[lot].saturating_sub(count);
         let site = self.lots[lot].site;
         let groups = self.groups;
         let class = &groups.classes[self.lots[lot].share.class as usize];

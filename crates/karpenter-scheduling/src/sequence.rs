@@ -1,0 +1,69 @@
+//! The order in which placements were made, kept so that a plan can say in which order its pods may be bound.
+//!
+//! Pods on a node whose zone was still open when they were placed did not count anywhere yet; they come last.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::cost::pins;
+use crate::ledger::{Claim, Ledger};
+use crate::states::ReqId;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target {
+    Node(usize),
+    Claim(usize),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Event {
+    pub(crate) variant: usize,
+    pub(crate) alternative: u8,
+    pub(crate) target: Target,
+    pub(crate) count: u32,
+    /// Counted only once the node's zone is known.
+    pub(crate) is_deferred: bool,
+}
+
+/// The same order for a repacking of the planned nodes: a pod moves between nodes, not between zones, so taking the
+/// pods of each class and zone in the order they were placed keeps every zonal constraint on the way.
+pub(crate) fn of_repacking(ledger: &mut Ledger<'_>, repacked: &[Claim]) -> Vec<Event> {
+    let mut supply: BTreeMap<(usize, u8, ReqId), VecDeque<(usize, u32)>> = BTreeMap::new();
+    for (position, claim) in repacked.iter().enumerate() {
+        for (variant, alternative, count) in &claim.content {
+            let key = (*variant, *alternative, pins(ledger, *variant, claim.state));
+            supply.entry(key).or_default().push_back((position, *count));
+        }
+    }
+    let mut events = Vec::new();
+    for event in std::mem::take(&mut ledger.log) {
+        let Target::Claim(claim) = event.target else {
+            events.push(event);
+            continue;
+        };
+        let state = ledger.claims[claim].state;
+        let key = (event.variant, event.alternative, pins(ledger, event.variant, state));
+        let Some(queue) = supply.get_mut(&key) else { continue };
+        let mut wanted = event.count;
+        while wanted > 0
+            && let Some((position, left)) = queue.front_mut()
+        {
+            let taken = wanted.min(*left);
+            events.push(Event { target: Target::Claim(*position), count: taken, ..event });
+            wanted -= taken;
+            *left -= taken;
+            if *left == 0 {
+                queue.pop_front();
+            }
+        }
+    }
+    for ((variant, alternative, _), queue) in supply {
+        events.extend(queue.into_iter().map(|(position, count)| Event {
+            variant,
+            alternative,
+            target: Target::Claim(position),
+            count,
+            is_deferred: true,
+        }));
+    }
+    events
+}
