@@ -25,7 +25,7 @@ fn compat_answers_as_the_original_does() {
     assert!(cases.len() >= 60, "only {} cases in {}", cases.len(), folder.display());
     let mut report = String::new();
     for case in &cases {
-        let problem = case.problem();
+        let problem = case.problem(&folder);
         let plan = schedule(&problem);
         let differences = differences(case, &problem, &plan);
         if !differences.is_empty() {

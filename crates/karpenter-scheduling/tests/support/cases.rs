@@ -23,6 +23,7 @@ use serde::Deserialize;
 
 const GIB: i64 = 1 << 30;
 const MIB: i64 = 1 << 20;
+const AWS_PREFIX: &str = "karpenter.k8s.aws/";
 const NODE_CLASS: &str = "karpenter.kwok.sh/kwoknodeclass";
 
 #[derive(Debug, Deserialize)]
@@ -89,6 +90,20 @@ enum Catalog {
         #[serde(default)]
         gpu_every: i64,
     },
+    /// Types listed in a file of the folder `catalogs`, as they were when the answers were taken.
+    File { file: String },
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ListedType {
+    name: Arc<str>,
+    labels: Labels,
+    capacity: BTreeMap<Arc<str>, i64>,
+    overhead: BTreeMap<Arc<str>, i64>,
+    zones: Vec<Arc<str>>,
+    on_demand: f64,
+    spot: f64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -245,9 +260,11 @@ pub(crate) fn load_all(folder: &Path) -> Vec<Case> {
 }
 
 impl Case {
-    pub(crate) fn problem(&self) -> Problem {
-        let catalog = self.catalog.types();
+    pub(crate) fn problem(&self, folder: &Path) -> Problem {
+        let catalog = self.catalog.types(folder);
         let mut well_known: BTreeSet<Arc<str>> = kwok::well_known_labels(&catalog);
+        let keys = catalog.iter().flat_map(|of_type| of_type.requirements.keys());
+        well_known.extend(keys.filter(|key| key.starts_with(AWS_PREFIX)).cloned());
         well_known.extend(labels::WELL_KNOWN.map(Arc::from));
         Problem {
             well_known,
@@ -287,7 +304,7 @@ impl Case {
 }
 
 impl Catalog {
-    fn types(&self) -> Vec<InstanceType> {
+    fn types(&self, folder: &Path) -> Vec<InstanceType> {
         match self {
             Self::Kwok { only } => {
                 let only = requirements(only);
@@ -298,12 +315,53 @@ impl Catalog {
                 .zip(1..)
                 .map(|(price, cpus)| linear_type(zones, *price, cpus, *gpu_every))
                 .collect(),
+            Self::File { file } => {
+                let path = folder.join("catalogs").join(file).with_extension("json");
+                let text = std::fs::read_to_string(&path).expect("the catalog can be read");
+                let types: Vec<ListedType> =
+                    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+                types.iter().map(ListedType::model).collect()
+            }
+        }
+    }
+}
+
+fn single(key: &str, value: &str) -> Requirement {
+    Requirement::in_values(key, [value])
+}
+
+fn offering(zone: &str, capacity_type: &str, price_per_hour: f64) -> Offering {
+    Offering {
+        requirements: [single(labels::ZONE, zone), single(labels::CAPACITY_TYPE, capacity_type)]
+            .into_iter()
+            .collect(),
+        price_per_hour,
+        available: true,
+        reservation_capacity: None,
+    }
+}
+
+impl ListedType {
+    fn model(&self) -> InstanceType {
+        let mut requirements = Requirements::from_labels(&self.labels);
+        requirements.add(single(labels::INSTANCE_TYPE, &self.name));
+        requirements.add(Requirement::in_values(labels::ZONE, self.zones.iter().cloned()));
+        requirements.add(Requirement::in_values(labels::CAPACITY_TYPE, ["on-demand", "spot"]));
+        let both = |zone: &Arc<str>| {
+            [offering(zone, "on-demand", self.on_demand), offering(zone, "spot", self.spot)]
+        };
+        InstanceType {
+            name: self.name.clone(),
+            requirements,
+            offerings: self.zones.iter().flat_map(both).collect(),
+            capacity: resource_list(&self.capacity),
+            overhead: resource_list(&self.overhead),
+            volume_attachment_limits: BTreeMap::new(),
         }
     }
 }
 
 fn linear_type(zones: &[Arc<str>], price: f64, cpus: i64, gpu_every: i64) -> InstanceType {
-    let single = |key: &str, value: &str| Requirement::in_values(key, [value]);
     let name = format!("t{cpus:03}");
     let mut capacity: ResourceList = [("cpu", cpus * 1000), ("memory", cpus * 2 * GIB), ("pods", cpus * 10)]
         .map(|(name, amount)| (Arc::from(name), amount))
@@ -323,14 +381,6 @@ fn linear_type(zones: &[Arc<str>], price: f64, cpus: i64, gpu_every: i64) -> Ins
         capacity.set("example.com/gpu", cpus / gpu_every);
         requirements.add(single("example.com/class", "fast"));
     }
-    let offering = |zone: &str, capacity_type: &str, price_per_hour: f64| Offering {
-        requirements: [single(labels::ZONE, zone), single(labels::CAPACITY_TYPE, capacity_type)]
-            .into_iter()
-            .collect(),
-        price_per_hour,
-        available: true,
-        reservation_capacity: None,
-    };
     let on_demand = zones.iter().map(|zone| offering(zone, "on-demand", price));
     let spot = zones.iter().take(2).map(|zone| offering(zone, "spot", price * 0.6));
     InstanceType {
