@@ -9,7 +9,7 @@ use builders::*;
 use karpenter_model::labels::{
     AWS_CAPACITY_RESERVATION_ID, CAPACITY_TYPE, CAPACITY_TYPE_RESERVED, HOSTNAME, INSTANCE_TYPE, ZONE,
 };
-use karpenter_model::plan::{Plan, Unschedulable};
+use karpenter_model::plan::{self, Plan, Unschedulable};
 use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::{MinValuesPolicy, Problem};
 use karpenter_model::reason::Reason;
@@ -124,6 +124,68 @@ fn a_node_without_pods() {
     plan.new_nodes.push(launch(&problem, "zone-b", &[SMALL], &[]));
     let plan = builders::plan(plan.new_nodes);
     assert_only!(problem, plan, Violation::NodeWithoutPods { node: 1 });
+}
+
+// The binding order.
+
+/// Two pods on a planned node, one on an existing one, bound one after another.
+fn ordered() -> (Problem, Plan) {
+    let mut problem = world();
+    problem.pods = vec![group("web", pod("web", 500), 3)];
+    problem.nodes = vec![node("node-1", "zone-a", 1)];
+    let mut plan = plan(vec![launch(&problem, "zone-a", &[SMALL], &[run(0, 0, 2)])]);
+    onto_existing(&mut plan, 0, &[run(0, 2, 1)]);
+    let (new, existing) = (plan::Place::New(0), plan::Place::Existing(0));
+    plan.order = vec![(run(0, 1, 1), new), (run(0, 2, 1), existing), (run(0, 0, 1), new)];
+    (problem, plan)
+}
+
+#[test]
+fn an_order_may_cut_runs_and_may_be_left_out() {
+    let (problem, mut plan) = ordered();
+    assert_valid(&problem, &plan);
+    plan.order.clear();
+    assert_valid(&problem, &plan);
+}
+
+#[test]
+fn an_order_that_forgets_a_pod() {
+    let (problem, mut plan) = ordered();
+    plan.order.remove(0);
+    assert_only!(problem, plan, Violation::OrderLacksPods { place: Place::Planned(0), pod, count: 1 } if pod.as_str() == "default/web-1");
+}
+
+#[test]
+fn an_order_that_repeats_a_pod() {
+    let (problem, mut plan) = ordered();
+    plan.order.push((run(0, 0, 2), plan::Place::New(0)));
+    let violations = validate(&problem, &plan);
+    let repeated: u32 = violations
+        .iter()
+        .map(|violation| match violation {
+            Violation::OrderRepeatsPods { count, .. } => *count,
+            other => panic!("{other}"),
+        })
+        .sum();
+    assert_eq!(repeated, 2, "{}", listed(&violations));
+}
+
+#[test]
+fn an_order_that_puts_a_pod_elsewhere() {
+    let (problem, mut plan) = ordered();
+    plan.order[1].1 = plan::Place::New(0);
+    assert_only!(problem, plan, Violation::OrderOutOfPlace { place: Place::Planned(0), pod, count: 1 } if pod.as_str() == "default/web-2");
+    plan.order[1].1 = plan::Place::Existing(7);
+    assert_only!(problem, plan, Violation::OrderOutOfPlace { place: Place::Existing(_), count: 1, .. });
+}
+
+#[test]
+fn an_order_with_pods_that_are_not_placed() {
+    let (problem, mut plan) = ordered();
+    plan.order.push((run(0, 3, 2), plan::Place::New(0)));
+    assert_only!(problem, plan, Violation::OrderOutOfPlace { count: 2, .. });
+    plan.order[3].0 = run(9, 0, 4);
+    assert_only!(problem, plan, Violation::OrderOutOfPlace { count: 4, .. });
 }
 
 // What the node is.

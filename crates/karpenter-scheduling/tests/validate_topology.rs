@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use builders::*;
 use karpenter_model::labels::{HOSTNAME, ZONE};
-use karpenter_model::plan::{Plan, PlannedNode};
+use karpenter_model::plan::{Place, Plan, PlannedNode, PodRun};
 use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::Problem;
 use karpenter_model::taints::Effect;
@@ -255,6 +255,81 @@ fn unbound_pods_may_come_first() {
     assert_valid(&problem, &builders::plan(plan.new_nodes));
 }
 
+/// Two groups that spread over each other's pods, and one that is counted but states nothing. In zone-b the pods of
+/// `left` outnumber what `right` may join, in zone-a it is the other way round, so neither group can go first.
+fn crossed_spreads() -> (Problem, Plan, Vec<(PodRun, Place)>) {
+    let spreading = |own: &str, over: &str| {
+        let mut spec = pod(own, 100);
+        spec.spread = vec![spread(ZONE, over, 1)];
+        spec
+    };
+    let mut problem = world();
+    problem.pods = vec![
+        group("left", spreading("left", "right"), 4),
+        group("right", spreading("right", "left"), 4),
+        group("plain", pod("left", 50), 1),
+    ];
+    let nodes = vec![
+        launch(&problem, "zone-a", &[SMALL], &[run(0, 0, 1), run(1, 0, 3)]),
+        launch(&problem, "zone-b", &[SMALL], &[run(0, 1, 3), run(1, 3, 1), run(2, 0, 1)]),
+    ];
+    let (zone_a, zone_b) = (Place::New(0), Place::New(1));
+    let order = vec![
+        (run(0, 1, 1), zone_b),
+        (run(1, 0, 1), zone_a),
+        // From the next pod in zone-b on, no pod of `right` could go there.
+        (run(1, 3, 1), zone_b),
+        (run(2, 0, 1), zone_b),
+        // From the next pod in zone-a on, no pod of `left` could go there.
+        (run(0, 0, 1), zone_a),
+        (run(1, 1, 1), zone_a),
+        (run(0, 2, 2), zone_b),
+        (run(1, 2, 1), zone_a),
+    ];
+    (problem, plan(nodes), order)
+}
+
+#[test]
+fn the_plans_own_order_is_followed() {
+    let (problem, mut plan, order) = crossed_spreads();
+    plan.order = order;
+    assert_valid(&problem, &plan);
+}
+
+#[test]
+fn crossed_spreads_without_an_order_or_with_a_bad_one_do_not_pass() {
+    let (problem, mut plan, order) = crossed_spreads();
+    assert_all!(problem, plan, Violation::SpreadBroken { .. });
+    // All of `left` before all of `right`.
+    plan.order = order;
+    plan.order.sort_by_key(|(run, _)| run.group);
+    assert_all!(problem, plan, Violation::SpreadBroken { .. });
+}
+
+#[test]
+fn an_order_proves_nothing_by_itself() {
+    // Nowhere in between can the fourth pod in zone-a be accepted, whatever the order claims.
+    let (problem, mut plan) = placed(zonal(1), &[("zone-a", 4), ("zone-b", 2)]);
+    plan.order =
+        vec![(run(0, 0, 2), Place::New(0)), (run(0, 4, 2), Place::New(1)), (run(0, 2, 2), Place::New(0))];
+    assert_all!(problem, plan, Violation::SpreadBroken { left: 1, .. });
+}
+
+#[test]
+fn what_comes_too_early_in_the_order_waits_its_turn() {
+    let (problem, mut plan) = placed(zonal(1), &[("zone-a", 3), ("zone-b", 3)]);
+    plan.order = vec![(run(0, 0, 3), Place::New(0)), (run(0, 3, 3), Place::New(1))];
+    assert_valid(&problem, &plan);
+    // On an existing node too.
+    let (mut problem, mut plan) = placed(zonal(1), &[("zone-a", 3), ("zone-b", 3)]);
+    problem.nodes = vec![node("node-1", "zone-a", 4)];
+    plan.new_nodes.remove(0);
+    let mut plan = builders::plan(plan.new_nodes);
+    onto_existing(&mut plan, 0, &[run(0, 0, 3)]);
+    plan.order = vec![(run(0, 0, 3), Place::Existing(0)), (run(0, 3, 3), Place::New(0))];
+    assert_valid(&problem, &plan);
+}
+
 #[test]
 fn anti_affinity_between_equal_pods() {
     let apart = |key: &'static str| move |spec: &mut PodSpec| spec.anti_affinity = vec![near(key, "web")];
@@ -319,6 +394,16 @@ fn ninety_thousand_pods_in_the_finest_steps() {
         &per_node,
     );
     assert_valid(&problem, &plan);
+    // The same with an order that goes round the nodes pod by pod, and with one that fills node after node.
+    let runs = || plan.new_nodes.iter().enumerate().map(|(index, node)| (node.pods[0], Place::New(index)));
+    let around: Vec<(PodRun, Place)> =
+        (0..15).flat_map(|turn| runs().map(move |(of, at)| (run(0, of.start + turn, 1), at))).collect();
+    let in_rows: Vec<(PodRun, Place)> = runs().collect();
+    for order in [around, in_rows] {
+        plan.order = order;
+        assert_valid(&problem, &plan);
+    }
+    plan.order.clear();
     let moved = plan.new_nodes[0].pods.pop().expect("every node has a run");
     plan.new_nodes[1].pods.push(moved);
     assert!(validate(&problem, &plan).iter().any(|v| matches!(v, Violation::SpreadBroken { .. })));
