@@ -4,6 +4,7 @@
 //! volume choices it made are kept, so that only prices, resources and host constraints are left to decide. The
 //! result is used only if it is cheaper; otherwise the plain order's plan stands.
 
+mod bound;
 mod items;
 mod knapsack;
 mod pack;
@@ -20,6 +21,7 @@ use crate::compat;
 use crate::finalize;
 use crate::ledger::{Claim, Ledger, Prepared};
 use crate::sequence;
+use crate::topology::Kind as GroupKind;
 use items::Demands;
 pub(crate) use items::pins;
 use knapsack::Scratch;
@@ -34,19 +36,24 @@ pub(crate) fn schedule(problem: &Problem) -> Plan {
     let left = compat::solve(&mut ledger);
     let compat_price = claims_price(&ledger, &ledger.claims);
     let mut scratch = Scratch::default();
+    // The bound is about the plain order's placements as they are: repacking below only improves on them.
+    let bound_effort = relaxation_effort(problem.options.effort.min(EFFORT_DEFAULT));
     let mut lower_bound = 0.0;
     let mut cheaper: Vec<Claim> = Vec::new();
     let mut complete = true;
-    for tier in tiers(&prepared) {
-        match repack(&mut ledger, &tier, &mut scratch) {
-            Repacked { lower_bound: bound, claims } => {
-                lower_bound += bound;
-                match claims {
-                    Some(claims) => cheaper.extend(claims),
-                    None => complete = false,
-                }
+    let tiers = tiers(&prepared);
+    if problem.options.mode == Mode::Cost {
+        for tier in &tiers {
+            let repacked = repack(&mut ledger, tier, &mut scratch);
+            lower_bound += repacked.lower_bound;
+            match repacked.claims {
+                Some(claims) => cheaper.extend(claims),
+                None => complete = false,
             }
         }
+    }
+    if problem.options.mode == Mode::Compat || tiers.len() > 1 || needs_own_bound(&ledger) {
+        lower_bound = bound::lower_bound(&mut ledger, bound_effort, &mut scratch);
     }
     if problem.options.mode == Mode::Cost
         && complete
@@ -61,6 +68,28 @@ pub(crate) fn schedule(problem: &Problem) -> Plan {
     plan.compat_price_per_hour = compat_price;
     plan.stats.work = scratch.work;
     plan
+}
+
+/// Whether the relaxation that guides the repacking decides more than every valid fleet must.
+fn needs_own_bound(ledger: &Ledger<'_>) -> bool {
+    let options = &ledger.problem.options;
+    !ledger.nodes.is_empty()
+        || options.node_overhead_price_per_hour > 0.0
+        || options.min_node_cpu_millis > 0
+        || options.max_node_cpu_millis < i64::MAX
+        || ledger.prepared.templates.iter().any(|template| template.has_min_values)
+        || ledger.claims.iter().flat_map(|claim| &claim.content).any(|(variant, alternative, _)| {
+            let variant = &ledger.classes.variants[*variant];
+            let as_written = &ledger.classes.classes[variant.class].spec;
+            *alternative > 0
+                || variant.alternatives.len() > 1
+                || as_written.required_terms.len() > 1
+                || !variant.spec.host_ports.is_empty()
+                || !variant.spec.volumes.attachments.is_empty()
+                || variant.owned.iter().any(|owned| {
+                    owned.is_hostname && !(owned.kind == GroupKind::AntiAffinity && owned.is_required)
+                })
+        })
 }
 
 /// Templates of equal weight, heaviest first. A pool is never traded for one of another weight.
@@ -101,20 +130,13 @@ fn repack(ledger: &mut Ledger<'_>, tier: &Bits, scratch: &mut Scratch) -> Repack
     }
     let effort = ledger.problem.options.effort;
     let mut anywhere_demands = Demands::default();
-    let anywhere = items::rows(ledger, &items, &mut anywhere_demands, tier, true);
+    let anywhere = items::rows(ledger, &items, &mut anywhere_demands, tier, items::Purpose::Values);
     let anywhere_kinds = items::kinds(ledger, tier, &anywhere_demands.list);
-    // Without a repacking to guide, only the bound is wanted of the relaxation.
-    let for_relaxation =
-        if ledger.problem.options.mode == Mode::Compat { effort.min(EFFORT_DEFAULT) } else { effort };
-    let relaxed =
-        relaxation::relax(&anywhere.rows, &anywhere_kinds, relaxation_effort(for_relaxation), scratch);
+    let relaxed = relaxation::relax(&anywhere.rows, &anywhere_kinds, relaxation_effort(effort), scratch);
     let Some(relaxed) = relaxed else { return stands(0.0) };
     let lower_bound = frozen_price + relaxed.lower_bound;
-    if ledger.problem.options.mode == Mode::Compat {
-        return stands(lower_bound);
-    }
     let mut demands = Demands::default();
-    let pinned = items::rows(ledger, &items, &mut demands, tier, false);
+    let pinned = items::rows(ledger, &items, &mut demands, tier, items::Purpose::Packing);
     let is_zoned = items.iter().any(|item| item.added != item.added_anywhere);
     let kinds = if is_zoned { items::kinds(ledger, tier, &demands.list) } else { anywhere_kinds };
     let values = values_of(&relaxed, &anywhere, &pinned, items.len());

@@ -147,14 +147,26 @@ pub(crate) fn vector(amounts: &[i64]) -> Vector {
     vector
 }
 
-/// Every kind of node that can be bought for these demands, dominated ones left out.
+/// Every kind of node a repacking may use: pools with minValues and sizes the user does not want are left out.
 pub(crate) fn kinds(ledger: &mut Ledger<'_>, in_tier: &Bits, demands: &[Demand]) -> Vec<Kind> {
+    kinds_of(ledger, in_tier, demands, false)
+}
+
+/// Every kind of node that can be bought at all, at its plain price.
+pub(crate) fn all_kinds(ledger: &mut Ledger<'_>, in_tier: &Bits, demands: &[Demand]) -> Vec<Kind> {
+    kinds_of(ledger, in_tier, demands, true)
+}
+
+fn kinds_of(ledger: &mut Ledger<'_>, in_tier: &Bits, demands: &[Demand], all: bool) -> Vec<Kind> {
     let options = &ledger.problem.options;
-    let (overhead, cpu_min, cpu_max) =
-        (options.node_overhead_price_per_hour, options.min_node_cpu_millis, options.max_node_cpu_millis);
+    let (overhead, cpu_min, cpu_max) = if all {
+        (0.0, 0, i64::MAX)
+    } else {
+        (options.node_overhead_price_per_hour, options.min_node_cpu_millis, options.max_node_cpu_millis)
+    };
     let mut kinds = Vec::new();
     for template in in_tier.iter() {
-        if ledger.prepared.templates[template].has_min_values {
+        if ledger.prepared.templates[template].has_min_values && !all {
             continue;
         }
         let Some(base) = ledger.states.base(template) else { continue };
@@ -212,7 +224,13 @@ pub(crate) fn kinds(ledger: &mut Ledger<'_>, in_tier: &Bits, demands: &[Demand])
 }
 
 /// How many copies of an item one node may hold, and the exclusion it shares with other items.
-pub(crate) fn host_caps(ledger: &Ledger<'_>, items: &[Item]) -> Vec<(u32, Option<(GroupId, u32)>)> {
+///
+/// For a bound only required anti-affinity counts: how many pods a spread allows depends on the fleet.
+pub(crate) fn host_caps(
+    ledger: &Ledger<'_>,
+    items: &[Item],
+    purpose: Purpose,
+) -> Vec<(u32, Option<(GroupId, u32)>)> {
     let mut owners: BTreeMap<GroupId, u32> = BTreeMap::new();
     let caps: Vec<Vec<(GroupId, u32)>> = items
         .iter()
@@ -220,6 +238,9 @@ pub(crate) fn host_caps(ledger: &Ledger<'_>, items: &[Item]) -> Vec<(u32, Option
             let owned = ledger.classes.variants[item.variant].owned.iter();
             owned
                 .filter(|owned| owned.is_hostname && owned.selects_itself)
+                .filter(|owned| {
+                    purpose != Purpose::Bound || (owned.kind == GroupKind::AntiAffinity && owned.is_required)
+                })
                 .map(|owned| match owned.kind {
                     GroupKind::Spread { max_skew, .. } => (owned.group, max_skew),
                     GroupKind::AntiAffinity | GroupKind::Affinity => (owned.group, 1),
@@ -237,21 +258,33 @@ pub(crate) fn host_caps(ledger: &Ledger<'_>, items: &[Item]) -> Vec<(u32, Option
         .collect()
 }
 
+/// What rows are made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Packing within the zones already chosen.
+    Packing,
+    /// Values of pods for the packing: zones are forgotten, which leaves fewer rows.
+    Values,
+    /// As `Values`, and only what binds every valid fleet.
+    Bound,
+}
+
 /// Rows of the packing with the items behind each.
 pub(crate) struct Rows {
     pub(crate) rows: Vec<Row>,
     pub(crate) items: Vec<Vec<usize>>,
 }
 
-/// Merges items into rows. With `anywhere`, zones are forgotten: fewer rows, for duals and bounds.
+/// Merges items into rows.
 pub(crate) fn rows(
     ledger: &Ledger<'_>,
     items: &[Item],
     demands: &mut Demands,
     in_tier: &Bits,
-    anywhere: bool,
+    purpose: Purpose,
 ) -> Rows {
-    let caps = host_caps(ledger, items);
+    let anywhere = purpose != Purpose::Packing;
+    let caps = host_caps(ledger, items, purpose);
     let mut index: BTreeMap<(Vector, usize, Option<usize>, Option<(u16, u32)>), usize> = BTreeMap::new();
     let mut result = Rows { rows: Vec::new(), items: Vec::new() };
     let mut exclusions: Vec<GroupId> = Vec::new();

@@ -474,6 +474,19 @@ pub(crate) fn farley(
     scratch: &mut Scratch,
 ) -> f64 {
     let total: f64 = rows.iter().zip(duals).map(|(row, dual)| dual * f64::from(row.count)).sum();
+    let worst = worst_ratio(rows, kinds, duals, fluid, exact_nodes, scratch);
+    if worst <= 0.0 { 0.0 } else { total / worst }
+}
+
+/// No kind can hold more than this many times its price, at these values of the pods.
+pub(crate) fn worst_ratio(
+    rows: &[Row],
+    kinds: &[Kind],
+    duals: &[f64],
+    fluid: &[f64; DIMENSIONS_MAX],
+    exact_nodes: u64,
+    scratch: &mut Scratch,
+) -> f64 {
     let shared = shared_orders(rows, duals, fluid);
     let mut cheap: Vec<(f64, usize)> = kinds
         .iter()
@@ -501,7 +514,7 @@ pub(crate) fn farley(
         }
         worst = worst.max(bound / kind.price);
     }
-    if worst <= 0.0 { 0.0 } else { total / worst }
+    worst
 }
 
 /// The most valuable filling of a kind, if a bounded search can prove it; otherwise nothing is known.

@@ -1,0 +1,95 @@
+//! A price that no valid fleet for the placed pods can undercut.
+//!
+//! Everything that might be decided otherwise is left open here: zones, pools, nodes that were not repacked, which
+//! pods go to existing nodes, and spreads over hosts (whose limit depends on the fleet). Only resources, labels,
+//! taints and required anti-affinity between equals bind, so the bound holds for plans of either mode.
+
+use std::collections::BTreeMap;
+
+use super::items::{self, Demands, Item};
+use super::knapsack::{self, Order, Scratch};
+use super::relaxation::{self, Effort};
+use super::shapes::{DIMENSIONS_MAX, Kind};
+use crate::bits::Bits;
+use crate::ledger::Ledger;
+use crate::states::ReqId;
+
+/// The lower bound for what the ledger has placed now.
+pub(crate) fn lower_bound(ledger: &mut Ledger<'_>, effort: Effort, scratch: &mut Scratch) -> f64 {
+    if ledger.claims.is_empty() || ledger.prepared.dimensions.len() > DIMENSIONS_MAX {
+        return 0.0;
+    }
+    let mut everywhere = Bits::empty(ledger.prepared.templates.len());
+    (0..ledger.prepared.templates.len()).for_each(|template| everywhere.insert(template));
+    let items = placed_items(ledger);
+    let mut demands = Demands::default();
+    let rows = items::rows(ledger, &items, &mut demands, &everywhere, items::Purpose::Bound).rows;
+    let kinds = items::all_kinds(ledger, &everywhere, &demands.list);
+    let Some(relaxed) = relaxation::relax(&rows, &kinds, effort, scratch) else { return 0.0 };
+    let nodes = node_kinds(ledger, demands.list.len());
+    if nodes.is_empty() {
+        return relaxed.lower_bound;
+    }
+    // What existing nodes can hold is free: take off the most it can be worth at feasible prices of the pods.
+    let fluid: Vec<f64> =
+        rows.iter().map(|row| knapsack::weigh(&relaxed.fluid_weights, &row.requests)).collect();
+    [relaxed.duals, fluid]
+        .into_iter()
+        .map(|duals| {
+            let order = Order::new(&rows, &duals, relaxed.fluid_weights, |_| true);
+            let worst = relaxation::worst_ratio(&rows, &kinds, &duals, &relaxed.fluid_weights, 0, scratch);
+            let total: f64 = rows.iter().zip(&duals).map(|(row, dual)| dual * f64::from(row.count)).sum();
+            let free: f64 = nodes.iter().map(|node| knapsack::upper_bound(&rows, &duals, &order, node)).sum();
+            if worst > 0.0 { (total - free) / worst } else { 0.0 }
+        })
+        .fold(0.0, f64::max)
+}
+
+fn placed_items(ledger: &mut Ledger<'_>) -> Vec<Item> {
+    let mut merged: BTreeMap<(usize, u8, ReqId), u32> = BTreeMap::new();
+    let claims = ledger.claims.iter().flat_map(|claim| claim.content.iter().copied());
+    let nodes = ledger.nodes.iter().flat_map(|node| node.content.iter().map(|(v, count)| (*v, 0, *count)));
+    for (variant, alternative, count) in claims.chain(nodes).collect::<Vec<_>>() {
+        // Any of several volume alternatives, or any required term, might serve: then labels do not bind.
+        let data = &ledger.classes.variants[variant];
+        let as_written = &ledger.classes.classes[data.class].spec;
+        let added = if data.alternatives.len() > 1 || as_written.required_terms.len() > 1 {
+            ReqId::NONE
+        } else {
+            let (added, volume) = (data.added, data.alternatives[alternative as usize]);
+            ledger.states.join(added, volume)
+        };
+        *merged.entry((variant, alternative, added)).or_insert(0) += count;
+    }
+    merged
+        .into_iter()
+        .map(|((variant, alternative, added), count)| Item {
+            variant,
+            alternative,
+            added,
+            added_anywhere: added,
+            count,
+        })
+        .collect()
+}
+
+/// Existing nodes with room, as kinds that cost nothing and take everything.
+fn node_kinds(ledger: &Ledger<'_>, demands: usize) -> Vec<Kind> {
+    let mut all = Bits::empty(demands);
+    (0..demands).for_each(|demand| all.insert(demand));
+    ledger
+        .nodes
+        .iter()
+        .map(|node| {
+            let mut free = node.free.clone();
+            for (variant, count) in &node.content {
+                for (free, request) in free.iter_mut().zip(&ledger.classes.variants[*variant].requests) {
+                    *free += request * i64::from(*count);
+                }
+            }
+            items::vector(&free)
+        })
+        .filter(|free| free.iter().all(|amount| *amount >= 0) && free[0] > 0)
+        .map(|free| Kind { template: 0, instance_type: 0, free, price: 1.0, demands: all.clone() })
+        .collect()
+}
