@@ -138,18 +138,69 @@ fn repack(ledger: &mut Ledger<'_>, tier: &Bits, scratch: &mut Scratch) -> Repack
     let mut demands = Demands::default();
     let pinned = items::rows(ledger, &items, &mut demands, tier, items::Purpose::Packing);
     let is_zoned = items.iter().any(|item| item.added != item.added_anywhere);
-    let kinds = if is_zoned { items::kinds(ledger, tier, &demands.list) } else { anywhere_kinds };
+    let kinds = if is_zoned { items::kinds(ledger, tier, &demands.list) } else { anywhere_kinds.clone() };
     let values = values_of(&relaxed, &anywhere, &pinned, items.len());
     let work_max = scratch.work + effort.saturating_mul(WORK_PER_EFFORT);
     let mut packer =
         pack::Packer::new(&pinned.rows, &kinds, values, relaxed.fluid_weights, scratch, work_max);
-    let columns = if is_zoned { &[][..] } else { &relaxed.columns[..] };
-    let Some(bins) = packer.pack(columns) else { return stands(lower_bound) };
+    let columns = if is_zoned {
+        zoned_columns(&relaxed, &anywhere, &anywhere_kinds, &pinned, &kinds)
+    } else {
+        relaxed.columns.clone()
+    };
+    let Some(bins) = packer.pack(&columns) else { return stands(lower_bound) };
     let claims = realize::claims(ledger, &items, &pinned, &kinds, &bins).map(|mut claims| {
         claims.extend(repacking.frozen);
         claims
     });
     Repacked { lower_bound, claims }
+}
+
+/// The relaxation's fillings once per zone, each with its share of the amount.
+fn zoned_columns(
+    relaxed: &Relaxation,
+    anywhere: &items::Rows,
+    anywhere_kinds: &[shapes::Kind],
+    pinned: &items::Rows,
+    kinds: &[shapes::Kind],
+) -> Vec<(usize, knapsack::Pattern, f64)> {
+    let items: usize = anywhere.items.iter().map(Vec::len).sum();
+    let mut rows_of_item: Vec<Vec<u32>> = vec![Vec::new(); items];
+    for (row, members) in pinned.items.iter().enumerate() {
+        members.iter().for_each(|item| rows_of_item[*item].push(row as u32));
+    }
+    // Rows of the packing behind each row of the relaxation.
+    let behind: Vec<Vec<u32>> = anywhere
+        .items
+        .iter()
+        .map(|members| {
+            let mut rows: Vec<u32> =
+                members.iter().flat_map(|item| rows_of_item[*item].iter().copied()).collect();
+            rows.sort_unstable();
+            rows.dedup();
+            rows
+        })
+        .collect();
+    let mut columns = Vec::new();
+    for (kind, pattern, amount) in &relaxed.columns {
+        let of = &anywhere_kinds[*kind];
+        let mapped: Vec<(usize, knapsack::Pattern)> = kinds
+            .iter()
+            .enumerate()
+            .filter(|(_, kind)| (kind.template, kind.instance_type) == (of.template, of.instance_type))
+            .filter_map(|(index, kind)| {
+                let row_in_zone = |row: &u32| {
+                    behind[*row as usize].iter().copied().find(|row| kind.takes(&pinned.rows[*row as usize]))
+                };
+                let rows: Option<knapsack::Pattern> =
+                    pattern.iter().map(|(row, count)| row_in_zone(row).map(|row| (row, *count))).collect();
+                rows.map(|rows| (index, rows))
+            })
+            .collect();
+        let share = amount / mapped.len().max(1) as f64;
+        columns.extend(mapped.into_iter().map(|(kind, pattern)| (kind, pattern, share)));
+    }
+    columns
 }
 
 fn relaxation_effort(effort: u64) -> Effort {

@@ -8,6 +8,9 @@ use super::knapsack::{self, Exclusions, Order, Pattern, Scratch};
 use super::relaxation::{inverse_weights, shared_orders};
 use super::shapes::{DIMENSIONS_MAX, Kind, Row, Vector, covers, representatives};
 
+/// How many times longer an unacceptable packing may be worked on.
+const PATIENCE: u64 = 5;
+
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Bin {
     pub(crate) kind: usize,
@@ -26,6 +29,8 @@ pub(crate) struct Packer<'a> {
     pub(crate) work_max: u64,
     /// A total price at which further improvement is not worth the work.
     pub(crate) good_enough: f64,
+    /// Above this price the search may take several times as long.
+    pub(crate) acceptable: f64,
     random: SplitMix,
 }
 
@@ -42,7 +47,17 @@ impl<'a> Packer<'a> {
         scratch: &'a mut Scratch,
         work_max: u64,
     ) -> Self {
-        Self { rows, kinds, values, weights, scratch, work_max, good_enough: 0.0, random: SplitMix(0x5eed) }
+        Self {
+            rows,
+            kinds,
+            values,
+            weights,
+            scratch,
+            work_max,
+            good_enough: 0.0,
+            acceptable: f64::MAX,
+            random: SplitMix(0x5eed),
+        }
     }
 
     /// Packs all rows, starting from the columns of the relaxation where they apply.
@@ -225,7 +240,13 @@ impl<'a> Packer<'a> {
         let reserve = set_aside_copies(bins);
         let kinds: Vec<u32> = self.useful_kinds(bins);
         let mut remaining = vec![0u32; self.rows.len()];
-        while self.scratch.work < self.work_max && bins.len() > 1 && total > self.good_enough {
+        let start = self.scratch.work;
+        let patience = (self.work_max.saturating_sub(start)).saturating_mul(PATIENCE);
+        while bins.len() > 1
+            && total > self.good_enough
+            && (self.scratch.work < self.work_max
+                || (total > self.acceptable && self.scratch.work < start + patience))
+        {
             // Even a move that finds nothing at once must bring the end nearer.
             self.scratch.work += 8;
             if self.random.below(4) == 0 {
