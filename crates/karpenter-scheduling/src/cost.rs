@@ -143,6 +143,11 @@ fn repack(ledger: &mut Ledger<'_>, tier: &Bits, scratch: &mut Scratch) -> Repack
     let work_max = scratch.work + effort.saturating_mul(WORK_PER_EFFORT);
     let mut packer =
         pack::Packer::new(&pinned.rows, &kinds, values, relaxed.fluid_weights, scratch, work_max);
+    packer.good_enough = relaxed.lower_bound * if effort > EFFORT_DEFAULT { 1.0002 } else { 1.0025 };
+    // Small problems that are still far from the bound get more time: it is little, and money is at stake.
+    if pinned.rows.len() <= 200 {
+        packer.acceptable = relaxed.lower_bound * 1.008;
+    }
     let columns = if is_zoned {
         zoned_columns(&relaxed, &anywhere, &anywhere_kinds, &pinned, &kinds)
     } else {
