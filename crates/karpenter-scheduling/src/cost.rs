@@ -11,6 +11,7 @@ mod pack;
 mod realize;
 mod relaxation;
 mod shapes;
+mod share;
 mod simplex;
 
 use karpenter_model::plan::Plan;
@@ -154,10 +155,16 @@ fn repack(ledger: &mut Ledger<'_>, tier: &Bits, scratch: &mut Scratch) -> Repack
         relaxed.columns.clone()
     };
     let Some(bins) = packer.pack(&columns) else { return stands(lower_bound) };
-    let claims = realize::claims(ledger, &items, &pinned, &kinds, &bins).map(|mut claims| {
+    let mut claims = realize::claims(ledger, &items, &pinned, &kinds, &bins);
+    if tier.len() == ledger.prepared.templates.len() {
+        // Hosts of other weights would count too; sharing is tried only where all nodes are in view.
+        let price = claims.as_ref().map_or(f64::MAX, |claims| claims_price(ledger, claims)) + frozen_price;
+        let shared = share::repack(ledger, tier, &items, &repacking.frozen, price, scratch);
+        claims = shared.or(claims);
+    }
+    if let Some(claims) = &mut claims {
         claims.extend(repacking.frozen);
-        claims
-    });
+    }
     Repacked { lower_bound, claims }
 }
 

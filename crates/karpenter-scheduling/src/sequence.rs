@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::cost::pins;
 use crate::ledger::{Claim, Ledger};
 use crate::states::ReqId;
+use crate::topology::Kind;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
@@ -43,16 +44,22 @@ pub(crate) fn of_repacking(ledger: &mut Ledger<'_>, repacked: &[Claim]) -> Vec<E
         let state = ledger.claims[claim].state;
         let key = (event.variant, event.alternative, pins(ledger, event.variant, state));
         let Some(queue) = supply.get_mut(&key) else { continue };
+        // Pods that spread over hosts are bound in turns, so that no host runs ahead of the others.
+        let takes_turns = ledger.classes.variants[event.variant]
+            .owned
+            .iter()
+            .any(|owned| owned.is_hostname && matches!(owned.kind, Kind::Spread { .. }));
         let mut wanted = event.count;
         while wanted > 0
-            && let Some((position, left)) = queue.front_mut()
+            && let Some((position, left)) = queue.pop_front()
         {
-            let taken = wanted.min(*left);
-            events.push(Event { target: Target::Claim(*position), count: taken, ..event });
+            let taken = if takes_turns { 1 } else { wanted.min(left) };
+            events.push(Event { target: Target::Claim(position), count: taken, ..event });
             wanted -= taken;
-            *left -= taken;
-            if *left == 0 {
-                queue.pop_front();
+            match (left - taken, takes_turns) {
+                (0, _) => {}
+                (rest, true) => queue.push_back((position, rest)),
+                (rest, false) => queue.push_front((position, rest)),
             }
         }
     }

@@ -57,6 +57,55 @@ pub(crate) fn claims(
     Some(nodes.into_iter().map(|node| node.into_claim(items)).collect())
 }
 
+/// As [`claims`], for nodes on which room was set aside: every node first gets an even share of some pods.
+#[expect(clippy::too_many_arguments, reason = "one call site; the parts belong together nowhere else")]
+pub(crate) fn with_shares(
+    ledger: &mut Ledger<'_>,
+    items: &[Item],
+    others: &[Item],
+    rows: &Rows,
+    kinds: &[Kind],
+    packed_kinds: &[Kind],
+    bins: &[Bin],
+    shares: &[(GroupId, u32, &[usize])],
+) -> Option<Vec<Claim>> {
+    let mut left_of_others: Vec<u32> = others.iter().map(|item| item.count).collect();
+    let mut left: Vec<u32> = items.iter().map(|item| item.count).collect();
+    let mut nodes: Vec<Node> = Vec::new();
+    for bin in bins {
+        for _ in 0..bin.copies {
+            let kind = &packed_kinds[bin.kind];
+            let mut node = Node::open(ledger, kind.template, Some(kind.instance_type))?;
+            node.spread_caps = shares.iter().map(|(group, share, _)| (*group, *share)).collect();
+            for (row, count) in &bin.pattern {
+                deal(ledger, others, &rows.items[*row as usize], &mut left_of_others, *count, &mut node);
+            }
+            nodes.push(node);
+        }
+    }
+    for (_, share, members) in shares {
+        let total: u32 = members.iter().map(|member| left[*member]).sum();
+        // Even to the pod: the first nodes take one more than the others where it does not come out.
+        let (base, more) = (total / nodes.len() as u32, total % nodes.len() as u32);
+        debug_assert!(base + u32::from(more > 0) <= *share);
+        for (position, node) in nodes.iter_mut().enumerate() {
+            let mut wanted = base + u32::from((position as u32) < more);
+            for member in *members {
+                let placed = node.put(ledger, &items[*member], wanted.min(left[*member]));
+                left[*member] -= placed;
+                wanted -= placed;
+            }
+        }
+        if members.iter().any(|member| left[*member] > 0) {
+            return None;
+        }
+    }
+    if left_of_others.iter().any(|left| *left > 0) || kinds.is_empty() {
+        return None;
+    }
+    Some(nodes.into_iter().filter(|node| node.pods > 0).map(|node| node.into_claim(items)).collect())
+}
+
 /// Gives a node `count` pods of a row: from the items with most pods left, so that capped ones do not pile up.
 fn deal(
     ledger: &mut Ledger<'_>,
@@ -136,6 +185,8 @@ struct Node {
     content: Vec<(usize, u8, u32)>,
     matched: FxHashMap<GroupId, u32>,
     owners: FxHashMap<GroupId, u32>,
+    /// Spreads for which a higher number than `maxSkew` was planned on every node.
+    spread_caps: Vec<(GroupId, u32)>,
     planned_type: usize,
 }
 
@@ -153,6 +204,7 @@ impl Node {
             content: Vec::new(),
             matched: FxHashMap::default(),
             owners: FxHashMap::default(),
+            spread_caps: Vec::new(),
             planned_type,
         })
     }
@@ -212,7 +264,10 @@ impl Node {
         for owned in variant.owned.iter().filter(|owned| owned.is_hostname) {
             let present = self.matched.get(&owned.group).copied().unwrap_or(0);
             let here = match (owned.kind, owned.selects_itself) {
-                (GroupKind::Spread { max_skew, .. }, true) => max_skew.saturating_sub(present),
+                (GroupKind::Spread { max_skew, .. }, true) => {
+                    let planned = self.spread_caps.iter().find(|(group, _)| *group == owned.group);
+                    planned.map_or(max_skew, |(_, cap)| *cap).saturating_sub(present)
+                }
                 (GroupKind::Spread { max_skew, .. }, false) if present <= max_skew => u32::MAX,
                 (GroupKind::AntiAffinity, true) if present == 0 => 1,
                 (GroupKind::AntiAffinity, false) if present == 0 => u32::MAX,

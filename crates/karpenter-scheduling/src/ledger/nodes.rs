@@ -238,6 +238,13 @@ impl Ledger<'_> {
             .collect()
     }
 
+    /// Whether a constraint counts an existing node among its domains.
+    pub(crate) fn node_is_eligible(&self, group: GroupId, node: usize) -> bool {
+        let filter = &self.topology.group(group).id.filter;
+        filter.is_all()
+            || filter.accepts(&self.nodes[node].labels, &self.problem.nodes[node].taints, &BTreeSet::new())
+    }
+
     fn count_on_node(&mut self, group: GroupId, node: usize, count: u32) {
         let data = self.topology.group(group);
         let accepted = data.id.filter.is_all()

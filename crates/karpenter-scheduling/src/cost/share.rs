@@ -1,0 +1,202 @@
+//! Letting pods that spread over hosts share nodes where that is valid.
+//!
+//! The plain order takes the emptiest host to hold no pod for ever, so `maxSkew: 1` means one pod per node. The
+//! scheduler counts over the hosts that exist: if every eligible node holds seven, eight on one of them is fine. So
+//! room for some number of such pods is set aside on every node, the other pods are packed around it, and the pods are
+//! dealt evenly. Several numbers are tried; the result is kept only if it is cheaper and every host constraint holds by
+//! the scheduler's own rule.
+
+use std::collections::BTreeMap;
+
+use super::items::{self, Demands, Item};
+use super::knapsack::{self, Scratch};
+use super::pack::{self, Bin};
+use super::realize;
+use super::shapes::{DIMENSIONS_MAX, Kind, Row};
+use crate::bits::Bits;
+use crate::ledger::{Claim, Ledger};
+use crate::topology::{GroupId, Kind as GroupKind, Slot};
+
+/// A group of pods that spread over hosts and count themselves.
+struct Spread {
+    group: GroupId,
+    /// Positions in the items.
+    members: Vec<usize>,
+    count: u32,
+    /// Per dimension, the most one of the pods asks for.
+    requests: super::shapes::Vector,
+}
+
+/// Tries to pack with shared hosts; returns the nodes if they cost less than `price`.
+pub(crate) fn repack(
+    ledger: &mut Ledger<'_>,
+    tier: &Bits,
+    items: &[Item],
+    frozen: &[Claim],
+    price: f64,
+    scratch: &mut Scratch,
+) -> Option<Vec<Claim>> {
+    let spreads = spreads(ledger, items)?;
+    let spreading: Vec<usize> = spreads.iter().flat_map(|spread| spread.members.iter().copied()).collect();
+    let others: Vec<Item> =
+        (0..items.len()).filter(|item| !spreading.contains(item)).map(|item| items[item].clone()).collect();
+    // Demands are numbered over all items, so that one list of kinds serves every attempt.
+    let mut demands = Demands::default();
+    items::rows(ledger, items, &mut demands, tier, items::Purpose::Packing);
+    let rows = items::rows(ledger, &others, &mut demands, tier, items::Purpose::Packing);
+    let mut takes_all = Bits::empty(demands.list.len());
+    (0..demands.list.len()).for_each(|demand| takes_all.insert(demand));
+    let kinds: Vec<Kind> = items::kinds(ledger, tier, &demands.list)
+        .into_iter()
+        .filter(|kind| kind.demands.is_superset(&takes_all))
+        .collect();
+    let largest = spreads.iter().map(|spread| spread.count).max()?;
+    let mut best: Option<(f64, Vec<Claim>)> = None;
+    for per_node in [2u32, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256] {
+        if per_node > largest {
+            break;
+        }
+        let nodes_wanted = largest.div_ceil(per_node);
+        let Some(claims) = attempt(ledger, items, &others, &spreads, &rows, &kinds, nodes_wanted, scratch)
+        else {
+            continue;
+        };
+        let cost: f64 =
+            claims.iter().chain(frozen).map(|claim| ledger.cheapest_price(claim).unwrap_or(f64::MAX)).sum();
+        let least = best.as_ref().map_or(price, |(least, _)| *least);
+        if cost < least - 1e-9 && hosts_are_even(ledger, claims.iter().chain(frozen), &spreads) {
+            best = Some((cost, claims));
+        }
+    }
+    best.map(|(_, claims)| claims)
+}
+
+/// The spreads to share hosts for; `None` if there are none or their pods are bound by more than that.
+fn spreads(ledger: &Ledger<'_>, items: &[Item]) -> Option<Vec<Spread>> {
+    let mut by_group: BTreeMap<GroupId, Spread> = BTreeMap::new();
+    for (position, item) in items.iter().enumerate() {
+        let variant = &ledger.classes.variants[item.variant];
+        let mut hosts = variant.owned.iter().filter(|owned| owned.is_hostname && owned.selects_itself);
+        let Some(first) = hosts.next() else { continue };
+        let is_plain_spread = matches!(first.kind, GroupKind::Spread { .. }) && hosts.next().is_none();
+        if !is_plain_spread || item.added != item.added_anywhere {
+            return None;
+        }
+        let requests = items::vector(&variant.requests);
+        let spread = by_group.entry(first.group).or_insert(Spread {
+            group: first.group,
+            members: Vec::new(),
+            count: 0,
+            requests: [0; DIMENSIONS_MAX],
+        });
+        spread.members.push(position);
+        spread.count += item.count;
+        for (most, request) in spread.requests.iter_mut().zip(&requests) {
+            *most = (*most).max(*request);
+        }
+    }
+    (!by_group.is_empty()).then(|| by_group.into_values().collect())
+}
+
+/// Packs everything on about `nodes_wanted` nodes, each with an even share of every spread.
+#[expect(clippy::too_many_arguments, reason = "one call site; the parts are prepared once for all attempts")]
+fn attempt(
+    ledger: &mut Ledger<'_>,
+    items: &[Item],
+    others: &[Item],
+    spreads: &[Spread],
+    rows: &items::Rows,
+    kinds: &[Kind],
+    nodes_wanted: u32,
+    scratch: &mut Scratch,
+) -> Option<Vec<Claim>> {
+    let mut set_aside = [0i64; DIMENSIONS_MAX];
+    for spread in spreads {
+        let share = i64::from(spread.count.div_ceil(nodes_wanted));
+        for (sum, request) in set_aside.iter_mut().zip(&spread.requests) {
+            *sum += share * request;
+        }
+    }
+    let reduced: Vec<Kind> = kinds
+        .iter()
+        .cloned()
+        .filter_map(|mut kind| {
+            for (free, reserved) in kind.free.iter_mut().zip(&set_aside) {
+                *free -= reserved;
+            }
+            kind.free.iter().all(|free| *free >= 0).then_some(kind)
+        })
+        .collect();
+    let mut bins = pack_others(&rows.rows, &reduced, scratch)?;
+    let count: u32 = bins.iter().map(|bin| bin.copies).sum();
+    if count < nodes_wanted {
+        let kind = (0..reduced.len())
+            .min_by(|a, b| reduced[*a].price.total_cmp(&reduced[*b].price).then(a.cmp(b)))?;
+        bins.push(Bin { kind, pattern: Vec::new(), copies: nodes_wanted - count });
+    }
+    let nodes = count.max(nodes_wanted);
+    let shares: Vec<(GroupId, u32, &[usize])> = spreads
+        .iter()
+        .map(|spread| (spread.group, spread.count.div_ceil(nodes), spread.members.as_slice()))
+        .collect();
+    realize::with_shares(ledger, items, others, rows, kinds, &reduced, &bins, &shares)
+}
+
+fn pack_others(rows: &[Row], kinds: &[Kind], scratch: &mut Scratch) -> Option<Vec<Bin>> {
+    const ROUNDS: usize = 20;
+    const WORK: u64 = 300_000;
+    if rows.is_empty() {
+        return Some(Vec::new());
+    }
+    let effort = super::relaxation::Effort {
+        rounds: ROUNDS,
+        search_nodes: 100,
+        deep_passes: 0,
+        rows_max: 200,
+        work_max: WORK,
+    };
+    let relaxed = super::relaxation::relax(rows, kinds, effort, scratch)?;
+    let values = rows
+        .iter()
+        .zip(&relaxed.duals)
+        .map(|(row, dual)| dual.max(knapsack::weigh(&relaxed.fluid_weights, &row.requests) * 0.02).max(1e-9))
+        .collect();
+    let work_max = scratch.work + WORK;
+    pack::Packer::new(rows, kinds, values, relaxed.fluid_weights, scratch, work_max).pack(&relaxed.columns)
+}
+
+/// Whether every spread holds by the scheduler's rule: no host more than `maxSkew` above the emptiest eligible one.
+fn hosts_are_even<'a>(
+    ledger: &mut Ledger<'_>,
+    claims: impl Iterator<Item = &'a Claim> + Clone,
+    spreads: &[Spread],
+) -> bool {
+    spreads.iter().all(|spread| {
+        let (max_skew, min_domains) = match ledger.topology.group(spread.group).id.kind {
+            GroupKind::Spread { max_skew, min_domains } => (max_skew, min_domains),
+            GroupKind::Affinity | GroupKind::AntiAffinity => return false,
+        };
+        let mut counts: Vec<u32> = Vec::new();
+        for claim in claims.clone() {
+            if !ledger.filter_accepts(spread.group, claim.state) {
+                continue;
+            }
+            let matched = |variant: usize| {
+                let class = &ledger.classes.classes[ledger.classes.variants[variant].class];
+                class.matched.binary_search(&spread.group).is_ok()
+            };
+            counts.push(
+                claim.content.iter().filter(|(variant, _, _)| matched(*variant)).map(|(_, _, n)| *n).sum(),
+            );
+        }
+        let most = counts.iter().copied().max().unwrap_or(0);
+        for node in 0..ledger.nodes.len() {
+            if ledger.node_is_eligible(spread.group, node) {
+                counts.push(ledger.topology.on_host(spread.group, Slot(node as u32)));
+            }
+        }
+        let enough = min_domains.is_none_or(|wanted| counts.len() as u32 >= wanted);
+        let least = if enough { counts.iter().copied().min().unwrap_or(0) } else { 0 };
+        most - least.min(most) <= max_skew
+    })
+}

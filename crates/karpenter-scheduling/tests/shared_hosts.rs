@@ -1,0 +1,100 @@
+//! Spread over hosts in cost mode: skew is counted over the hosts that exist, as the scheduler does.
+
+use std::sync::Arc;
+
+use karpenter_model::labels;
+use karpenter_model::plan::Plan;
+use karpenter_model::pod::{PodSpec, TopologySpread};
+use karpenter_model::problem::{Mode, NodePool, PodGroup, PodNames, Problem};
+use karpenter_model::requirements::{Requirement, Requirements};
+use karpenter_model::selector::LabelSelector;
+use karpenter_scheduling::schedule;
+use karpenter_scheduling::validate::validate;
+
+fn pods(name: &str, count: u32, cpu_millis: i64, min_domains: Option<u32>, spread: bool) -> PodGroup {
+    let mut spec = PodSpec { namespace: "default".into(), ..PodSpec::default() };
+    spec.labels.insert("app".into(), name.into());
+    spec.requests.set("cpu", cpu_millis);
+    spec.requests.set("memory", cpu_millis << 20);
+    spec.requests.set("pods", 1);
+    if spread {
+        spec.spread.push(TopologySpread {
+            key: labels::HOSTNAME.into(),
+            max_skew: 1,
+            min_domains,
+            hard: true,
+            selector: Some(LabelSelector::from_match_labels(&spec.labels)),
+            honor_affinity: true,
+            honor_taints: false,
+        });
+    }
+    PodGroup { spec: Arc::new(spec), names: PodNames::Numbered { prefix: name.into(), count }, created_at_secs: 0 }
+}
+
+fn problem(pods: Vec<PodGroup>) -> Problem {
+    let catalog = karpenter_catalog::kwok::generic();
+    let on_demand = |key: &'static str, value: &'static str| Requirement::in_values(key, [value]);
+    let requirements: Requirements = [
+        on_demand(labels::CAPACITY_TYPE, "on-demand"),
+        on_demand(labels::OS, "linux"),
+        on_demand(labels::ARCH, "amd64"),
+    ]
+    .into_iter()
+    .collect();
+    Problem {
+        well_known: karpenter_catalog::kwok::well_known_labels(&catalog)
+            .into_iter()
+            .chain(labels::WELL_KNOWN.iter().map(|key| Arc::from(*key)))
+            .collect(),
+        catalogs: vec![Arc::new(catalog)],
+        pools: vec![NodePool {
+            name: "default".into(),
+            weight: 0,
+            requirements,
+            labels: [(labels::NODEPOOL.into(), "default".into())].into(),
+            taints: vec![],
+            startup_taints: vec![],
+            limits: Default::default(),
+            usage: Default::default(),
+            catalog: 0,
+        }],
+        pods,
+        ..Problem::default()
+    }
+}
+
+fn plan(problem: &Problem, mode: Mode) -> Plan {
+    let mut problem = problem.clone();
+    problem.options.mode = mode;
+    let plan = schedule(&problem);
+    let faults: Vec<String> = validate(&problem, &plan).iter().map(ToString::to_string).collect();
+    assert_eq!(faults, Vec::<String>::new(), "{mode:?}");
+    assert!(plan.unschedulable.is_empty());
+    plan
+}
+
+#[test]
+fn spreading_pods_share_the_nodes_that_others_need() {
+    let problem = problem(vec![pods("web", 200, 100, None, true), pods("batch", 200, 3000, None, false)]);
+    let (compat, cost) = (plan(&problem, Mode::Compat), plan(&problem, Mode::Cost));
+    assert_eq!(compat.new_nodes.len(), 200, "one spreading pod per node");
+    assert!(cost.new_nodes.len() < 100, "{} nodes", cost.new_nodes.len());
+    assert!(cost.price_per_hour < compat.price_per_hour);
+}
+
+#[test]
+fn min_domains_keep_hosts_apart() {
+    let problem = problem(vec![pods("web", 12, 100, Some(12), true)]);
+    assert_eq!(plan(&problem, Mode::Cost).new_nodes.len(), 12);
+}
+
+#[test]
+fn several_spreads_share_alike() {
+    let problem = problem(vec![
+        pods("web", 60, 200, None, true),
+        pods("api", 40, 500, None, true),
+        pods("batch", 60, 3000, None, false),
+    ]);
+    let cost = plan(&problem, Mode::Cost);
+    assert!(cost.new_nodes.len() < 40, "{} nodes", cost.new_nodes.len());
+}
