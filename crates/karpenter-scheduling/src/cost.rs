@@ -21,6 +21,7 @@ use crate::bits::Bits;
 use crate::compat;
 use crate::finalize;
 use crate::ledger::{Claim, Ledger, Prepared};
+use crate::reservations;
 use crate::sequence;
 use crate::topology::Kind as GroupKind;
 use items::Demands;
@@ -75,6 +76,7 @@ pub(crate) fn schedule(problem: &Problem) -> Plan {
 fn needs_own_bound(ledger: &Ledger<'_>) -> bool {
     let options = &ledger.problem.options;
     !ledger.nodes.is_empty()
+        || reservations::any(ledger.problem)
         || options.node_overhead_price_per_hour > 0.0
         || options.min_node_cpu_millis > 0
         || options.max_node_cpu_millis < i64::MAX

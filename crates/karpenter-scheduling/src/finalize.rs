@@ -1,12 +1,15 @@
 //! From the ledger to the plan: instance-type options, prices, and which pod sits where.
 
+use karpenter_model::labels;
 use karpenter_model::plan::{ExistingPlacement, Place, Plan, PlanStats, PlannedNode, PodRun, Unschedulable};
 use karpenter_model::problem::MinValuesPolicy;
 use karpenter_model::reason::{Reason, Refusal, Scope};
+use karpenter_model::requirements::{Operator, Requirement};
 
 use crate::classes::QueueRun;
 use crate::explain;
 use crate::ledger::{Claim, Ledger};
+use crate::reservations::Reservations;
 use crate::sequence::{Event, Target};
 use crate::states::StateType;
 
@@ -62,8 +65,9 @@ pub(crate) fn plan(ledger: &mut Ledger<'_>, left: &[QueueRun]) -> Plan {
     }
     let mut dropped: Vec<(PodRun, Refusal)> = Vec::new();
     let mut index_of_claim: Vec<Option<usize>> = Vec::new();
+    let mut reservations = Reservations::of(ledger.problem);
     for (claim, pods) in ledger.claims.iter().zip(on_claims) {
-        match planned_node(ledger, claim, joined(pods)) {
+        match planned_node(ledger, claim, joined(pods), &mut reservations) {
             Ok(node) => {
                 plan.price_per_hour += node.price_per_hour;
                 index_of_claim.push(Some(plan.new_nodes.len()));
@@ -136,6 +140,7 @@ fn planned_node(
     ledger: &Ledger<'_>,
     claim: &Claim,
     pods: Vec<PodRun>,
+    reservations: &mut Reservations,
 ) -> Result<PlannedNode, (Vec<PodRun>, Refusal)> {
     let state = ledger.states.get(claim.state);
     let template = &ledger.prepared.templates[state.template];
@@ -153,8 +158,34 @@ fn planned_node(
     {
         return refuse(pods, Reason::MinValues { key, wanted, found });
     }
-    let Some(cheapest) = options.first().copied() else {
-        return refuse(pods, Reason::NotEnoughRoom);
+    let mut requirements = state.requirements.clone();
+    let reserved = if reservations.is_empty() { None } else { reservations.take(ledger, claim, &options) };
+    let (cheapest, offering, price_per_hour) = match reserved {
+        Some(held) => {
+            options = held.options;
+            requirements = held.requirements;
+            (held.chosen, held.offering, held.price)
+        }
+        None if reservations.is_empty() => match options.first() {
+            Some(first) => (*first, first.offering, first.price),
+            None => return refuse(pods, Reason::NotEnoughRoom),
+        },
+        None => {
+            let is_reserved = |entry: &StateType| {
+                ledger.states.instance_type(state.template, entry.index).offerings[entry.offering as usize]
+                    .is_reserved()
+            };
+            options.retain(|entry| !is_reserved(entry));
+            let Some(first) = options.first().copied() else {
+                return refuse(pods, Reason::ReservationFull);
+            };
+            requirements.add(Requirement::new(
+                labels::CAPACITY_TYPE,
+                Operator::NotIn,
+                [labels::CAPACITY_TYPE_RESERVED],
+            ));
+            (first, first.offering, first.price)
+        }
     };
     let mut requests = ledger.list(&claim.used);
     let overheads: Vec<_> =
@@ -168,10 +199,10 @@ fn planned_node(
     Ok(PlannedNode {
         pool,
         instance_type: template.types[cheapest.index].index,
-        offering: cheapest.offering as usize,
-        price_per_hour: cheapest.price,
+        offering: offering as usize,
+        price_per_hour,
         instance_type_options: options.iter().map(|entry| template.types[entry.index].index).collect(),
-        requirements: state.requirements.clone(),
+        requirements,
         requests,
         pods,
         min_values_relaxed: claim.min_values_relaxed,

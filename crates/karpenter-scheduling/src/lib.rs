@@ -11,6 +11,7 @@ mod explain;
 mod finalize;
 mod ledger;
 mod relax;
+mod reservations;
 mod sequence;
 mod settle;
 mod states;

@@ -41,7 +41,7 @@ pub(crate) struct State {
 pub(crate) struct StateType {
     /// Index into `Template::types`.
     pub(crate) index: usize,
-    /// Cheapest launchable offering left, or the cheapest available one if none can be launched now.
+    /// Cheapest launchable offering left that is not reserved, or the cheapest available one if there is none.
     pub(crate) price: f64,
     pub(crate) offering: u32,
     offers: (u32, u32),
@@ -266,7 +266,8 @@ impl<'p> States<'p> {
                     continue;
                 }
                 offers.push(*offer);
-                let rank = (!offering.is_launchable(), offering.price_per_hour, *offer);
+                let rank =
+                    (offering.is_reserved() || !offering.is_launchable(), offering.price_per_hour, *offer);
                 let is_better = best.is_none_or(|best: (bool, f64, u32)| {
                     let incumbent = &instance_type.offerings[best.2 as usize];
                     let by_price = (rank.0, rank.1).partial_cmp(&(best.0, best.1));

@@ -28,7 +28,11 @@ fn pods(name: &str, count: u32, cpu_millis: i64, min_domains: Option<u32>, sprea
             honor_taints: false,
         });
     }
-    PodGroup { spec: Arc::new(spec), names: PodNames::Numbered { prefix: name.into(), count }, created_at_secs: 0 }
+    PodGroup {
+        spec: Arc::new(spec),
+        names: PodNames::Numbered { prefix: name.into(), count },
+        created_at_secs: 0,
+    }
 }
 
 fn problem(pods: Vec<PodGroup>) -> Problem {

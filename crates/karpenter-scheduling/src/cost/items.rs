@@ -186,7 +186,8 @@ fn kinds_of(ledger: &mut Ledger<'_>, in_tier: &Bits, demands: &[Demand], all: bo
                         None => {
                             let offering = &ledger.states.instance_type(template, entry.index).offerings
                                 [*offer as usize];
-                            if offering.is_launchable() {
+                            // Reservations have few slots; a bound must still know their price.
+                            if offering.is_launchable() && (all || !offering.is_reserved()) {
                                 let mut serves = Bits::empty(demands.len());
                                 serves.insert(number);
                                 known.push((*offer, offering.price_per_hour, serves));
@@ -275,6 +276,9 @@ pub(crate) struct Rows {
     pub(crate) items: Vec<Vec<usize>>,
 }
 
+/// Requests, demand, the item itself if it may not be merged, and the exclusion.
+type RowKey = (Vector, usize, Option<usize>, Option<(u16, u32)>);
+
 /// Merges items into rows.
 pub(crate) fn rows(
     ledger: &Ledger<'_>,
@@ -285,7 +289,7 @@ pub(crate) fn rows(
 ) -> Rows {
     let anywhere = purpose != Purpose::Packing;
     let caps = host_caps(ledger, items, purpose);
-    let mut index: BTreeMap<(Vector, usize, Option<usize>, Option<(u16, u32)>), usize> = BTreeMap::new();
+    let mut index: BTreeMap<RowKey, usize> = BTreeMap::new();
     let mut result = Rows { rows: Vec::new(), items: Vec::new() };
     let mut exclusions: Vec<GroupId> = Vec::new();
     for (position, item) in items.iter().enumerate() {

@@ -158,6 +158,7 @@ pub(crate) fn greedy(
 
 /// Fills step by step, each time preferring rows that are worth most at prices which rise with how full a resource
 /// is: all resources then run out together. Returns the value.
+#[expect(clippy::too_many_arguments, reason = "a hot leaf; a struct would only rename the parts")]
 pub(crate) fn balanced(
     rows: &[Row],
     values: &[f64],

@@ -335,12 +335,11 @@ impl<'a> Packer<'a> {
         });
         let mut moves: Vec<(usize, u32, u32)> = Vec::new();
         let mut exclusions = Exclusions::default();
-        for other in 0..bins.len() {
+        for (other, bin) in bins.iter().enumerate() {
             if other == chosen || rest.is_empty() {
                 continue;
             }
             self.scratch.work += 2;
-            let bin = &bins[other];
             let mut left = self.kinds[bin.kind].free;
             let total = self.total(&bin.pattern);
             for (left, used) in left.iter_mut().zip(&total) {

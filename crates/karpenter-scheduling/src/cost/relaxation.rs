@@ -395,8 +395,8 @@ impl Fluid {
     fn solve(rows: &[Row], kinds: &[Kind]) -> Self {
         let mut totals = [0.0; DIMENSIONS_MAX];
         for row in rows {
-            for dimension in 0..DIMENSIONS_MAX {
-                totals[dimension] += row.requests[dimension] as f64 * f64::from(row.count);
+            for (total, request) in totals.iter_mut().zip(&row.requests) {
+                *total += *request as f64 * f64::from(row.count);
             }
         }
         let used: Vec<usize> = (0..DIMENSIONS_MAX).filter(|dimension| totals[*dimension] > 0.0).collect();
