@@ -14,6 +14,7 @@ mod shapes;
 mod share;
 mod simplex;
 
+use karpenter_model::labels;
 use karpenter_model::plan::Plan;
 use karpenter_model::problem::{EFFORT_DEFAULT, Mode, Problem};
 
@@ -77,6 +78,7 @@ fn needs_own_bound(ledger: &Ledger<'_>) -> bool {
     let options = &ledger.problem.options;
     !ledger.nodes.is_empty()
         || reservations::any(ledger.problem)
+        || (options.min_spot_types > 1 && any_spot(ledger))
         || options.node_overhead_price_per_hour > 0.0
         || options.min_node_cpu_millis > 0
         || options.max_node_cpu_millis < i64::MAX
@@ -93,6 +95,14 @@ fn needs_own_bound(ledger: &Ledger<'_>) -> bool {
                     owned.is_hostname && !(owned.kind == GroupKind::AntiAffinity && owned.is_required)
                 })
         })
+}
+
+/// Whether some planned node may be bought as spot.
+fn any_spot(ledger: &Ledger<'_>) -> bool {
+    ledger.claims.iter().any(|claim| {
+        let allowed = ledger.states.get(claim.state).requirements.get(labels::CAPACITY_TYPE);
+        allowed.is_none_or(|requirement| requirement.has(labels::CAPACITY_TYPE_SPOT))
+    })
 }
 
 /// Templates of equal weight, heaviest first. A pool is never traded for one of another weight.
@@ -134,14 +144,25 @@ fn repack(ledger: &mut Ledger<'_>, tier: &Bits, scratch: &mut Scratch) -> Repack
     let effort = ledger.problem.options.effort;
     let mut anywhere_demands = Demands::default();
     let anywhere = items::rows(ledger, &items, &mut anywhere_demands, tier, items::Purpose::Values);
-    let anywhere_kinds = items::kinds(ledger, tier, &anywhere_demands.list);
-    let relaxed = relaxation::relax(&anywhere.rows, &anywhere_kinds, relaxation_effort(effort), scratch);
+    let mut anywhere_kinds = items::kinds(ledger, tier, &anywhere_demands.list, true);
+    let mut is_flexible = true;
+    let mut relaxed = relaxation::relax(&anywhere.rows, &anywhere_kinds, relaxation_effort(effort), scratch);
+    if relaxed.is_none() {
+        // Some pods fit only types that few others can stand in for.
+        is_flexible = false;
+        anywhere_kinds = items::kinds(ledger, tier, &anywhere_demands.list, false);
+        relaxed = relaxation::relax(&anywhere.rows, &anywhere_kinds, relaxation_effort(effort), scratch);
+    }
     let Some(relaxed) = relaxed else { return stands(0.0) };
     let lower_bound = frozen_price + relaxed.lower_bound;
     let mut demands = Demands::default();
     let pinned = items::rows(ledger, &items, &mut demands, tier, items::Purpose::Packing);
     let is_zoned = items.iter().any(|item| item.added != item.added_anywhere);
-    let kinds = if is_zoned { items::kinds(ledger, tier, &demands.list) } else { anywhere_kinds.clone() };
+    let kinds = if is_zoned {
+        items::kinds(ledger, tier, &demands.list, is_flexible)
+    } else {
+        anywhere_kinds.clone()
+    };
     let values = values_of(&relaxed, &anywhere, &pinned, items.len());
     let work_max = scratch.work + effort.saturating_mul(WORK_PER_EFFORT);
     let mut packer =

@@ -2,7 +2,7 @@
 
 use karpenter_model::labels;
 use karpenter_model::plan::{ExistingPlacement, Place, Plan, PlanStats, PlannedNode, PodRun, Unschedulable};
-use karpenter_model::problem::MinValuesPolicy;
+use karpenter_model::problem::{MinValuesPolicy, Mode};
 use karpenter_model::reason::{Reason, Refusal, Scope};
 use karpenter_model::requirements::{Operator, Requirement};
 
@@ -136,6 +136,25 @@ pub(crate) fn options(ledger: &Ledger<'_>, claim: &Claim) -> Vec<StateType> {
     options
 }
 
+/// In cost mode a spot node gives up options far above its price, as long as enough are left: spot launches weigh
+/// capacity against price and could otherwise undo the plan. On-demand launches take the cheapest that can be had.
+fn trim_dear_options(ledger: &Ledger<'_>, claim: &Claim, options: &mut Vec<StateType>) {
+    let knobs = &ledger.problem.options;
+    let template = ledger.states.get(claim.state).template;
+    if knobs.mode == Mode::Compat || ledger.prepared.templates[template].has_min_values {
+        return;
+    }
+    let is_spot = |entry: &StateType| {
+        let offering = &ledger.states.instance_type(template, entry.index).offerings[entry.offering as usize];
+        offering.capacity_type().is_some_and(|value| &**value == labels::CAPACITY_TYPE_SPOT)
+    };
+    if let Some(first) = options.first().filter(|first| is_spot(first)) {
+        let dear = first.price * knobs.max_option_price_factor;
+        let within = options.iter().take_while(|entry| entry.price <= dear).count();
+        options.truncate(within.max(knobs.min_spot_types).max(1));
+    }
+}
+
 fn planned_node(
     ledger: &Ledger<'_>,
     claim: &Claim,
@@ -147,6 +166,7 @@ fn planned_node(
     let pool = template.pool;
     let mut options = options(ledger, claim);
     options.truncate(MAX_INSTANCE_TYPES);
+    trim_dear_options(ledger, claim, &mut options);
     let refuse = |pods, reason| {
         let scope = Scope::NodePool(ledger.problem.pools[pool].name.clone());
         Err((pods, Refusal { scope, reason }))

@@ -13,10 +13,12 @@ use karpenter_scheduling::schedule;
 use karpenter_scheduling::validate::validate;
 
 fn offering(capacity_type: &str, price: f64, reservation: Option<(&str, u32)>) -> Offering {
-    let mut requirements: Requirements =
-        [Requirement::in_values(labels::ZONE, ["a"]), Requirement::in_values(labels::CAPACITY_TYPE, [capacity_type])]
-            .into_iter()
-            .collect();
+    let mut requirements: Requirements = [
+        Requirement::in_values(labels::ZONE, ["a"]),
+        Requirement::in_values(labels::CAPACITY_TYPE, [capacity_type]),
+    ]
+    .into_iter()
+    .collect();
     requirements.add(match reservation {
         Some((id, _)) => Requirement::in_values(labels::AWS_CAPACITY_RESERVATION_ID, [id]),
         None => Requirement::does_not_exist(labels::AWS_CAPACITY_RESERVATION_ID),
@@ -103,7 +105,10 @@ fn planned(problem: &Problem) -> [Plan; 2] {
 fn slots_are_used_up_before_other_capacity() {
     let problem = problem(2, &["on-demand", "reserved"]);
     for plan in planned(&problem) {
-        assert_eq!(capacity_types(&problem, &plan), ["on-demand", "on-demand", "on-demand", "reserved", "reserved"]);
+        assert_eq!(
+            capacity_types(&problem, &plan),
+            ["on-demand", "on-demand", "on-demand", "reserved", "reserved"]
+        );
         assert!((plan.price_per_hour - 0.3).abs() < 1e-6, "{}", plan.price_per_hour);
     }
 }

@@ -90,6 +90,13 @@ fn node_kinds(ledger: &Ledger<'_>, demands: usize) -> Vec<Kind> {
             items::vector(&free)
         })
         .filter(|free| free.iter().all(|amount| *amount >= 0) && free[0] > 0)
-        .map(|free| Kind { template: 0, instance_type: 0, free, price: 1.0, demands: all.clone() })
+        .map(|free| Kind {
+            template: 0,
+            instance_type: 0,
+            free,
+            price: 1.0,
+            demands: all.clone(),
+            is_spot: false,
+        })
         .collect()
 }

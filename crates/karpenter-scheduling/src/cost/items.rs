@@ -4,8 +4,9 @@
 //! Zones are kept as the plain order chose them wherever a constraint looks at zones, so repacking within a zone
 //! cannot break a zonal constraint. Hosts are what the repacking is about; their constraints become caps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use karpenter_model::labels;
 use karpenter_model::requirements::{Requirement, Requirements};
 
 use super::shapes::{DIMENSIONS_MAX, Kind, Row, Vector, drop_dominated};
@@ -147,32 +148,46 @@ pub(crate) fn vector(amounts: &[i64]) -> Vector {
     vector
 }
 
-/// Every kind of node a repacking may use: pools with minValues and sizes the user does not want are left out.
-pub(crate) fn kinds(ledger: &mut Ledger<'_>, in_tier: &Bits, demands: &[Demand]) -> Vec<Kind> {
-    kinds_of(ledger, in_tier, demands, false)
+/// Every kind of node a repacking may use: pools with minValues and sizes the user does not want are left out. With
+/// `is_flexible`, spot kinds leave room for other types to stand in.
+pub(crate) fn kinds(
+    ledger: &mut Ledger<'_>,
+    in_tier: &Bits,
+    demands: &[Demand],
+    is_flexible: bool,
+) -> Vec<Kind> {
+    kinds_of(ledger, in_tier, demands, false, is_flexible)
 }
 
 /// Every kind of node that can be bought at all, at its plain price.
 pub(crate) fn all_kinds(ledger: &mut Ledger<'_>, in_tier: &Bits, demands: &[Demand]) -> Vec<Kind> {
-    kinds_of(ledger, in_tier, demands, true)
+    kinds_of(ledger, in_tier, demands, true, false)
 }
 
-fn kinds_of(ledger: &mut Ledger<'_>, in_tier: &Bits, demands: &[Demand], all: bool) -> Vec<Kind> {
+fn kinds_of(
+    ledger: &mut Ledger<'_>,
+    in_tier: &Bits,
+    demands: &[Demand],
+    all: bool,
+    is_flexible: bool,
+) -> Vec<Kind> {
     let options = &ledger.problem.options;
     let (overhead, cpu_min, cpu_max) = if all {
         (0.0, 0, i64::MAX)
     } else {
         (options.node_overhead_price_per_hour, options.min_node_cpu_millis, options.max_node_cpu_millis)
     };
+    let least_spot_types = options.min_spot_types;
     let mut kinds = Vec::new();
+    let mut spot: Vec<SpotType> = Vec::new();
     for template in in_tier.iter() {
         if ledger.prepared.templates[template].has_min_values && !all {
             continue;
         }
         let Some(base) = ledger.states.base(template) else { continue };
         let size = ledger.prepared.templates[template].types.len();
-        // Per type: (offering, price, demands it serves).
-        let mut offers: Vec<Vec<(u32, f64, Bits)>> = vec![Vec::new(); size];
+        // Per type: (offering, price, demands it serves, whether it is spot).
+        let mut offers: Vec<Vec<(u32, f64, Bits, bool)>> = vec![Vec::new(); size];
         for (number, demand) in demands.iter().enumerate() {
             if !demand.tolerated.contains(template) {
                 continue;
@@ -181,8 +196,8 @@ fn kinds_of(ledger: &mut Ledger<'_>, in_tier: &Bits, demands: &[Demand], all: bo
             for entry in &ledger.states.get(state).types {
                 let known = &mut offers[entry.index];
                 for offer in ledger.states.offers(state, entry) {
-                    match known.iter_mut().find(|(index, _, _)| index == offer) {
-                        Some((_, _, serves)) => serves.insert(number),
+                    match known.iter_mut().find(|(index, _, _, _)| index == offer) {
+                        Some((_, _, serves, _)) => serves.insert(number),
                         None => {
                             let offering = &ledger.states.instance_type(template, entry.index).offerings
                                 [*offer as usize];
@@ -190,7 +205,10 @@ fn kinds_of(ledger: &mut Ledger<'_>, in_tier: &Bits, demands: &[Demand], all: bo
                             if offering.is_launchable() && (all || !offering.is_reserved()) {
                                 let mut serves = Bits::empty(demands.len());
                                 serves.insert(number);
-                                known.push((*offer, offering.price_per_hour, serves));
+                                let is_spot = offering
+                                    .capacity_type()
+                                    .is_some_and(|value| &**value == labels::CAPACITY_TYPE_SPOT);
+                                known.push((*offer, offering.price_per_hour, serves, is_spot));
                             }
                         }
                     }
@@ -205,7 +223,11 @@ fn kinds_of(ledger: &mut Ledger<'_>, in_tier: &Bits, demands: &[Demand], all: bo
             }
             known.sort_by(|a, b| a.1.total_cmp(&b.1).then_with(|| a.2.cmp(&b.2)));
             let mut kept: Vec<Kind> = Vec::new();
-            for (_, price, serves) in known.drain(..) {
+            for (_, price, serves, is_spot) in known.drain(..) {
+                if is_spot {
+                    let free = vector(&ledger.prepared.templates[template].types[index].free);
+                    spot.push(SpotType { template, instance_type: index, free, demands: serves.clone() });
+                }
                 if !kept.iter().any(|kind| kind.demands.is_superset(&serves)) {
                     kept.push(Kind {
                         template,
@@ -213,6 +235,7 @@ fn kinds_of(ledger: &mut Ledger<'_>, in_tier: &Bits, demands: &[Demand], all: bo
                         free: vector(&ledger.prepared.templates[template].types[index].free),
                         price: price + overhead,
                         demands: serves,
+                        is_spot,
                     });
                 }
             }
@@ -221,7 +244,59 @@ fn kinds_of(ledger: &mut Ledger<'_>, in_tier: &Bits, demands: &[Demand], all: bo
     }
     // A price of zero would make every filling infinitely good.
     kinds.retain(|kind| kind.price > 0.0 || overhead > 0.0);
-    drop_dominated(kinds)
+    let kinds = drop_dominated(kinds);
+    if !is_flexible || least_spot_types <= 1 || spot.is_empty() {
+        return kinds;
+    }
+    drop_dominated(kinds.into_iter().filter_map(|kind| flexible(kind, &spot, least_spot_types)).collect())
+}
+
+/// A type that can be had as spot, for some demands.
+struct SpotType {
+    template: usize,
+    instance_type: usize,
+    free: Vector,
+    demands: Bits,
+}
+
+/// A spot kind with its room cut down to what enough other types have as well; `None` if too few come near it.
+fn flexible(mut kind: Kind, spot: &[SpotType], least: usize) -> Option<Kind> {
+    /// Types with less room than this, in any resource, are not counted as alternatives.
+    const NEAR: f64 = 0.85;
+    if !kind.is_spot {
+        return Some(kind);
+    }
+    let mut seen: BTreeSet<usize> = BTreeSet::new();
+    let mut near: Vec<(f64, &SpotType)> = Vec::new();
+    for other in spot
+        .iter()
+        .filter(|other| other.template == kind.template && other.demands.is_superset(&kind.demands))
+    {
+        if !seen.insert(other.instance_type) {
+            continue;
+        }
+        let share = kind
+            .free
+            .iter()
+            .zip(&other.free)
+            .filter(|(own, _)| **own > 0)
+            .fold(1.0f64, |least, (own, other)| least.min(*other as f64 / *own as f64));
+        if share >= NEAR {
+            near.push((share, other));
+        }
+    }
+    // A pool with few types is not asked for more than it has.
+    let wanted = least.min(seen.len());
+    if near.len() < wanted {
+        return None;
+    }
+    near.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.instance_type.cmp(&b.1.instance_type)));
+    for (_, other) in near.iter().take(wanted) {
+        for (own, other) in kind.free.iter_mut().zip(&other.free) {
+            *own = (*own).min(*other);
+        }
+    }
+    Some(kind)
 }
 
 /// How many copies of an item one node may hold, and the exclusion it shares with other items.

@@ -31,6 +31,8 @@ pub(crate) struct Kind {
     pub(crate) price: f64,
     /// Demands the kind satisfies.
     pub(crate) demands: Bits,
+    /// Bought as spot; its room may be cut down so that other types can stand in.
+    pub(crate) is_spot: bool,
 }
 
 impl Kind {
@@ -131,7 +133,7 @@ mod tests {
     fn kind(price: f64, free: Vector, demands: &[usize]) -> Kind {
         let mut bits = Bits::empty(4);
         demands.iter().for_each(|demand| bits.insert(*demand));
-        Kind { template: 0, instance_type: 0, free, price, demands: bits }
+        Kind { template: 0, instance_type: 0, free, price, demands: bits, is_spot: false }
     }
 
     #[test]

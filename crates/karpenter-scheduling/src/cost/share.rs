@@ -46,7 +46,7 @@ pub(crate) fn repack(
     let rows = items::rows(ledger, &others, &mut demands, tier, items::Purpose::Packing);
     let mut takes_all = Bits::empty(demands.list.len());
     (0..demands.list.len()).for_each(|demand| takes_all.insert(demand));
-    let kinds: Vec<Kind> = items::kinds(ledger, tier, &demands.list)
+    let kinds: Vec<Kind> = items::kinds(ledger, tier, &demands.list, true)
         .into_iter()
         .filter(|kind| kind.demands.is_superset(&takes_all))
         .collect();
