@@ -14,6 +14,8 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::storage::v1::CSINode;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as RawQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use karpenter_api::schema::short_text;
+use karpenter_api::validate::{is_label_value, is_qualified_name};
 use karpenter_model::quantity::Quantity;
 use karpenter_model::requirements::Operator;
 use karpenter_model::taints::Effect;
@@ -45,7 +47,7 @@ pub(super) fn pod(pod: &Pod, problems: &mut Problems) {
 pub(super) fn deployment(object: &Deployment, problems: &mut Problems) {
     match &object.spec {
         Some(spec) => {
-            not_negative("spec.replicas", spec.replicas, problems);
+            pod_count("spec.replicas", spec.replicas, problems);
             template("spec.template", &spec.template, problems);
         }
         None => missing("spec", problems),
@@ -55,7 +57,7 @@ pub(super) fn deployment(object: &Deployment, problems: &mut Problems) {
 pub(super) fn replica_set(object: &ReplicaSet, problems: &mut Problems) {
     match &object.spec {
         Some(spec) => {
-            not_negative("spec.replicas", spec.replicas, problems);
+            pod_count("spec.replicas", spec.replicas, problems);
             match &spec.template {
                 Some(pod_template) => template("spec.template", pod_template, problems),
                 None => missing("spec.template", problems),
@@ -68,7 +70,7 @@ pub(super) fn replica_set(object: &ReplicaSet, problems: &mut Problems) {
 pub(super) fn stateful_set(object: &StatefulSet, problems: &mut Problems) {
     match &object.spec {
         Some(spec) => {
-            not_negative("spec.replicas", spec.replicas, problems);
+            pod_count("spec.replicas", spec.replicas, problems);
             not_negative("spec.ordinals.start", spec.ordinals.as_ref().and_then(|o| o.start), problems);
             template("spec.template", &spec.template, problems);
         }
@@ -98,7 +100,7 @@ pub(super) fn cron_job(object: &CronJob, problems: &mut Problems) {
 }
 
 fn job_spec(path: &str, spec: &JobSpec, problems: &mut Problems) {
-    not_negative(&format!("{path}.parallelism"), spec.parallelism, problems);
+    pod_count(&format!("{path}.parallelism"), spec.parallelism, problems);
     not_negative(&format!("{path}.completions"), spec.completions, problems);
     template(&format!("{path}.template"), &spec.template, problems);
 }
@@ -140,6 +142,9 @@ pub(super) fn csi_node(object: &CSINode, problems: &mut Problems) {
 }
 
 fn template(path: &str, template: &PodTemplateSpec, problems: &mut Problems) {
+    if let Some(labels) = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref()) {
+        label_map(&format!("{path}.metadata.labels"), labels, problems);
+    }
     match &template.spec {
         Some(spec) => pod_spec(&format!("{path}.spec"), spec, problems),
         None => missing(&format!("{path}.spec"), problems),
@@ -168,8 +173,19 @@ fn pod_spec(path: &str, spec: &PodSpec, problems: &mut Problems) {
     for (index, one) in spec.topology_spread_constraints.iter().flatten().enumerate() {
         spread(&format!("{path}.topologySpreadConstraints[{index}]"), one, problems);
     }
+    if let Some(labels) = &spec.node_selector {
+        label_map(&format!("{path}.nodeSelector"), labels, problems);
+    }
     let Some(affinity) = &spec.affinity else { return };
     let path = format!("{path}.affinity");
+    if let Some(required) = affinity
+        .node_affinity
+        .as_ref()
+        .and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref())
+    {
+        let path = format!("{path}.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution");
+        required_terms(&format!("{path}.nodeSelectorTerms"), &required.node_selector_terms, problems);
+    }
     if let Some(preferred) = affinity
         .node_affinity
         .as_ref()
@@ -234,6 +250,7 @@ fn resource_requirements(path: &str, resources: &ResourceRequirements, problems:
 
 fn quantities(path: &str, amounts: Option<&BTreeMap<String, RawQuantity>>, problems: &mut Problems) {
     for (name, amount) in amounts.into_iter().flatten() {
+        label_key(&format!("{path}[{}]", short_text(name)), name, problems);
         match amount.0.parse::<Quantity>() {
             Ok(quantity) if quantity.is_negative() => problems.push(
                 Problem::new(format!("{path}.{name}"), format!("{:?} is negative", amount.0))
@@ -268,6 +285,12 @@ fn toleration(path: &str, index: usize, toleration: &Toleration, problems: &mut 
                 .valid("Exists, Equal, Gt or Lt"),
         ),
     }
+    if !key.is_empty() {
+        label_key(&path("key"), key, problems);
+    }
+    if let Some(value) = toleration.value.as_deref().filter(|_| matches!(operator, "Equal" | "")) {
+        label_value(&path("value"), value, problems);
+    }
     if key.is_empty() && operator != "Exists" {
         problems.push(
             Problem::new(path("key"), "is empty").valid("a key, or operator Exists to tolerate every key"),
@@ -296,9 +319,7 @@ fn spread(path: &str, constraint: &TopologySpreadConstraint, problems: &mut Prob
         let message = format!("{min_domains} is too small");
         problems.push(Problem::new(format!("{path}.minDomains"), message).valid("1 or more"));
     }
-    if constraint.topology_key.is_empty() {
-        problems.push(Problem::new(format!("{path}.topologyKey"), "is empty").valid("a label key"));
-    }
+    label_key(&format!("{path}.topologyKey"), &constraint.topology_key, problems);
     one_of(
         path,
         "whenUnsatisfiable",
@@ -325,18 +346,23 @@ fn one_of(path: &str, field: &str, value: Option<&String>, valid: &[&str], probl
 }
 
 fn pod_term(path: &str, term: &PodAffinityTerm, problems: &mut Problems) {
-    if term.topology_key.is_empty() {
-        problems.push(Problem::new(format!("{path}.topologyKey"), "is empty").valid("a label key"));
-    }
+    label_key(&format!("{path}.topologyKey"), &term.topology_key, problems);
     selector(&format!("{path}.labelSelector"), term.label_selector.as_ref(), problems);
     selector(&format!("{path}.namespaceSelector"), term.namespace_selector.as_ref(), problems);
 }
 
 fn selector(path: &str, selector: Option<&LabelSelector>, problems: &mut Problems) {
+    if let Some(labels) = selector.and_then(|selector| selector.match_labels.as_ref()) {
+        label_map(&format!("{path}.matchLabels"), labels, problems);
+    }
     let expressions = selector.and_then(|selector| selector.match_expressions.as_ref());
     for (index, expression) in expressions.into_iter().flatten().enumerate() {
         let path = |field: &str| format!("{path}.matchExpressions[{index}].{field}");
         let has_values = expression.values.as_ref().is_some_and(|values| !values.is_empty());
+        label_key(&path("key"), &expression.key, problems);
+        for (position, value) in expression.values.iter().flatten().enumerate() {
+            label_value(&path(&format!("values[{position}]")), value, problems);
+        }
         match expression.operator.as_str() {
             "In" | "NotIn" if !has_values => problems
                 .push(Problem::new(path("values"), "is empty").valid("at least one value for In and NotIn")),
@@ -353,10 +379,54 @@ fn selector(path: &str, selector: Option<&LabelSelector>, problems: &mut Problem
     }
 }
 
+/// What a pod requires of nodes. The planner judges the requirements; this is only about having none: no server stores
+/// an empty list, and the Kubernetes scheduler lets no node match an empty term.
+fn required_terms(path: &str, terms: &[NodeSelectorTerm], problems: &mut Problems) {
+    if terms.is_empty() {
+        problems.push(Problem::new(path, "is empty").valid("at least one term"));
+        return;
+    }
+    let is_empty = |term: &NodeSelectorTerm| {
+        term.match_expressions.as_ref().is_none_or(Vec::is_empty)
+            && term.match_fields.as_ref().is_none_or(Vec::is_empty)
+    };
+    if terms.iter().all(is_empty) {
+        let problem = Problem::new(path, "has only empty terms, which match no node");
+        problems.push(problem.valid("a term with at least one expression"));
+    }
+}
+
+fn label_map(path: &str, labels: &BTreeMap<String, String>, problems: &mut Problems) {
+    for (key, value) in labels {
+        label_key(path, key, problems);
+        label_value(&format!("{path}[{}]", short_text(key)), value, problems);
+    }
+}
+
+fn label_key(path: &str, key: &str, problems: &mut Problems) {
+    if !is_qualified_name(key) {
+        let problem = Problem::new(path, format!("{:?} is not a qualified name", short_text(key)));
+        problems.push(
+            problem
+                .valid("an optional DNS subdomain and '/', then 1 to 63 letters, digits, '-', '_' and '.'"),
+        );
+    }
+}
+
+fn label_value(path: &str, value: &str, problems: &mut Problems) {
+    if !is_label_value(value) {
+        let problem = Problem::new(path, format!("{:?} is not a label value", short_text(value)));
+        problems.push(problem.valid(
+            "at most 63 letters, digits, '-', '_' and '.', starting and ending with a letter or digit",
+        ));
+    }
+}
+
 /// Terms that decide which nodes are preferred or reachable; required terms of pods are judged by the planner, which
 /// then leaves the pod unplanned with the reason.
 fn node_term(path: &str, term: &NodeSelectorTerm, problems: &mut Problems) {
     for (index, expression) in term.match_expressions.iter().flatten().enumerate() {
+        label_key(&format!("{path}.matchExpressions[{index}].key"), &expression.key, problems);
         if Operator::parse(&expression.operator).is_none() {
             problems.push(
                 Problem::new(
@@ -379,6 +449,20 @@ fn weight(path: &str, weight: i32, problems: &mut Problems) {
 fn not_negative(path: &str, number: Option<i32>, problems: &mut Problems) {
     if let Some(number) = number.filter(|number| *number < 0) {
         problems.push(Problem::new(path, format!("{number} is negative")).valid("0 or more"));
+    }
+}
+
+/// Pods of one workload that can be planned. Far above what a cluster runs, and low enough that a slip of the keyboard
+/// does not take all memory.
+pub(super) const PODS_PER_WORKLOAD_MAX: i32 = 10_000_000;
+
+fn pod_count(path: &str, number: Option<i32>, problems: &mut Problems) {
+    not_negative(path, number, problems);
+    if let Some(number) = number.filter(|number| *number > PODS_PER_WORKLOAD_MAX) {
+        problems.push(
+            Problem::new(path, format!("{number} pods are more than can be planned"))
+                .valid(format!("0 to {PODS_PER_WORKLOAD_MAX}")),
+        );
     }
 }
 

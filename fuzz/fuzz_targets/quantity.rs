@@ -1,0 +1,9 @@
+//! Fuzz target `quantity`; what it promises is written in `bodies.rs`.
+
+#![no_main]
+
+#[allow(dead_code, reason = "each target uses one of the bodies")]
+#[path = "../bodies.rs"]
+mod bodies;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| bodies::quantity(bytes));
