@@ -6,6 +6,8 @@
 //! error for every one that cannot. Input is untrusted: nesting, alias replay and merge keys are bounded, and a key
 //! given twice is an error, because the reader of a manifest cannot know which of the two was meant.
 
+mod json;
+mod parallel;
 mod tree;
 mod yaml;
 
@@ -14,9 +16,12 @@ mod tests;
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
-use tree::UniqueKeys;
+use crate::error::one_line;
+
+use json::Opened;
 
 /// One object of an input.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,7 +39,7 @@ pub struct Document {
 
 /// Why a document could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}: document {index}{}: {message}", source_name, line.map(|line| format!(", line {line}")).unwrap_or_default())]
+#[error("{}: document {index}{}: {message}", source_name, line.map(|line| format!(", line {line}")).unwrap_or_default(), message = one_line(message))]
 pub struct ManifestError {
     pub source_name: Arc<str>,
     /// The document's number within its source, from 1.
@@ -53,28 +58,51 @@ pub struct Manifests {
 
 /// Reads all documents of a text.
 pub fn read(source: &str, text: &str) -> Manifests {
+    let mut documents = Vec::new();
+    let errors = read_each(source, text, |document| documents.push(document));
+    Manifests { documents, errors }
+}
+
+/// Hands over the documents of a text one by one, so that they need not all be in memory at once.
+pub fn read_each(source: &str, text: &str, mut sink: impl FnMut(Document)) -> Vec<ManifestError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut reader = Reader { source: source.into(), manifests: Manifests::default() };
+    let mut reader = Reader { source: source.into(), sink: &mut sink, errors: Vec::new() };
     if text.trim_start().starts_with(['{', '[']) {
         reader.read_json(text);
     } else {
         reader.read_yaml(text);
     }
-    reader.manifests
+    reader.errors
 }
 
-struct Reader {
+struct Reader<'s> {
     source: Arc<str>,
-    manifests: Manifests,
+    sink: &'s mut dyn FnMut(Document),
+    errors: Vec<ManifestError>,
 }
 
-impl Reader {
+/// What the items of a list may leave out because the list says it.
+struct Defaults {
+    kind: Option<String>,
+    api_version: Option<Value>,
+}
+
+impl Reader<'_> {
     fn read_json(&mut self, text: &str) {
-        let stream = serde_json::Deserializer::from_str(text).into_iter::<UniqueKeys>();
+        let stream = serde_json::Deserializer::from_str(text).into_iter::<Opened<'_>>();
         for (position, next) in stream.enumerate() {
             let index = position + 1;
             match next {
-                Ok(UniqueKeys(value)) => self.accept(index, None, value),
+                Ok(Opened::Other(value)) => self.accept(index, None, value),
+                Ok(Opened::Array(items)) => self.read_json_items(index, text, &items, None),
+                Ok(Opened::WithItems(mut fields, items)) => {
+                    if names_list(&fields) {
+                        let defaults = Defaults::of(&mut fields);
+                        self.read_json_items(index, text, &items, Some(&defaults));
+                    } else {
+                        self.read_json_object(index, text, fields, &items);
+                    }
+                }
                 Err(error) => {
                     // Flow style YAML starts with a brace too; it is only read as YAML when it is not JSON.
                     if index == 1 && error.is_syntax() && self.read_flow_yaml(text) {
@@ -88,19 +116,75 @@ impl Reader {
         }
     }
 
+    fn read_json_items(
+        &mut self,
+        index: usize,
+        text: &str,
+        items: &[&RawValue],
+        defaults: Option<&Defaults>,
+    ) {
+        let mut position = 0;
+        let accept = |item: &&RawValue, parsed: Result<Value, serde_json::Error>| match parsed {
+            Ok(mut value) => {
+                if let Some(defaults) = defaults {
+                    defaults.fill(&mut value);
+                }
+                self.flatten(index, None, value, &mut position);
+            }
+            Err(error) => {
+                self.fail_within(index, text, item, &error);
+                position += 1;
+            }
+        };
+        if text.len() < yaml::PARALLEL_BYTES_MIN {
+            let mut accept = accept;
+            items.iter().for_each(|item| accept(item, json::parse(item)));
+        } else {
+            parallel::in_order(items, |item| json::parse(item), accept);
+        }
+    }
+
+    /// An object that only looks like a list.
+    fn read_json_object(
+        &mut self,
+        index: usize,
+        text: &str,
+        mut fields: Map<String, Value>,
+        items: &[&RawValue],
+    ) {
+        let mut values = Vec::with_capacity(items.len());
+        for item in items {
+            match json::parse(item) {
+                Ok(value) => values.push(value),
+                Err(error) => return self.fail_within(index, text, item, &error),
+            }
+        }
+        fields.insert("items".to_owned(), Value::Array(values));
+        self.push(index, None, None, Value::Object(fields));
+    }
+
+    fn fail_within(&mut self, index: usize, text: &str, item: &RawValue, error: &serde_json::Error) {
+        let line = u64::try_from(error.line()).ok().filter(|line| *line > 0);
+        let line = line.map(|line| json::lines_before(text, item) + line);
+        self.fail(index, line, without_json_position(error));
+    }
+
     fn read_flow_yaml(&mut self, text: &str) -> bool {
-        let mut attempt = Reader { source: self.source.clone(), manifests: Manifests::default() };
+        let mut documents = Vec::new();
+        let mut sink = |document| documents.push(document);
+        let mut attempt = Reader { source: self.source.clone(), sink: &mut sink, errors: Vec::new() };
         attempt.read_yaml(text);
-        let readable = attempt.manifests.errors.is_empty();
+        let readable = attempt.errors.is_empty();
         if readable {
-            self.manifests = attempt.manifests;
+            documents.into_iter().for_each(|document| (self.sink)(document));
         }
         readable
     }
 
     fn read_yaml(&mut self, text: &str) {
-        for (position, (chunk, result)) in yaml::parse_documents(text).into_iter().enumerate() {
-            let index = position + 1;
+        let mut index = 0;
+        yaml::parse_documents(text, |chunk, result| {
+            index += 1;
             match result {
                 Ok(value) => self.accept(index, Some(chunk.content_line), value),
                 Err(error) => {
@@ -108,7 +192,7 @@ impl Reader {
                     self.fail(index, Some(line), error.message);
                 }
             }
-        }
+        });
     }
 
     fn accept(&mut self, index: usize, line: Option<u64>, value: Value) {
@@ -146,39 +230,53 @@ impl Reader {
             return;
         }
         let Value::Object(mut list) = value else { return };
-        let api_version = list.remove("apiVersion");
-        // A typed list (PodList) may leave out what its items are; a plain List may not.
+        let defaults = Defaults::of(&mut list);
+        let Some(Value::Array(items)) = list.remove("items") else { return };
+        for mut item in items {
+            defaults.fill(&mut item);
+            self.flatten(index, line, item, position);
+        }
+    }
+
+    fn push(&mut self, index: usize, item: Option<usize>, line: Option<u64>, value: Value) {
+        (self.sink)(Document { source: self.source.clone(), index, item, line, value });
+    }
+
+    fn fail(&mut self, index: usize, line: Option<u64>, message: String) {
+        self.errors.push(ManifestError { source_name: self.source.clone(), index, line, message });
+    }
+}
+
+impl Defaults {
+    /// A typed list (PodList) may leave out what its items are; a plain List may not.
+    fn of(list: &mut Map<String, Value>) -> Self {
         let kind = list
             .get("kind")
             .and_then(Value::as_str)
             .and_then(|kind| kind.strip_suffix("List"))
             .filter(|kind| !kind.is_empty())
             .map(str::to_owned);
-        let Some(Value::Array(items)) = list.remove("items") else { return };
-        for mut item in items {
-            if let (Some(kind), Some(object)) = (&kind, item.as_object_mut()) {
-                object.entry("kind").or_insert_with(|| Value::String(kind.clone()));
-                if let Some(api_version) = &api_version {
-                    object.entry("apiVersion").or_insert_with(|| api_version.clone());
-                }
+        Self { kind, api_version: list.remove("apiVersion") }
+    }
+
+    fn fill(&self, item: &mut Value) {
+        if let (Some(kind), Some(object)) = (&self.kind, item.as_object_mut()) {
+            object.entry("kind").or_insert_with(|| Value::String(kind.clone()));
+            if let Some(api_version) = &self.api_version {
+                object.entry("apiVersion").or_insert_with(|| api_version.clone());
             }
-            self.flatten(index, line, item, position);
         }
-    }
-
-    fn push(&mut self, index: usize, item: Option<usize>, line: Option<u64>, value: Value) {
-        self.manifests.documents.push(Document { source: self.source.clone(), index, item, line, value });
-    }
-
-    fn fail(&mut self, index: usize, line: Option<u64>, message: String) {
-        self.manifests.errors.push(ManifestError { source_name: self.source.clone(), index, line, message });
     }
 }
 
 fn is_list(value: &Value) -> bool {
-    value.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"))
-        && value.get("items").is_some_and(Value::is_array)
-        && value.get("spec").is_none()
+    value.as_object().is_some_and(names_list) && value.get("items").is_some_and(Value::is_array)
+}
+
+/// Whether an object with items is a list of objects, not an object of a kind that happens to have items.
+fn names_list(fields: &Map<String, Value>) -> bool {
+    fields.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"))
+        && !fields.contains_key("spec")
 }
 
 fn type_name(value: &Value) -> &'static str {

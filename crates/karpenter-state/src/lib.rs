@@ -17,4 +17,4 @@ mod testing;
 pub use assemble::{CatalogChoice, assemble};
 pub use convert::pool::PoolLeftOut;
 pub use notes::Note;
-pub use objects::{ObjectError, Objects, Reading, Severity};
+pub use objects::{ObjectError, ObjectReader, Objects, Reading, Severity};

@@ -67,11 +67,11 @@ pub struct Reading {
 impl Objects {
     /// Types and checks every document.
     pub fn from_documents(documents: Vec<Document>) -> Reading {
-        let mut reader = Reader::default();
+        let mut reader = ObjectReader::default();
         for document in documents {
             reader.read(document);
         }
-        reader.reading
+        reader.finish()
     }
 }
 
@@ -101,8 +101,9 @@ const READ_KINDS: [(&str, &str); 16] = [
 /// Groups in which older versions of the kinds above were served; the same kind name in other groups is unrelated.
 const READ_GROUPS: [&str; 6] = ["", "apps", "batch", "extensions", "policy", "scheduling.k8s.io"];
 
-#[derive(Default)]
-struct Reader {
+/// Reads documents one by one; each is let go as soon as it is an object.
+#[derive(Debug, Default)]
+pub struct ObjectReader {
     reading: Reading,
     seen: FxHashMap<String, Origin>,
     known_fields: decode::KnownFields,
@@ -117,8 +118,14 @@ struct Candidate {
     value: Value,
 }
 
-impl Reader {
-    fn read(&mut self, document: Document) {
+impl ObjectReader {
+    /// What was read of all documents.
+    pub fn finish(self) -> Reading {
+        self.reading
+    }
+
+    /// Types and checks one document.
+    pub fn read(&mut self, document: Document) {
         let Document { source, index, item, line, value } = document;
         let origin = Origin { source, document: index, item, line };
         let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -138,7 +145,8 @@ impl Reader {
         }
         match READ_KINDS.iter().find(|(known, _)| *known == kind) {
             Some((_, version)) if *version == api_version => {
-                self.read_kubernetes(Candidate { title: title(&kind, &value), origin, kind, value });
+                // The title follows once the object is complete.
+                self.read_kubernetes(Candidate { title: String::new(), origin, kind, value });
             }
             Some((_, version)) if READ_GROUPS.contains(&group) => {
                 let problem =

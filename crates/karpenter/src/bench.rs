@@ -37,8 +37,8 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<Outcome> {
     for case in &cases {
         for mode in modes {
             let run = measure::run(case, *mode, arguments.effort.0);
-            for violation in &run.violations {
-                diagnostics::print_error(&format!("internal: {} {}: {violation}", case.name, run.mode));
+            for line in report::violation_lines(&run) {
+                diagnostics::print_error(&line);
             }
             diagnostics::print_note(&format!(
                 "{} seed {} {}: {:.0} ms",
@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<Outcome> {
             runs.push(run);
         }
     }
-    let valid = runs.iter().all(|run| run.violations.is_empty());
+    let valid = runs.iter().all(|run| run.violation_count == 0);
     match arguments.output {
         BenchFormat::Json => report::write_json(&runs)?,
         BenchFormat::Table => report::write_table(&runs, &Terminal::of_stdout())?,

@@ -2,6 +2,7 @@
 //!
 //! Nothing reaches standard output before the plan has passed the validator, so a failed run leaves no half a plan.
 
+mod decide;
 mod default_pool;
 mod input;
 
@@ -15,8 +16,7 @@ use karpenter_api::manifest;
 use karpenter_catalog::aws::{self, AwsNodeClass, AwsZone};
 use karpenter_catalog::kwok;
 use karpenter_model::instance_type::InstanceType;
-use karpenter_scheduling::validate::validate;
-use karpenter_state::{CatalogChoice, Note, Objects, Reading, Severity, assemble};
+use karpenter_state::{CatalogChoice, Note, ObjectReader, Reading, Severity, assemble};
 
 use crate::cli::{self, PlanArguments};
 use crate::render::terminal::Terminal;
@@ -30,7 +30,8 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<Outcome> {
     let mut timings = Timings::default();
     let started = Instant::now();
     let (mut reading, error_count) = read_objects(arguments)?;
-    if arguments.strict && error_count > 0 {
+    // Warnings count too: a field that is not understood may be the one that mattered.
+    if arguments.strict && (error_count > 0 || !reading.errors.is_empty()) {
         return Ok(Outcome::InputRefused);
     }
     if reading.objects.node_pools.is_empty() {
@@ -58,17 +59,22 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<Outcome> {
         diagnostics::print_note("the input has no pods that need a node");
     }
 
-    let started = Instant::now();
-    let plan = karpenter_scheduling::schedule(&problem);
-    timings.schedule = started.elapsed();
-    let started = Instant::now();
-    let violations = validate(&problem, &plan);
-    timings.validate = started.elapsed();
-    if !violations.is_empty() {
-        for violation in violations.iter().take(VIOLATIONS_SHOWN_MAX) {
-            diagnostics::print_error(&format!("internal: the plan breaks a rule: {violation}"));
+    let decision = decide::decide(&mut problem, karpenter_scheduling::schedule);
+    timings.schedule = decision.schedule;
+    timings.validate = decision.validate;
+    let plan = match decision.outcome {
+        Ok(plan) => plan,
+        Err(violations) => {
+            for violation in violations.iter().take(VIOLATIONS_SHOWN_MAX) {
+                diagnostics::print_error(&format!("internal: the plan breaks a rule: {violation}"));
+            }
+            return Ok(Outcome::InternalError);
         }
-        return Ok(Outcome::InternalError);
+    };
+    if let Some(violation) = decision.given_up_for {
+        diagnostics::print_warning(&format!(
+            "internal: the cost plan breaks a rule, so the compatible plan is given instead: {violation}"
+        ));
     }
 
     let view = View::new(&problem, &plan, timings);
@@ -85,17 +91,23 @@ fn read_objects(arguments: &PlanArguments) -> Result<(Reading, usize)> {
     for error in &inputs.errors {
         diagnostics::print_error(error);
     }
-    let mut documents = Vec::new();
-    for (source, text) in &inputs.texts {
-        let manifests = manifest::read(source, text);
-        error_count += manifests.errors.len();
-        for error in &manifests.errors {
+    let mut reader = ObjectReader::default();
+    let mut document_count = 0_usize;
+    for (source, text) in inputs.texts {
+        let errors = manifest::read_each(&source, &text, |document| {
+            document_count += 1;
+            reader.read(document);
+        });
+        error_count += errors.len();
+        for error in &errors {
             diagnostics::print_error(&error.to_string());
         }
-        documents.extend(manifests.documents);
     }
-    drop(inputs);
-    let reading = Objects::from_documents(documents);
+    if document_count == 0 && error_count == 0 {
+        let names: Vec<String> = arguments.filenames.iter().map(|path| path.display().to_string()).collect();
+        bail!("{}: no object in the input; valid: at least one Kubernetes manifest", names.join(", "));
+    }
+    let reading = reader.finish();
     for error in &reading.errors {
         match error.severity {
             Severity::Error => {

@@ -143,3 +143,43 @@ fn large_streams_and_large_lists_are_read_whole() {
         .collect();
     assert_eq!(values(&format!("apiVersion: v1\nkind: List\nitems:\n{items}")).len(), 60_000);
 }
+
+#[test]
+fn a_large_json_list_keeps_its_order_and_loses_only_broken_items() {
+    let items: Vec<String> = (0..30_000)
+        .map(|n| match n {
+            // The first key stands on the line of the item, the second one on the next.
+            777 => "{\"kind\": \"Pod\",\n \"kind\": \"Pod\"}".to_owned(),
+            _ => format!("{{\"metadata\": {{\"name\": \"p{n}\", \"labels\": {{\"app\": \"web\"}}}}}}"),
+        })
+        .collect();
+    // The way kubectl sorts it: what the items are comes after them.
+    let text =
+        format!("{{\"apiVersion\": \"v1\",\n\"items\": [\n{}\n], \"kind\": \"PodList\"}}", items.join(",\n"));
+    assert!(text.len() > 1 << 20);
+    let manifests = read("in.json", &text);
+    assert_eq!(manifests.documents.len(), 29_999);
+    let expected = (0..30_000).filter(|n| *n != 777);
+    for (document, n) in manifests.documents.iter().zip(expected) {
+        assert_eq!(document.item, Some(n));
+        assert_eq!(document.value["metadata"]["name"], format!("p{n}"));
+        assert_eq!((&document.value["kind"], &document.value["apiVersion"]), (&json!("Pod"), &json!("v1")));
+    }
+    let errors: Vec<String> = manifests.errors.iter().map(ToString::to_string).collect();
+    assert_eq!(errors, ["in.json: document 1, line 781: key \"kind\" is given twice"]);
+}
+
+#[test]
+fn json_objects_with_items_of_their_own_are_read_whole() {
+    let text = r#"{"kind": "AllowList", "spec": {}, "items": [{"a": 1}, 2]}"#;
+    assert_eq!(values(text), [json!({"kind": "AllowList", "spec": {}, "items": [{"a": 1}, 2]})]);
+    assert_eq!(values(r#"{"kind": "X", "items": {"a": []}}"#), [json!({"kind": "X", "items": {"a": []}})]);
+    let text = r#"{"kind": "X", "items": {"items": [{"a": []}]}}"#;
+    assert_eq!(values(text), [json!({"kind": "X", "items": {"items": [{"a": []}]}})]);
+    assert_eq!(values(r#"{"kind": "List", "items": 3}"#), [json!({"kind": "List", "items": 3})]);
+    for twice in
+        [r#"{"items": [], "items": []}"#, r#"{"items": 1, "items": []}"#, r#"{"items": [], "items": 1}"#]
+    {
+        assert_eq!(errors(twice), ["in.yaml: document 1, line 1: key \"items\" is given twice"], "{twice}");
+    }
+}

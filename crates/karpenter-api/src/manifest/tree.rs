@@ -24,7 +24,7 @@ impl<'de> Deserialize<'de> for Key {
     }
 }
 
-struct TreeVisitor;
+pub(super) struct TreeVisitor;
 
 impl<'de> Visitor<'de> for TreeVisitor {
     type Value = Value;

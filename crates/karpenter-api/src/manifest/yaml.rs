@@ -4,11 +4,10 @@
 //! first keeps a mistake inside its own document, gives every document its own line and budget, and lets large
 //! streams be parsed on several threads. Directives (`%YAML`, `%TAG`) are not carried over to a document.
 
-use std::num::NonZero;
-
 use serde_json::Value;
 use serde_saphyr::{DuplicateKeyPolicy, NonFiniteFloatPolicy, Options};
 
+use super::parallel;
 use super::tree::UniqueKeys;
 
 /// Deep enough for any Kubernetes object (CRD schemas are the deepest) with room to spare for the stack.
@@ -18,7 +17,7 @@ const ALIASES_MAX: usize = 10_000;
 /// Bounds the work that aliases can cause, whatever the size of the document.
 const REPLAYED_EVENTS_MAX: usize = 2_000_000;
 /// Below this much text a second thread costs more than it saves.
-const PARALLEL_BYTES_MIN: usize = 1 << 20;
+pub(super) const PARALLEL_BYTES_MIN: usize = 1 << 20;
 
 /// The text of one document and where it stands.
 #[derive(Debug, Clone, Copy)]
@@ -36,34 +35,22 @@ pub(super) struct YamlError {
     pub(super) message: String,
 }
 
-type Parsed<'a> = (Chunk<'a>, Result<Value, YamlError>);
-
-pub(super) fn parse_documents(text: &str) -> Vec<Parsed<'_>> {
+/// Hands every document to `sink`, in order.
+pub(super) fn parse_documents(text: &str, mut sink: impl FnMut(&Chunk<'_>, Result<Value, YamlError>)) {
     let chunks = split(text);
-    let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(8).min(chunks.len());
-    if threads < 2 || text.len() < PARALLEL_BYTES_MIN {
-        return chunks.into_iter().map(parse).collect();
+    if text.len() < PARALLEL_BYTES_MIN {
+        chunks.iter().for_each(|chunk| sink(chunk, parse(chunk)));
+    } else {
+        parallel::in_order(&chunks, parse, sink);
     }
-    let share = chunks.len().div_ceil(threads);
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = chunks
-            .chunks(share)
-            .map(|part| scope.spawn(move || part.iter().map(|chunk| parse(*chunk)).collect::<Vec<_>>()))
-            .collect();
-        workers
-            .into_iter()
-            .flat_map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
-    })
 }
 
-fn parse(chunk: Chunk<'_>) -> Parsed<'_> {
+fn parse(chunk: &Chunk<'_>) -> Result<Value, YamlError> {
     let result = serde_saphyr::from_str_with_options::<UniqueKeys>(chunk.text, options(chunk.text.len()));
-    let result = result.map(|UniqueKeys(value)| value).map_err(|error| YamlError {
+    result.map(|UniqueKeys(value)| value).map_err(|error| YamlError {
         line: error.location().map(|location| location.line()).filter(|line| *line > 0),
         message: message(&error),
-    });
-    (chunk, result)
+    })
 }
 
 /// A parser event takes at least one byte of text, so the text's own length bounds everything but aliases.

@@ -23,7 +23,9 @@ pub(crate) struct Run {
     pub(crate) ms: f64,
     pub(crate) pods_per_second: f64,
     pub(crate) validate_ms: f64,
-    /// Rules that the independent validator found broken; any is a bug.
+    /// How many rules the independent validator found broken; any is a bug.
+    pub(crate) violation_count: usize,
+    /// The first of them.
     pub(crate) violations: Vec<String>,
     pub(crate) nodes: usize,
     pub(crate) unschedulable: u64,
@@ -67,6 +69,7 @@ pub(crate) fn run(case: &Case, mode: Mode, effort: u64) -> Run {
         ms: seconds * 1000.0,
         pods_per_second,
         validate_ms,
+        violation_count: violations.len(),
         violations: violations.iter().take(VIOLATIONS_KEPT_MAX).map(ToString::to_string).collect(),
         nodes: plan.new_nodes.len(),
         unschedulable: plan.unschedulable.iter().map(|left| u64::from(left.pods.count)).sum(),

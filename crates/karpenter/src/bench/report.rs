@@ -9,6 +9,19 @@ use crate::render::columns::{Align, Cell, Column, Columns};
 use crate::render::terminal::Terminal;
 use crate::render::view::grouped_digits;
 
+/// One case can break the same rule thousands of times; the first few say enough.
+const VIOLATIONS_SHOWN_MAX: usize = 3;
+
+pub(crate) fn violation_lines(run: &Run) -> Vec<String> {
+    let shown = run.violations.iter().take(VIOLATIONS_SHOWN_MAX);
+    let mut lines: Vec<String> =
+        shown.map(|violation| format!("internal: {} {}: {violation}", run.name, run.mode)).collect();
+    if run.violation_count > lines.len() {
+        lines.push(format!("... and {} more", run.violation_count - lines.len()));
+    }
+    lines
+}
+
 pub(crate) fn write_json(runs: &[Run]) -> Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     serde_json::to_writer_pretty(&mut out, runs)?;

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use karpenter_model::problem::Problem;
+use karpenter_model::problem::{Mode, Problem};
 
+use super::measure;
+use super::report::violation_lines;
 use super::rng::SplitMix64;
 use super::workloads::{Case, cases};
 
@@ -69,4 +71,20 @@ fn the_capped_pool_leaves_only_its_sizes() {
         .map(|instance_type| instance_type.capacity.get("cpu"))
         .collect();
     assert_eq!(cpus, [4000, 8000, 16_000, 32_000].into());
+}
+
+#[test]
+fn at_most_three_violations_are_printed_and_the_rest_is_counted() {
+    let case = small_cases().into_iter().min_by_key(|case| case.pods).expect("listed");
+    let mut run = measure::run(&case, Mode::Compat, 0);
+    assert_eq!((run.violation_count, violation_lines(&run)), (0, vec![]));
+    run.violations = (1..=20).map(|number| format!("rule {number}")).collect();
+    run.violation_count = 25;
+    let lines = violation_lines(&run);
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    assert!(lines[2].ends_with("compat: rule 3"), "{lines:?}");
+    assert_eq!(lines[3], "... and 22 more");
+    run.violation_count = 3;
+    run.violations.truncate(3);
+    assert_eq!(violation_lines(&run).len(), 3);
 }

@@ -148,6 +148,7 @@ fn sample() -> (Problem, Plan) {
             ),
         ],
         existing: vec![ExistingPlacement { node: 0, pods: vec![run(0, 0, 2)] }],
+        order: vec![],
         unschedulable: vec![Unschedulable {
             pods: run(2, 0, 12),
             reasons: vec![

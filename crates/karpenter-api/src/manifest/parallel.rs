@@ -1,0 +1,59 @@
+//! Work on many pieces by several threads, with the results handed over one by one in the order of the pieces.
+//!
+//! Results are handed over while later pieces are still being worked on, so they need not all be in memory at once.
+
+use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
+
+/// Pieces per errand of a thread: enough that the hand-over costs nothing next to the work.
+const BATCH: usize = 64;
+/// Parsing is bound by memory beyond this.
+const THREADS_MAX: usize = 8;
+
+/// Calls `sink` with the result of every piece, in order.
+pub(super) fn in_order<T: Sync, R: Send>(
+    pieces: &[T],
+    work: impl Fn(&T) -> R + Sync,
+    mut sink: impl FnMut(&T, R),
+) {
+    let batches = pieces.len().div_ceil(BATCH);
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX).min(batches);
+    if threads < 2 {
+        pieces.iter().for_each(|piece| sink(piece, work(piece)));
+        return;
+    }
+    let batch_of = |batch: usize| &pieces[batch * BATCH..pieces.len().min((batch + 1) * BATCH)];
+    let next = AtomicUsize::new(0);
+    let (sender, receiver) = sync_channel::<(usize, Vec<R>)>(threads);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            let (sender, next, work, batch_of) = (sender.clone(), &next, &work, &batch_of);
+            scope.spawn(move || {
+                loop {
+                    let batch = next.fetch_add(1, Ordering::Relaxed);
+                    if batch >= batches {
+                        return;
+                    }
+                    let results: Vec<R> = batch_of(batch).iter().map(work).collect();
+                    // Nobody listens any more only if the sink panicked.
+                    if sender.send((batch, results)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        let mut early: BTreeMap<usize, Vec<R>> = BTreeMap::new();
+        let mut due = 0;
+        // Owned here, so that a panic in the sink closes the channel before the threads are waited for.
+        for (batch, results) in receiver {
+            early.insert(batch, results);
+            while let Some(results) = early.remove(&due) {
+                batch_of(due).iter().zip(results).for_each(|(piece, result)| sink(piece, result));
+                due += 1;
+            }
+        }
+    });
+}
