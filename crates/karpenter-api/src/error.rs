@@ -5,6 +5,7 @@
 //! once. Nothing here decides whether a field is wrong, and nothing here knows where a manifest came from
 //! (file names and line numbers belong to the caller).
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// The kind of rule a field broke. Tells callers how to group and colour errors without parsing messages.
@@ -92,12 +93,55 @@ impl FieldError {
 impl fmt::Display for FieldError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.path.is_empty() {
-            write!(formatter, "{}: ", self.path)?;
+            write!(formatter, "{}: ", one_line(&self.path))?;
         }
-        formatter.write_str(&self.message)?;
+        formatter.write_str(&one_line(&self.message))?;
         if let Some(valid) = &self.valid {
             write!(formatter, " (valid: {valid})")?;
         }
         Ok(())
+    }
+}
+
+/// Far more than any message of ours, far less than what would flood a terminal.
+const MESSAGE_CHARS_MAX: usize = 2_000;
+
+/// A piece of a message that may quote input, safe to print: control characters and those that change the direction
+/// of text are escaped, and it ends where nobody would read on.
+pub fn one_line(text: &str) -> Cow<'_, str> {
+    let is_unsafe = |character: char| {
+        character.is_control()
+            || matches!(character, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
+    };
+    let end = text.char_indices().nth(MESSAGE_CHARS_MAX).map(|(end, _)| end);
+    if end.is_none() && !text.contains(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let mut line = String::new();
+    for character in text[..end.unwrap_or(text.len())].chars() {
+        if is_unsafe(character) {
+            line.extend(character.escape_default());
+        } else {
+            line.push(character);
+        }
+    }
+    if end.is_some() {
+        line.push_str("...");
+    }
+    Cow::Owned(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoted_input_stays_on_one_line_of_bounded_length() {
+        assert_eq!(one_line("spec.weight: Größe"), "spec.weight: Größe");
+        assert_eq!(one_line("a\nb\u{1b}[31m\u{202e}"), "a\\nb\\u{1b}[31m\\u{202e}");
+        let long = one_line(&"ß".repeat(5_000)).into_owned();
+        assert_eq!(long.chars().count(), MESSAGE_CHARS_MAX + 3);
+        let error = FieldError::new("a\nb", Rule::Type, "c\r").with_valid("d");
+        assert_eq!(error.to_string(), "a\\nb: c\\r (valid: d)");
     }
 }

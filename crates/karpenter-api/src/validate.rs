@@ -15,6 +15,8 @@ use crate::error::{FieldError, Rule};
 use crate::runtime::runtime_errors;
 use crate::schema::{Schema, SchemaError, closest_name, short_text};
 
+pub use metadata::{errors as metadata_errors, is_label_value, is_qualified_name};
+
 /// Everything an API server checks for one version of one kind.
 #[derive(Debug)]
 pub struct ObjectSchema {
@@ -76,6 +78,11 @@ impl ObjectSchema {
         }
         (object, findings)
     }
+}
+
+/// Why no API server would look at the object: it is too large or nested too deeply. Holds for every kind.
+pub fn size_error(object: &Value) -> Option<FieldError> {
+    limits::errors(object)
 }
 
 /// Whether an API server would accept the object; returns it as stored, with all defaults.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use karpenter_api::error::one_line;
+
 use crate::convert::pool::PoolLeftOut;
 
 /// One remark about an input that is otherwise usable.
@@ -67,10 +69,15 @@ impl fmt::Display for Note {
                 write!(f, "nodepool {pool} is left out: it {why}")
             }
             Self::NodeClassMissing { pool, kind, name } => {
-                write!(f, "{kind} {name} of nodepool {pool} is not in the input; defaults are used")
+                write!(
+                    f,
+                    "{} {} of nodepool {pool} is not in the input; defaults are used",
+                    one_line(kind),
+                    one_line(name)
+                )
             }
             Self::SettingSkipped { node_class, path, why } => {
-                write!(f, "{node_class}: {path} is not used: {why}")
+                write!(f, "{node_class}: {path} is not used: {}", one_line(why))
             }
             Self::GatedPods { count } => {
                 write!(f, "{count} pod{} with scheduling gates left out", plural(count))
@@ -99,7 +106,7 @@ impl fmt::Display for Note {
 
 fn shortened(names: &[String]) -> String {
     const SHOWN_MAX: usize = 5;
-    let shown = names.iter().take(SHOWN_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let shown = names.iter().take(SHOWN_MAX).map(|name| one_line(name)).collect::<Vec<_>>().join(", ");
     match names.len().checked_sub(SHOWN_MAX) {
         None | Some(0) => shown,
         Some(more) => format!("{shown} and {more} others"),

@@ -20,6 +20,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use karpenter_api::manifest::Document;
+use karpenter_api::schema::short_text;
 use karpenter_api::types::{EC2NodeClass, KWOKNodeClass, NodeClaim, NodeOverlay, NodePool};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
@@ -149,13 +150,15 @@ impl ObjectReader {
                 self.read_kubernetes(Candidate { title: String::new(), origin, kind, value });
             }
             Some((_, version)) if READ_GROUPS.contains(&group) => {
-                let problem =
-                    Problem::new("apiVersion", format!("no kind {kind} is read from {api_version}"))
-                        .valid(*version);
+                let problem = Problem::new(
+                    "apiVersion",
+                    format!("no kind {kind} is read from {}", short_text(&api_version)),
+                )
+                .valid(*version);
                 let title = title(&kind, &value);
                 self.report(&origin, &title, Severity::Error, problem);
             }
-            _ => *self.reading.ignored.entry(kind).or_default() += 1,
+            _ => *self.reading.ignored.entry(short_text(&kind)).or_default() += 1,
         }
     }
 
@@ -190,6 +193,17 @@ impl ObjectReader {
             candidate.origin.document,
         );
         candidate.title = title(&candidate.kind, &candidate.value);
+        // The other kinds are checked against our CRDs, with the same two rules.
+        let mut refusals: Vec<_> =
+            karpenter_api::validate::size_error(&candidate.value).into_iter().collect();
+        if refusals.is_empty() {
+            refusals = karpenter_api::validate::metadata_errors(&candidate.value);
+        }
+        if !refusals.is_empty() {
+            let problems = refusals.into_iter().map(|error| (Severity::Error, decode::field_problem(error)));
+            self.conclude(&candidate, problems.collect());
+            return;
+        }
         match candidate.kind.as_str() {
             "Pod" => self.decode(candidate, check::pod, |objects| &mut objects.pods),
             "Node" => self.decode(candidate, check::node, |objects| &mut objects.nodes),

@@ -53,7 +53,7 @@ pub(crate) struct PlanArguments {
     #[arg(long)]
     pub(crate) explain: bool,
 
-    /// Refuse to plan if any object of the input is in error
+    /// Refuse to plan if any object of the input is in error or has a field that is not understood
     #[arg(long)]
     pub(crate) strict: bool,
 }

@@ -3,18 +3,13 @@
 //! Fields that only a server writes (uid, managedFields, ...) are known but hardly checked, so that an object
 //! read from a cluster can be checked again.
 
-use std::sync::LazyLock;
-
-use regex::Regex;
 use serde_json::{Value, json};
 
 use crate::error::{FieldError, Rule};
 use crate::schema::{Schema, SchemaError, short_text};
 
 const NAME_CHARS_MAX: usize = 253;
-const KEY_PREFIX_CHARS_MAX: usize = 253;
-const KEY_NAME_CHARS_MAX: usize = 63;
-const LABEL_VALUE_CHARS_MAX: usize = 63;
+const WORD_CHARS_MAX: usize = 63;
 
 pub(super) fn schema() -> Result<Schema, SchemaError> {
     let texts = json!({"type": "object", "additionalProperties": {"type": "string"}});
@@ -58,24 +53,36 @@ pub(super) fn schema() -> Result<Schema, SchemaError> {
     }))
 }
 
-fn pattern(text: &str) -> Regex {
-    Regex::new(text).expect("a constant pattern")
+/// Lower case letters, digits and inner dashes, in parts separated by dots.
+fn is_subdomain(text: &str) -> bool {
+    let is_end =
+        |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    text.len() <= NAME_CHARS_MAX
+        && text.as_bytes().split(|byte| *byte == b'.').all(|part| {
+            is_end(part.first())
+                && is_end(part.last())
+                && part.iter().all(|byte| is_end(Some(byte)) || *byte == b'-')
+        })
 }
 
-static SUBDOMAIN: LazyLock<Regex> =
-    LazyLock::new(|| pattern(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"));
-static KEY_NAME: LazyLock<Regex> = LazyLock::new(|| pattern(r"^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$"));
-static LABEL_VALUE: LazyLock<Regex> =
-    LazyLock::new(|| pattern(r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"));
+/// Letters, digits and inner dashes, underscores and dots; not empty.
+fn is_word(text: &str) -> bool {
+    let is_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    bytes.len() <= WORD_CHARS_MAX
+        && is_end(bytes.first())
+        && is_end(bytes.last())
+        && bytes.iter().all(|byte| is_end(Some(byte)) || matches!(byte, b'-' | b'_' | b'.'))
+}
 
 /// Errors beyond the types of the fields: names, label keys and values, annotation keys.
-pub(super) fn errors(object: &Value) -> Vec<FieldError> {
+pub fn errors(object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let metadata = object.get("metadata");
     let field = |name: &str| metadata.and_then(|metadata| metadata.get(name));
     let text = |name: &str| field(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     match text("name") {
-        Some(name) if name.len() > NAME_CHARS_MAX || !SUBDOMAIN.is_match(name) => errors.push(
+        Some(name) if !is_subdomain(name) => errors.push(
             FieldError::new(
                 "metadata.name",
                 Rule::Pattern,
@@ -103,7 +110,7 @@ pub(super) fn errors(object: &Value) -> Vec<FieldError> {
                 );
             }
             let value = value.as_str().unwrap_or_default();
-            if is_labels && (value.len() > LABEL_VALUE_CHARS_MAX || !LABEL_VALUE.is_match(value)) {
+            if is_labels && !is_label_value(value) {
                 errors.push(
                     FieldError::new(
                         &path,
@@ -118,12 +125,16 @@ pub(super) fn errors(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-fn is_qualified_name(key: &str) -> bool {
+/// Whether the text can be the value of a label.
+pub fn is_label_value(value: &str) -> bool {
+    value.is_empty() || is_word(value)
+}
+
+/// Whether the text can be the key of a label or the name of a resource.
+pub fn is_qualified_name(key: &str) -> bool {
     let (prefix, name) = match key.split_once('/') {
         None => (None, key),
         Some((prefix, name)) => (Some(prefix), name),
     };
-    prefix.is_none_or(|prefix| prefix.len() <= KEY_PREFIX_CHARS_MAX && SUBDOMAIN.is_match(prefix))
-        && name.len() <= KEY_NAME_CHARS_MAX
-        && KEY_NAME.is_match(name)
+    prefix.is_none_or(is_subdomain) && is_word(name)
 }

@@ -126,7 +126,7 @@ pub(super) fn own<T: serde::Serialize + DeserializeOwned>(value: &Value) -> Deco
     Decoded { object, problems }
 }
 
-fn field_problem(error: FieldError) -> Problem {
+pub(super) fn field_problem(error: FieldError) -> Problem {
     Problem { path: error.path, message: error.message, valid: error.valid }
 }
 
@@ -137,8 +137,21 @@ fn type_problem(path: String, message: &str) -> Problem {
         Some((wrong, "a string")) => {
             Problem::new(path, wrong).valid("a string, in quotes where it looks like something else")
         }
-        Some((wrong, expected)) => Problem::new(path, wrong).valid(expected),
+        Some((wrong, expected)) => Problem::new(path, wrong).valid(in_plain_words(expected)),
         None => Problem::new(path, message),
+    }
+}
+
+/// The generated types name Rust's types; a manifest has others.
+fn in_plain_words(expected: &str) -> &str {
+    match expected {
+        "i32" => "a whole number of at most 32 bits",
+        "i64" => "a whole number of at most 64 bits",
+        "f64" => "a number",
+        "Quantity" => "a quantity such as 2, 500m or 1.5Gi",
+        "IntOrString" => "a whole number or a string",
+        "a sequence" => "a list",
+        other => other,
     }
 }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use karpenter_api::error::one_line;
+
 /// The place of an object in the input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
@@ -51,11 +53,11 @@ pub struct ObjectError {
 
 impl fmt::Display for ObjectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: ", self.origin, self.object)?;
+        write!(f, "{}: {}: ", self.origin, one_line(&self.object))?;
         if !self.path.is_empty() {
-            write!(f, "{}: ", self.path)?;
+            write!(f, "{}: ", one_line(&self.path))?;
         }
-        f.write_str(&self.message)?;
+        f.write_str(&one_line(&self.message))?;
         match &self.valid {
             Some(valid) => write!(f, " (valid: {valid})"),
             None => Ok(()),

@@ -60,7 +60,12 @@ fn numbers_are_quantities_too() {
 #[test]
 fn wrong_types_name_the_field() {
     let text = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {replicas: many, selector: {}, template: {}}}";
-    check_error(text, &["Deployment default/web: spec.replicas: invalid type: string \"many\" (valid: i32)"]);
+    check_error(
+        text,
+        &[
+            "Deployment default/web: spec.replicas: invalid type: string \"many\" (valid: a whole number of at most 32 bits)",
+        ],
+    );
 }
 
 #[test]
@@ -208,4 +213,47 @@ fn strange_documents_are_reported_and_never_panic() {
         let reading = read(text);
         assert!(reading.errors.iter().any(|error| error.severity == Severity::Error), "{text}");
     }
+}
+
+#[test]
+fn what_no_server_stores_is_refused_by_field() {
+    let pod = |metadata: &str, spec: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{{metadata}}}, spec: {{containers: [{{name: c, image: i}}]{spec}}}}}"
+        )
+    };
+    let long = "x".repeat(4 << 20);
+    let terms = |terms: &str| {
+        format!(
+            ", affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: {terms}}}}}}}"
+        )
+    };
+    for (text, path) in [
+        (pod("name: A_b", ""), "metadata.name"),
+        (pod("namespace: a", ""), "metadata.name"),
+        (pod("name: a, labels: {app: 'a b'}", ""), "metadata.labels[app]"),
+        (pod("name: a", ", nodeSelector: {a: \"b\\nc\"}"), "spec.nodeSelector[a]"),
+        (pod("name: a", ", nodeSelector: {a b: c}"), "spec.nodeSelector"),
+        (pod("name: a", ", tolerations: [{key: 'a b', operator: Exists}]"), "spec.tolerations[0].key"),
+        (
+            pod("name: a", &terms("[]")),
+            "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms",
+        ),
+        (
+            pod("name: a", &terms("[{}, {matchExpressions: []}]")),
+            "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms",
+        ),
+        (pod("name: a", &format!(", hostname: {long}")), ""),
+    ] {
+        let reading = read(&text);
+        let paths: Vec<&str> = reading.errors.iter().map(|error| error.path.as_str()).collect();
+        assert_eq!(paths, [path], "{:.300}", text);
+        assert!(reading.errors.iter().all(|error| error.valid.is_some()), "{:?}", reading.errors);
+        assert!(reading.objects.pods.is_empty());
+        let message = reading.errors[0].to_string();
+        assert!(message.len() < 1_000 && !message.contains('\n'), "{message:.300}");
+    }
+    let one_of_two = pod("name: a", &terms("[{}, {matchExpressions: [{key: a, operator: Exists}]}]"));
+    let reading = read(&one_of_two);
+    assert_eq!(reading.errors, []);
 }

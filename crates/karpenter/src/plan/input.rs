@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
@@ -25,7 +25,7 @@ pub(crate) fn read_all(paths: &[PathBuf]) -> Result<Inputs> {
         if path.as_os_str() == "-" {
             let mut bytes = Vec::new();
             io::stdin().lock().read_to_end(&mut bytes).context("standard input")?;
-            let text = String::from_utf8(bytes).context("standard input")?;
+            let text = utf8(bytes).context("standard input")?;
             inputs.texts.push(("-".to_owned(), text));
         } else if path.is_dir() {
             read_directory(path, &mut inputs)?;
@@ -42,6 +42,12 @@ fn read_directory(directory: &Path, inputs: &mut Inputs) -> Result<()> {
     let mut files = BTreeSet::new();
     let mut seen = BTreeSet::new();
     collect(directory, &mut seen, &mut files).with_context(|| directory.display().to_string())?;
+    if files.is_empty() {
+        bail!(
+            "{}: no manifest in this directory; valid: files named *.yaml, *.yml or *.json",
+            directory.display()
+        );
+    }
     for file in files {
         let name = file.display().to_string();
         match read_text(&file) {
@@ -74,6 +80,10 @@ fn collect(directory: &Path, seen: &mut BTreeSet<PathBuf>, files: &mut BTreeSet<
 }
 
 fn read_text(path: &Path) -> io::Result<String> {
-    String::from_utf8(fs::read(path)?)
+    utf8(fs::read(path)?)
+}
+
+fn utf8(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes)
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("not UTF-8 text: {error}")))
 }

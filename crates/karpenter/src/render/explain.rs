@@ -111,7 +111,7 @@ fn write_group(
             break;
         }
         let why = match refusal(view.problem, pool, &group.spec) {
-            Some(reason) => reason.to_string(),
+            Some(reason) => karpenter_api::error::one_line(&reason.to_string()).into_owned(),
             None => possible_elsewhere(view.problem, index, placed),
         };
         writeln!(out, "  {dim}not NodePool {}: {why}{dim:#}", pool.name)?;

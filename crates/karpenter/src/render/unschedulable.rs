@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use anstyle::AnsiColor;
+use karpenter_api::error::one_line;
 use karpenter_model::reason::{Refusal, Scope};
 
 use super::hints::{distance, hint};
@@ -70,7 +71,7 @@ fn write_reasons(reasons: &[Refusal], terminal: &Terminal, out: &mut dyn Write) 
     });
     let dim = terminal.dim();
     for refusal in ordered.iter().take(REASONS_MAX) {
-        writeln!(out, "  {refusal}")?;
+        writeln!(out, "  {}", one_line(&refusal.to_string()))?;
     }
     if ordered.len() > REASONS_MAX {
         writeln!(
@@ -80,7 +81,7 @@ fn write_reasons(reasons: &[Refusal], terminal: &Terminal, out: &mut dyn Write) 
         )?;
     }
     if let Some(text) = ordered.iter().find_map(|refusal| hint(refusal)) {
-        writeln!(out, "  {dim}hint: {text}{dim:#}")?;
+        writeln!(out, "  {dim}hint: {}{dim:#}", one_line(&text))?;
     }
     Ok(())
 }
