@@ -45,8 +45,6 @@ fn drive(target: &str, inputs: u64, body: fn(&[u8]), mut input: impl FnMut(u64) 
             fs::write(&kept, &bytes).expect("writable");
             panic!("{target} panics on input {number}, kept in {}", kept.display());
         }
-        if started.elapsed().as_millis() > 200 {
-            eprintln!("SLOW {target} {number} {:?}", started.elapsed());
     }
 }
 
