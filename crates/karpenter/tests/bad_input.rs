@@ -93,11 +93,13 @@ fn unknown_fields_are_named_and_the_object_is_used() {
             "did you mean \"weight\"?",
         ),
     ] {
-        let output = plan(&file(&format!("unknown-{name}.yaml"), text.as_bytes()), &[]);
+        let path = file(&format!("unknown-{name}.yaml"), text.as_bytes());
+        let output = plan(&path, &[]);
         assert_eq!(output.status.code(), Some(0));
         let lines = lines(&output);
         assert!(lines.iter().any(|line| line.starts_with("warning: ") && line.contains(part)), "{lines:?}");
         assert_eq!(placed(&output), 1, "{name}");
+        assert_eq!(plan(&path, &["--strict"]).status.code(), Some(1), "{name}");
     }
 }
 
@@ -168,18 +170,18 @@ fn files_that_are_no_text() {
 
 #[test]
 fn nothing_to_read() {
-    let output = plan(&file("empty.yaml", b""), &[]);
-    assert_eq!(output.status.code(), Some(0));
-    assert!(
-        lines(&output).iter().any(|line| line.starts_with("note: ") && line.contains("no pods")),
-        "{:?}",
-        lines(&output)
-    );
+    for text in ["", "# only a comment\n", "---\n---\n"] {
+        let path = file("empty.yaml", text.as_bytes());
+        let output = plan(&path, &[]);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{text:?}");
+        let expected = format!("error: {}: no object in the input", path.display());
+        assert!(lines(&output)[0].starts_with(&expected), "{:?}", lines(&output));
+    }
 
     let empty = directory("empty");
     let output = plan(&empty, &[]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
-    let expected = format!("error: {}: no manifests", empty.display());
+    let expected = format!("error: {}: no manifest in this directory", empty.display());
     assert!(
         lines(&output)[0].starts_with(&expected) && lines(&output)[0].contains(".yaml"),
         "{:?}",
