@@ -49,7 +49,7 @@ pub(crate) fn quantity(bytes: &[u8]) {
     assert!(quantity.milli_floor() <= quantity.milli_ceil(), "{text:?}");
     assert!(quantity.value_floor() <= quantity.value_ceil(), "{text:?}");
     assert!(!quantity.to_f64_lossy().is_nan(), "{text:?}");
-    assert!((quantity - quantity).milli_ceil() == 0, "{text:?}");
+    assert!((quantity + -quantity).is_zero(), "{text:?}");
 }
 
 /// Objects of our own kinds, against the CRDs and the rules behind them; what is admitted stays admitted.
