@@ -53,15 +53,17 @@ fn one_round(ledger: &mut Ledger<'_>, queue: Vec<QueueRun>) -> Vec<QueueRun> {
 /// Remembers at which counts a variant found no place at all, so that its twins need not look again.
 struct FailureMemo {
     seen: Vec<Option<u64>>,
+    /// Where the only obstacle was a full reservation, for which the pod waits as it is.
+    awaits: Vec<bool>,
 }
 
 impl FailureMemo {
     fn new(variants: usize) -> Self {
-        Self { seen: vec![None; variants] }
+        Self { seen: vec![None; variants], awaits: vec![false; variants] }
     }
 
-    /// Changes that can turn a "no" into a "yes": counts of spread and affinity groups the variant states, and label
-    /// keys that some planned node now has.
+    /// Changes that can turn a "no" into a "yes": counts of spread and affinity groups the variant states, label keys
+    /// that some planned node now has, and slots of reservations that came free.
     fn stamp(ledger: &Ledger<'_>, variant: usize) -> u64 {
         let counts: u64 = ledger.classes.variants[variant]
             .owned
@@ -69,7 +71,7 @@ impl FailureMemo {
             .filter(|owned| owned.kind != Kind::AntiAffinity)
             .map(|owned| ledger.topology.group(owned.group).version)
             .sum();
-        counts + ledger.labels_defined
+        counts + ledger.labels_defined + ledger.slots.releases
     }
 
     fn is_known(&self, ledger: &Ledger<'_>, variant: usize) -> bool {
@@ -78,6 +80,7 @@ impl FailureMemo {
 
     fn remember(&mut self, ledger: &Ledger<'_>, variant: usize) {
         self.seen[variant] = Some(Self::stamp(ledger, variant));
+        self.awaits[variant] = ledger.slots.awaited;
     }
 }
 
@@ -88,6 +91,9 @@ fn place_run(ledger: &mut Ledger<'_>, run: &mut QueueRun, failures: &mut Failure
         let mut placed = 0;
         for (level, variant) in variants.clone().enumerate() {
             if failures.is_known(ledger, variant) {
+                if failures.awaits[variant] {
+                    break;
+                }
                 continue;
             }
             placed = place_some(ledger, variant, run.count, &mut search.levels[level]);
@@ -95,6 +101,10 @@ fn place_run(ledger: &mut Ledger<'_>, run: &mut QueueRun, failures: &mut Failure
                 break;
             }
             failures.remember(ledger, variant);
+            // A pod that waits for a reservation gives up none of its preferences meanwhile.
+            if ledger.slots.awaited {
+                break;
+            }
         }
         if placed == 0 {
             return;
@@ -146,7 +156,15 @@ fn place_some(ledger: &mut Ledger<'_>, variant: usize, count: u32, cursor: &mut 
     } else if place_one_on_claims(ledger, variant) {
         return 1;
     }
-    open_new(ledger, variant, count)
+    let placed = open_new(ledger, variant, count);
+    if placed == 0 && ledger.slots.may_fall_back_later() {
+        // Better a node without its reservation than a pod without a node.
+        ledger.slots.may_lose = true;
+        let found = place_one_on_claims(ledger, variant);
+        ledger.slots.may_lose = false;
+        return u32::from(found);
+    }
+    placed
 }
 
 fn place_one_on_claims(ledger: &mut Ledger<'_>, variant: usize) -> bool {
@@ -187,10 +205,15 @@ fn level_claims(ledger: &mut Ledger<'_>, variant: usize, count: u32) -> u32 {
     }
     let dealt = deal(&open.iter().map(|(pods, _, _, copies)| (*pods, *copies)).collect::<Vec<_>>(), count);
     let mut placed = 0;
+    let changes = ledger.slots.changes;
     for (position, share) in dealt {
         let (_, claim, fit, _) = open[position];
         ledger.place_on_claim(variant, claim, fit, share);
         placed += share;
+        // What fits on the others was found out with the slots as they were.
+        if ledger.slots.changes != changes {
+            return placed;
+        }
     }
     debug_assert_eq!(u64::from(placed), room.min(u64::from(count)));
     placed
@@ -237,8 +260,16 @@ fn deal(open: &[(u32, u32)], mut count: u32) -> Vec<(usize, u32)> {
 }
 
 fn open_new(ledger: &mut Ledger<'_>, variant: usize, count: u32) -> u32 {
+    ledger.slots.awaited = false;
     for template in 0..ledger.prepared.templates.len() {
-        let Some(fit) = ledger.fit_new(variant, template) else { continue };
+        let Some(fit) = ledger.fit_new(variant, template) else {
+            if ledger.slots.was_full && ledger.slots.is_strict() {
+                // Slots may come free: no other pool is tried before.
+                ledger.slots.awaited = true;
+                return 0;
+            }
+            continue;
+        };
         let slot = ledger.claim_slot(ledger.claims.len());
         let copies = ledger.copies_on_claim(variant, None, fit, slot).min(count);
         let base = ledger.states.base(template).expect("a fit on a fresh node starts from the base state");

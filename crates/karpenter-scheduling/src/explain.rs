@@ -18,18 +18,42 @@ use crate::templates::catalog;
 use crate::topology::{Kind, Slot};
 
 pub(crate) fn reasons(ledger: &mut Ledger<'_>, class: usize) -> Vec<Refusal> {
-    let variant = ledger.classes.classes[class].variants.end - 1;
+    let waiting = awaits_reservation(ledger, class);
+    let variant = waiting.map_or(ledger.classes.classes[class].variants.end - 1, |(variant, _)| variant);
     let mut refusals = Vec::new();
     if ledger.prepared.templates.is_empty() {
         refusals.push(Refusal { scope: Scope::Cluster, reason: Reason::NoNodePools });
     }
     for template in 0..ledger.prepared.templates.len() {
         let name = ledger.problem.pools[ledger.prepared.templates[template].pool].name.clone();
+        if waiting.is_some_and(|(_, awaited)| awaited == template) {
+            // The pools behind it are not asked while it may take the pod later.
+            refusals.push(Refusal { scope: Scope::NodePool(name), reason: Reason::ReservationFull });
+            break;
+        }
         let reason = pool_reason(ledger, variant, template);
         refusals.push(Refusal { scope: Scope::NodePool(name), reason });
     }
     refusals.extend(node_reasons(ledger, variant));
     refusals
+}
+
+/// The level of relaxation at which the class waits for a reservation, and the pool that has it.
+fn awaits_reservation(ledger: &mut Ledger<'_>, class: usize) -> Option<(usize, usize)> {
+    if ledger.prepared.reservations.is_empty() || !ledger.slots.is_strict() {
+        return None;
+    }
+    for variant in ledger.classes.classes[class].variants.clone() {
+        for template in 0..ledger.prepared.templates.len() {
+            if ledger.fit_new(variant, template).is_some() {
+                break;
+            }
+            if ledger.slots.was_full {
+                return Some((variant, template));
+            }
+        }
+    }
+    None
 }
 
 fn pool_reason(ledger: &mut Ledger<'_>, variant: usize, position: usize) -> Reason {
@@ -76,6 +100,9 @@ fn pool_reason(ledger: &mut Ledger<'_>, variant: usize, position: usize) -> Reas
         && survivors.is_empty()
     {
         return Reason::VolumeLimit { driver, limit: count as u32 - 1 };
+    }
+    if ledger.fit_new(variant, position).is_none() && ledger.slots.was_full {
+        return Reason::ReservationFull;
     }
     if let Some(port) = ledger.classes.variants[variant].spec.host_ports.first() {
         return Reason::HostPortTaken { port: port.port };

@@ -4,12 +4,10 @@ use karpenter_model::labels;
 use karpenter_model::plan::{ExistingPlacement, Place, Plan, PlanStats, PlannedNode, PodRun, Unschedulable};
 use karpenter_model::problem::{MinValuesPolicy, Mode};
 use karpenter_model::reason::{Reason, Refusal, Scope};
-use karpenter_model::requirements::{Operator, Requirement};
 
 use crate::classes::QueueRun;
 use crate::explain;
 use crate::ledger::{Claim, Ledger};
-use crate::reservations::Reservations;
 use crate::sequence::{Event, Target};
 use crate::states::StateType;
 
@@ -65,9 +63,8 @@ pub(crate) fn plan(ledger: &mut Ledger<'_>, left: &[QueueRun]) -> Plan {
     }
     let mut dropped: Vec<(PodRun, Refusal)> = Vec::new();
     let mut index_of_claim: Vec<Option<usize>> = Vec::new();
-    let mut reservations = Reservations::of(ledger.problem);
     for (claim, pods) in ledger.claims.iter().zip(on_claims) {
-        match planned_node(ledger, claim, joined(pods), &mut reservations) {
+        match planned_node(ledger, claim, joined(pods)) {
             Ok(node) => {
                 plan.price_per_hour += node.price_per_hour;
                 index_of_claim.push(Some(plan.new_nodes.len()));
@@ -159,7 +156,6 @@ fn planned_node(
     ledger: &Ledger<'_>,
     claim: &Claim,
     pods: Vec<PodRun>,
-    reservations: &mut Reservations,
 ) -> Result<PlannedNode, (Vec<PodRun>, Refusal)> {
     let state = ledger.states.get(claim.state);
     let template = &ledger.prepared.templates[state.template];
@@ -178,34 +174,9 @@ fn planned_node(
     {
         return refuse(pods, Reason::MinValues { key, wanted, found });
     }
-    let mut requirements = state.requirements.clone();
-    let reserved = if reservations.is_empty() { None } else { reservations.take(ledger, claim, &options) };
-    let (cheapest, offering, price_per_hour) = match reserved {
-        Some(held) => {
-            options = held.options;
-            requirements = held.requirements;
-            (held.chosen, held.offering, held.price)
-        }
-        None if reservations.is_empty() => match options.first() {
-            Some(first) => (*first, first.offering, first.price),
-            None => return refuse(pods, Reason::NotEnoughRoom),
-        },
-        None => {
-            let is_reserved = |entry: &StateType| {
-                ledger.states.instance_type(state.template, entry.index).offerings[entry.offering as usize]
-                    .is_reserved()
-            };
-            options.retain(|entry| !is_reserved(entry));
-            let Some(first) = options.first().copied() else {
-                return refuse(pods, Reason::ReservationFull);
-            };
-            requirements.add(Requirement::new(
-                labels::CAPACITY_TYPE,
-                Operator::NotIn,
-                [labels::CAPACITY_TYPE_RESERVED],
-            ));
-            (first, first.offering, first.price)
-        }
+    let Some(cheapest) = options.first().copied() else {
+        let waits = !state.reserved.is_empty();
+        return refuse(pods, if waits { Reason::ReservationFull } else { Reason::NotEnoughRoom });
     };
     let mut requests = ledger.list(&claim.used);
     let overheads: Vec<_> =
@@ -219,10 +190,10 @@ fn planned_node(
     Ok(PlannedNode {
         pool,
         instance_type: template.types[cheapest.index].index,
-        offering: offering as usize,
-        price_per_hour,
+        offering: cheapest.offering as usize,
+        price_per_hour: cheapest.price,
         instance_type_options: options.iter().map(|entry| template.types[entry.index].index).collect(),
-        requirements,
+        requirements: ledger.final_requirements(claim),
         requests,
         pods,
         min_values_relaxed: claim.min_values_relaxed,

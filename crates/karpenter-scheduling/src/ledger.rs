@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 
 use crate::bits::Bits;
 use crate::classes::{self, Classes};
+use crate::reservations::{Held, Slots, Table};
 use crate::sequence::{Event, Target};
 use crate::states::{StateId, States};
 use crate::templates::{self, Amounts, Dimensions, Template};
@@ -25,13 +26,14 @@ pub(crate) use nodes::NodeSlot;
 pub(crate) struct Prepared {
     pub(crate) dimensions: Dimensions,
     pub(crate) templates: Vec<Template>,
+    pub(crate) reservations: Table,
 }
 
 impl Prepared {
     pub(crate) fn new(problem: &Problem) -> Self {
         let dimensions = Dimensions::of(problem);
         let templates = templates::build(problem, &dimensions);
-        Self { dimensions, templates }
+        Self { dimensions, templates, reservations: Table::of(problem) }
     }
 }
 
@@ -50,6 +52,8 @@ pub(crate) struct Claim {
     pub(crate) min_values_relaxed: bool,
     /// What is left of minValues that the first pod could not meet: later pods may not lower them further.
     lowered_min_values: Vec<(Arc<str>, u32)>,
+    /// Reservations of which the node holds a slot each.
+    pub(crate) reservations: Held,
     /// Place among planned nodes with as many pods; smaller is tried first.
     rank: i64,
 }
@@ -72,6 +76,7 @@ impl Claim {
             limit: None,
             min_values_relaxed: false,
             lowered_min_values: Vec::new(),
+            reservations: Held::new(),
             rank: 0,
         }
     }
@@ -105,6 +110,7 @@ pub(crate) struct Ledger<'p> {
     /// What is left of each template's limited resources, and of its node limit.
     pub(crate) limits_left: Vec<SmallVec<[i64; 2]>>,
     pub(crate) nodes_left: Vec<Option<i64>>,
+    pub(crate) slots: Slots,
     filters: rustc_hash::FxHashMap<(GroupId, StateId), bool>,
     node_matches: rustc_hash::FxHashMap<(crate::states::ReqId, u32), Arc<Bits>>,
     toleration_sets: rustc_hash::FxHashMap<Vec<karpenter_model::taints::Toleration>, u32>,
@@ -112,7 +118,7 @@ pub(crate) struct Ledger<'p> {
 
 impl<'p> Ledger<'p> {
     pub(crate) fn new(problem: &'p Problem, prepared: &'p Prepared) -> Self {
-        let mut states = States::new(problem, &prepared.templates);
+        let mut states = States::new(problem, &prepared.templates, &prepared.reservations);
         let mut topology = Topology::default();
         let mut classes = classes::group(problem);
         classes::compile(
@@ -142,6 +148,7 @@ impl<'p> Ledger<'p> {
                 .map(|t| t.limited.iter().map(|(_, left)| *left).collect())
                 .collect(),
             nodes_left: prepared.templates.iter().map(|template| template.nodes_left).collect(),
+            slots: Slots::new(&prepared.reservations, problem),
             filters: Default::default(),
             node_matches: Default::default(),
             toleration_sets: Default::default(),
@@ -168,6 +175,7 @@ impl<'p> Ledger<'p> {
             limit,
             min_values_relaxed: false,
             lowered_min_values: Vec::new(),
+            reservations: Held::new(),
             rank: 0,
         });
         self.by_pod_count.insert((0, 0, claim as u32));
@@ -211,6 +219,7 @@ impl<'p> Ledger<'p> {
             Some((_, _, present)) => *present += count,
             None => self.claims[claim].content.push((variant, fit.alternative, count)),
         }
+        self.rebook(claim);
         self.count_on_claim(variant, slot, fit.state, count);
         let is_deferred = self.is_uncounted(variant, fit.state);
         let (alternative, target) = (fit.alternative, Target::Claim(claim));

@@ -1,107 +1,299 @@
-//! Reserved capacity: which planned nodes launch into a reservation, and when a reservation is full.
+//! Reserved capacity: which planned nodes hold a slot of which reservation, and when a reservation is full.
 //!
-//! Nodes take slots in the order they were planned. A node that finds no slot uses other capacity if it may, which is
-//! how the reservation looks to the round after the first nodes have launched; a node that may use nothing else is
-//! refused. Upstream: pkg/controllers/provisioning/scheduling/reservationmanager.go.
+//! A planned node holds one slot of every reservation it could still launch into, because nobody knows yet which one
+//! the launch will take. What it holds is worked out again with every pod it gets: slots it can use now are taken,
+//! slots it can use no more are given back. Nothing here chooses between nodes.
+//! Upstream: reservationmanager.go and nodeclaim.go of pkg/controllers/provisioning/scheduling.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use karpenter_model::instance_type::{InstanceType, Offering};
 use karpenter_model::labels;
-use karpenter_model::problem::Problem;
-use karpenter_model::requirements::{Requirement, Requirements};
+use karpenter_model::problem::{MinValuesPolicy, Mode, Problem, ReservedMode};
+use karpenter_model::requirements::{Operator, Requirement, Requirements};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::ledger::{Claim, Ledger};
-use crate::states::StateType;
+use crate::states::{StateId, StateType};
 
-/// Slots left per reservation.
+/// Index into [`Table`].
+pub(crate) type ReservationId = u32;
+
+/// Reservations of one planned node, sorted.
+pub(crate) type Held = SmallVec<[ReservationId; 2]>;
+
+/// All reservations of the catalogs; empty for most problems, which then pay nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Reservations {
-    left: BTreeMap<Arc<str>, u32>,
+pub(crate) struct Table {
+    /// Slots, and the value of the id label where the offerings carry one.
+    reservations: Vec<(u32, Option<Arc<str>>)>,
+    /// By (catalog, type, offering).
+    of_offering: FxHashMap<(usize, usize, u32), ReservationId>,
 }
 
-/// A slot that a node got.
-pub(crate) struct Held {
-    pub(crate) chosen: StateType,
-    pub(crate) offering: u32,
-    pub(crate) price: f64,
-    /// Types that can launch into the same reservation, the chosen one first.
-    pub(crate) options: Vec<StateType>,
-    pub(crate) requirements: Requirements,
+/// Offerings of one reservation are known by its id; without one, by type and zone.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Name {
+    Id(Arc<str>),
+    Place { instance_type: Arc<str>, zone: Option<Arc<str>> },
 }
 
-/// The reservation an offering belongs to. Without an id label, the type and zone tell reservations apart.
-fn id_of(instance_type: &InstanceType, offering: &Offering) -> Arc<str> {
-    match offering.requirements.get(labels::AWS_CAPACITY_RESERVATION_ID).and_then(Requirement::single_value) {
-        Some(id) => id.clone(),
-        None => format!("{}/{}", instance_type.name, offering.zone().map_or("", |zone| zone)).into(),
-    }
-}
-
-pub(crate) fn any(problem: &Problem) -> bool {
-    problem
-        .catalogs
-        .iter()
-        .flat_map(|catalog| catalog.iter())
-        .flat_map(|t| &t.offerings)
-        .any(Offering::is_reserved)
-}
-
-impl Reservations {
-    /// All reservations of the catalogs; offerings of one reservation that disagree count as the smallest.
-    pub(crate) fn of(problem: &Problem) -> Self {
-        let mut left: BTreeMap<Arc<str>, u32> = BTreeMap::new();
-        for instance_type in problem.catalogs.iter().flat_map(|catalog| catalog.iter()) {
-            for offering in instance_type.offerings.iter().filter(|o| o.available && o.is_reserved()) {
-                let capacity = offering.reservation_capacity.unwrap_or(0);
-                let known = left.entry(id_of(instance_type, offering)).or_insert(capacity);
-                *known = (*known).min(capacity);
-            }
+impl Name {
+    fn of(instance_type: &InstanceType, offering: &Offering) -> Self {
+        let id = offering.requirements.get(labels::AWS_CAPACITY_RESERVATION_ID);
+        match id.and_then(Requirement::single_value) {
+            Some(id) => Self::Id(id.clone()),
+            None => Self::Place { instance_type: instance_type.name.clone(), zone: offering.zone().cloned() },
         }
-        Self { left }
     }
+}
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.left.is_empty()
-    }
-
-    /// Takes a slot for a node with these options, in the cheapest reservation that has one.
-    pub(crate) fn take(&mut self, ledger: &Ledger<'_>, claim: &Claim, options: &[StateType]) -> Option<Held> {
-        let state = ledger.states.get(claim.state);
-        let mut found: Vec<(f64, Arc<str>, &StateType, u32)> = Vec::new();
-        for entry in options {
-            let instance_type = ledger.states.instance_type(state.template, entry.index);
-            for offer in ledger.states.offers(claim.state, entry) {
-                let offering = &instance_type.offerings[*offer as usize];
-                let id = id_of(instance_type, offering);
-                if offering.is_reserved() && self.left.get(&id).is_some_and(|left| *left > 0) {
-                    found.push((offering.price_per_hour, id, entry, *offer));
+impl Table {
+    /// Offerings of one reservation that disagree about its room count as the smallest.
+    pub(crate) fn of(problem: &Problem) -> Self {
+        let mut rooms: BTreeMap<Name, u32> = BTreeMap::new();
+        let mut members: Vec<((usize, usize, u32), Name)> = Vec::new();
+        for (catalog, types) in problem.catalogs.iter().enumerate() {
+            for (position, instance_type) in types.iter().enumerate() {
+                for (offer, offering) in instance_type.offerings.iter().enumerate() {
+                    if !offering.available || !offering.is_reserved() {
+                        continue;
+                    }
+                    let room = offering.reservation_capacity.unwrap_or(0);
+                    let known = rooms.entry(Name::of(instance_type, offering)).or_insert(room);
+                    *known = (*known).min(room);
+                    members.push(((catalog, position, offer as u32), Name::of(instance_type, offering)));
                 }
             }
         }
-        found.sort_by(|a, b| {
-            let name = |entry: &StateType| &ledger.states.instance_type(state.template, entry.index).name;
-            a.0.total_cmp(&b.0).then_with(|| name(a.2).cmp(name(b.2))).then_with(|| a.1.cmp(&b.1))
-        });
-        let (price, id, chosen, offering) = found.first().cloned()?;
-        if let Some(left) = self.left.get_mut(&id) {
-            *left -= 1;
+        let names: Vec<&Name> = rooms.keys().collect();
+        let number = |name: &Name| names.binary_search(&name).ok().map(|found| found as ReservationId);
+        let of_offering =
+            members.iter().filter_map(|(place, name)| number(name).map(|number| (*place, number))).collect();
+        let reservations = rooms
+            .iter()
+            .map(|(name, room)| match name {
+                Name::Id(id) => (*room, Some(id.clone())),
+                Name::Place { .. } => (*room, None),
+            })
+            .collect();
+        Self { reservations, of_offering }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.reservations.is_empty()
+    }
+
+    /// The reservation behind an offering; `None` if it needs none.
+    pub(crate) fn of_offering(
+        &self,
+        catalog: usize,
+        instance_type: usize,
+        offering: u32,
+    ) -> Option<ReservationId> {
+        if self.is_empty() {
+            return None;
         }
+        self.of_offering.get(&(catalog, instance_type, offering)).copied()
+    }
+}
+
+/// Whether any offering needs a reservation.
+pub(crate) fn any(problem: &Problem) -> bool {
+    let types = problem.catalogs.iter().flat_map(|catalog| catalog.iter());
+    types.flat_map(|instance_type| &instance_type.offerings).any(Offering::is_reserved)
+}
+
+/// A reserved offering that is left in a state.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReservedOffer {
+    /// Index into `Template::types`.
+    pub(crate) index: usize,
+    pub(crate) offering: u32,
+    pub(crate) price: f64,
+    pub(crate) reservation: ReservationId,
+    /// There was room before this round: what is taken now may come free again.
+    pub(crate) has_room: bool,
+}
+
+/// Slots that are left.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    free: Vec<u32>,
+    /// How often slots were given back: a pod that waits for one may fit then.
+    pub(crate) releases: u64,
+    /// How often anything changed.
+    pub(crate) changes: u64,
+    pub(crate) mode: ReservedMode,
+    /// Whether a node may give up its last reservation for one more pod.
+    pub(crate) may_lose: bool,
+    /// The last question about a fresh node was answered "no" only because reservations are full.
+    pub(crate) was_full: bool,
+    /// The last pod looked for a fresh node in vain and must wait for a reservation.
+    pub(crate) awaited: bool,
+}
+
+impl Slots {
+    pub(crate) fn new(table: &Table, problem: &Problem) -> Self {
+        let mode = problem.options.reserved_mode;
+        Self {
+            free: table.reservations.iter().map(|(room, _)| *room).collect(),
+            releases: 0,
+            changes: 0,
+            mode,
+            // Upstream's simulations give reservations up; for the price of a fleet that is the wrong way round.
+            may_lose: mode == ReservedMode::Fallback && problem.options.mode == Mode::Compat,
+            was_full: false,
+            awaited: false,
+        }
+    }
+
+    pub(crate) fn is_strict(&self) -> bool {
+        self.mode == ReservedMode::Strict
+    }
+
+    /// Whether a second look at planned nodes can help a pod that found no place.
+    pub(crate) fn may_fall_back_later(&self) -> bool {
+        !self.free.is_empty() && !self.is_strict() && !self.may_lose
+    }
+
+    fn are_used_up(&self) -> bool {
+        self.free.iter().all(|free| *free == 0)
+    }
+}
+
+/// Reservations stand in the way of one more pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Full;
+
+impl Ledger<'_> {
+    /// Whether a node in this state that holds nothing stays without reservation whatever it becomes, so that only
+    /// its other offerings matter.
+    pub(crate) fn is_beyond_reservations(&self, held: &[ReservationId]) -> bool {
+        held.is_empty() && !self.slots.is_strict() && self.slots.are_used_up()
+    }
+
+    /// What a node holds if these are the types it may become.
+    pub(crate) fn book(
+        &self,
+        state: StateId,
+        types: &[StateType],
+        held: &[ReservationId],
+    ) -> Result<Held, Full> {
+        let data = self.states.get(state);
+        let mut possible = Held::new();
+        let mut any_with_room = false;
+        for offer in &data.reserved {
+            if !offer.has_room || types.binary_search_by_key(&offer.index, |entry| entry.index).is_err() {
+                continue;
+            }
+            any_with_room = true;
+            if held.contains(&offer.reservation) || self.slots.free[offer.reservation as usize] > 0 {
+                possible.push(offer.reservation);
+            }
+        }
+        possible.sort_unstable();
+        possible.dedup();
+        // A node with too few reserved types for its pool's minValues cannot be launched into a reservation.
+        if !possible.is_empty()
+            && self.prepared.templates[data.template].has_min_values
+            && self.problem.options.min_values_policy == MinValuesPolicy::Strict
+            && self.unmet_min_values(state, &self.usable(state, types, &possible)).is_some()
+        {
+            possible.clear();
+            any_with_room = false;
+        }
+        let is_kept = held.is_empty() || self.slots.may_lose;
+        let waits = self.slots.is_strict() && any_with_room;
+        if possible.is_empty() && (waits || !is_kept || !types.iter().any(|entry| entry.has_unreserved)) {
+            return Err(Full);
+        }
+        Ok(possible)
+    }
+
+    /// The types that can be launched with these reservations, each at its price there; without any, those that need
+    /// none. `types` must be in the order of the state.
+    pub(crate) fn usable(
+        &self,
+        state: StateId,
+        types: &[StateType],
+        held: &[ReservationId],
+    ) -> Vec<StateType> {
+        let data = self.states.get(state);
+        if data.reserved.is_empty() {
+            return types.to_vec();
+        }
+        if held.is_empty() {
+            return types.iter().filter(|entry| entry.has_unreserved).copied().collect();
+        }
+        let offer_of = |entry: &StateType| {
+            let first = data.reserved.partition_point(|offer| offer.index < entry.index);
+            data.reserved[first..]
+                .iter()
+                .take_while(|offer| offer.index == entry.index)
+                .filter(|offer| offer.has_room && held.contains(&offer.reservation))
+                .min_by(|a, b| {
+                    let of_type = self.states.instance_type(data.template, entry.index);
+                    let labels =
+                        |offer: &ReservedOffer| &of_type.offerings[offer.offering as usize].requirements;
+                    a.price.total_cmp(&b.price).then_with(|| labels(a).cmp(labels(b)))
+                })
+        };
+        types
+            .iter()
+            .filter_map(|entry| {
+                let offer = offer_of(entry)?;
+                let mut launched = *entry;
+                (launched.price, launched.offering) = (offer.price, offer.offering);
+                Some(launched)
+            })
+            .collect()
+    }
+
+    /// Works out again what a planned node holds.
+    pub(crate) fn rebook(&mut self, claim: usize) {
+        let state = self.claims[claim].state;
+        if self.states.get(state).reserved.is_empty() && self.claims[claim].reservations.is_empty() {
+            return;
+        }
+        let types = self.holding_of(&self.claims[claim]);
+        let before = std::mem::take(&mut self.claims[claim].reservations);
+        let after = self.book(state, &types, &before).unwrap_or_default();
+        for reservation in before.iter().filter(|held| !after.contains(held)) {
+            self.slots.free[*reservation as usize] += 1;
+            self.slots.releases += 1;
+        }
+        for reservation in after.iter().filter(|held| !before.contains(held)) {
+            self.slots.free[*reservation as usize] -= 1;
+        }
+        if before != after {
+            self.slots.changes += 1;
+        }
+        self.claims[claim].reservations = after;
+    }
+
+    /// What the claim of a planned node asks for: a node that holds reservations uses them, any other stays out of
+    /// them, so that no launch takes a slot that was counted for somebody else.
+    pub(crate) fn final_requirements(&self, claim: &Claim) -> Requirements {
+        let state = self.states.get(claim.state);
         let mut requirements = state.requirements.clone();
-        requirements.replace(Requirement::in_values(labels::CAPACITY_TYPE, [labels::CAPACITY_TYPE_RESERVED]));
-        let of_offering = &ledger.states.instance_type(state.template, chosen.index).offerings
-            [offering as usize]
-            .requirements;
-        if let Some(label) = of_offering.get(labels::AWS_CAPACITY_RESERVATION_ID) {
-            requirements.replace(label.clone());
+        if state.reserved.is_empty() {
+            return requirements;
         }
-        if let Some(zone) = of_offering.get(labels::ZONE) {
-            requirements.add(zone.clone());
+        let reserved = [labels::CAPACITY_TYPE_RESERVED];
+        if claim.reservations.is_empty() {
+            requirements.add(Requirement::new(labels::CAPACITY_TYPE, Operator::NotIn, reserved));
+            return requirements;
         }
-        let mut same: Vec<StateType> =
-            found.iter().filter(|entry| entry.1 == id).map(|entry| *entry.2).collect();
-        same.dedup_by_key(|entry| entry.index);
-        Some(Held { chosen: *chosen, offering, price, options: same, requirements })
+        requirements.add(Requirement::in_values(labels::CAPACITY_TYPE, reserved));
+        let known = &self.prepared.reservations.reservations;
+        let ids: Vec<Arc<str>> =
+            claim.reservations.iter().filter_map(|held| known[*held as usize].1.clone()).collect();
+        if !ids.is_empty() {
+            requirements.add(Requirement::in_values(labels::AWS_CAPACITY_RESERVATION_ID, ids));
+        }
+        requirements
     }
 }

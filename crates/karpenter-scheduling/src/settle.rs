@@ -106,6 +106,7 @@ fn pin_to_best(ledger: &mut Ledger<'_>, claim: usize, key: usize, counted: &[Gro
     match choices.first() {
         Some((_, _, _, state)) => {
             ledger.claims[claim].state = *state;
+            ledger.rebook(claim);
             ledger.count_newly_pinned(claim, before, *state);
             true
         }

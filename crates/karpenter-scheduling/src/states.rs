@@ -13,6 +13,7 @@ use karpenter_model::requirements::{Requirement, Requirements};
 use rustc_hash::FxHashMap;
 
 use crate::bits::Bits;
+use crate::reservations::{ReservedOffer, Table};
 use crate::templates::{Template, catalog};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,6 +35,10 @@ pub(crate) struct State {
     pub(crate) types: Vec<StateType>,
     /// Types whose free resources no other type of `types` exceeds in every dimension.
     pub(crate) maximal: Vec<usize>,
+    /// Reserved offerings left, in the order of `types`.
+    pub(crate) reserved: Vec<ReservedOffer>,
+    /// As `maximal`, among types that need no reservation; filled only where some offering is reserved.
+    pub(crate) maximal_unreserved: Vec<usize>,
     offers: Vec<u32>,
 }
 
@@ -41,9 +46,10 @@ pub(crate) struct State {
 pub(crate) struct StateType {
     /// Index into `Template::types`.
     pub(crate) index: usize,
-    /// Cheapest launchable offering left that is not reserved, or the cheapest available one if there is none.
+    /// Cheapest offering left that needs no reservation, or the cheapest reserved one if there is no other.
     pub(crate) price: f64,
     pub(crate) offering: u32,
+    pub(crate) has_unreserved: bool,
     offers: (u32, u32),
 }
 
@@ -51,6 +57,7 @@ pub(crate) struct StateType {
 pub(crate) struct States<'p> {
     problem: &'p Problem,
     templates: &'p [Template],
+    reservations: &'p Table,
     states: Vec<State>,
     index: FxHashMap<(usize, Requirements), StateId>,
     added: Vec<Requirements>,
@@ -62,10 +69,11 @@ pub(crate) struct States<'p> {
 }
 
 impl<'p> States<'p> {
-    pub(crate) fn new(problem: &'p Problem, templates: &'p [Template]) -> Self {
+    pub(crate) fn new(problem: &'p Problem, templates: &'p [Template], reservations: &'p Table) -> Self {
         let mut states = Self {
             problem,
             templates,
+            reservations,
             states: Vec::new(),
             index: FxHashMap::default(),
             added: vec![Requirements::new()],
@@ -253,6 +261,8 @@ impl<'p> States<'p> {
         };
         let mut types = Vec::new();
         let mut offers = Vec::new();
+        let mut reserved: Vec<ReservedOffer> = Vec::new();
+        let catalog_index = self.problem.pools[self.templates[position].pool].catalog;
         for (index, candidate_offers) in candidates {
             let instance_type = self.instance_type(position, index);
             if !instance_type.requirements.intersects(&look_at) {
@@ -266,8 +276,13 @@ impl<'p> States<'p> {
                     continue;
                 }
                 offers.push(*offer);
-                let rank =
-                    (offering.is_reserved() || !offering.is_launchable(), offering.price_per_hour, *offer);
+                let in_catalog = self.templates[position].types[index].index;
+                let reservation = self.reservations.of_offering(catalog_index, in_catalog, *offer);
+                if let Some(reservation) = reservation {
+                    let (price, has_room) = (offering.price_per_hour, offering.is_launchable());
+                    reserved.push(ReservedOffer { index, offering: *offer, price, reservation, has_room });
+                }
+                let rank = (reservation.is_some(), offering.price_per_hour, *offer);
                 let is_better = best.is_none_or(|best: (bool, f64, u32)| {
                     let incumbent = &instance_type.offerings[best.2 as usize];
                     let by_price = (rank.0, rank.1).partial_cmp(&(best.0, best.1));
@@ -281,17 +296,31 @@ impl<'p> States<'p> {
                     best = Some(rank);
                 }
             }
-            if let Some((_, price, offering)) = best {
-                types.push(StateType { index, price, offering, offers: (start, offers.len() as u32) });
+            if let Some((is_reserved, price, offering)) = best {
+                let (has_unreserved, offers) = (!is_reserved, (start, offers.len() as u32));
+                types.push(StateType { index, price, offering, has_unreserved, offers });
             }
         }
         if types.is_empty() {
             return None;
         }
-        let maximal = self.maximal(position, &types);
+        let maximal = self.maximal(position, types.iter());
+        let maximal_unreserved = if reserved.is_empty() {
+            Vec::new()
+        } else {
+            self.maximal(position, types.iter().filter(|entry| entry.has_unreserved))
+        };
         let id = StateId(self.states.len() as u32);
         self.index.insert((position, requirements.clone()), id);
-        self.states.push(State { template: position, requirements, types, maximal, offers });
+        self.states.push(State {
+            template: position,
+            requirements,
+            types,
+            maximal,
+            reserved,
+            maximal_unreserved,
+            offers,
+        });
         Some(id)
     }
 
@@ -309,9 +338,9 @@ impl<'p> States<'p> {
         }
     }
 
-    fn maximal(&self, position: usize, types: &[StateType]) -> Vec<usize> {
+    fn maximal<'a>(&self, position: usize, types: impl Iterator<Item = &'a StateType>) -> Vec<usize> {
         let all = &self.templates[position].types;
-        let mut order: Vec<usize> = types.iter().map(|entry| entry.index).collect();
+        let mut order: Vec<usize> = types.map(|entry| entry.index).collect();
         // Large ones first, so that most types are seen to be dominated by an early member.
         order.sort_by(|a, b| all[*b].free.cmp(&all[*a].free).then(a.cmp(b)));
         let mut maximal: Vec<usize> = Vec::new();

@@ -1,133 +1,310 @@
-//! Reserved capacity in plans: slots are few, and what finds none uses other capacity if it may.
+//! Reserved capacity in plans: slots are few, and what finds none waits (strict) or uses other capacity (fallback).
 
+#[path = "support/builders.rs"]
+mod builders;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use builders::{all_of, group, instance_type, offering, pod, pool, wants};
 use karpenter_model::instance_type::{InstanceType, Offering};
-use karpenter_model::labels;
-use karpenter_model::plan::Plan;
+use karpenter_model::labels::{
+    AWS_CAPACITY_RESERVATION_ID, CAPACITY_TYPE, CAPACITY_TYPE_ON_DEMAND, CAPACITY_TYPE_RESERVED, WELL_KNOWN,
+    ZONE,
+};
+use karpenter_model::plan::{Plan, PlannedNode};
 use karpenter_model::pod::PodSpec;
-use karpenter_model::problem::{Mode, NodePool, PodGroup, PodNames, Problem};
-use karpenter_model::reason::Reason;
-use karpenter_model::requirements::{Requirement, Requirements};
+use karpenter_model::problem::{Mode, NodePool, Problem, ReservedMode};
+use karpenter_model::reason::{Reason, Scope};
+use karpenter_model::requirements::Requirement;
 use karpenter_scheduling::schedule;
 use karpenter_scheduling::validate::validate;
 
-fn offering(capacity_type: &str, price: f64, reservation: Option<(&str, u32)>) -> Offering {
-    let mut requirements: Requirements = [
-        Requirement::in_values(labels::ZONE, ["a"]),
-        Requirement::in_values(labels::CAPACITY_TYPE, [capacity_type]),
-    ]
-    .into_iter()
-    .collect();
-    requirements.add(match reservation {
-        Some((id, _)) => Requirement::in_values(labels::AWS_CAPACITY_RESERVATION_ID, [id]),
-        None => Requirement::does_not_exist(labels::AWS_CAPACITY_RESERVATION_ID),
-    });
-    Offering {
-        requirements,
-        price_per_hour: price,
-        available: true,
-        reservation_capacity: reservation.map(|(_, capacity)| capacity),
+const MODES: [Mode; 2] = [Mode::Compat, Mode::Cost];
+const RESERVED_PRICE_PER_HOUR: f64 = 0.000_000_01;
+
+fn reserved(zone: &str, id: Option<&str>, slots: u32) -> Offering {
+    let mut offering = offering(zone, CAPACITY_TYPE_RESERVED, RESERVED_PRICE_PER_HOUR);
+    if let Some(id) = id {
+        offering.requirements.add(wants(AWS_CAPACITY_RESERVATION_ID, &[id]));
     }
+    offering.reservation_capacity = Some(slots);
+    offering
 }
 
-/// One type of two cpus with a reservation of `slots`; five pods of one and a half cpus, so one pod per node.
-fn problem(slots: u32, capacity_types: &[&str]) -> Problem {
-    let mut instance_type = InstanceType {
-        name: "two".into(),
-        requirements: [Requirement::in_values(labels::INSTANCE_TYPE, ["two"])].into_iter().collect(),
-        offerings: vec![
-            offering("on-demand", 0.1, None),
-            offering("reserved", 0.1 / 10_000_000.0, Some(("cr-1", slots))),
-        ],
-        capacity: Default::default(),
-        overhead: Default::default(),
-        volume_attachment_limits: Default::default(),
-    };
-    for (name, amount) in [("cpu", 2000), ("memory", 8 << 30), ("pods", 20)] {
-        instance_type.capacity.set(name, amount);
+/// A type of the usual shape, on demand in every zone, with reserved offerings besides.
+fn with_reserved(name: &str, cpus: i64, zones: &[&str], price: f64, more: Vec<Offering>) -> InstanceType {
+    let mut made = instance_type(name, cpus, zones, price);
+    made.offerings
+        .retain(|offering| offering.capacity_type().is_some_and(|of| &**of == CAPACITY_TYPE_ON_DEMAND));
+    for offering in &mut made.offerings {
+        offering.requirements.add(Requirement::does_not_exist(AWS_CAPACITY_RESERVATION_ID));
     }
-    let mut spec = PodSpec { namespace: "default".into(), ..PodSpec::default() };
-    spec.requests.set("cpu", 1500);
-    spec.requests.set("pods", 1);
-    let keys = labels::WELL_KNOWN.iter().chain([&labels::AWS_CAPACITY_RESERVATION_ID]);
+    made.offerings.extend(more);
+    made.requirements.replace(wants(CAPACITY_TYPE, &[CAPACITY_TYPE_ON_DEMAND, CAPACITY_TYPE_RESERVED]));
+    made
+}
+
+fn problem(types: Vec<InstanceType>, pods: Vec<(PodSpec, u32)>) -> Problem {
     Problem {
-        catalogs: vec![Arc::new(vec![instance_type])],
-        pools: vec![NodePool {
-            name: "default".into(),
-            weight: 0,
-            requirements: [Requirement::in_values(labels::CAPACITY_TYPE, capacity_types.iter().copied())]
-                .into_iter()
-                .collect(),
-            labels: [(labels::NODEPOOL.into(), "default".into())].into(),
-            taints: vec![],
-            startup_taints: vec![],
-            limits: Default::default(),
-            usage: Default::default(),
-            catalog: 0,
-        }],
-        pods: vec![PodGroup {
-            spec: Arc::new(spec),
-            names: PodNames::Numbered { prefix: "web".into(), count: 5 },
-            created_at_secs: 0,
-        }],
-        well_known: keys.map(|key| Arc::from(*key)).collect(),
+        catalogs: vec![Arc::new(types)],
+        pools: vec![pool("default")],
+        pods: pods
+            .into_iter()
+            .enumerate()
+            .map(|(index, (spec, count))| group(&format!("pod-{index}"), spec, count))
+            .collect(),
+        well_known: WELL_KNOWN
+            .iter()
+            .chain([&AWS_CAPACITY_RESERVATION_ID])
+            .map(|key| Arc::from(*key))
+            .collect(),
         ..Problem::default()
     }
 }
 
-fn capacity_types(problem: &Problem, plan: &Plan) -> Vec<String> {
-    let mut found: Vec<String> = plan
-        .new_nodes
-        .iter()
-        .map(|node| {
-            let offering = &problem.catalogs[0][node.instance_type].offerings[node.offering];
-            offering.capacity_type().map(ToString::to_string).unwrap_or_default()
-        })
-        .collect();
-    found.sort();
-    found
+/// Five pods, one per node of the only type, which has a reservation.
+fn one_per_node(slots: u32, id: Option<&str>) -> Problem {
+    let types = vec![with_reserved("two", 2, &["a"], 0.1, vec![reserved("a", id, slots)])];
+    problem(types, vec![(pod("web", 1500), 5)])
 }
 
-fn planned(problem: &Problem) -> [Plan; 2] {
-    [Mode::Compat, Mode::Cost].map(|mode| {
-        let mut problem = problem.clone();
-        problem.options.mode = mode;
-        let plan = schedule(&problem);
-        let faults: Vec<String> = validate(&problem, &plan).iter().map(ToString::to_string).collect();
-        assert_eq!(faults, Vec::<String>::new(), "{mode:?}");
-        assert!(plan.lower_bound_per_hour <= plan.price_per_hour + 1e-12);
-        plan
-    })
+fn only_for(capacity_types: &[&str]) -> NodePool {
+    let mut only = pool("default");
+    only.requirements = all_of([wants(CAPACITY_TYPE, capacity_types)]);
+    only
+}
+
+fn plan(problem: &Problem, mode: Mode, reserved_mode: ReservedMode) -> Plan {
+    let mut problem = problem.clone();
+    problem.options.mode = mode;
+    problem.options.reserved_mode = reserved_mode;
+    let plan = schedule(&problem);
+    let faults: Vec<String> = validate(&problem, &plan).iter().map(ToString::to_string).collect();
+    assert_eq!(faults, Vec::<String>::new(), "{mode:?} {reserved_mode:?}");
+    assert!(plan.lower_bound_per_hour <= plan.price_per_hour + 1e-12);
+    plan
+}
+
+fn offering_of<'a>(problem: &'a Problem, node: &PlannedNode) -> &'a Offering {
+    let catalog = &problem.catalogs[problem.pools[node.pool].catalog];
+    &catalog[node.instance_type].offerings[node.offering]
+}
+
+/// How many planned nodes launch in each capacity type, as (reserved, others).
+fn split(problem: &Problem, plan: &Plan) -> (usize, usize) {
+    let reserved = plan.new_nodes.iter().filter(|node| offering_of(problem, node).is_reserved()).count();
+    for node in &plan.new_nodes {
+        let is_reserved = offering_of(problem, node).is_reserved();
+        let allowed = node.requirements.get(CAPACITY_TYPE).expect("the capacity type is always stated here");
+        assert_eq!(allowed.has(CAPACITY_TYPE_RESERVED), is_reserved, "{allowed}");
+        assert_eq!(allowed.has(CAPACITY_TYPE_ON_DEMAND), !is_reserved, "{allowed}");
+    }
+    (reserved, plan.new_nodes.len() - reserved)
+}
+
+fn left_over(plan: &Plan) -> BTreeMap<u32, Vec<Reason>> {
+    let mut left: BTreeMap<u32, Vec<Reason>> = BTreeMap::new();
+    for pods in &plan.unschedulable {
+        for _ in 0..pods.pods.count {
+            left.entry(pods.pods.group)
+                .or_default()
+                .extend(pods.reasons.iter().map(|refusal| refusal.reason.clone()));
+        }
+    }
+    left
 }
 
 #[test]
-fn slots_are_used_up_before_other_capacity() {
-    let problem = problem(2, &["on-demand", "reserved"]);
-    for plan in planned(&problem) {
-        assert_eq!(
-            capacity_types(&problem, &plan),
-            ["on-demand", "on-demand", "on-demand", "reserved", "reserved"]
-        );
-        assert!((plan.price_per_hour - 0.3).abs() < 1e-6, "{}", plan.price_per_hour);
+fn slots_run_out() {
+    use ReservedMode::{Fallback, Strict};
+    let both: &[&str] = &[CAPACITY_TYPE_ON_DEMAND, CAPACITY_TYPE_RESERVED];
+    let alone: &[&str] = &[CAPACITY_TYPE_RESERVED];
+    // (slots, capacity types of the pool, mode, (reserved, others), left over)
+    let cases = [
+        (2, both, Fallback, (2, 3), 0),
+        (2, both, Strict, (2, 0), 3),
+        (5, both, Strict, (5, 0), 0),
+        (9, both, Fallback, (5, 0), 0),
+        // A reservation that was full to begin with does not keep pods waiting where something else is allowed.
+        (0, both, Fallback, (0, 5), 0),
+        (0, both, Strict, (0, 5), 0),
+        (0, alone, Fallback, (0, 0), 5),
+        (0, alone, Strict, (0, 0), 5),
+        (2, alone, Fallback, (2, 0), 3),
+        (2, alone, Strict, (2, 0), 3),
+    ];
+    for (slots, capacity_types, reserved_mode, expected, left) in cases {
+        for id in [Some("cr-1"), None] {
+            for mode in MODES {
+                let mut problem = one_per_node(slots, id);
+                problem.pools = vec![only_for(capacity_types)];
+                let plan = plan(&problem, mode, reserved_mode);
+                let case =
+                    format!("{slots} slots for {capacity_types:?}, {reserved_mode:?}, {id:?}, {mode:?}");
+                assert_eq!(split(&problem, &plan), expected, "{case}");
+                let reasons = left_over(&plan).remove(&0).unwrap_or_default();
+                assert_eq!(reasons, vec![Reason::ReservationFull; left], "{case}");
+                for node in plan.new_nodes.iter().filter(|node| offering_of(&problem, node).is_reserved()) {
+                    let stated = node.requirements.get(AWS_CAPACITY_RESERVATION_ID);
+                    assert_eq!(stated.and_then(|ids| ids.single_value()).map(|id| &**id), id, "{case}");
+                    assert_eq!(node.price_per_hour, RESERVED_PRICE_PER_HOUR, "{case}");
+                }
+            }
+        }
     }
 }
 
 #[test]
-fn a_full_reservation_is_left_alone() {
-    let problem = problem(0, &["on-demand", "reserved"]);
-    for plan in planned(&problem) {
-        assert_eq!(capacity_types(&problem, &plan), ["on-demand"; 5]);
+fn offerings_that_disagree_count_as_the_smallest() {
+    let shared = |slots| vec![reserved("a", Some("cr-1"), slots)];
+    let types = vec![
+        with_reserved("two", 2, &["a"], 0.1, shared(4)),
+        with_reserved("three", 3, &["a"], 0.2, shared(1)),
+    ];
+    let problem = problem(types, vec![(pod("web", 1500), 5)]);
+    for mode in MODES {
+        assert_eq!(split(&problem, &plan(&problem, mode, ReservedMode::Fallback)).0, 1, "{mode:?}");
     }
 }
 
+/// Two pools with the same reservation: the heavier one first, no way round it in strict mode.
 #[test]
-fn pods_that_may_use_nothing_else_are_left_over() {
-    let problem = problem(2, &["reserved"]);
-    for plan in planned(&problem) {
-        assert_eq!(capacity_types(&problem, &plan), ["reserved"; 2]);
-        let left: u32 = plan.unschedulable.iter().map(|left| left.pods.count).sum();
-        assert_eq!(left, 3);
-        assert!(plan.unschedulable.iter().all(|left| left.reasons[0].reason == Reason::ReservationFull));
+fn pools_share_a_reservation() {
+    let mut problem = one_per_node(2, Some("cr-1"));
+    let mut heavy = only_for(&[CAPACITY_TYPE_RESERVED]);
+    heavy.name = "heavy".into();
+    heavy.labels = builders::label_map(&[(karpenter_model::labels::NODEPOOL, "heavy")]);
+    heavy.weight = 10;
+    problem.pools.push(heavy);
+    for mode in MODES {
+        let strict = plan(&problem, mode, ReservedMode::Strict);
+        assert_eq!(split(&problem, &strict), (2, 0), "{mode:?}");
+        assert!(strict.new_nodes.iter().all(|node| &*problem.pools[node.pool].name == "heavy"));
+        for left in &strict.unschedulable {
+            let asked: Vec<_> =
+                left.reasons.iter().map(|refusal| (&refusal.scope, &refusal.reason)).collect();
+            let scope = Scope::NodePool("heavy".into());
+            assert_eq!(asked, [(&scope, &Reason::ReservationFull)], "the lighter pool is not asked");
+        }
+        let fallback = plan(&problem, mode, ReservedMode::Fallback);
+        assert_eq!(split(&problem, &fallback), (2, 3), "{mode:?}");
+        assert!(fallback.unschedulable.is_empty());
+    }
+}
+
+/// A pod that wants on-demand capacity would fit beside one that holds a slot.
+#[test]
+fn a_pod_that_narrows_the_node() {
+    let types = vec![with_reserved("four", 4, &["a"], 0.2, vec![reserved("a", Some("cr-1"), 1)])];
+    let mut picky = pod("picky", 500);
+    picky.node_selector = all_of([wants(CAPACITY_TYPE, &[CAPACITY_TYPE_ON_DEMAND])]);
+    let problem = problem(types, vec![(pod("web", 1500), 1), (picky, 1)]);
+    for mode in MODES {
+        assert_eq!(split(&problem, &plan(&problem, mode, ReservedMode::Strict)), (1, 1), "{mode:?}");
+    }
+    // A simulation gives the slot up for a fuller node, as upstream's does; a plan for the price keeps it.
+    assert_eq!(split(&problem, &plan(&problem, Mode::Compat, ReservedMode::Fallback)), (0, 1));
+    assert_eq!(split(&problem, &plan(&problem, Mode::Cost, ReservedMode::Fallback)), (1, 1));
+}
+
+/// The same, where the pool allows one node only: the pod goes before the slot.
+#[test]
+fn a_slot_is_given_up_before_a_pod_is_left_over() {
+    let types = vec![with_reserved("four", 4, &["a"], 0.2, vec![reserved("a", Some("cr-1"), 1)])];
+    let mut picky = pod("picky", 500);
+    picky.node_selector = all_of([wants(CAPACITY_TYPE, &[CAPACITY_TYPE_ON_DEMAND])]);
+    let mut problem = problem(types, vec![(pod("web", 1500), 1), (picky, 1)]);
+    problem.pools[0].limits = builders::resources(&[("nodes", 1)]);
+    for mode in MODES {
+        let fallback = plan(&problem, mode, ReservedMode::Fallback);
+        assert_eq!((split(&problem, &fallback), fallback.unschedulable.len()), ((0, 1), 0), "{mode:?}");
+        let strict = plan(&problem, mode, ReservedMode::Strict);
+        assert_eq!((split(&problem, &strict), strict.unschedulable.len()), ((1, 0), 1), "{mode:?}");
+    }
+}
+
+/// More pods would need a larger type, which has no reservation: the reserved node is filled, then another is opened.
+#[test]
+fn a_node_does_not_outgrow_its_reservation() {
+    let types = vec![
+        with_reserved("two", 2, &["a"], 0.1, vec![reserved("a", Some("cr-1"), 1)]),
+        with_reserved("eight", 8, &["a"], 0.4, vec![]),
+    ];
+    let problem = problem(types, vec![(pod("web", 900), 6)]);
+    let strict = plan(&problem, Mode::Compat, ReservedMode::Strict);
+    // Two pods fill the reserved node; the others could start another small node, so they wait.
+    assert_eq!(split(&problem, &strict), (1, 0));
+    assert_eq!(left_over(&strict)[&0], vec![Reason::ReservationFull; 4]);
+    let simulated = plan(&problem, Mode::Compat, ReservedMode::Fallback);
+    assert_eq!(split(&problem, &simulated), (0, 1));
+    let priced = plan(&problem, Mode::Cost, ReservedMode::Fallback);
+    assert_eq!(split(&problem, &priced).0, 1);
+    assert!(priced.price_per_hour < simulated.price_per_hour);
+}
+
+/// A node holds every reservation it could use until a pod decides the zone; then the others come free.
+#[test]
+fn reservations_of_zones() {
+    let zones = ["a", "b"];
+    let make = || {
+        let both = vec![reserved("a", Some("cr-a"), 1), reserved("b", Some("cr-b"), 1)];
+        vec![with_reserved("two", 2, &zones, 0.1, both)]
+    };
+    let in_zone = |zone: &str| {
+        let mut spec = pod("web", 1500);
+        spec.node_selector = all_of([wants(ZONE, &[zone])]);
+        spec
+    };
+    // Undecided: the first node holds both.
+    let undecided = problem(make(), vec![(pod("web", 1500), 2)]);
+    // Decided: each holds its own.
+    let decided = problem(make(), vec![(in_zone("a"), 1), (in_zone("b"), 1)]);
+    // One slot, two nodes in its zone.
+    let crowded = problem(make(), vec![(in_zone("a"), 2)]);
+    for mode in MODES {
+        let plan_of = |problem: &Problem, reserved_mode| plan(problem, mode, reserved_mode);
+        let fallback = plan_of(&undecided, ReservedMode::Fallback);
+        assert_eq!(split(&undecided, &fallback), (1, 1), "{mode:?}");
+        let holder = fallback.new_nodes.iter().find(|node| offering_of(&undecided, node).is_reserved());
+        let ids = holder.and_then(|node| node.requirements.get(AWS_CAPACITY_RESERVATION_ID)).expect("ids");
+        assert!(ids.has("cr-a") && ids.has("cr-b"), "{ids}");
+        assert_eq!(split(&undecided, &plan_of(&undecided, ReservedMode::Strict)), (1, 0), "{mode:?}");
+        for reserved_mode in [ReservedMode::Fallback, ReservedMode::Strict] {
+            assert_eq!(split(&decided, &plan_of(&decided, reserved_mode)), (2, 0), "{mode:?}");
+        }
+        assert_eq!(split(&crowded, &plan_of(&crowded, ReservedMode::Fallback)), (1, 1), "{mode:?}");
+    }
+}
+
+/// A pod that joins a node and decides its zone frees the other zone's slot for the next one.
+#[test]
+fn a_slot_that_comes_free_is_used() {
+    let both = vec![reserved("a", Some("cr-a"), 1), reserved("b", Some("cr-b"), 1)];
+    let types = vec![with_reserved("four", 4, &["a", "b"], 0.2, both)];
+    let mut decides = pod("decides", 1000);
+    decides.node_selector = all_of([wants(ZONE, &["a"])]);
+    let problem = problem(types, vec![(pod("first", 2500), 1), (decides, 1), (pod("small", 800), 2)]);
+    let strict = plan(&problem, Mode::Compat, ReservedMode::Strict);
+    assert_eq!(split(&problem, &strict), (2, 0));
+    assert!(strict.unschedulable.is_empty());
+}
+
+/// A pod that waits for a reservation keeps its preferences: relaxing them is no way round.
+#[test]
+fn waiting_pods_are_not_relaxed() {
+    let types = vec![
+        with_reserved("two", 2, &["a"], 0.1, vec![reserved("a", Some("cr-1"), 1)]),
+        with_reserved("other", 2, &["b"], 0.1, vec![]),
+    ];
+    let mut spec = pod("web", 1500);
+    spec.preferred_terms = vec![(1, all_of([wants(CAPACITY_TYPE, &[CAPACITY_TYPE_RESERVED])]))];
+    let problem = problem(types, vec![(spec, 2)]);
+    for mode in MODES {
+        let strict = plan(&problem, mode, ReservedMode::Strict);
+        assert_eq!(split(&problem, &strict), (1, 0), "{mode:?}");
+        assert_eq!(left_over(&strict)[&0], [Reason::ReservationFull], "{mode:?}");
+        let fallback = plan(&problem, mode, ReservedMode::Fallback);
+        assert_eq!(split(&problem, &fallback), (1, 1), "{mode:?}");
     }
 }

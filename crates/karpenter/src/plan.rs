@@ -16,6 +16,7 @@ use karpenter_api::manifest;
 use karpenter_catalog::aws::{self, AwsNodeClass, AwsZone};
 use karpenter_catalog::kwok;
 use karpenter_model::instance_type::InstanceType;
+use karpenter_model::problem::ReservedMode;
 use karpenter_state::{CatalogChoice, Note, ObjectReader, Reading, Severity, assemble};
 
 use crate::cli::{self, PlanArguments};
@@ -50,6 +51,8 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<Outcome> {
     let (mut problem, notes) = assemble(&reading.objects, &catalog);
     drop(reading);
     problem.options = arguments.knobs.options();
+    // A plan is a whole end state: there is no later round in which a reservation could have room again.
+    problem.options.reserved_mode = ReservedMode::Fallback;
     timings.assemble = started.elapsed();
     print_notes(&notes);
     if problem.pods.is_empty() {

@@ -80,6 +80,7 @@ fn must_stay(ledger: &Ledger<'_>, claim: usize) -> bool {
     let data = &ledger.claims[claim];
     let template = &ledger.prepared.templates[ledger.states.get(data.state).template];
     template.has_min_values
+        || !data.reservations.is_empty()
         || data.content.iter().any(|(variant, _, _)| {
             let variant = &ledger.classes.variants[*variant];
             let class = &ledger.classes.classes[variant.class];

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use super::{Claim, Fit, Ledger};
 use crate::bits::Bits;
 use crate::classes::Owned;
+use crate::reservations::Full;
 use crate::states::{StateId, StateType};
 use crate::templates::Amounts;
 use crate::topology::{Kind, Slot, node_terms};
@@ -29,6 +30,7 @@ impl Ledger<'_> {
 
     /// Whether a variant fits on a fresh node of a template, within what is left of the pool's limits.
     pub(crate) fn fit_new(&mut self, variant: usize, template: usize) -> Option<Fit> {
+        self.slots.was_full = false;
         if !self.classes.variants[variant].tolerated.contains(template)
             || self.nodes_left[template].is_some_and(|n| n <= 0)
         {
@@ -62,8 +64,15 @@ impl Ledger<'_> {
         for position in 0..self.classes.variants[variant].alternatives.len() {
             let alternative = self.classes.variants[variant].alternatives[position];
             let Some(state) = self.states.add(state, alternative) else { continue };
-            let found = self.narrow_by_topology(variant, state, 0, &mut |ledger, state| {
-                ledger.witness(variant, claim, state, total)
+            let found = self.narrow_by_topology(variant, state, 0, &mut |ledger, state| match ledger
+                .witness(variant, claim, state, total)
+            {
+                Witness::Holds { index, relaxed_min_values } => Some((index, relaxed_min_values)),
+                Witness::None => None,
+                Witness::ReservationFull => {
+                    ledger.slots.was_full = true;
+                    None
+                }
             });
             if let Some((state, (witness, relaxed_min_values))) = found {
                 return Some(Fit { state, alternative: position as u8, witness, relaxed_min_values });
@@ -257,34 +266,54 @@ impl Ledger<'_> {
     }
 
     /// A type of the state that holds the total, and whether minValues had to give way.
-    fn witness(
-        &self,
-        variant: usize,
-        claim: Option<usize>,
-        state: StateId,
-        total: &Amounts,
-    ) -> Option<(usize, bool)> {
-        let template = self.states.get(state).template;
-        if !self.needs_full_scan(variant, claim, template) {
-            let data = self.states.get(state);
+    fn witness(&self, variant: usize, claim: Option<usize>, state: StateId, total: &Amounts) -> Witness {
+        let data = self.states.get(state);
+        let template = data.template;
+        let held = claim.map_or(&[][..], |claim| &self.claims[claim].reservations);
+        let may_matter = !data.reserved.is_empty() || !held.is_empty();
+        if (!may_matter || self.is_beyond_reservations(held))
+            && !self.needs_full_scan(variant, claim, template)
+        {
             let types = &self.prepared.templates[template].types;
-            return data
-                .maximal
-                .iter()
-                .copied()
-                .find(|index| holds(&types[*index].free, total))
-                .map(|w| (w, false));
+            let largest = if data.reserved.is_empty() { &data.maximal } else { &data.maximal_unreserved };
+            return match largest.iter().find(|index| holds(&types[**index].free, total)) {
+                Some(index) => Witness::Holds { index: *index, relaxed_min_values: false },
+                None if data.reserved.is_empty() || !self.any_maximal_holds(state, total) => Witness::None,
+                None => Witness::ReservationFull,
+            };
         }
-        let survivors = self.survivors(variant, claim, state, total);
-        let first = survivors.first()?.index;
+        let mut survivors = self.survivors(variant, claim, state, total);
+        if survivors.is_empty() {
+            return Witness::None;
+        }
+        if may_matter {
+            match self.book(state, &survivors, held) {
+                Ok(held) => survivors = self.usable(state, &survivors, &held),
+                Err(Full) => return Witness::ReservationFull,
+            }
+        }
+        let Some(first) = survivors.first().map(|entry| entry.index) else { return Witness::None };
         let lowered = claim.map_or(&[][..], |claim| &self.claims[claim].lowered_min_values);
         if !self.prepared.templates[template].has_min_values
             || self.min_values_short(state, &survivors, lowered).next().is_none()
         {
-            return Some((first, false));
+            return Witness::Holds { index: first, relaxed_min_values: false };
         }
         // A planned node never loses minValues it has; only a fresh one may start with fewer.
-        (self.may_relax_min_values() && claim.is_none()).then_some((first, true))
+        if self.may_relax_min_values() && claim.is_none() {
+            return Witness::Holds { index: first, relaxed_min_values: true };
+        }
+        Witness::None
+    }
+
+    /// Whether a node that holds no reservation would hold some with one more pod.
+    fn takes_slots(&self, variant: usize, claim: Option<usize>, state: StateId) -> bool {
+        let held = claim.map_or(&[][..], |claim| &self.claims[claim].reservations);
+        if !held.is_empty() || self.is_beyond_reservations(held) {
+            return false;
+        }
+        let survivors = self.survivors(variant, claim, state, &self.total_with(variant, claim));
+        self.book(state, &survivors, held).is_ok_and(|held| !held.is_empty())
     }
 
     fn needs_full_scan(&self, variant: usize, claim: Option<usize>, template: usize) -> bool {
@@ -304,7 +333,8 @@ impl Ledger<'_> {
             }
     }
 
-    /// All types of a state that hold the total, within limits, ports and volume attachments.
+    /// All types of a state that hold the total, within limits, ports and volume attachments. Which of them can be
+    /// launched with or without reservations is another question.
     pub(crate) fn survivors(
         &self,
         variant: usize,
@@ -321,8 +351,17 @@ impl Ledger<'_> {
         self.holding(state, total, limit, &variants)
     }
 
-    /// All types that hold a planned node as it is.
+    /// All types that hold a planned node as it is and can be launched with the reservations it holds.
     pub(crate) fn survivors_of(&self, claim: &Claim) -> Vec<StateType> {
+        let types = self.holding_of(claim);
+        if self.states.get(claim.state).reserved.is_empty() {
+            return types;
+        }
+        self.usable(claim.state, &types, &claim.reservations)
+    }
+
+    /// All types that hold a planned node as it is.
+    pub(crate) fn holding_of(&self, claim: &Claim) -> Vec<StateType> {
         let variants: Vec<usize> = claim.content.iter().map(|(v, _, _)| *v).collect();
         self.holding(claim.state, &claim.used, claim.limit.as_deref(), &variants)
     }
@@ -410,7 +449,10 @@ impl Ledger<'_> {
         variant: usize,
         state: StateId,
     ) -> Vec<(std::sync::Arc<str>, u32)> {
-        let survivors = self.survivors(variant, None, state, &self.total_with(variant, None));
+        let mut survivors = self.survivors(variant, None, state, &self.total_with(variant, None));
+        if let Ok(held) = self.book(state, &survivors, &[]) {
+            survivors = self.usable(state, &survivors, &held);
+        }
         self.min_values_short(state, &survivors, &[]).map(|(key, _, found)| (key, found)).collect()
     }
 
@@ -463,8 +505,13 @@ impl Ledger<'_> {
         let by_room =
             state.maximal.iter().map(|index| copies(&types[*index].free, used, &data.requests)).max();
         let most = by_room.unwrap_or(1).min(self.host_copies(variant, slot)).max(1);
-        if !self.needs_full_scan(variant, claim, state.template) {
-            return most;
+        if state.reserved.is_empty() {
+            if !self.needs_full_scan(variant, claim, state.template) {
+                return most;
+            }
+        } else if self.takes_slots(variant, claim, fit.state) {
+            // From the first pod on the slots must not be lost: the others are looked at one by one.
+            return 1;
         }
         // More copies leave fewer types, so what holds for some number holds for every smaller one.
         let (mut low, mut high) = (1, most);
@@ -476,7 +523,7 @@ impl Ledger<'_> {
                 .map(|(used, one)| used.saturating_add(one.saturating_mul(i64::from(middle))))
                 .collect();
             match self.witness(variant, claim, fit.state, &total) {
-                Some((_, false)) => low = middle,
+                Witness::Holds { relaxed_min_values: false, .. } => low = middle,
                 _ => high = middle - 1,
             }
         }
@@ -513,11 +560,23 @@ impl Ledger<'_> {
         for (left, most) in self.limits_left[template].iter_mut().zip(most) {
             *left -= most;
         }
+        self.rebook(claim);
     }
 
     pub(crate) fn list(&self, amounts: &[i64]) -> ResourceList {
         self.prepared.dimensions.list(amounts)
     }
+}
+
+/// Whether a state holds what is asked of it.
+enum Witness {
+    Holds {
+        index: usize,
+        relaxed_min_values: bool,
+    },
+    None,
+    /// Only reservations stand in the way.
+    ReservationFull,
 }
 
 enum Choice {
