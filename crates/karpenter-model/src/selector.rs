@@ -63,7 +63,9 @@ impl LabelSelector {
     /// A `label = value` pair that everything selected must carry, if the selector has one. Lets callers index.
     pub fn one_required_pair(&self) -> Option<(Arc<str>, Arc<str>)> {
         self.expressions.iter().find_map(|(key, expression)| match expression {
-            Match::In(values) if values.len() == 1 => values.first().map(|value| (key.clone(), value.clone())),
+            Match::In(values) if values.len() == 1 => {
+                values.first().map(|value| (key.clone(), value.clone()))
+            }
             _ => None,
         })
     }
