@@ -62,21 +62,34 @@ impl<'a> Packer<'a> {
 
     /// Packs all rows, starting from the columns of the relaxation where they apply.
     pub(crate) fn pack(&mut self, columns: &[(usize, Pattern, f64)]) -> Option<Vec<Bin>> {
-        let mut best: Option<(f64, Vec<Bin>)> = None;
-        // Columns that the relaxation uses nearly whole may be rounded up; how near is tried out.
-        let thresholds: &[f64] = if columns.is_empty() { &[1.0] } else { &[1.0, 0.7, 0.4] };
-        for threshold in thresholds {
+        let mut best: Option<(f64, Vec<Bin>, Vec<f64>)> = None;
+        // Columns that the relaxation uses nearly whole may be rounded up; how near is tried out. A relaxation that is
+        // not solved to the end can mislead, so its columns, and then its values too, are also left out once.
+        let fluid: Vec<f64> =
+            self.rows.iter().map(|row| knapsack::weigh(&self.weights, &row.requests).max(1e-9)).collect();
+        let guided = self.values.clone();
+        let mut attempts: Vec<(&[(usize, Pattern, f64)], f64, &Vec<f64>)> =
+            [1.0, 0.7, 0.4].into_iter().map(|threshold| (columns, threshold, &guided)).collect();
+        if columns.is_empty() {
+            attempts.truncate(1);
+        } else {
+            attempts.push((&[], 1.0, &guided));
+        }
+        attempts.push((&[], 1.0, &fluid));
+        for (columns, threshold, values) in attempts {
+            self.values.clone_from(values);
             let mut remaining: Vec<u32> = self.rows.iter().map(|row| row.count).collect();
-            let mut bins = self.round(columns, *threshold, &mut remaining);
+            let mut bins = self.round(columns, threshold, &mut remaining);
             if !self.greedy_rest(&mut remaining, &mut bins) {
-                return None;
+                continue;
             }
             let cost = price(&bins, self.kinds);
-            if best.as_ref().is_none_or(|(least, _)| cost < *least) {
-                best = Some((cost, bins));
+            if best.as_ref().is_none_or(|(least, _, _)| cost < *least) {
+                best = Some((cost, bins, values.clone()));
             }
         }
-        let (_, mut bins) = best?;
+        let (_, mut bins, values) = best?;
+        self.values = values;
         self.improve(&mut bins);
         Some(bins)
     }
