@@ -11,6 +11,9 @@ use super::shapes::{DIMENSIONS_MAX, Kind, Row, Vector, covers, representatives};
 /// How many times longer an unacceptable packing may be worked on.
 const PATIENCE: u64 = 5;
 
+/// A column of the relaxation: kind, filling, how often.
+pub(crate) type Share = (usize, Pattern, f64);
+
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Bin {
     pub(crate) kind: usize,
@@ -61,14 +64,14 @@ impl<'a> Packer<'a> {
     }
 
     /// Packs all rows, starting from the columns of the relaxation where they apply.
-    pub(crate) fn pack(&mut self, columns: &[(usize, Pattern, f64)]) -> Option<Vec<Bin>> {
+    pub(crate) fn pack(&mut self, columns: &[Share]) -> Option<Vec<Bin>> {
         let mut best: Option<(f64, Vec<Bin>, Vec<f64>)> = None;
         // Columns that the relaxation uses nearly whole may be rounded up; how near is tried out. A relaxation that is
         // not solved to the end can mislead, so its columns, and then its values too, are also left out once.
         let fluid: Vec<f64> =
             self.rows.iter().map(|row| knapsack::weigh(&self.weights, &row.requests).max(1e-9)).collect();
         let guided = self.values.clone();
-        let mut attempts: Vec<(&[(usize, Pattern, f64)], f64, &Vec<f64>)> =
+        let mut attempts: Vec<(&[Share], f64, &Vec<f64>)> =
             [1.0, 0.7, 0.4].into_iter().map(|threshold| (columns, threshold, &guided)).collect();
         if columns.is_empty() {
             attempts.truncate(1);
