@@ -122,7 +122,11 @@ fn tiers(prepared: &Prepared) -> Vec<Bits> {
 }
 
 fn claims_price(ledger: &Ledger<'_>, claims: &[Claim]) -> f64 {
-    claims.iter().map(|claim| ledger.cheapest_price(claim).unwrap_or(0.0)).sum()
+    // Not `sum`: the sum of nothing is minus zero, and would be printed so.
+    claims
+        .iter()
+        .map(|claim| ledger.cheapest_price(claim).unwrap_or(0.0))
+        .fold(0.0, |total, price| total + price)
 }
 
 struct Repacked {
