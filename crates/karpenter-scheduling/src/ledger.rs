@@ -221,7 +221,9 @@ impl<'p> Ledger<'p> {
         }
         self.rebook(claim);
         self.count_on_claim(variant, slot, fit.state, count);
-        let is_deferred = self.is_uncounted(variant, fit.state);
+        // At once, so that the order of placements is one in which pods can be bound, for zones and hosts alike.
+        crate::settle::settle_claim(self, claim);
+        let is_deferred = self.is_uncounted(variant, self.claims[claim].state);
         let (alternative, target) = (fit.alternative, Target::Claim(claim));
         self.log.push(Event { variant, alternative, target, count, is_deferred });
     }

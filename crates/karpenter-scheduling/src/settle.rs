@@ -12,9 +12,14 @@ use crate::topology::{GroupId, Kind};
 /// Pins every open node whose pods are counted by a spread or an affinity.
 pub(crate) fn settle(ledger: &mut Ledger<'_>) {
     for claim in 0..ledger.claims.len() {
-        for key in 0..ledger.topology.keys.len() {
-            pin(ledger, claim, key, |_| true);
-        }
+        settle_claim(ledger, claim);
+    }
+}
+
+/// Pins a node as soon as it holds a pod that a spread or an affinity counts.
+pub(crate) fn settle_claim(ledger: &mut Ledger<'_>, claim: usize) {
+    for key in 0..ledger.topology.keys.len() {
+        pin(ledger, claim, key, |_| true);
     }
 }
 
