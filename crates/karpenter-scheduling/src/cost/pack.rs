@@ -5,7 +5,7 @@
 //! that loss is largest. All choices come from a seeded generator and a work budget, never from a clock.
 
 use super::knapsack::{self, Exclusions, Order, Pattern, Scratch};
-use super::relaxation::{inverse_weights, shared_orders};
+use super::relaxation::{inverse_weights, shared_orders, shared_orders_of};
 use super::shapes::{DIMENSIONS_MAX, Kind, Row, Vector, covers, representatives};
 
 /// How many times longer an unacceptable packing may be worked on.
@@ -154,7 +154,8 @@ impl<'a> Packer<'a> {
         }
         let mut orders: Vec<Vec<u32>> = {
             let present = |row: usize| remaining[row] > 0;
-            shared_orders_of(rows, values, &self.weights, present)
+            let orders = shared_orders_of(rows, values, &self.weights, present);
+            orders.into_iter().map(|order| order.rows).collect()
         };
         // Efficiency of a kind only falls as pods are used up, so a stale figure is an upper bound.
         let mut best_known: Vec<(f64, u32)> = kinds.iter().map(|kind| (f64::MAX, *kind)).collect();
@@ -448,23 +449,6 @@ impl<'a> Packer<'a> {
         useful.dedup();
         useful
     }
-}
-
-fn shared_orders_of(
-    rows: &[Row],
-    values: &[f64],
-    weights: &[f64; DIMENSIONS_MAX],
-    present: impl Fn(usize) -> bool,
-) -> Vec<Vec<u32>> {
-    let mut all = vec![*weights];
-    if weights[0] > 0.0 && weights[1] > 0.0 {
-        for favoured in 0..2 {
-            let mut leaning = *weights;
-            leaning[favoured] *= 4.0;
-            all.push(leaning);
-        }
-    }
-    all.into_iter().map(|weights| Order::new(rows, values, weights, &present).rows).collect()
 }
 
 /// Splits groups of identical nodes into single ones, as far as that stays manageable; the others are set aside.

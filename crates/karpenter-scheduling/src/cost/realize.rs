@@ -54,17 +54,15 @@ pub(crate) fn claims(
             nodes.push(node);
         }
     }
-    Some(nodes.into_iter().map(|node| node.into_claim(items)).collect())
+    Some(nodes.into_iter().map(|node| node.into_claim()).collect())
 }
 
 /// As [`claims`], for nodes on which room was set aside: every node first gets an even share of some pods.
-#[expect(clippy::too_many_arguments, reason = "one call site; the parts belong together nowhere else")]
 pub(crate) fn with_shares(
     ledger: &mut Ledger<'_>,
     items: &[Item],
     others: &[Item],
     rows: &Rows,
-    kinds: &[Kind],
     packed_kinds: &[Kind],
     bins: &[Bin],
     shares: &[(GroupId, u32, &[usize])],
@@ -100,10 +98,10 @@ pub(crate) fn with_shares(
             return None;
         }
     }
-    if left_of_others.iter().any(|left| *left > 0) || kinds.is_empty() {
+    if left_of_others.iter().any(|left| *left > 0) {
         return None;
     }
-    Some(nodes.into_iter().filter(|node| node.pods > 0).map(|node| node.into_claim(items)).collect())
+    Some(nodes.into_iter().filter(|node| node.pods > 0).map(|node| node.into_claim()).collect())
 }
 
 /// Gives a node `count` pods of a row: from the items with most pods left, so that capped ones do not pile up.
@@ -278,7 +276,7 @@ impl Node {
         room
     }
 
-    fn into_claim(self, _items: &[Item]) -> Claim {
+    fn into_claim(self) -> Claim {
         Claim::packed(self.state, self.used, self.pods, self.content, self.planned_type)
     }
 }

@@ -336,13 +336,23 @@ impl Generation<'_> {
 
 /// Orders that suit most kinds: fluid prices, and fluid prices leaning to one resource each.
 pub(crate) fn shared_orders(rows: &[Row], values: &[f64], weights: &[f64; DIMENSIONS_MAX]) -> Vec<Order> {
-    let mut orders = vec![Order::new(rows, values, *weights, |_| true)];
+    shared_orders_of(rows, values, weights, |_| true)
+}
+
+/// The same over some of the rows.
+pub(crate) fn shared_orders_of(
+    rows: &[Row],
+    values: &[f64],
+    weights: &[f64; DIMENSIONS_MAX],
+    present: impl Fn(usize) -> bool,
+) -> Vec<Order> {
+    let mut orders = vec![Order::new(rows, values, *weights, &present)];
     let active: Vec<usize> = (0..2).filter(|dimension| weights[*dimension] > 0.0).collect();
     if active.len() > 1 {
         for favoured in active {
             let mut leaning = *weights;
             leaning[favoured] *= 4.0;
-            orders.push(Order::new(rows, values, leaning, |_| true));
+            orders.push(Order::new(rows, values, leaning, &present));
         }
     }
     orders

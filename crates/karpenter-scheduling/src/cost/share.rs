@@ -139,7 +139,7 @@ fn attempt(
         .iter()
         .map(|spread| (spread.group, spread.count.div_ceil(nodes), spread.members.as_slice()))
         .collect();
-    realize::with_shares(ledger, items, others, rows, kinds, &reduced, &bins, &shares)
+    realize::with_shares(ledger, items, others, rows, &reduced, &bins, &shares)
 }
 
 fn pack_others(rows: &[Row], kinds: &[Kind], scratch: &mut Scratch) -> Option<Vec<Bin>> {

@@ -42,11 +42,7 @@ impl Ledger<'_> {
             return None;
         }
         let total = self.total_with(variant, None);
-        self.fit_in_state_of_new(variant, state, &total)
-    }
-
-    fn fit_in_state_of_new(&mut self, variant: usize, state: StateId, total: &Amounts) -> Option<Fit> {
-        self.fit_in_state(variant, None, state, total)
+        self.fit_in_state(variant, None, state, &total)
     }
 
     fn fit_in_state(
