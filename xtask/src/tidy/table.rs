@@ -14,7 +14,7 @@ pub(crate) struct Crate {
     pub(crate) may_use: &'static [&'static str],
 }
 
-pub(crate) const CRATES: [Crate; 7] = [
+pub(crate) const CRATES: [Crate; 9] = [
     Crate { name: "karpenter-model", pure: true, may_use: &[] },
     Crate { name: "karpenter-scheduling", pure: true, may_use: &["karpenter-model"] },
     Crate { name: "karpenter-catalog", pure: true, may_use: &["karpenter-model"] },
@@ -24,6 +24,8 @@ pub(crate) const CRATES: [Crate; 7] = [
         pure: false,
         may_use: &["karpenter-model", "karpenter-catalog", "karpenter-api"],
     },
+    Crate { name: "karpenter-apiserver", pure: false, may_use: &[] },
+    Crate { name: "karpenter-cluster", pure: false, may_use: &["karpenter-model"] },
     Crate {
         name: "karpenter",
         pure: false,
@@ -33,6 +35,8 @@ pub(crate) const CRATES: [Crate; 7] = [
             "karpenter-catalog",
             "karpenter-api",
             "karpenter-state",
+            "karpenter-apiserver",
+            "karpenter-cluster",
         ],
     },
     Crate { name: "xtask", pure: false, may_use: &[] },

@@ -1,0 +1,1 @@
+//! Lists as tables, the way kubectl prints them.

@@ -1,0 +1,1 @@
+//! Kubelets for nodes that exist only as objects.

@@ -1,0 +1,1 @@
+//! A kube-scheduler: which node a pod goes to, and why it goes to none.
