@@ -4,6 +4,7 @@
 //! Everything here speaks to the API server through `kube::Client`, so it runs on the embedded server and on a real
 //! one alike. It knows nothing about Karpenter's kinds and never calls its solver.
 
+pub mod clock;
 pub mod controllers;
 pub mod kubelet;
 pub mod mirror;

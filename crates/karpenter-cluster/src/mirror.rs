@@ -1,1 +1,436 @@
 //! One shared, ordered copy of the objects of a kind, fed by a watch.
+//!
+//! A process holds one mirror per kind and every controller reads the same one. A mirror holds what the server said
+//! last, plus what this process wrote and the watch has not shown yet ([`Mirror::apply`]), so a controller that
+//! created a pod counts it at once. Objects are readings: parts that nobody here looks at are dropped before they are
+//! kept, so they must never be written back whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use futures::{Stream, StreamExt};
+use kube::api::{Api, ObjectMeta};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch_kind};
+use kube::{Client, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+/// Namespace and name of an object; the namespace is empty for what belongs to none.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl ObjectKey {
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    pub fn of(meta: &ObjectMeta) -> Self {
+        Self {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+        }
+    }
+}
+
+impl std::fmt::Display for ObjectKey {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.namespace.is_empty() {
+            write!(out, "{}", self.name)
+        } else {
+            write!(out, "{}/{}", self.namespace, self.name)
+        }
+    }
+}
+
+/// What happened to an object.
+#[derive(Debug)]
+pub enum Change<K> {
+    Applied { old: Option<Arc<K>>, new: Arc<K> },
+    Deleted { old: Arc<K> },
+}
+
+impl<K> Clone for Change<K> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Applied { old, new } => Self::Applied { old: old.clone(), new: new.clone() },
+            Self::Deleted { old } => Self::Deleted { old: old.clone() },
+        }
+    }
+}
+
+impl<K> Change<K> {
+    /// The object as it is now, or as it was last.
+    pub fn object(&self) -> &Arc<K> {
+        match self {
+            Self::Applied { new, .. } => new,
+            Self::Deleted { old } => old,
+        }
+    }
+
+    /// The object before and after the change: one of them, or both.
+    pub fn both(&self) -> impl Iterator<Item = &Arc<K>> {
+        let (old, new) = match self {
+            Self::Applied { old, new } => (old.as_ref(), Some(new)),
+            Self::Deleted { old } => (Some(old), None),
+        };
+        old.into_iter().chain(new)
+    }
+
+    pub fn is_deleted(&self) -> bool {
+        matches!(self, Self::Deleted { .. })
+    }
+}
+
+/// The values under which an index finds an object.
+pub type IndexValues<K> = fn(&K) -> Vec<String>;
+/// Drops what nobody here reads.
+pub type Trim<K> = fn(&mut K);
+type Observer<K> = Arc<dyn Fn(&Change<K>) + Send + Sync>;
+
+/// A handle to the shared copy; clones share it.
+pub struct Mirror<K> {
+    shared: Arc<Shared<K>>,
+}
+
+impl<K> Clone for Mirror<K> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone() }
+    }
+}
+
+struct Shared<K> {
+    state: Mutex<State<K>>,
+    observers: RwLock<Vec<Observer<K>>>,
+    synced: watch::Sender<bool>,
+    trim: Trim<K>,
+}
+
+struct Index<K> {
+    name: &'static str,
+    values: IndexValues<K>,
+    entries: BTreeMap<String, BTreeMap<ObjectKey, Arc<K>>>,
+}
+
+struct State<K> {
+    objects: BTreeMap<String, BTreeMap<String, Arc<K>>>,
+    indexes: Vec<Index<K>>,
+    subscribers: Vec<mpsc::UnboundedSender<Change<K>>>,
+    count: usize,
+    /// The newest version that the watch has shown: whatever is older and absent is gone for good.
+    seen_version: u64,
+    /// Keys listed so far while a list is under way.
+    listing: Option<BTreeSet<ObjectKey>>,
+}
+
+fn version_of(meta: &ObjectMeta) -> u64 {
+    meta.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+impl<K> Mirror<K>
+where
+    K: Resource + Clone + Debug + Send + Sync + 'static,
+{
+    /// An empty mirror that somebody else feeds with [`Mirror::handle`] or [`Mirror::apply`].
+    pub fn empty(trim: Trim<K>, indexes: &[(&'static str, IndexValues<K>)]) -> Self {
+        let indexes = indexes
+            .iter()
+            .map(|(name, values)| Index { name, values: *values, entries: BTreeMap::new() })
+            .collect();
+        let state = State {
+            objects: BTreeMap::new(),
+            indexes,
+            subscribers: Vec::new(),
+            count: 0,
+            seen_version: 0,
+            listing: None,
+        };
+        let shared = Shared {
+            state: Mutex::new(state),
+            observers: RwLock::new(Vec::new()),
+            synced: watch::Sender::new(false),
+            trim,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// A mirror of all objects of the kind in the cluster, with the task that feeds it.
+    pub fn watch(
+        client: &Client,
+        trim: Trim<K>,
+        indexes: &[(&'static str, IndexValues<K>)],
+    ) -> (Self, JoinHandle<()>)
+    where
+        K: DeserializeOwned,
+        K::DynamicType: Default,
+    {
+        let mirror = Self::empty(trim, indexes);
+        let events = watch_kind(Api::<K>::all(client.clone()), watcher::Config::default()).default_backoff();
+        let task = tokio::spawn(mirror.clone().feed(events));
+        (mirror, task)
+    }
+
+    /// Takes in everything that a watch reports until the watch ends. Failures are retried by the stream itself.
+    pub async fn feed(self, events: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send) {
+        let mut events = std::pin::pin!(events);
+        while let Some(event) = events.next().await {
+            if let Ok(event) = event {
+                self.handle(event);
+            }
+        }
+    }
+
+    /// Takes in one event of a watch.
+    pub fn handle(&self, event: Event<K>) {
+        let mut changes = Vec::new();
+        let complete = matches!(event, Event::InitDone);
+        match event {
+            Event::Init => self.state().listing = Some(BTreeSet::new()),
+            Event::InitApply(mut object) => {
+                self.prepare(&mut object);
+                let mut state = self.state();
+                if let Some(listing) = &mut state.listing {
+                    listing.insert(ObjectKey::of(object.meta()));
+                }
+                state.seen_version = state.seen_version.max(version_of(object.meta()));
+                changes.extend(state.put(object));
+            }
+            Event::InitDone => {
+                let mut state = self.state();
+                if let Some(listed) = state.listing.take() {
+                    let gone: Vec<ObjectKey> = state
+                        .all()
+                        .map(|object| ObjectKey::of(object.meta()))
+                        .filter(|key| !listed.contains(key))
+                        .collect();
+                    for key in gone {
+                        changes.extend(state.take(&key));
+                    }
+                }
+            }
+            Event::Apply(mut object) => {
+                self.prepare(&mut object);
+                let mut state = self.state();
+                state.seen_version = state.seen_version.max(version_of(object.meta()));
+                changes.extend(state.put(object));
+            }
+            Event::Delete(object) => {
+                let mut state = self.state();
+                state.seen_version = state.seen_version.max(version_of(object.meta()));
+                let key = ObjectKey::of(object.meta());
+                // A namesake that this process has already made anew stays.
+                let replaced = state
+                    .find(&key.namespace, &key.name)
+                    .is_some_and(|kept| version_of(kept.meta()) > version_of(object.meta()));
+                if !replaced {
+                    changes.extend(state.take(&key));
+                }
+            }
+        }
+        self.tell(&changes);
+        if complete {
+            self.shared.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
+        }
+    }
+
+    /// Takes in the server's answer to a write of this process. Ignored if the mirror already knows better.
+    pub fn apply(&self, mut object: K) {
+        self.prepare(&mut object);
+        let change = {
+            let mut state = self.state();
+            let meta = object.meta();
+            let version = version_of(meta);
+            let key = ObjectKey::of(meta);
+            let known = state.find(&key.namespace, &key.name).is_some();
+            if !known && version <= state.seen_version && version > 0 {
+                return;
+            }
+            // A deletion that ended at once answers with the object; only the watch knows that it is gone.
+            if !known && meta.deletion_timestamp.is_some() {
+                return;
+            }
+            state.put(object)
+        };
+        self.tell(&change.into_iter().collect::<Vec<_>>());
+    }
+
+    /// Forgets an object that this process deleted for good, unless it has been made anew meanwhile.
+    pub fn forget(&self, namespace: &str, name: &str, uid: Option<&str>) {
+        let change = {
+            let mut state = self.state();
+            match state.find(namespace, name) {
+                Some(kept) if uid.is_none() || kept.meta().uid.as_deref() == uid => {
+                    state.take(&ObjectKey::new(namespace, name))
+                }
+                _ => None,
+            }
+        };
+        self.tell(&change.into_iter().collect::<Vec<_>>());
+    }
+
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        self.state().find(namespace, name)
+    }
+
+    pub fn get_key(&self, key: &ObjectKey) -> Option<Arc<K>> {
+        self.get(&key.namespace, &key.name)
+    }
+
+    /// All objects by namespace and name.
+    pub fn list(&self) -> Vec<Arc<K>> {
+        self.state().all().cloned().collect()
+    }
+
+    /// The objects of one namespace by name.
+    pub fn list_in(&self, namespace: &str) -> Vec<Arc<K>> {
+        self.state().objects.get(namespace).map(|names| names.values().cloned().collect()).unwrap_or_default()
+    }
+
+    /// What the index finds under a value, by namespace and name. Nothing if there is no such index.
+    pub fn by(&self, index: &str, value: &str) -> Vec<Arc<K>> {
+        let state = self.state();
+        let index = state.indexes.iter().find(|candidate| candidate.name == index);
+        index
+            .and_then(|index| index.entries.get(value))
+            .map(|found| found.values().cloned().collect())
+            .unwrap_or_default()
+    }
+
+    pub fn len(&self) -> usize {
+        self.state().count
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Everything present, then each change, in order. Ends only with the mirror.
+    pub fn subscribe(&self) -> mpsc::UnboundedReceiver<Change<K>> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let mut state = self.state();
+        for object in state.all() {
+            // The receiver is still in our hands.
+            let _ = sender.send(Change::Applied { old: None, new: object.clone() });
+        }
+        state.subscribers.push(sender);
+        receiver
+    }
+
+    /// Calls `observer` with everything present and then with each change, soon after it happened, on the task that
+    /// brought it. Changes of one object may overtake each other, so an observer should only note what to look at.
+    pub fn observe(&self, observer: impl Fn(&Change<K>) + Send + Sync + 'static) {
+        let observer: Observer<K> = Arc::new(observer);
+        self.shared.observers.write().unwrap_or_else(PoisonError::into_inner).push(observer.clone());
+        for object in self.list() {
+            observer(&Change::Applied { old: None, new: object });
+        }
+    }
+
+    pub fn is_synced(&self) -> bool {
+        *self.shared.synced.borrow()
+    }
+
+    /// Waits until the first list has been taken in.
+    pub async fn synced(&self) {
+        let mut synced = self.shared.synced.subscribe();
+        // The sender lives as long as this handle.
+        let _ = synced.wait_for(|synced| *synced).await;
+    }
+
+    fn prepare(&self, object: &mut K) {
+        object.meta_mut().managed_fields = None;
+        (self.shared.trim)(object);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<K>> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, changes: &[Change<K>]) {
+        if changes.is_empty() {
+            return;
+        }
+        let observers = self.shared.observers.read().unwrap_or_else(PoisonError::into_inner).clone();
+        for change in changes {
+            for observer in &observers {
+                observer(change);
+            }
+        }
+    }
+}
+
+impl<K: Resource> State<K> {
+    fn find(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        self.objects.get(namespace)?.get(name).cloned()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<K>> {
+        self.objects.values().flat_map(BTreeMap::values)
+    }
+
+    /// Keeps the object unless a newer version is kept already.
+    fn put(&mut self, object: K) -> Option<Change<K>> {
+        let key = ObjectKey::of(object.meta());
+        let old = self.find(&key.namespace, &key.name);
+        if let Some(old) = &old {
+            let same = version_of(old.meta()) >= version_of(object.meta()) && version_of(object.meta()) > 0;
+            if same {
+                return None;
+            }
+            self.unindex(&key, old);
+        } else {
+            self.count += 1;
+        }
+        let new = Arc::new(object);
+        for index in &mut self.indexes {
+            for value in (index.values)(&new) {
+                index.entries.entry(value).or_default().insert(key.clone(), new.clone());
+            }
+        }
+        self.objects.entry(key.namespace).or_default().insert(key.name, new.clone());
+        let change = Change::Applied { old, new };
+        self.publish(&change);
+        Some(change)
+    }
+
+    fn take(&mut self, key: &ObjectKey) -> Option<Change<K>> {
+        let names = self.objects.get_mut(&key.namespace)?;
+        let old = names.remove(&key.name)?;
+        if names.is_empty() {
+            self.objects.remove(&key.namespace);
+        }
+        self.count -= 1;
+        self.unindex(key, &old);
+        let change = Change::Deleted { old };
+        self.publish(&change);
+        Some(change)
+    }
+
+    fn unindex(&mut self, key: &ObjectKey, old: &K) {
+        for index in &mut self.indexes {
+            for value in (index.values)(old) {
+                if let Some(found) = index.entries.get_mut(&value) {
+                    found.remove(key);
+                    if found.is_empty() {
+                        index.entries.remove(&value);
+                    }
+                }
+            }
+        }
+    }
+
+    fn publish(&mut self, change: &Change<K>) {
+        self.subscribers.retain(|subscriber| subscriber.send(change.clone()).is_ok());
+    }
+}
+
+/// For kinds of which every part is kept.
+pub fn keep_all<K>(_: &mut K) {}
+
+#[cfg(test)]
+mod tests;
