@@ -64,6 +64,8 @@ pub struct FieldError {
     pub field: String,
     pub bad_value: Value,
     pub detail: String,
+    /// The message leaves the value out, which servers do for whole objects and lists.
+    pub value_omitted: bool,
 }
 
 impl FieldError {
@@ -73,7 +75,7 @@ impl FieldError {
         bad_value: Value,
         detail: impl Into<String>,
     ) -> Self {
-        Self { kind, field: field.into(), bad_value, detail: detail.into() }
+        Self { kind, field: field.into(), bad_value, detail: detail.into(), value_omitted: false }
     }
 
     pub fn required(field: impl Into<String>, detail: impl Into<String>) -> Self {
@@ -92,6 +94,26 @@ impl FieldError {
         Self::new(FieldErrorKind::Duplicate, field, bad_value, "")
     }
 
+    /// More bytes (or characters) than a text may have.
+    pub fn too_long(field: impl Into<String>, limit: usize) -> Self {
+        let unit = if limit == 1 { "byte" } else { "bytes" };
+        let detail = format!("may not be more than {limit} {unit}");
+        Self::new(FieldErrorKind::TooLong, field, Value::Null, detail)
+    }
+
+    /// More elements (or properties) than a collection may have.
+    pub fn too_many(field: impl Into<String>, actual: usize, limit: usize) -> Self {
+        let unit = if limit == 1 { "item" } else { "items" };
+        let detail = format!("must have at most {limit} {unit}");
+        Self::new(FieldErrorKind::TooMany, field, Value::from(actual), detail)
+    }
+
+    /// The same error, without the value in its message.
+    pub fn without_value(mut self) -> Self {
+        self.value_omitted = true;
+        self
+    }
+
     /// `valid` is listed as Go lists it: quoted, separated by commas.
     pub fn not_supported(field: impl Into<String>, bad_value: Value, valid: &[&str]) -> Self {
         let quoted: Vec<String> = valid.iter().map(|value| format!("\"{value}\"")).collect();
@@ -102,10 +124,9 @@ impl FieldError {
     /// The message without the field, as it appears in `details.causes`.
     pub fn body(&self) -> String {
         let mut text = self.kind.words().to_string();
-        if self.kind.shows_value() {
+        if self.kind.shows_value() && !self.value_omitted {
             text.push_str(": ");
-            // Strings are quoted, everything else is printed as JSON, which is what Go prints for plain values.
-            text.push_str(&self.bad_value.to_string());
+            text.push_str(&go_value(&self.bad_value));
         }
         if !self.detail.is_empty() {
             text.push_str(": ");
@@ -114,18 +135,113 @@ impl FieldError {
         text
     }
 
+    /// Go prints the path of the whole object as `<nil>`.
+    fn shown_field(&self) -> &str {
+        if self.field.is_empty() { "<nil>" } else { &self.field }
+    }
+
     pub fn cause(&self) -> Cause {
         Cause {
             reason: self.kind.reason().to_string(),
             message: self.body(),
-            field: (!self.field.is_empty()).then(|| self.field.clone()),
+            field: Some(self.shown_field().to_string()),
         }
     }
 }
 
 impl fmt::Display for FieldError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let field = if self.field.is_empty() { "<nil>" } else { &self.field };
-        write!(formatter, "{field}: {}", self.body())
+        write!(formatter, "{}: {}", self.shown_field(), self.body())
+    }
+}
+
+/// A value as Go prints it in field errors: strings quoted, the rest as JSON with `<`, `>` and `&` escaped.
+fn go_value(value: &Value) -> String {
+    match value {
+        Value::String(text) => go_quote(text),
+        Value::Number(number) if number.is_f64() => number.as_f64().map_or_else(String::new, go_float),
+        Value::Array(_) | Value::Object(_) => {
+            let text = value.to_string();
+            if text.contains(['<', '>', '&']) {
+                text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+            } else {
+                text
+            }
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Go's `%q`.
+pub fn go_quote(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '\u{7}' => quoted.push_str("\\a"),
+            '\u{8}' => quoted.push_str("\\b"),
+            '\u{b}' => quoted.push_str("\\v"),
+            '\u{c}' => quoted.push_str("\\f"),
+            control if control.is_control() && (control as u32) < 0x80 => {
+                quoted.push_str(&format!("\\x{:02x}", control as u32));
+            }
+            control if control.is_control() => quoted.push_str(&format!("\\u{:04x}", control as u32)),
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// Go's `%v` of a float64: the shortest text, with an exponent below -4 and from 21 on.
+pub fn go_float(number: f64) -> String {
+    let exponent = if number == 0.0 { 0 } else { number.abs().log10().floor() as i32 };
+    if (-4..21).contains(&exponent) {
+        return number.to_string();
+    }
+    let text = format!("{number:e}");
+    match text.split_once('e') {
+        Some((digits, power)) => {
+            let (sign, power) = power.strip_prefix('-').map_or(('+', power), |power| ('-', power));
+            format!("{digits}e{sign}{power:0>2}")
+        }
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_are_printed_as_go_prints_them() {
+        for (value, expected) in [
+            (json!("a\"b\u{1}é"), r#""a\"b\x01é""#),
+            (json!({"a": "<"}), r#"{"a":"\u003c"}"#),
+            (json!(1.5), "1.5"),
+            (json!(2.0), "2"),
+            (json!(1e21), "1e+21"),
+            (json!(0.00001), "1e-05"),
+            (Value::Null, "null"),
+        ] {
+            assert_eq!(go_value(&value), expected);
+        }
+    }
+
+    #[test]
+    fn counted_and_omitted_values() {
+        let many = FieldError::too_many("spec.list", 3, 1);
+        assert_eq!(many.to_string(), "spec.list: Too many: 3: must have at most 1 item");
+        let long = FieldError::too_long("spec.text", 63);
+        assert_eq!(long.to_string(), "spec.text: Too long: may not be more than 63 bytes");
+        let whole = FieldError::invalid("", json!({}), "no").without_value();
+        assert_eq!(whole.to_string(), "<nil>: Invalid value: no");
     }
 }
