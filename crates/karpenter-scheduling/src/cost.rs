@@ -14,6 +14,8 @@ mod shapes;
 mod share;
 mod simplex;
 
+use std::collections::BTreeMap;
+
 use karpenter_model::labels;
 use karpenter_model::plan::Plan;
 use karpenter_model::problem::{EFFORT_DEFAULT, Mode, Problem};
@@ -43,6 +45,7 @@ pub(crate) fn schedule(problem: &Problem) -> Plan {
     let bound_effort = relaxation_effort(problem.options.effort.min(EFFORT_DEFAULT));
     let mut lower_bound = 0.0;
     let mut cheaper: Vec<Claim> = Vec::new();
+    let mut kept: BTreeMap<usize, usize> = BTreeMap::new();
     let mut complete = true;
     let tiers = tiers(&prepared);
     if problem.options.mode == Mode::Cost {
@@ -50,7 +53,12 @@ pub(crate) fn schedule(problem: &Problem) -> Plan {
             let repacked = repack(&mut ledger, tier, &mut scratch);
             lower_bound += repacked.lower_bound;
             match repacked.claims {
-                Some(claims) => cheaper.extend(claims),
+                Some(claims) => {
+                    cheaper.extend(claims);
+                    // They come last; see `repack`.
+                    let first = cheaper.len() - repacked.frozen_from.len();
+                    kept.extend(repacked.frozen_from.into_iter().zip(first..));
+                }
                 None => complete = false,
             }
         }
@@ -63,7 +71,7 @@ pub(crate) fn schedule(problem: &Problem) -> Plan {
         && claims_price(&ledger, &cheaper) < compat_price - 1e-9
         && within_limits(&mut ledger, &mut cheaper)
     {
-        ledger.log = sequence::of_repacking(&mut ledger, &cheaper);
+        ledger.log = sequence::of_repacking(&mut ledger, &cheaper, &kept);
         ledger.claims = cheaper;
     }
     let mut plan = finalize::plan(&mut ledger, &left);
@@ -131,16 +139,20 @@ fn claims_price(ledger: &Ledger<'_>, claims: &[Claim]) -> f64 {
 
 struct Repacked {
     lower_bound: f64,
+    /// Nodes that were left alone come last.
     claims: Option<Vec<Claim>>,
+    /// Where the nodes that were left alone are among the ledger's.
+    frozen_from: Vec<usize>,
 }
 
 fn repack(ledger: &mut Ledger<'_>, tier: &Bits, scratch: &mut Scratch) -> Repacked {
     let repacking = items::extract(ledger, tier);
     let frozen_price = claims_price(ledger, &repacking.frozen);
     let items = repacking.items;
-    let stands = |bound: f64| Repacked { lower_bound: bound, claims: None };
+    let frozen_from = repacking.frozen_from;
+    let stands = |bound: f64| Repacked { lower_bound: bound, claims: None, frozen_from: Vec::new() };
     if items.is_empty() {
-        return Repacked { lower_bound: frozen_price, claims: Some(repacking.frozen) };
+        return Repacked { lower_bound: frozen_price, claims: Some(repacking.frozen), frozen_from };
     }
     if ledger.prepared.dimensions.len() > shapes::DIMENSIONS_MAX {
         return stands(0.0);
@@ -192,7 +204,7 @@ fn repack(ledger: &mut Ledger<'_>, tier: &Bits, scratch: &mut Scratch) -> Repack
     if let Some(claims) = &mut claims {
         claims.extend(repacking.frozen);
     }
-    Repacked { lower_bound, claims }
+    Repacked { lower_bound, claims, frozen_from }
 }
 
 /// The relaxation's fillings once per zone, each with its share of the amount.

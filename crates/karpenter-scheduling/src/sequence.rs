@@ -2,7 +2,7 @@
 //!
 //! Pods on a node whose zone was still open when they were placed did not count anywhere yet; they come last.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::cost::pins;
 use crate::ledger::{Claim, Ledger};
@@ -27,9 +27,16 @@ pub(crate) struct Event {
 
 /// The same order for a repacking of the planned nodes: a pod moves between nodes, not between zones, so taking the
 /// pods of each class and zone in the order they were placed keeps every zonal constraint on the way.
-pub(crate) fn of_repacking(ledger: &mut Ledger<'_>, repacked: &[Claim]) -> Vec<Event> {
+///
+/// `kept` are the nodes that were left as they were, old position to new; their pods stay in the order they had.
+pub(crate) fn of_repacking(
+    ledger: &mut Ledger<'_>,
+    repacked: &[Claim],
+    kept: &BTreeMap<usize, usize>,
+) -> Vec<Event> {
     let mut supply: BTreeMap<(usize, u8, ReqId), VecDeque<(usize, u32)>> = BTreeMap::new();
-    for (position, claim) in repacked.iter().enumerate() {
+    let is_kept: BTreeSet<usize> = kept.values().copied().collect();
+    for (position, claim) in repacked.iter().enumerate().filter(|(position, _)| !is_kept.contains(position)) {
         for (variant, alternative, count) in &claim.content {
             let key = (*variant, *alternative, pins(ledger, *variant, claim.state));
             supply.entry(key).or_default().push_back((position, *count));
@@ -41,6 +48,10 @@ pub(crate) fn of_repacking(ledger: &mut Ledger<'_>, repacked: &[Claim]) -> Vec<E
             events.push(event);
             continue;
         };
+        if let Some(position) = kept.get(&claim) {
+            events.push(Event { target: Target::Claim(*position), ..event });
+            continue;
+        }
         let state = ledger.claims[claim].state;
         let key = (event.variant, event.alternative, pins(ledger, event.variant, state));
         let Some(queue) = supply.get_mut(&key) else { continue };

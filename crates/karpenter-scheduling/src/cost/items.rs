@@ -38,12 +38,14 @@ pub(crate) struct Repacking {
     pub(crate) items: Vec<Item>,
     /// Nodes that are left as the plain order made them.
     pub(crate) frozen: Vec<Claim>,
+    /// Where they are among the ledger's planned nodes.
+    pub(crate) frozen_from: Vec<usize>,
 }
 
 /// Splits the planned nodes of some templates into items to repack and nodes to leave alone.
 pub(crate) fn extract(ledger: &mut Ledger<'_>, in_tier: &Bits) -> Repacking {
     let mut merged: BTreeMap<(usize, u8, ReqId, ReqId), u32> = BTreeMap::new();
-    let mut frozen = Vec::new();
+    let (mut frozen, mut frozen_from) = (Vec::new(), Vec::new());
     for position in 0..ledger.claims.len() {
         let state = ledger.claims[position].state;
         if !in_tier.contains(ledger.states.get(state).template) {
@@ -51,6 +53,7 @@ pub(crate) fn extract(ledger: &mut Ledger<'_>, in_tier: &Bits) -> Repacking {
         }
         if must_stay(ledger, position) {
             frozen.push(ledger.claims[position].clone());
+            frozen_from.push(position);
             continue;
         }
         for (variant, alternative, count) in ledger.claims[position].content.clone() {
@@ -72,7 +75,7 @@ pub(crate) fn extract(ledger: &mut Ledger<'_>, in_tier: &Bits) -> Repacking {
             count,
         })
         .collect();
-    Repacking { items, frozen }
+    Repacking { items, frozen, frozen_from }
 }
 
 /// Nodes whose content depends on each other in ways a cap cannot express.

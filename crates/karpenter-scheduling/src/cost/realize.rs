@@ -185,6 +185,9 @@ struct Node {
     owners: FxHashMap<GroupId, u32>,
     /// Spreads for which a higher number than `maxSkew` was planned on every node.
     spread_caps: Vec<(GroupId, u32)>,
+    /// How many pods each spread of a pod here lets the node hold in the end, whoever brings them: with more, the pod
+    /// could only be bound before the others, and the order of binding is not decided here.
+    spread_limits: FxHashMap<GroupId, u32>,
     planned_type: usize,
 }
 
@@ -203,6 +206,7 @@ impl Node {
             matched: FxHashMap::default(),
             owners: FxHashMap::default(),
             spread_caps: Vec::new(),
+            spread_limits: FxHashMap::default(),
             planned_type,
         })
     }
@@ -214,7 +218,7 @@ impl Node {
         }
         let variant = &ledger.classes.variants[item.variant];
         let room = crate::ledger::fit::copies(&self.free, &self.used, &variant.requests).min(count);
-        let placed = room.min(self.host_room(variant));
+        let placed = room.min(self.host_room(variant, &ledger.classes.classes[variant.class].matched));
         if placed == 0 {
             return 0;
         }
@@ -239,18 +243,28 @@ impl Node {
                 *self.matched.entry(*group).or_insert(0) += placed;
             }
         }
-        for owned in variant
-            .owned
-            .iter()
-            .filter(|owned| owned.is_hostname && owned.is_required && owned.kind == GroupKind::AntiAffinity)
-        {
-            *self.owners.entry(owned.group).or_insert(0) += placed;
+        for owned in variant.owned.iter().filter(|owned| owned.is_hostname) {
+            match owned.kind {
+                GroupKind::AntiAffinity if owned.is_required => {
+                    *self.owners.entry(owned.group).or_insert(0) += placed;
+                }
+                GroupKind::Spread { max_skew, .. } => {
+                    let limit = self.spread_limit(owned.group, max_skew);
+                    self.spread_limits.insert(owned.group, limit);
+                }
+                GroupKind::AntiAffinity | GroupKind::Affinity => {}
+            }
         }
         placed
     }
 
+    fn spread_limit(&self, group: GroupId, max_skew: u32) -> u32 {
+        let planned = self.spread_caps.iter().find(|(planned, _)| *planned == group);
+        planned.map_or(max_skew, |(_, cap)| *cap)
+    }
+
     /// How many more pods of a variant the host constraints allow.
-    fn host_room(&self, variant: &Variant) -> u32 {
+    fn host_room(&self, variant: &Variant, matched: &[GroupId]) -> u32 {
         if variant
             .repelled_by_on_host
             .iter()
@@ -259,12 +273,17 @@ impl Node {
             return 0;
         }
         let mut room = u32::MAX;
+        for group in matched {
+            if let Some(limit) = self.spread_limits.get(group) {
+                let present = self.matched.get(group).copied().unwrap_or(0);
+                room = room.min(limit.saturating_sub(present));
+            }
+        }
         for owned in variant.owned.iter().filter(|owned| owned.is_hostname) {
             let present = self.matched.get(&owned.group).copied().unwrap_or(0);
             let here = match (owned.kind, owned.selects_itself) {
                 (GroupKind::Spread { max_skew, .. }, true) => {
-                    let planned = self.spread_caps.iter().find(|(group, _)| *group == owned.group);
-                    planned.map_or(max_skew, |(_, cap)| *cap).saturating_sub(present)
+                    self.spread_limit(owned.group, max_skew).saturating_sub(present)
                 }
                 (GroupKind::Spread { max_skew, .. }, false) if present <= max_skew => u32::MAX,
                 (GroupKind::AntiAffinity, true) if present == 0 => 1,

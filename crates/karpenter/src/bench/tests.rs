@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use karpenter_model::problem::{Mode, Problem};
+use karpenter_model::problem::{EFFORT_DEFAULT, Mode, Problem};
 
 use super::measure;
 use super::report::violation_lines;
@@ -87,4 +87,15 @@ fn at_most_three_violations_are_printed_and_the_rest_is_counted() {
     run.violation_count = 3;
     run.violations.truncate(3);
     assert_eq!(violation_lines(&run).len(), 3);
+}
+
+#[test]
+fn plans_for_upstreams_mix_break_no_rule_in_either_mode() {
+    for case in small_cases().into_iter().filter(|case| case.workload == 1) {
+        for mode in [Mode::Compat, Mode::Cost] {
+            let run = measure::run(&case, mode, EFFORT_DEFAULT);
+            assert_eq!(run.violations, Vec::<String>::new(), "{} {}", case.name, run.mode);
+            assert_eq!(run.unschedulable, 0, "{} {}", case.name, run.mode);
+        }
+    }
 }
