@@ -6,6 +6,8 @@
 
 pub mod clock;
 pub mod controllers;
+pub mod harness;
 pub mod kubelet;
 pub mod mirror;
+pub mod mirrors;
 pub mod scheduler;

@@ -1,0 +1,300 @@
+//! Runs a controller: keys that may need work wait in an ordered queue, each is reconciled by one task at a time, and
+//! is looked at again after a failure, at a deadline it named, or when something about it changed.
+//!
+//! The order is that in which keys became dirty; nothing depends on hashing or on a random number. What a controller
+//! decides is its own business: the harness knows keys only.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use crate::clock::Clock;
+use crate::mirror::ObjectKey;
+
+/// When a key should be looked at again although nothing about it changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum After {
+    Done,
+    Again(Duration),
+}
+
+impl After {
+    /// The earlier of two wishes.
+    pub fn earlier(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Again(one), Self::Again(two)) => Self::Again(one.min(two)),
+            (Self::Done, wish) | (wish, Self::Done) => wish,
+        }
+    }
+}
+
+impl From<Option<Duration>> for After {
+    fn from(wait: Option<Duration>) -> Self {
+        wait.map_or(Self::Done, Self::Again)
+    }
+}
+
+/// One kind of work, done key by key.
+pub trait Reconcile: Send + Sync + 'static {
+    /// Compares what is with what should be, and takes the next steps. Must be repeatable.
+    fn reconcile(&self, key: &ObjectKey) -> impl Future<Output = kube::Result<After>> + Send;
+}
+
+/// Tells everything that runs in a cluster to stop.
+#[derive(Debug, Clone)]
+pub struct Stop {
+    sender: Arc<watch::Sender<bool>>,
+}
+
+impl Default for Stop {
+    fn default() -> Self {
+        Self { sender: Arc::new(watch::Sender::new(false)) }
+    }
+}
+
+impl Stop {
+    pub fn stop(&self) {
+        self.sender.send_replace(true);
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        *self.sender.borrow()
+    }
+
+    pub async fn stopped(&self) {
+        // The sender lives as long as this handle.
+        let _ = self.sender.subscribe().wait_for(|stopped| *stopped).await;
+    }
+}
+
+/// Keys that wait for their controller. Clones share the queue.
+#[derive(Debug, Clone, Default)]
+pub struct Queue {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<Waiting>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    ready: VecDeque<ObjectKey>,
+    dirty: BTreeSet<ObjectKey>,
+    in_flight: BTreeSet<ObjectKey>,
+    due: BTreeSet<(Instant, ObjectKey)>,
+    due_of: BTreeMap<ObjectKey, Instant>,
+    failures: BTreeMap<ObjectKey, u32>,
+}
+
+impl Waiting {
+    fn add(&mut self, key: ObjectKey) -> bool {
+        if !self.dirty.insert(key.clone()) {
+            return false;
+        }
+        if self.in_flight.contains(&key) {
+            return false;
+        }
+        self.ready.push_back(key);
+        true
+    }
+
+    fn add_at(&mut self, key: ObjectKey, at: Instant) {
+        if let Some(earlier) = self.due_of.get(&key).copied() {
+            if earlier <= at {
+                return;
+            }
+            self.due.remove(&(earlier, key.clone()));
+        }
+        self.due_of.insert(key.clone(), at);
+        self.due.insert((at, key));
+    }
+
+    fn promote(&mut self, now: Instant) {
+        while let Some((at, _)) = self.due.first() {
+            if *at > now {
+                break;
+            }
+            if let Some((_, key)) = self.due.pop_first() {
+                self.due_of.remove(&key);
+                self.add(key);
+            }
+        }
+    }
+
+    /// The next key to work on. Its deadline is forgotten: the work will name a new one.
+    fn take(&mut self) -> Option<ObjectKey> {
+        let key = self.ready.pop_front()?;
+        self.dirty.remove(&key);
+        if let Some(at) = self.due_of.remove(&key) {
+            self.due.remove(&(at, key.clone()));
+        }
+        self.in_flight.insert(key.clone());
+        Some(key)
+    }
+
+    fn finish(&mut self, key: &ObjectKey) {
+        self.in_flight.remove(key);
+        if self.dirty.contains(key) {
+            self.ready.push_back(key.clone());
+        }
+    }
+}
+
+/// The longest pause between two tries of the same key.
+const BACK_OFF_MAX: Duration = Duration::from_secs(30);
+const BACK_OFF_FIRST: Duration = Duration::from_millis(5);
+
+fn back_off(failures: u32) -> Duration {
+    BACK_OFF_FIRST.saturating_mul(1u32 << failures.min(16)).min(BACK_OFF_MAX)
+}
+
+impl Queue {
+    pub fn add(&self, key: ObjectKey) {
+        if self.state().add(key) {
+            self.shared.changed.notify_one();
+        }
+    }
+
+    /// Adds the key when tokio's clock reaches `at`, or earlier if it asked for that before.
+    pub fn add_at(&self, key: ObjectKey, at: Instant) {
+        self.state().add_at(key, at);
+        self.shared.changed.notify_one();
+    }
+
+    fn state(&self) -> MutexGuard<'_, Waiting> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Works on the queue until told to stop, on up to `workers` different keys at once.
+pub async fn run<R: Reconcile>(work: Arc<R>, queue: Queue, workers: usize, clock: Clock, stop: Stop) {
+    let mut running = FuturesUnordered::new();
+    loop {
+        let mut next_due = None;
+        if !stop.is_stopped() {
+            let mut state = queue.state();
+            state.promote(Instant::now());
+            while running.len() < workers.max(1) {
+                let Some(key) = state.take() else { break };
+                let work = work.clone();
+                running.push(async move {
+                    let outcome = work.reconcile(&key).await;
+                    (key, outcome)
+                });
+            }
+            next_due = state.due.first().map(|(at, _)| *at);
+        } else if running.is_empty() {
+            return;
+        }
+        tokio::select! {
+            biased;
+            () = stop.stopped(), if !stop.is_stopped() => {}
+            Some((key, outcome)) = running.next(), if !running.is_empty() => {
+                let mut state = queue.state();
+                state.finish(&key);
+                match outcome {
+                    Ok(after) => {
+                        state.failures.remove(&key);
+                        if let After::Again(wait) = after {
+                            state.add_at(key, clock.deadline(wait));
+                        }
+                    }
+                    Err(_) => {
+                        let failures = state.failures.entry(key.clone()).or_insert(0);
+                        *failures += 1;
+                        let wait = back_off(*failures);
+                        state.add_at(key, Instant::now() + wait);
+                    }
+                }
+            }
+            () = queue.shared.changed.notified() => {}
+            () = wait_for(next_due), if next_due.is_some() => {}
+        }
+    }
+}
+
+async fn wait_for(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey::new("default", name)
+    }
+
+    struct Recorder {
+        started: Instant,
+        seen: Mutex<Vec<(u64, String)>>,
+        fail_first: u32,
+        again: BTreeMap<String, Duration>,
+    }
+
+    impl Reconcile for Recorder {
+        async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            seen.push((self.started.elapsed().as_millis() as u64, key.name.clone()));
+            let tries = seen.iter().filter(|(_, name)| *name == key.name).count() as u32;
+            if tries <= self.fail_first {
+                return Err(kube::Error::LinesCodecMaxLineLengthExceeded);
+            }
+            Ok(self.again.get(&key.name).copied().filter(|_| tries == 1).into())
+        }
+    }
+
+    async fn record(fail_first: u32, again: &[(&str, u64)], keys: &[&str]) -> Vec<(u64, String)> {
+        let again = again.iter().map(|(name, millis)| (name.to_string(), Duration::from_millis(*millis))).collect();
+        let recorder = Arc::new(Recorder {
+            started: Instant::now(),
+            seen: Mutex::new(Vec::new()),
+            fail_first,
+            again,
+        });
+        let queue = Queue::default();
+        for name in keys {
+            queue.add(key(name));
+        }
+        let stop = Stop::default();
+        let task = tokio::spawn(run(recorder.clone(), queue, 1, Clock::system(), stop.clone()));
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        stop.stop();
+        task.await.expect("runs to its end");
+        let seen = recorder.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.clone()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_come_once_in_the_order_they_became_dirty() {
+        let seen = record(0, &[], &["b", "a", "b", "c"]).await;
+        let names: Vec<&str> = seen.iter().map(|(_, name)| name.as_str()).collect();
+        assert_eq!(names, ["b", "a", "c"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_wait_longer_each_time() {
+        let seen = record(3, &[], &["a"]).await;
+        let at: Vec<u64> = seen.iter().map(|(at, _)| *at).collect();
+        assert_eq!(at, [0, 10, 30, 70]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn deadlines_are_kept() {
+        let seen = record(0, &[("a", 700), ("b", 300)], &["a", "b"]).await;
+        let at: Vec<(u64, &str)> = seen.iter().map(|(at, name)| (*at, name.as_str())).collect();
+        assert_eq!(at, [(0, "a"), (0, "b"), (300, "b"), (700, "a")]);
+    }
+}

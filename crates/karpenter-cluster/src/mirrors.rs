@@ -1,0 +1,187 @@
+//! The mirrors of a cluster: one per kind, shared by the scheduler, the controllers and the kubelets.
+
+use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{
+    Container, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodSpec, ServiceAccount,
+};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{Client, Resource};
+use tokio::task::JoinHandle;
+
+use crate::mirror::{IndexValues, Mirror, keep_all};
+
+/// Pods by the name of the node they are bound to.
+pub const BY_NODE: &str = "node";
+/// Objects by the uid of the controller that owns them.
+pub const BY_CONTROLLER: &str = "controller";
+/// Pods by `namespace/claim` of the claims they mount.
+pub const BY_CLAIM: &str = "claim";
+
+/// One mirror per kind.
+#[derive(Clone)]
+pub struct Mirrors {
+    pub pods: Mirror<Pod>,
+    pub nodes: Mirror<Node>,
+    pub namespaces: Mirror<Namespace>,
+    pub service_accounts: Mirror<ServiceAccount>,
+    pub deployments: Mirror<Deployment>,
+    pub replica_sets: Mirror<ReplicaSet>,
+    pub stateful_sets: Mirror<StatefulSet>,
+    pub daemon_sets: Mirror<DaemonSet>,
+    pub controller_revisions: Mirror<ControllerRevision>,
+    pub jobs: Mirror<Job>,
+    pub cron_jobs: Mirror<CronJob>,
+    pub budgets: Mirror<PodDisruptionBudget>,
+    pub claims: Mirror<PersistentVolumeClaim>,
+    pub volumes: Mirror<PersistentVolume>,
+    pub storage_classes: Mirror<StorageClass>,
+    pub attachments: Mirror<VolumeAttachment>,
+    pub csi_nodes: Mirror<CSINode>,
+    pub leases: Mirror<Lease>,
+}
+
+impl Mirrors {
+    /// Starts all watches; the tasks end only when they are aborted.
+    pub fn watch(client: &Client) -> (Self, Vec<JoinHandle<()>>) {
+        let mut tasks = Vec::new();
+        let by_controller_only: [(&'static str, IndexValues<ReplicaSet>); 1] =
+            [(BY_CONTROLLER, by_controller::<ReplicaSet>)];
+        let mirrors = Self {
+            pods: keep(
+                Mirror::watch(
+                    client,
+                    trim_pod,
+                    &[(BY_NODE, by_node), (BY_CONTROLLER, by_controller::<Pod>), (BY_CLAIM, by_claim)],
+                ),
+                &mut tasks,
+            ),
+            nodes: keep(Mirror::watch(client, trim_node, &[]), &mut tasks),
+            namespaces: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            service_accounts: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            deployments: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            replica_sets: keep(Mirror::watch(client, keep_all, &by_controller_only), &mut tasks),
+            stateful_sets: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            daemon_sets: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            controller_revisions: keep(
+                Mirror::watch(client, keep_all, &[(BY_CONTROLLER, by_controller::<ControllerRevision>)]),
+                &mut tasks,
+            ),
+            jobs: keep(
+                Mirror::watch(client, keep_all, &[(BY_CONTROLLER, by_controller::<Job>)]),
+                &mut tasks,
+            ),
+            cron_jobs: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            budgets: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            claims: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            volumes: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            storage_classes: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            attachments: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            csi_nodes: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            leases: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+        };
+        (mirrors, tasks)
+    }
+
+    /// Waits until every mirror has taken in its first list.
+    pub async fn synced(&self) {
+        self.pods.synced().await;
+        self.nodes.synced().await;
+        self.namespaces.synced().await;
+        self.service_accounts.synced().await;
+        self.deployments.synced().await;
+        self.replica_sets.synced().await;
+        self.stateful_sets.synced().await;
+        self.daemon_sets.synced().await;
+        self.controller_revisions.synced().await;
+        self.jobs.synced().await;
+        self.cron_jobs.synced().await;
+        self.budgets.synced().await;
+        self.claims.synced().await;
+        self.volumes.synced().await;
+        self.storage_classes.synced().await;
+        self.attachments.synced().await;
+        self.csi_nodes.synced().await;
+        self.leases.synced().await;
+    }
+}
+
+fn keep<K>((mirror, task): (Mirror<K>, JoinHandle<()>), tasks: &mut Vec<JoinHandle<()>>) -> Mirror<K> {
+    tasks.push(task);
+    mirror
+}
+
+fn by_node(pod: &Pod) -> Vec<String> {
+    pod.spec.iter().filter_map(|spec| spec.node_name.clone()).filter(|node| !node.is_empty()).collect()
+}
+
+fn by_controller<K: Resource>(object: &K) -> Vec<String> {
+    let owners = object.meta().owner_references.iter().flatten();
+    owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()).collect()
+}
+
+fn by_claim(pod: &Pod) -> Vec<String> {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    claims_of(pod).into_iter().map(|claim| format!("{namespace}/{claim}")).collect()
+}
+
+/// Names of the claims that a pod mounts, in the order of its volumes.
+pub fn claims_of(pod: &Pod) -> Vec<String> {
+    let volumes = pod.spec.iter().filter_map(|spec| spec.volumes.as_ref()).flatten();
+    volumes
+        .filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+            (Some(claim), _) => Some(claim.claim_name.clone()),
+            (None, Some(_)) => {
+                Some(format!("{}-{}", pod.metadata.name.as_deref().unwrap_or_default(), volume.name))
+            }
+            (None, None) => None,
+        })
+        .collect()
+}
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+fn trim_meta(meta: &mut ObjectMeta) {
+    if let Some(annotations) = &mut meta.annotations {
+        annotations.remove(LAST_APPLIED);
+    }
+}
+
+fn trim_node(node: &mut Node) {
+    trim_meta(&mut node.metadata);
+    if let Some(status) = &mut node.status {
+        status.images = None;
+    }
+}
+
+/// A hundred thousand pods are kept at once, so what no part of the control plane looks at goes.
+fn trim_pod(pod: &mut Pod) {
+    trim_meta(&mut pod.metadata);
+    let Some(spec) = &mut pod.spec else { return };
+    let PodSpec { containers, init_containers, dns_config, host_aliases, security_context, .. } = spec;
+    (*dns_config, *host_aliases, *security_context) = (None, None, None);
+    for container in containers.iter_mut().chain(init_containers.iter_mut().flatten()) {
+        trim_container(container);
+    }
+    containers.shrink_to_fit();
+}
+
+fn trim_container(container: &mut Container) {
+    container.args = None;
+    container.command = None;
+    container.env = None;
+    container.env_from = None;
+    container.liveness_probe = None;
+    container.readiness_probe = None;
+    container.startup_probe = None;
+    container.security_context = None;
+    container.termination_message_path = None;
+    container.termination_message_policy = None;
+    container.image_pull_policy = None;
+    container.volume_devices = None;
+    container.volume_mounts = None;
+    container.working_dir = None;
+}
