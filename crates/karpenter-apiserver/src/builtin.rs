@@ -1,1 +1,215 @@
 //! The built-in kinds: names, verbs, subresources and the types of their fields.
+//!
+//! Everything here is read from `data/kinds.txt`, which `tools/kinds/generate.py` makes from the sources of Kubernetes;
+//! the header of that script describes the file. It is parsed once, when first asked for. No rule about valid values
+//! lives here, and no default beyond those that OpenAPI states.
+
+mod data;
+mod quantity;
+mod round_trip;
+mod shapes;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+use crate::shape::Shape;
+
+pub use quantity::canonical as canonical_quantity;
+pub use round_trip::round_trip;
+
+/// A resource that the server offers, as discovery describes it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BuiltinKind {
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+    pub plural: &'static str,
+    pub singular: &'static str,
+    pub short_names: Vec<&'static str>,
+    pub categories: Vec<&'static str>,
+    pub namespaced: bool,
+    pub verbs: Vec<&'static str>,
+    pub storage_version_hash: Option<&'static str>,
+    pub subresources: Vec<BuiltinSubresource>,
+    pub type_id: TypeId,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct BuiltinSubresource {
+    pub name: &'static str,
+    /// Group, version and kind of the body, e.g. `autoscaling/v1 Scale` of `deployments/scale`.
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+    pub verbs: Vec<&'static str>,
+}
+
+/// Which type: an index into [`types`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TypeId(pub(crate) u16);
+
+impl TypeId {
+    pub fn info(self) -> &'static TypeInfo {
+        &DATA.types[usize::from(self.0)]
+    }
+}
+
+/// How a type looks in JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TypeForm {
+    /// An object with the listed fields.
+    Struct,
+    /// RFC 3339 with seconds.
+    Time,
+    /// RFC 3339 with microseconds.
+    MicroTime,
+    Duration,
+    Quantity,
+    IntOrString,
+    /// The field set of a managedFields entry: any object.
+    Fields,
+    /// Any object (`runtime.RawExtension`).
+    Raw,
+    /// Any value.
+    Json,
+    /// The body of a patch request: any object.
+    Patch,
+    /// A JSON schema, or one of: a list of them, a boolean, a list of strings.
+    SchemaOrArray,
+    SchemaOrBool,
+    SchemaOrStrings,
+}
+
+/// A named type.
+#[derive(Debug, PartialEq)]
+pub struct TypeInfo {
+    /// The name in OpenAPI documents, e.g. `io.k8s.api.core.v1.Pod`.
+    pub name: String,
+    pub form: TypeForm,
+    /// `x-kubernetes-map-type: atomic`: replaced as a whole by server-side apply.
+    pub atomic: bool,
+    /// Group, version and kind, for types that are sent on their own under one name.
+    pub group_version_kind: Option<(&'static str, &'static str, &'static str)>,
+    /// Sorted by name.
+    pub fields: Vec<FieldInfo>,
+}
+
+impl TypeInfo {
+    pub fn field(&self, name: &str) -> Option<&FieldInfo> {
+        self.fields.binary_search_by(|field| field.name.cmp(name)).ok().map(|index| &self.fields[index])
+    }
+
+    /// The name without its package: `Pod`.
+    pub fn short_name(&self) -> &str {
+        self.name.rsplit('.').next().unwrap_or(&self.name)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum FieldType {
+    String,
+    /// Base64 in JSON.
+    Bytes,
+    Int32,
+    Int64,
+    Double,
+    Boolean,
+    List(Box<FieldType>),
+    /// String keys.
+    Map(Box<FieldType>),
+    Named(TypeId),
+}
+
+/// `x-kubernetes-list-type`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ListType {
+    /// Said or not, a list that is not marked is atomic.
+    Atomic,
+    Set,
+    Map(Vec<&'static str>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct FieldInfo {
+    pub name: &'static str,
+    pub field_type: FieldType,
+    pub required: bool,
+    /// The Go field is a pointer, so that zero differs from absent.
+    pub pointer: bool,
+    pub omit_empty: bool,
+    pub omit_zero: bool,
+    /// The `default` of OpenAPI.
+    pub default: Option<Value>,
+    /// `None` where OpenAPI says nothing, which means atomic for lists.
+    pub list_type: Option<ListType>,
+    /// `x-kubernetes-map-type` of the field: `Some(true)` atomic, `Some(false)` granular.
+    pub map_atomic: Option<bool>,
+    pub patch_merge_key: Option<&'static str>,
+    /// `x-kubernetes-patch-strategy`, e.g. `merge,retainKeys`.
+    pub patch_strategy: Option<&'static str>,
+    /// Protobuf field numbers from the outside in; more than one when Go embeds a struct. Empty: not in protobuf.
+    pub protobuf: Vec<u32>,
+    /// Go's name of a plain type that has one, e.g. `v1.Protocol`.
+    pub go_type: Option<&'static str>,
+}
+
+pub(crate) struct Data {
+    pub(crate) groups: Vec<(&'static str, Vec<&'static str>)>,
+    pub(crate) kinds: Vec<BuiltinKind>,
+    pub(crate) types: Vec<TypeInfo>,
+    pub(crate) by_kind: HashMap<(&'static str, &'static str, &'static str), TypeId>,
+    pub(crate) by_name: HashMap<String, TypeId>,
+}
+
+static DATA: LazyLock<Data> = LazyLock::new(|| data::parse(include_str!("../data/kinds.txt")));
+
+/// All resources, grouped by group and version in the order of discovery.
+pub fn kinds() -> &'static [BuiltinKind] {
+    &DATA.kinds
+}
+
+/// All groups in the order of discovery, each with its versions, the preferred one first.
+pub fn groups() -> &'static [(&'static str, Vec<&'static str>)] {
+    &DATA.groups
+}
+
+/// All types, sorted by name.
+pub fn types() -> &'static [TypeInfo] {
+    &DATA.types
+}
+
+pub fn kind(group: &str, version: &str, kind: &str) -> Option<&'static BuiltinKind> {
+    DATA.kinds.iter().find(|known| known.kind == kind && known.group == group && known.version == version)
+}
+
+/// The type of a kind; includes those without a resource of their own, e.g. `PodList`, `Scale`, `DeleteOptions`.
+pub fn type_of(group: &str, version: &str, kind: &str) -> Option<&'static TypeInfo> {
+    type_id_of(group, version, kind).map(TypeId::info)
+}
+
+/// The type with an OpenAPI name.
+pub fn type_named(name: &str) -> Option<&'static TypeInfo> {
+    DATA.by_name.get(name).map(|id| id.info())
+}
+
+pub(crate) fn type_id_of(group: &str, version: &str, kind: &str) -> Option<TypeId> {
+    if let Some(id) = DATA.by_kind.get(&(group, version, kind)) {
+        return Some(*id);
+    }
+    // These are sent in every group version.
+    match kind {
+        "DeleteOptions" | "Status" | "WatchEvent" => {
+            DATA.by_name.get(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")).copied()
+        }
+        _ => None,
+    }
+}
+
+/// How objects of a kind merge.
+pub fn shape(group: &str, version: &str, kind: &str) -> Option<&'static Shape> {
+    type_id_of(group, version, kind).map(shapes::shape_of)
+}

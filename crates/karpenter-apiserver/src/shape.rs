@@ -34,7 +34,8 @@ pub struct StructShape {
 pub struct FieldShape {
     pub name: String,
     pub shape: Shape,
-    /// The merge key of strategic merge patch, which is not always the first of the apply keys.
+    /// The merge key of strategic merge patch, which is not always the first of the apply keys. `None`: a list is
+    /// replaced; empty: a list of plain values that merges as a set.
     pub patch_merge_key: Option<String>,
     /// `retainKeys` of strategic merge patch.
     pub patch_retains_keys: bool,

@@ -1,0 +1,172 @@
+//! What decoding into Go's types and encoding again does to an object: fields that are not declared disappear, empty
+//! ones are left out or written out as their tags say, quantities and times take their one form.
+//!
+//! A real server does this to every object of a built-in kind, so clients see `resources: {}` where nothing was sent
+//! and no `labels` where `{}` was sent, and field ownership is computed from the result.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::{FieldInfo, FieldType, TypeForm, TypeId, TypeInfo, quantity, type_id_of, type_named};
+
+/// Does nothing to a kind that is not built in. Values of a wrong type are kept; `strict::decode_error` finds them.
+pub fn round_trip(object: &mut Value, group: &str, version: &str, kind: &str) {
+    if let Some(id) = type_id_of(group, version, kind) {
+        named(id.info(), object);
+    }
+}
+
+fn named(info: &TypeInfo, value: &mut Value) {
+    match info.form {
+        TypeForm::Struct => structure(info, value),
+        TypeForm::Quantity => {
+            let text = match value {
+                Value::String(text) => text.trim().to_string(),
+                Value::Number(number) => number.to_string(),
+                _ => return,
+            };
+            if let Some(canonical) = quantity::canonical(&text) {
+                *value = Value::String(canonical);
+            }
+        }
+        TypeForm::Time => reformat_time(value, "%Y-%m-%dT%H:%M:%SZ"),
+        TypeForm::MicroTime => reformat_time(value, "%Y-%m-%dT%H:%M:%S%.6fZ"),
+        TypeForm::SchemaOrArray | TypeForm::SchemaOrBool | TypeForm::SchemaOrStrings => nested_schema(value),
+        _ => {}
+    }
+}
+
+fn reformat_time(value: &mut Value, format: &str) {
+    if let Some(time) = value.as_str().and_then(|text| text.parse::<Timestamp>().ok()) {
+        *value = Value::String(time.strftime(format).to_string());
+    }
+}
+
+fn nested_schema(value: &mut Value) {
+    const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+    let Some(info) = type_named(SCHEMA) else { return };
+    match value {
+        Value::Object(_) => structure(info, value),
+        Value::Array(items) => {
+            items.iter_mut().filter(|item| item.is_object()).for_each(|item| structure(info, item));
+        }
+        _ => {}
+    }
+}
+
+fn structure(info: &TypeInfo, value: &mut Value) {
+    if value.is_null() {
+        *value = Value::Object(Map::new());
+    }
+    let Value::Object(object) = value else { return };
+    object.retain(|name, value| info.field(name).is_some() && !value.is_null());
+    for field in &info.fields {
+        match object.get_mut(field.name) {
+            Some(present) => {
+                typed(&field.field_type, present);
+                if is_omitted(field, present) {
+                    object.remove(field.name);
+                }
+            }
+            None => {
+                if let Some(absent) = absent_value(field) {
+                    object.insert(field.name.to_string(), absent);
+                }
+            }
+        }
+    }
+}
+
+fn typed(field_type: &FieldType, value: &mut Value) {
+    match (field_type, value) {
+        (FieldType::Named(id), value) => named(id.info(), value),
+        (FieldType::List(element), Value::Array(items)) => {
+            items.iter_mut().for_each(|item| element_value(element, item));
+        }
+        (FieldType::Map(element), Value::Object(entries)) => {
+            entries.values_mut().for_each(|entry| element_value(element, entry));
+        }
+        _ => {}
+    }
+}
+
+/// An element is never left out: null becomes the zero value of its type.
+fn element_value(field_type: &FieldType, value: &mut Value) {
+    if value.is_null()
+        && let Some(zero) = zero(field_type)
+    {
+        *value = zero;
+    }
+    typed(field_type, value);
+}
+
+/// Whether a value that was sent is left out because it is empty.
+fn is_omitted(field: &FieldInfo, value: &Value) -> bool {
+    if field.omit_zero && !field.pointer && is_zero(&field.field_type, value) {
+        return true;
+    }
+    if !field.omit_empty || field.pointer {
+        return false;
+    }
+    match value {
+        Value::String(text) => {
+            text.is_empty() && matches!(field.field_type, FieldType::String | FieldType::Bytes)
+        }
+        Value::Bool(value) => !value,
+        Value::Number(number) => number.as_f64() == Some(0.0) && !matches!(field.field_type, FieldType::Named(_)),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(entries) => entries.is_empty() && matches!(field.field_type, FieldType::Map(_)),
+        Value::Null => false,
+    }
+}
+
+fn is_zero(field_type: &FieldType, value: &Value) -> bool {
+    value.is_null() || zero(field_type).is_some_and(|zero| zero == *value)
+}
+
+/// What is written for a field that was not sent.
+fn absent_value(field: &FieldInfo) -> Option<Value> {
+    if field.omit_zero {
+        return None;
+    }
+    if field.pointer {
+        return (!field.omit_empty).then_some(Value::Null);
+    }
+    match &field.field_type {
+        // `omitempty` never leaves out a Go struct.
+        FieldType::Named(id) => Some(named_zero(*id)),
+        FieldType::List(_) | FieldType::Map(_) | FieldType::Bytes => (!field.omit_empty).then_some(Value::Null),
+        plain => {
+            if field.omit_empty {
+                None
+            } else {
+                zero(plain)
+            }
+        }
+    }
+}
+
+fn named_zero(id: TypeId) -> Value {
+    match id.info().form {
+        TypeForm::Struct => {
+            let mut value = Value::Object(Map::new());
+            structure(id.info(), &mut value);
+            value
+        }
+        TypeForm::Quantity => json!("0"),
+        TypeForm::IntOrString => json!(0),
+        TypeForm::Duration => json!("0s"),
+        TypeForm::Fields => json!({}),
+        _ => Value::Null,
+    }
+}
+
+fn zero(field_type: &FieldType) -> Option<Value> {
+    match field_type {
+        FieldType::String | FieldType::Bytes => Some(json!("")),
+        FieldType::Int32 | FieldType::Int64 | FieldType::Double => Some(json!(0)),
+        FieldType::Boolean => Some(json!(false)),
+        FieldType::Named(id) => Some(named_zero(*id)),
+        FieldType::List(_) | FieldType::Map(_) => None,
+    }
+}

@@ -1,0 +1,108 @@
+//! Shapes of the built-in kinds, made from their types as a real server makes its merge schema from OpenAPI.
+//!
+//! A type that contains itself (the JSON schema inside a CustomResourceDefinition) is deduced from the second level
+//! on: its lists are then atomic, its objects merge field by field.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+use super::{FieldInfo, FieldType, ListType, TypeForm, TypeId, types};
+use crate::shape::{FieldShape, KeyedShape, Shape, StructShape};
+
+static SHAPES: LazyLock<Vec<Shape>> = LazyLock::new(|| {
+    let mut builder = Builder::default();
+    let count = u16::try_from(types().len()).unwrap_or(u16::MAX);
+    (0..count).map(|index| builder.named(TypeId(index))).collect()
+});
+
+pub(super) fn shape_of(id: TypeId) -> &'static Shape {
+    &SHAPES[usize::from(id.0)]
+}
+
+#[derive(Default)]
+struct Builder {
+    finished: HashMap<TypeId, Shape>,
+    /// Types under construction, to notice a type inside itself.
+    open: Vec<TypeId>,
+}
+
+impl Builder {
+    fn named(&mut self, id: TypeId) -> Shape {
+        if let Some(shape) = self.finished.get(&id) {
+            return shape.clone();
+        }
+        let info = id.info();
+        let shape = match info.form {
+            TypeForm::Struct if self.open.contains(&id) => return Shape::Deduced,
+            TypeForm::Struct if info.fields.is_empty() => Shape::Deduced,
+            TypeForm::Struct if info.atomic => Shape::Atomic,
+            TypeForm::Struct => self.fields_of(id),
+            TypeForm::Time
+            | TypeForm::MicroTime
+            | TypeForm::Duration
+            | TypeForm::Quantity
+            | TypeForm::IntOrString => Shape::Atomic,
+            _ => Shape::Deduced,
+        };
+        self.finished.insert(id, shape.clone());
+        shape
+    }
+
+    fn fields_of(&mut self, id: TypeId) -> Shape {
+        self.open.push(id);
+        let fields = id.info().fields.iter().map(|field| self.field(field)).collect();
+        self.open.pop();
+        Shape::Struct(Arc::new(StructShape { fields, preserves_unknown: false }))
+    }
+
+    fn field(&mut self, field: &FieldInfo) -> FieldShape {
+        let strategy = field.patch_strategy.unwrap_or("");
+        let merges = strategy.split(',').any(|part| part == "merge");
+        FieldShape {
+            name: field.name.to_string(),
+            shape: self.shape(&field.field_type, field),
+            patch_merge_key: merges.then(|| field.patch_merge_key.unwrap_or("").to_string()),
+            patch_retains_keys: strategy.split(',').any(|part| part == "retainKeys"),
+        }
+    }
+
+    fn shape(&mut self, field_type: &FieldType, field: &FieldInfo) -> Shape {
+        match field_type {
+            FieldType::Named(id) => match field.map_atomic {
+                Some(true) => Shape::Atomic,
+                // The field asks for single ownership although its type does not.
+                Some(false) if id.info().form == TypeForm::Struct => self.fields_of(*id),
+                _ => self.named(*id),
+            },
+            FieldType::Map(_) if field.map_atomic == Some(true) => Shape::Atomic,
+            FieldType::Map(element) => Shape::Map(Arc::new(self.element(element))),
+            FieldType::List(element) => match &field.list_type {
+                Some(ListType::Set) => Shape::Set,
+                Some(ListType::Map(keys)) => self.keyed(keys, element),
+                _ => Shape::Atomic,
+            },
+            _ => Shape::Atomic,
+        }
+    }
+
+    /// An element of a list or map: the field's own markers do not reach it.
+    fn element(&mut self, field_type: &FieldType) -> Shape {
+        match field_type {
+            FieldType::Named(id) => self.named(*id),
+            FieldType::Map(element) => Shape::Map(Arc::new(self.element(element))),
+            _ => Shape::Atomic,
+        }
+    }
+
+    fn keyed(&mut self, keys: &[&str], element: &FieldType) -> Shape {
+        let key_defaults = match element {
+            FieldType::Named(id) => keys
+                .iter()
+                .filter_map(|key| Some((key.to_string(), id.info().field(key)?.default.clone()?)))
+                .collect(),
+            _ => Vec::new(),
+        };
+        let keys = keys.iter().map(ToString::to_string).collect();
+        Shape::Keyed(Arc::new(KeyedShape { keys, key_defaults, element: self.element(element) }))
+    }
+}
