@@ -29,7 +29,7 @@ reviewed as a diff:
     kind GROUP VERSION KIND TYPE PLURAL SINGULAR SCOPE VERBS [short=a,b] [categories=a,b] [hash=H]
     sub NAME GROUP/VERSION/KIND VERBS      a subresource of the kind above
     type ALIAS.NAME SPECIAL [atomic] [gvk=GROUP/VERSION/KIND]
-    NAME TYPE PROTOBUF FLAGS [key=value]   a field of the type above
+     NAME TYPE PROTOBUF FLAGS [key=value]  a field of the type above, indented by one space
 
 SPECIAL is "struct" or names a type with its own encoding ("time", "quantity",
 ...). A field's TYPE is a letter (s string, y base64 bytes, i int32, l int64,
@@ -238,7 +238,7 @@ def type_lines(schemas, go_types, name, wanted):
         if go is None or field not in go:
             raise ValueError(f"{name}.{field} has no Go declaration")
         required = field in schema.get("required", [])
-        lines.append(field_line(schemas, field, property_schema, go[field], required, wanted))
+        lines.append(" " + field_line(schemas, field, property_schema, go[field], required, wanted))
     return lines
 
 

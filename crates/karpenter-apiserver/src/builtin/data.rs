@@ -20,34 +20,34 @@ pub(super) fn parse(text: &'static str) -> Data {
         by_name: HashMap::new(),
     };
     for line in text.lines() {
-        let (head, rest) = line.split_once(' ').expect("a line has at least two words");
-        // Lines after the first type are types and their fields, and a field may have any name.
-        if data.types.is_empty() && head != "type" {
-            match head {
-                "source" | "package" => {}
-                "group" => {
-                    let mut words = rest.split(' ');
-                    let group = group_name(words.next().expect("a group has a name"));
-                    data.groups.push((group, words.collect()));
-                }
-                "kind" => data.kinds.push(parse_kind(rest, &by_alias)),
-                "sub" => {
-                    let owner = data.kinds.last_mut().expect("a subresource follows its kind");
-                    owner.subresources.push(parse_subresource(rest));
-                }
-                _ => panic!("unknown line: {line}"),
-            }
-        } else if head == "type" {
-            let info = parse_type(rest, &packages);
-            let id = by_alias[word(rest, 0)];
-            data.by_name.insert(info.name.clone(), id);
-            if let Some(key) = info.group_version_kind {
-                data.by_kind.insert(key, id);
-            }
-            data.types.push(info);
-        } else {
+        if let Some(field) = line.strip_prefix(' ') {
             let owner = data.types.last_mut().expect("a field follows its type");
-            owner.fields.push(parse_field(line, &by_alias));
+            owner.fields.push(parse_field(field, &by_alias));
+            continue;
+        }
+        let (head, rest) = line.split_once(' ').expect("a line has at least two words");
+        match head {
+            "source" | "package" => {}
+            "group" => {
+                let mut words = rest.split(' ');
+                let group = group_name(words.next().expect("a group has a name"));
+                data.groups.push((group, words.collect()));
+            }
+            "kind" => data.kinds.push(parse_kind(rest, &by_alias)),
+            "sub" => {
+                let owner = data.kinds.last_mut().expect("a subresource follows its kind");
+                owner.subresources.push(parse_subresource(rest));
+            }
+            "type" => {
+                let info = parse_type(rest, &packages);
+                let id = by_alias[word(rest, 0)];
+                data.by_name.insert(info.name.clone(), id);
+                if let Some(key) = info.group_version_kind {
+                    data.by_kind.insert(key, id);
+                }
+                data.types.push(info);
+            }
+            _ => panic!("unknown line: {line}"),
         }
     }
     for info in &mut data.types {
