@@ -1,9 +1,20 @@
 //! What happens to an object of a built-in kind on its way in: defaults, the parts clients may not set, admission
 //! plugins, and the rules of each kind, as kube-apiserver v1.35 applies them.
 //!
+//! The order of a real server, which the caller keeps: [`default_object`]; name, uid and creation time; [`admit`];
+//! [`prepare_create`] or [`prepare_update`]; [`validate_create`] or [`validate_update`]; store.
+//!
 //! Everything is a pure function over JSON. Reading other objects goes through [`Lookup`], time comes in as an
 //! argument. Nothing here stores, assigns uids or resource versions, allocates cluster IPs, or checks a custom kind
 //! against its schema; only metadata and strategy of custom kinds are here.
+
+mod canonical;
+mod defaults;
+mod json;
+pub(crate) mod quantity;
+mod resources;
+mod services;
+mod strategy;
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -46,31 +57,40 @@ pub struct Operation<'a> {
 }
 
 /// Fills in the static API defaults of a built-in kind. Runs after decoding of every write, also of a merged patch.
-pub fn default_object(_group: &str, _version: &str, _kind: &str, _object: &mut Value) {}
+pub fn default_object(group: &str, version: &str, kind: &str, object: &mut Value) {
+    defaults::default_object(group, version, kind, object);
+}
 
 /// Resets what clients may not set when they create: status, generation. Custom kinds: see [`prepare_custom_create`].
-pub fn prepare_create(_group: &str, _version: &str, _kind: &str, _object: &mut Value, _now: Timestamp) {}
+pub fn prepare_create(group: &str, version: &str, kind: &str, object: &mut Value, now: Timestamp) {
+    strategy::prepare_create(group, version, kind, object, now);
+}
 
 /// Keeps what this (sub)resource may not change, and counts the generation. `subresource` is empty for the object
 /// itself, else `status`, `ephemeralcontainers`, `resize`, `finalize`, ...
 pub fn prepare_update(
-    _group: &str,
-    _version: &str,
-    _kind: &str,
-    _new: &mut Value,
-    _old: &Value,
-    _subresource: &str,
+    group: &str,
+    version: &str,
+    kind: &str,
+    new: &mut Value,
+    old: &Value,
+    subresource: &str,
 ) {
+    strategy::prepare_update(group, version, kind, new, old, subresource);
 }
 
 /// [`prepare_create`] for a custom kind.
-pub fn prepare_custom_create(_object: &mut Value, _has_status: bool) {}
+pub fn prepare_custom_create(object: &mut Value, has_status: bool) {
+    strategy::prepare_custom_create(object, has_status);
+}
 
 /// [`prepare_update`] for a custom kind.
-pub fn prepare_custom_update(_new: &mut Value, _old: &Value, _subresource: &str, _has_status: bool) {}
+pub fn prepare_custom_update(new: &mut Value, old: &Value, subresource: &str, has_status: bool) {
+    strategy::prepare_custom_update(new, old, subresource, has_status);
+}
 
-/// Admission plugins: they may change `object` (`Null` on delete) or refuse. Runs after defaulting and preparing and
-/// before validation, for built-in and custom kinds.
+/// Admission plugins: they may change `object` (`Null` on delete) or refuse. Runs after defaulting and before preparing
+/// and validation, for built-in and custom kinds.
 pub fn admit(_operation: &Operation<'_>, _object: &mut Value, _lookup: &dyn Lookup) -> Answer<()> {
     Ok(())
 }

@@ -1,0 +1,58 @@
+//! What a change of a service's type means for fields that only other types have.
+
+use serde_json::Value;
+
+use super::json::{Object, child, is_set, objects_mut, text};
+
+/// A client that changes only the type must not have to clear what the server filled in for the old type.
+pub(crate) fn drop_type_dependent_fields(map: &mut Object, old: &Value) {
+    let before = &old["spec"];
+    let new_type = map.get("spec").map(|spec| text(&spec["type"]).to_string()).unwrap_or_default();
+    let old_type = text(&before["type"]).to_string();
+    let needs_cluster_ip = |kind: &str| matches!(kind, "ClusterIP" | "NodePort" | "LoadBalancer");
+    let needs_node_port = |kind: &str| matches!(kind, "NodePort" | "LoadBalancer");
+    let spec = child(map, "spec");
+    let drop_same = |spec: &mut Object, keys: &[&str]| {
+        if keys.iter().all(|key| spec.get(*key).unwrap_or(&Value::Null) == &before[*key]) {
+            for key in keys {
+                spec.remove(*key);
+            }
+        }
+    };
+    if needs_cluster_ip(&old_type) && !needs_cluster_ip(&new_type) {
+        drop_same(spec, &["clusterIP", "clusterIPs"]);
+        drop_same(spec, &["ipFamilies"]);
+        drop_same(spec, &["ipFamilyPolicy"]);
+    }
+    if needs_node_port(&old_type) && !needs_node_port(&new_type) {
+        for (index, port) in objects_mut(spec, "ports").enumerate() {
+            if port.get("nodePort") == before["ports"][index].get("nodePort") {
+                port.remove("nodePort");
+            }
+        }
+        drop_same(spec, &["externalTrafficPolicy"]);
+        drop_same(spec, &["healthCheckNodePort"]);
+    }
+    if old_type == "LoadBalancer" && new_type != "LoadBalancer" {
+        drop_same(spec, &["allocateLoadBalancerNodePorts"]);
+        drop_same(spec, &["loadBalancerClass"]);
+    }
+    // The address cannot be changed; a client that does not repeat it means the one there is.
+    if needs_cluster_ip(&old_type) && needs_cluster_ip(&new_type) {
+        for key in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+            if spec.get(key).is_none_or(|value| !is_set(value)) && is_set(&before[key]) {
+                spec.insert(key.into(), before[key].clone());
+            }
+        }
+        for (index, port) in objects_mut(spec, "ports").enumerate() {
+            let previous = &before["ports"][index];
+            if needs_node_port(&new_type)
+                && !port.contains_key("nodePort")
+                && port.get("port") == previous.get("port")
+                && is_set(&previous["nodePort"])
+            {
+                port.insert("nodePort".into(), previous["nodePort"].clone());
+            }
+        }
+    }
+}
