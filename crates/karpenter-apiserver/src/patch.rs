@@ -1,1 +1,109 @@
 //! Patches: JSON patch, merge patch, strategic merge patch.
+//!
+//! Each takes the current object and gives the new one; nothing is validated or defaulted here. Failures carry the
+//! code and text of a real server, which for JSON patch hides the reason from the client.
+
+mod json;
+mod strategic;
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+
+pub use json::json_patch;
+pub use strategic::strategic_merge;
+
+use crate::status::{Answer, Failure};
+
+/// Merges as the library of a real server does: like RFC 7386, and nulls disappear from objects inside new lists too.
+pub fn merge_patch(current: &Value, patch: &Value) -> Value {
+    merged(Some(current), patch.clone())
+}
+
+/// [`merge_patch`], refusing what a real server refuses.
+pub fn checked_merge_patch(current: &Value, patch: &Value) -> Answer<Value> {
+    match patch {
+        Value::Object(_) => Ok(merge_patch(current, patch)),
+        Value::Null => Err(Box::new(Failure::bad_request("Invalid JSON Patch"))),
+        other => Err(Box::new(Failure::bad_request(format!(
+            "error decoding patch: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            go_kind(other)
+        )))),
+    }
+}
+
+fn merged(current: Option<&Value>, patch: Value) -> Value {
+    match (current, patch) {
+        (Some(Value::Object(current)), Value::Object(patch)) => {
+            let mut result = current.clone();
+            for (key, value) in patch {
+                if value.is_null() {
+                    result.remove(&key);
+                } else {
+                    let new = merged(result.get(&key).filter(|value| !value.is_null()), value);
+                    result.insert(key, new);
+                }
+            }
+            Value::Object(result)
+        }
+        (Some(Value::Object(_)), patch) => patch,
+        (_, mut patch) => {
+            prune_nulls(&mut patch);
+            patch
+        }
+    }
+}
+
+fn prune_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            fields.values_mut().for_each(prune_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(prune_nulls),
+        _ => {}
+    }
+}
+
+/// What Go's JSON decoder calls a value.
+pub(crate) fn go_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// A value as Go prints it with `%v`: `map[a:1 b:[x y]]`.
+pub(crate) fn go_print(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_string(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => {
+            format!("[{}]", items.iter().map(go_print).collect::<Vec<_>>().join(" "))
+        }
+        Value::Object(fields) => {
+            let fields: Vec<String> =
+                fields.iter().map(|(key, value)| format!("{key}:{}", go_print(value))).collect();
+            format!("map[{}]", fields.join(" "))
+        }
+        plain => plain.to_string(),
+    }
+}
+
+/// The server found the patch impossible; why is not told.
+pub(crate) fn unprocessable() -> Box<Failure> {
+    Box::new(Failure::new(
+        422,
+        "Invalid",
+        "the server rejected our request due to an error in our request",
+    ))
+}
+
+/// An error that a real server did not expect: no reason, only text.
+pub(crate) fn unexpected(message: impl Into<String>) -> Box<Failure> {
+    Box::new(Failure::new(500, "", message))
+}

@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 /// How one value merges and who may own parts of it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub enum Shape {
     /// One value, replaced as a whole: a scalar, or anything marked atomic.
+    #[default]
     Atomic,
     /// An object with known fields. Types refer to each other (and to themselves), hence the `Arc`.
     Struct(Arc<StructShape>),
@@ -30,7 +31,8 @@ pub struct StructShape {
     pub preserves_unknown: bool,
 }
 
-#[derive(Debug, PartialEq)]
+/// Custom kinds leave the patch fields at their defaults: they have no strategic merge patch.
+#[derive(Debug, PartialEq, Default)]
 pub struct FieldShape {
     pub name: String,
     pub shape: Shape,
@@ -39,6 +41,8 @@ pub struct FieldShape {
     pub patch_merge_key: Option<String>,
     /// `retainKeys` of strategic merge patch.
     pub patch_retains_keys: bool,
+    /// `replace` of strategic merge patch: an object that is not merged.
+    pub patch_replaces: bool,
 }
 
 #[derive(Debug, PartialEq)]

@@ -63,6 +63,7 @@ impl Builder {
             shape: self.shape(&field.field_type, field),
             patch_merge_key: merges.then(|| field.patch_merge_key.unwrap_or("").to_string()),
             patch_retains_keys: strategy.split(',').any(|part| part == "retainKeys"),
+            patch_replaces: strategy == "replace",
         }
     }
 
