@@ -1,0 +1,161 @@
+//! What the server says about itself: groups, versions, kinds, and its own version.
+
+use serde_json::{Value, json};
+
+use crate::registry::{Registry, Resource, group_version};
+
+/// The release this server behaves like.
+pub const GIT_VERSION: &str = "v1.35.4";
+
+pub fn version() -> Value {
+    json!({
+        "major": "1", "minor": "35", "gitVersion": GIT_VERSION, "emulationMajor": "1", "emulationMinor": "35",
+        "minCompatibilityMajor": "1", "minCompatibilityMinor": "34", "gitCommit": "", "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc", "platform": "linux/amd64",
+    })
+}
+
+/// `/api`
+pub fn core_versions(address: &str) -> Value {
+    json!({
+        "kind": "APIVersions", "versions": ["v1"],
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
+    })
+}
+
+/// `/apis`
+pub fn groups(registry: &Registry) -> Value {
+    let groups: Vec<Value> = named_groups(registry).iter().map(|name| group_entry(registry, name)).collect();
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+/// `/apis/apps`
+pub fn group(registry: &Registry, name: &str) -> Option<Value> {
+    if name.is_empty() || registry.versions(name).is_empty() {
+        return None;
+    }
+    let mut group = group_entry(registry, name);
+    group["kind"] = json!("APIGroup");
+    group["apiVersion"] = json!("v1");
+    Some(group)
+}
+
+/// `/api/v1`, `/apis/apps/v1`
+pub fn resources(registry: &Registry, group: &str, version: &str) -> Option<Value> {
+    let mut entries = Vec::new();
+    for resource in registry.version(group, version) {
+        entries.push(resource_entry(resource));
+        for subresource in &resource.subresources {
+            let mut entry = json!({
+                "name": format!("{}/{}", resource.plural, subresource.name), "singularName": "",
+                "namespaced": resource.namespaced, "kind": subresource.kind, "verbs": subresource.verbs,
+            });
+            if (&subresource.group, &subresource.version) != (&resource.group, &resource.version) {
+                if !subresource.group.is_empty() {
+                    entry["group"] = json!(subresource.group);
+                }
+                entry["version"] = json!(subresource.version);
+            }
+            entries.push(entry);
+        }
+    }
+    if entries.is_empty() {
+        return None;
+    }
+    entries.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
+    let mut list = json!({
+        "kind": "APIResourceList", "groupVersion": group_version(group, version), "resources": entries,
+    });
+    if !group.is_empty() {
+        list["apiVersion"] = json!("v1");
+    }
+    Some(list)
+}
+
+/// `/api` and `/apis` in the aggregated form: everything at once.
+pub fn aggregated(registry: &Registry, core: bool, format_version: &str) -> Value {
+    let groups = if core { vec![String::new()] } else { named_groups(registry) };
+    let items: Vec<Value> = groups
+        .iter()
+        .map(|group| {
+            let versions: Vec<Value> = registry
+                .versions(group)
+                .iter()
+                .map(|version| {
+                    let resources: Vec<Value> =
+                        registry.version(group, version).map(|resource| aggregated_entry(resource)).collect();
+                    json!({"version": version, "resources": resources, "freshness": "Current"})
+                })
+                .collect();
+            let metadata = if group.is_empty() {
+                json!({"creationTimestamp": null})
+            } else {
+                json!({"name": group, "creationTimestamp": null})
+            };
+            json!({"metadata": metadata, "versions": versions})
+        })
+        .collect();
+    json!({
+        "kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{format_version}"),
+        "metadata": {}, "items": items,
+    })
+}
+
+fn named_groups(registry: &Registry) -> Vec<String> {
+    registry.groups().into_iter().filter(|name| !name.is_empty()).collect()
+}
+
+fn group_entry(registry: &Registry, name: &str) -> Value {
+    let versions: Vec<Value> = registry
+        .versions(name)
+        .iter()
+        .map(|version| json!({"groupVersion": group_version(name, version), "version": version}))
+        .collect();
+    let preferred = versions.first().cloned().unwrap_or(Value::Null);
+    json!({"name": name, "versions": versions, "preferredVersion": preferred})
+}
+
+fn resource_entry(resource: &Resource) -> Value {
+    let mut entry = json!({
+        "name": resource.plural, "singularName": resource.singular, "namespaced": resource.namespaced,
+        "kind": resource.kind, "verbs": resource.verbs,
+    });
+    if !resource.short_names.is_empty() {
+        entry["shortNames"] = json!(resource.short_names);
+    }
+    if !resource.categories.is_empty() {
+        entry["categories"] = json!(resource.categories);
+    }
+    if let Some(hash) = &resource.storage_version_hash {
+        entry["storageVersionHash"] = json!(hash);
+    }
+    entry
+}
+
+fn aggregated_entry(resource: &Resource) -> Value {
+    let kind =
+        |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
+    let mut entry = json!({
+        "resource": resource.plural, "singularResource": resource.singular, "verbs": resource.verbs,
+        "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+        "responseKind": kind(&resource.group, &resource.version, &resource.kind),
+    });
+    if !resource.short_names.is_empty() {
+        entry["shortNames"] = json!(resource.short_names);
+    }
+    if !resource.categories.is_empty() {
+        entry["categories"] = json!(resource.categories);
+    }
+    let subresources: Vec<Value> = resource
+        .subresources
+        .iter()
+        .map(|subresource| {
+            let speaks = kind(&subresource.group, &subresource.version, &subresource.kind);
+            json!({"subresource": subresource.name, "responseKind": speaks, "verbs": subresource.verbs})
+        })
+        .collect();
+    if !subresources.is_empty() {
+        entry["subresources"] = json!(subresources);
+    }
+    entry
+}

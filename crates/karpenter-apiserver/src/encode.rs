@@ -1,0 +1,255 @@
+//! Answers on their way out: the form a client asked for, and bodies that are sent as they are produced.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::Stream;
+use http::{HeaderValue, Response};
+use http_body::{Body, Frame, SizeHint};
+use serde_json::{Map, Value, json};
+
+use crate::status::Failure;
+use crate::store::Entry;
+
+/// Lists are sent in pieces of about this size.
+const LIST_FRAME_BYTES: usize = 128 * 1024;
+
+/// How much of each object a table carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowObject {
+    None,
+    Metadata,
+    Object,
+}
+
+/// The form of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Json,
+    Table,
+    /// `PartialObjectMetadata`, or a list of them.
+    Metadata,
+    /// Aggregated discovery in this version of its format.
+    Discovery(&'static str),
+}
+
+impl Format {
+    /// The first form in an `Accept` header that can be produced; nothing if there is none.
+    pub fn negotiate(accept: &str) -> Option<Self> {
+        if accept.trim().is_empty() {
+            return Some(Self::Json);
+        }
+        accept.split(',').find_map(|clause| {
+            let mut parts = clause.split(';').map(str::trim);
+            let media = parts.next().unwrap_or_default().to_ascii_lowercase();
+            if !matches!(media.as_str(), "application/json" | "*/*" | "application/*") {
+                return None;
+            }
+            let parameters: Vec<(&str, &str)> = parts.filter_map(|part| part.split_once('=')).collect();
+            let parameter =
+                |key: &str| parameters.iter().find(|(name, _)| *name == key).map_or("", |(_, value)| *value);
+            match (parameter("as"), parameter("g"), parameter("v")) {
+                ("", ..) => Some(Self::Json),
+                ("Table", "meta.k8s.io", "v1" | "v1beta1") => Some(Self::Table),
+                ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") => {
+                    Some(Self::Metadata)
+                }
+                ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") => Some(Self::Discovery("v2")),
+                ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2beta1") => {
+                    Some(Self::Discovery("v2beta1"))
+                }
+                _ => None,
+            }
+        })
+    }
+}
+
+/// Only what every object has.
+pub fn partial_metadata(object: &Value) -> Value {
+    json!({
+        "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+        "metadata": object.get("metadata").cloned().unwrap_or_else(|| json!({})),
+    })
+}
+
+/// The body of an answer.
+pub enum RespBody {
+    Full(Option<Bytes>),
+    List(ListBody),
+    Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+}
+
+impl std::fmt::Debug for RespBody {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Full(_) => "Full",
+            Self::List(_) => "List",
+            Self::Stream(_) => "Stream",
+        })
+    }
+}
+
+/// A list in plain JSON: the texts of its objects, one after the other.
+#[derive(Debug)]
+pub struct ListBody {
+    head: Option<Vec<u8>>,
+    entries: VecDeque<Arc<Entry>>,
+    bytes_left: u64,
+}
+
+impl ListBody {
+    pub fn new(
+        kind: &str,
+        api_version: &str,
+        metadata: &Map<String, Value>,
+        entries: Vec<Arc<Entry>>,
+    ) -> Self {
+        let mut head = Vec::with_capacity(256);
+        head.extend_from_slice(
+            format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":").as_bytes(),
+        );
+        // Writing JSON into a vector cannot fail.
+        let _ = serde_json::to_writer(&mut head, metadata);
+        head.extend_from_slice(b",\"items\":[");
+        let objects: usize = entries.iter().map(|entry| entry.object().len() + 1).sum();
+        // One comma less than objects, and `]}` and a newline at the end.
+        let bytes_left = (head.len() + objects.saturating_sub(1) + 3) as u64;
+        Self { head: Some(head), entries: entries.into(), bytes_left }
+    }
+
+    fn next_frame(&mut self) -> Option<Bytes> {
+        if self.bytes_left == 0 {
+            return None;
+        }
+        let mut frame = self.head.take().unwrap_or_default();
+        while let Some(entry) = self.entries.pop_front() {
+            frame.extend_from_slice(entry.object());
+            if !self.entries.is_empty() {
+                frame.push(b',');
+            }
+            if frame.len() >= LIST_FRAME_BYTES {
+                break;
+            }
+        }
+        if self.entries.is_empty() {
+            frame.extend_from_slice(b"]}\n");
+            self.bytes_left = 0;
+        } else {
+            self.bytes_left -= frame.len() as u64;
+        }
+        Some(frame.into())
+    }
+}
+
+impl Body for RespBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let bytes = match self.get_mut() {
+            Self::Full(bytes) => bytes.take(),
+            Self::List(list) => list.next_frame(),
+            Self::Stream(stream) => std::task::ready!(stream.as_mut().poll_next(context)),
+        };
+        Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Full(bytes) => bytes.is_none(),
+            Self::List(list) => list.bytes_left == 0,
+            Self::Stream(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Self::List(list) => SizeHint::with_exact(list.bytes_left),
+            Self::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// What a request leads to, before it becomes an HTTP response.
+#[derive(Debug)]
+pub struct Reply {
+    pub code: u16,
+    pub content_type: &'static str,
+    pub body: RespBody,
+    pub warnings: Vec<String>,
+}
+
+impl Reply {
+    pub fn json(code: u16, value: &Value) -> Self {
+        let mut text = value.to_string();
+        text.push('\n');
+        Self::bytes(code, "application/json", text.into())
+    }
+
+    pub fn bytes(code: u16, content_type: &'static str, bytes: Bytes) -> Self {
+        Self { code, content_type, body: RespBody::Full(Some(bytes)), warnings: Vec::new() }
+    }
+
+    pub fn text(code: u16, text: &str) -> Self {
+        Self::bytes(code, "text/plain; charset=utf-8", Bytes::copy_from_slice(text.as_bytes()))
+    }
+
+    pub fn with_warnings(mut self, warnings: Vec<String>) -> Self {
+        self.warnings = warnings;
+        self
+    }
+
+    pub fn into_response(self) -> Response<RespBody> {
+        let mut response = Response::new(self.body);
+        *response.status_mut() =
+            http::StatusCode::from_u16(self.code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+        let headers = response.headers_mut();
+        headers.insert("content-type", HeaderValue::from_static(self.content_type));
+        headers.insert("cache-control", HeaderValue::from_static("no-cache, private"));
+        for warning in &self.warnings {
+            let escaped = warning.replace('\\', "\\\\").replace('"', "\\\"");
+            if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{escaped}\"")) {
+                headers.append("warning", value);
+            }
+        }
+        response
+    }
+}
+
+impl From<&Failure> for Reply {
+    fn from(failure: &Failure) -> Self {
+        Self::json(failure.code, &failure.to_status())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_form_that_can_be_produced_wins() {
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;\
+                     g=meta.k8s.io,application/json";
+        assert_eq!(Format::negotiate(table), Some(Format::Table));
+        let protobuf_first = "application/vnd.kubernetes.protobuf, application/json";
+        assert_eq!(Format::negotiate(protobuf_first), Some(Format::Json));
+        assert_eq!(Format::negotiate("application/vnd.kubernetes.protobuf"), None);
+        assert_eq!(Format::negotiate(""), Some(Format::Json));
+        assert_eq!(
+            Format::negotiate("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
+            Some(Format::Discovery("v2"))
+        );
+        assert_eq!(
+            Format::negotiate("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"),
+            Some(Format::Metadata)
+        );
+    }
+}

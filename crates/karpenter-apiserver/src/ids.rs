@@ -1,0 +1,101 @@
+//! Identifiers the server invents: uids and the random part of generated names.
+//!
+//! They come from a seed and a counter, so equal requests in equal order get equal identifiers.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The letters of generated names: no vowels, so that no words appear.
+const NAME_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+const NAME_SUFFIX_LETTERS: usize = 5;
+/// The longest prefix that still leaves room for the suffix in a 63 letter name.
+const NAME_PREFIX_LETTERS_MAX: usize = 63 - NAME_SUFFIX_LETTERS;
+
+#[derive(Debug)]
+pub struct Ids {
+    seed: u64,
+    next: AtomicU64,
+}
+
+impl Ids {
+    pub fn new(seed: u64) -> Self {
+        Self { seed, next: AtomicU64::new(0) }
+    }
+
+    /// Continues after a restart: `used` is any number that grows with the identifiers already given out.
+    pub fn skip_past(&self, used: u64) {
+        self.next.fetch_max(used.saturating_mul(16), Ordering::Relaxed);
+    }
+
+    fn number(&self) -> u64 {
+        let count = self.next.fetch_add(1, Ordering::Relaxed);
+        scramble(self.seed ^ scramble(count))
+    }
+
+    /// A version 4 UUID.
+    pub fn uid(&self) -> String {
+        let high = (self.number() & !0xf000) | 0x4000;
+        let low = (self.number() & !(0b11 << 62)) | (0b10 << 62);
+        format!(
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            high >> 32,
+            (high >> 16) & 0xffff,
+            high & 0xffff,
+            low >> 48,
+            low & 0xffff_ffff_ffff
+        )
+    }
+
+    /// A name from `metadata.generateName`.
+    pub fn name(&self, prefix: &str) -> String {
+        let mut end = prefix.len().min(NAME_PREFIX_LETTERS_MAX);
+        while !prefix.is_char_boundary(end) {
+            end -= 1;
+        }
+        let mut name = prefix[..end].to_string();
+        let mut number = self.number();
+        let base = NAME_LETTERS.len() as u64;
+        for _ in 0..NAME_SUFFIX_LETTERS {
+            name.push(char::from(NAME_LETTERS[(number % base) as usize]));
+            number /= base;
+        }
+        name
+    }
+}
+
+/// SplitMix64: every input gives a different, well mixed output.
+fn scramble(input: u64) -> u64 {
+    let mut mixed = input.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn uids_are_version_4_and_differ() {
+        let ids = Ids::new(7);
+        let uids: BTreeSet<String> = (0..1000).map(|_| ids.uid()).collect();
+        assert_eq!(uids.len(), 1000);
+        for uid in uids {
+            assert_eq!(uid.len(), 36);
+            assert_eq!(&uid[14..15], "4", "{uid}");
+            assert!("89ab".contains(&uid[19..20]), "{uid}");
+        }
+    }
+
+    #[test]
+    fn equal_seeds_give_equal_names_that_fit() {
+        let (one, two) = (Ids::new(3), Ids::new(3));
+        let long = "x".repeat(80);
+        for prefix in ["web-", "", long.as_str()] {
+            let name = one.name(prefix);
+            assert_eq!(name, two.name(prefix));
+            assert!(name.len() <= 63);
+        }
+        assert_ne!(Ids::new(4).name("web-"), Ids::new(3).name("web-"));
+    }
+}

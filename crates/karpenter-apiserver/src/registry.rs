@@ -1,0 +1,216 @@
+//! Which kinds are served: names, scopes, subresources, and where their objects are stored.
+//!
+//! The registry is immutable; defining or removing a custom kind makes a new one.
+
+mod builtin;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::selector::SelectableFields;
+use crate::store::StorageId;
+
+/// One kind in one version.
+#[derive(Debug, Clone)]
+pub struct Resource {
+    pub group: String,
+    pub version: String,
+    pub kind: String,
+    pub list_kind: String,
+    pub plural: String,
+    pub singular: String,
+    pub short_names: Vec<String>,
+    pub categories: Vec<String>,
+    pub namespaced: bool,
+    pub verbs: Vec<String>,
+    pub subresources: Vec<Subresource>,
+    pub storage: StorageId,
+    /// The version objects are stored in.
+    pub storage_version: String,
+    pub storage_version_hash: Option<String>,
+    pub conversion: Conversion,
+    pub selectable: Arc<SelectableFields>,
+    /// Custom kinds only.
+    pub custom: Option<Custom>,
+}
+
+/// What only custom kinds have.
+#[derive(Debug, Clone)]
+pub struct Custom {
+    /// The name of the definition.
+    pub definition: String,
+}
+
+/// A subresource and the kind its bodies are of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Subresource {
+    pub name: String,
+    pub group: String,
+    pub version: String,
+    pub kind: String,
+    pub verbs: Vec<String>,
+}
+
+/// How an object is turned from its stored form into the one served, and back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Conversion {
+    /// Served as stored.
+    None,
+    /// Another version of a custom kind: only the name of the version differs.
+    ApiVersion,
+    /// `events.k8s.io` events, stored as core events.
+    Event,
+    /// `autoscaling/v1` autoscalers, stored as `autoscaling/v2`.
+    Autoscaler,
+}
+
+impl Resource {
+    /// `v1`, `apps/v1`.
+    pub fn api_version(&self) -> String {
+        group_version(&self.group, &self.version)
+    }
+
+    /// `pods`, `deployments.apps`.
+    pub fn qualified_plural(&self) -> String {
+        qualified(&self.group, &self.plural)
+    }
+
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources.iter().find(|subresource| subresource.name == name)
+    }
+
+    pub fn has_status(&self) -> bool {
+        self.subresource("status").is_some()
+    }
+
+    pub fn allows(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|allowed| allowed == verb)
+    }
+
+    pub fn is(&self, group: &str, kind: &str) -> bool {
+        self.group == group && self.kind == kind
+    }
+}
+
+pub fn group_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_string() } else { format!("{group}/{version}") }
+}
+
+pub fn qualified(group: &str, plural: &str) -> String {
+    if group.is_empty() { plural.to_string() } else { format!("{plural}.{group}") }
+}
+
+/// All served kinds.
+#[derive(Debug, Clone, Default)]
+pub struct Registry {
+    /// By group, version, plural.
+    resources: BTreeMap<(String, String, String), Arc<Resource>>,
+}
+
+impl Registry {
+    pub fn builtin() -> Self {
+        let mut registry = Self::default();
+        for resource in builtin::resources() {
+            registry.insert(resource);
+        }
+        registry
+    }
+
+    pub fn insert(&mut self, resource: Resource) {
+        let key = (resource.group.clone(), resource.version.clone(), resource.plural.clone());
+        self.resources.insert(key, Arc::new(resource));
+    }
+
+    pub fn remove(&mut self, group: &str, plural: &str) {
+        self.resources.retain(|(g, _, p), _| g != group || p != plural);
+    }
+
+    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
+        self.resources.get(&(group.to_string(), version.to_string(), plural.to_string()))
+    }
+
+    /// Any version of a kind, the stored one if it is served.
+    pub fn any_version(&self, group: &str, plural: &str) -> Option<&Arc<Resource>> {
+        let mut found = None;
+        for resource in self.resources.values() {
+            if resource.group == group && resource.plural == plural {
+                if resource.version == resource.storage_version {
+                    return Some(resource);
+                }
+                found = found.or(Some(resource));
+            }
+        }
+        found
+    }
+
+    pub fn of_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Resource>> {
+        self.all()
+            .find(|resource| resource.group == group && resource.version == version && resource.kind == kind)
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.resources.values()
+    }
+
+    pub fn version<'a>(
+        &'a self,
+        group: &'a str,
+        version: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<Resource>> {
+        self.all().filter(move |resource| resource.group == group && resource.version == version)
+    }
+
+    /// Group names, the core group first, then built-in before custom, each in alphabetical order.
+    pub fn groups(&self) -> Vec<String> {
+        let names: BTreeSet<&str> = self.all().map(|resource| resource.group.as_str()).collect();
+        names.into_iter().map(str::to_string).collect()
+    }
+
+    /// The versions of a group, the preferred one first.
+    pub fn versions(&self, group: &str) -> Vec<String> {
+        let names: BTreeSet<&str> = self
+            .all()
+            .filter(|resource| resource.group == group)
+            .map(|resource| resource.version.as_str())
+            .collect();
+        let mut versions: Vec<String> = names.into_iter().map(str::to_string).collect();
+        versions.sort_by(|a, b| version_priority(b).cmp(&version_priority(a)).then_with(|| a.cmp(b)));
+        versions
+    }
+}
+
+/// Kubernetes' order of versions: stable before beta before alpha, each newest first, anything else last.
+fn version_priority(version: &str) -> (u8, u32, u32) {
+    let parse = || {
+        let rest = version.strip_prefix('v')?;
+        let digits = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
+        let major: u32 = rest[..digits].parse().ok()?;
+        let (level, minor) = match &rest[digits..] {
+            "" => (3, ""),
+            stage => match (stage.strip_prefix("beta"), stage.strip_prefix("alpha")) {
+                (Some(minor), _) => (2, minor),
+                (_, Some(minor)) => (1, minor),
+                _ => return None,
+            },
+        };
+        let minor = if level == 3 { 0 } else { minor.parse().ok()? };
+        Some((level, major, minor))
+    };
+    parse().unwrap_or((0, 0, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_preferred_as_kubernetes_does() {
+        let mut versions =
+            vec!["v1alpha1", "foo10", "v2", "v11beta2", "v1", "v3beta1", "v10", "foo1", "v12alpha1"];
+        versions.sort_by(|a, b| version_priority(b).cmp(&version_priority(a)).then_with(|| a.cmp(b)));
+        assert_eq!(
+            versions,
+            ["v10", "v2", "v1", "v11beta2", "v3beta1", "v12alpha1", "v1alpha1", "foo1", "foo10"]
+        );
+    }
+}

@@ -1,0 +1,373 @@
+//! Field selectors: `metadata.name=web,status.phase!=Running`.
+//!
+//! Only the fields a kind declares can be asked for; they are extracted once, when the object is stored.
+
+use serde_json::Value;
+
+use crate::store::Entry;
+
+/// One field that clients may select by.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SelectableField {
+    pub name: String,
+    /// JSON pointers; the first that holds a non-empty value counts.
+    pub pointers: Vec<String>,
+    /// What an absent value equals.
+    pub default: String,
+}
+
+/// How a kind words that it does not know a field.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Refusal {
+    /// Kinds without fields of their own.
+    MetadataOnly,
+    Plain,
+    Job,
+    ResourceSlice,
+}
+
+/// The fields a kind can be selected by.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SelectableFields {
+    fields: Vec<SelectableField>,
+    /// Other names for the fields, in another version of the same kind: (asked, stored).
+    aliases: Vec<(String, String)>,
+    has_namespace: bool,
+    refusal: Refusal,
+}
+
+impl SelectableFields {
+    pub fn metadata_only() -> Self {
+        Self { fields: Vec::new(), aliases: Vec::new(), has_namespace: true, refusal: Refusal::MetadataOnly }
+    }
+
+    /// The fields of a custom kind, as JSON paths such as `.spec.color`.
+    pub fn custom(namespaced: bool, paths: &[String]) -> Self {
+        let fields = paths
+            .iter()
+            .map(|path| {
+                let name = path.trim_start_matches('.').to_string();
+                let pointer = format!("/{}", name.replace('.', "/"));
+                SelectableField { name, pointers: vec![pointer], default: String::new() }
+            })
+            .collect();
+        Self { fields, aliases: Vec::new(), has_namespace: namespaced, refusal: Refusal::Plain }
+    }
+
+    /// The fields of a built-in kind.
+    pub fn builtin(group: &str, version: &str, kind: &str) -> Self {
+        let plain = |names: &[&str]| Self {
+            fields: names.iter().map(|name| field(name)).collect(),
+            aliases: Vec::new(),
+            has_namespace: true,
+            refusal: Refusal::Plain,
+        };
+        let cluster = |names: &[&str]| Self { has_namespace: false, ..plain(names) };
+        match (group, kind) {
+            ("", "Pod") => Self {
+                aliases: vec![("spec.host".into(), "spec.nodeName".into())],
+                ..plain(&[
+                    "spec.nodeName",
+                    "spec.restartPolicy",
+                    "spec.schedulerName",
+                    "spec.serviceAccountName",
+                    "spec.hostNetwork",
+                    "status.phase",
+                    "status.podIP",
+                    "status.nominatedNodeName",
+                ])
+            },
+            ("", "Node") => cluster(&["spec.unschedulable"]),
+            ("", "ReplicationController") => plain(&["status.replicas"]),
+            ("", "Namespace") => cluster(&["status.phase"]),
+            ("", "Secret") => plain(&["type"]),
+            ("", "Service") => plain(&["spec.clusterIP", "spec.type"]),
+            ("", "Event") => plain(EVENT_FIELDS),
+            ("events.k8s.io", "Event") => {
+                let aliases = EVENT_FIELDS
+                    .iter()
+                    .filter_map(|name| {
+                        let asked = match *name {
+                            "reportingComponent" => "reportingController".to_string(),
+                            other => {
+                                other.strip_prefix("involvedObject.").map(|x| format!("regarding.{x}"))?
+                            }
+                        };
+                        Some((asked, (*name).to_string()))
+                    })
+                    .collect();
+                Self { aliases, ..plain(EVENT_FIELDS) }
+            }
+            ("batch", "Job") => Self {
+                fields: vec![SelectableField {
+                    name: "status.successful".into(),
+                    pointers: vec!["/status/succeeded".into()],
+                    default: "0".into(),
+                }],
+                refusal: Refusal::Job,
+                ..plain(&[])
+            },
+            ("certificates.k8s.io", "CertificateSigningRequest") => cluster(&["spec.signerName"]),
+            ("resource.k8s.io", "ResourceSlice") if version == "v1" => {
+                Self { refusal: Refusal::ResourceSlice, ..cluster(&["spec.nodeName", "spec.driver"]) }
+            }
+            _ => Self::metadata_only(),
+        }
+    }
+
+    /// The values of the fields in one object, in the order of the fields.
+    pub fn extract(&self, object: &Value) -> Box<[Box<str>]> {
+        self.fields
+            .iter()
+            .map(|field| {
+                field
+                    .pointers
+                    .iter()
+                    .filter_map(|pointer| object.pointer(pointer).map(text))
+                    .find(|value| !value.is_empty())
+                    .unwrap_or_else(|| field.default.clone())
+                    .into()
+            })
+            .collect()
+    }
+
+    fn target(&self, name: &str) -> Result<Target, String> {
+        let renamed = self.aliases.iter().find(|(asked, _)| asked == name);
+        // A field known under another name in this version is not known under its own.
+        let hidden = renamed.is_none()
+            && name != "spec.nodeName"
+            && self.aliases.iter().any(|(_, stored)| stored == name);
+        let stored = renamed.map_or(name, |(_, stored)| stored.as_str());
+        if stored == "metadata.name" {
+            return Ok(Target::Name);
+        }
+        if stored == "metadata.namespace" && self.has_namespace {
+            return Ok(Target::Namespace);
+        }
+        match self.fields.iter().position(|field| field.name == stored) {
+            Some(index) if !hidden => Ok(Target::Field(index)),
+            _ => Err(match self.refusal {
+                Refusal::MetadataOnly => format!(
+                    "\"{name}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                ),
+                Refusal::Plain => format!("field label not supported: {name}"),
+                Refusal::Job => format!("field label \"{name}\" not supported for Job"),
+                Refusal::ResourceSlice => {
+                    format!("field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: {name}")
+                }
+            }),
+        }
+    }
+}
+
+const EVENT_FIELDS: &[&str] = &[
+    "involvedObject.kind",
+    "involvedObject.namespace",
+    "involvedObject.name",
+    "involvedObject.uid",
+    "involvedObject.apiVersion",
+    "involvedObject.resourceVersion",
+    "involvedObject.fieldPath",
+    "reason",
+    "reportingComponent",
+    "source",
+    "type",
+];
+
+fn field(name: &str) -> SelectableField {
+    let own = format!("/{}", name.replace('.', "/"));
+    let (pointers, default) = match name {
+        "spec.hostNetwork" | "spec.unschedulable" => (vec![own], "false"),
+        "status.podIP" => (vec!["/status/podIPs/0/ip".to_string(), own], ""),
+        "status.replicas" => (vec![own], "0"),
+        "source" => (vec!["/source/component".to_string(), "/reportingComponent".to_string()], ""),
+        _ => (vec![own], ""),
+    };
+    SelectableField { name: name.into(), pointers, default: default.into() }
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+        _ => String::new(),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Target {
+    Name,
+    Namespace,
+    Field(usize),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Term {
+    target: Target,
+    value: String,
+    equal: bool,
+}
+
+/// A parsed field selector.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct FieldSelector {
+    terms: Vec<Term>,
+}
+
+impl FieldSelector {
+    pub fn parse(selector: &str, selectable: &SelectableFields) -> Result<Self, String> {
+        let mut parts = split_terms(selector);
+        parts.sort_unstable();
+        let mut terms = Vec::new();
+        for part in parts.into_iter().filter(|part| !part.is_empty()) {
+            let Some((name, equal, value)) = split_term(part) else {
+                return Err(format!("invalid selector: '{selector}'; can't understand '{part}'"));
+            };
+            let value = unescape(value)?;
+            terms.push(Term { target: selectable.target(name)?, value, equal });
+        }
+        Ok(Self { terms })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// The only name that can match, if the selector names one.
+    pub fn name(&self) -> Option<&str> {
+        self.required(Target::Name)
+    }
+
+    /// The only namespace that can match, if the selector names one.
+    pub fn namespace(&self) -> Option<&str> {
+        self.required(Target::Namespace)
+    }
+
+    fn required(&self, target: Target) -> Option<&str> {
+        self.terms.iter().find(|term| term.equal && term.target == target).map(|term| term.value.as_str())
+    }
+
+    pub fn matches(&self, entry: &Entry) -> bool {
+        self.terms.iter().all(|term| {
+            let actual = match term.target {
+                Target::Name => entry.name(),
+                Target::Namespace => entry.namespace(),
+                Target::Field(index) => entry.field(index),
+            };
+            (actual == term.value) == term.equal
+        })
+    }
+}
+
+/// Splits at commas that are not escaped.
+fn split_terms(selector: &str) -> Vec<&str> {
+    let mut terms = Vec::new();
+    let (mut start, mut escaped) = (0, false);
+    for (index, letter) in selector.char_indices() {
+        match letter {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            ',' => {
+                terms.push(&selector[start..index]);
+                start = index + 1;
+            }
+            _ => {}
+        }
+    }
+    terms.push(&selector[start..]);
+    terms
+}
+
+fn split_term(term: &str) -> Option<(&str, bool, &str)> {
+    term.char_indices().find_map(|(index, _)| {
+        let rest = &term[index..];
+        let (equal, value) = if let Some(value) = rest.strip_prefix("!=") {
+            (false, value)
+        } else {
+            (true, rest.strip_prefix("==").or_else(|| rest.strip_prefix('='))?)
+        };
+        Some((&term[..index], equal, value))
+    })
+}
+
+fn unescape(value: &str) -> Result<String, String> {
+    let mut plain = String::with_capacity(value.len());
+    let mut letters = value.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => match letters.next() {
+                Some(next @ ('\\' | ',' | '=')) => plain.push(next),
+                Some(next) => {
+                    return Err(format!("invalid field selector: invalid escape sequence: \\{next}"));
+                }
+                None => return Err("invalid field selector: invalid escape sequence: \\".into()),
+            },
+            ',' | '=' => {
+                let code = u32::from(letter);
+                return Err(format!("invalid field selector: unescaped character in value: {code}"));
+            }
+            _ => plain.push(letter),
+        }
+    }
+    Ok(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{ChangeKind, Draft};
+    use serde_json::json;
+
+    fn entry(object: &Value, selectable: &SelectableFields) -> Entry {
+        Draft::new(object, selectable).commit(ChangeKind::Added, 1)
+    }
+
+    fn pod_matches(selector: &str, pod: &Value) -> bool {
+        let selectable = SelectableFields::builtin("", "v1", "Pod");
+        FieldSelector::parse(selector, &selectable).unwrap().matches(&entry(pod, &selectable))
+    }
+
+    #[test]
+    fn pods_are_found_by_node_and_phase() {
+        let pod = json!({"metadata": {"name": "a", "namespace": "n"}, "spec": {"nodeName": "x"},
+            "status": {"phase": "Running", "podIPs": [{"ip": "10.0.0.1"}]}});
+        assert!(pod_matches("spec.nodeName=x,status.phase!=Succeeded,status.phase!=Failed", &pod));
+        assert!(pod_matches("spec.host==x", &pod));
+        assert!(pod_matches("status.podIP=10.0.0.1", &pod));
+        assert!(pod_matches("metadata.name=a,metadata.namespace=n", &pod));
+        assert!(pod_matches("spec.hostNetwork=false", &pod));
+        assert!(!pod_matches("spec.nodeName=", &pod));
+        assert!(!pod_matches("status.phase!=Running", &pod));
+    }
+
+    #[test]
+    fn unknown_fields_are_refused_in_the_words_of_the_kind() {
+        let refused = |group: &str, kind: &str, selector: &str| {
+            FieldSelector::parse(selector, &SelectableFields::builtin(group, "v1", kind)).unwrap_err()
+        };
+        assert_eq!(refused("", "Pod", "spec.x=1"), "field label not supported: spec.x");
+        assert_eq!(
+            refused("apps", "ReplicaSet", "status.replicas=1"),
+            "\"status.replicas\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+        );
+        assert_eq!(refused("batch", "Job", "a=b"), "field label \"a\" not supported for Job");
+        assert_eq!(
+            refused("", "Node", "metadata.namespace=a"),
+            "field label not supported: metadata.namespace"
+        );
+        assert_eq!(refused("", "Pod", "spec"), "invalid selector: 'spec'; can't understand 'spec'");
+        assert_eq!(
+            refused("events.k8s.io", "Event", "involvedObject.name=a"),
+            "field label not supported: involvedObject.name"
+        );
+    }
+
+    #[test]
+    fn values_can_hold_escaped_commas() {
+        let selectable = SelectableFields::custom(true, &[".spec.color".to_string()]);
+        let object = json!({"metadata": {"name": "a"}, "spec": {"color": "a,b=c\\"}});
+        let selector = FieldSelector::parse(r"spec.color=a\,b\=c\\", &selectable).unwrap();
+        assert!(selector.matches(&entry(&object, &selectable)));
+        assert!(FieldSelector::parse(r"spec.color=a\b", &selectable).is_err());
+    }
+}

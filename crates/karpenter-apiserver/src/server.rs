@@ -1,0 +1,208 @@
+//! The server: what it is made of, and how a request finds its way through it.
+
+mod bootstrap;
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::task::{Context, Poll};
+
+use http::{Method, Request, Response};
+use http_body::Body;
+use http_body_util::BodyExt;
+use http_body_util::LengthLimitError;
+use tokio::sync::watch;
+
+use crate::clock::{Clock, SystemClock};
+use crate::discovery;
+use crate::encode::{Format, Reply, RespBody};
+use crate::ids::Ids;
+use crate::registry::Registry;
+use crate::request::{Incoming, Query, Route};
+use crate::status::{Answer, Failure};
+use crate::store::Store;
+use crate::verbs;
+
+/// The largest body a real server reads.
+const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
+
+/// How to build a server.
+#[derive(Clone)]
+pub struct Config {
+    pub clock: Arc<dyn Clock>,
+    /// Where uids and generated names start.
+    pub seed: u64,
+    /// How many changes of each kind are remembered for watches and old lists.
+    pub history_limit: usize,
+    /// Whether the objects every cluster has (namespaces, priority classes, the API's own service) are created.
+    pub bootstrap: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { clock: Arc::new(SystemClock), seed: 0, history_limit: 20_000, bootstrap: true }
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Config").field("seed", &self.seed).finish_non_exhaustive()
+    }
+}
+
+/// What all handles of a server share.
+pub(crate) struct Core {
+    pub(crate) store: Store,
+    registry: RwLock<Arc<Registry>>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) ids: Ids,
+    /// Set to true once: watches end.
+    pub(crate) stopping: watch::Sender<bool>,
+}
+
+impl Core {
+    pub(crate) fn registry(&self) -> Arc<Registry> {
+        self.registry.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn change_registry(&self, change: impl FnOnce(&mut Registry)) {
+        let mut current = self.registry.write().unwrap_or_else(PoisonError::into_inner);
+        change(Arc::make_mut(&mut current));
+    }
+}
+
+/// A Kubernetes API server. Clones share everything; a clone is a `tower::Service` that `kube::Client` can be built
+/// on.
+#[derive(Clone)]
+pub struct ApiServer {
+    core: Arc<Core>,
+}
+
+impl fmt::Debug for ApiServer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("ApiServer").field("store", &self.core.store).finish_non_exhaustive()
+    }
+}
+
+impl ApiServer {
+    pub fn new(config: Config) -> Self {
+        let core = Core {
+            store: Store::new(config.history_limit, None),
+            registry: RwLock::new(Arc::new(Registry::builtin())),
+            clock: config.clock,
+            ids: Ids::new(config.seed),
+            stopping: watch::Sender::new(false),
+        };
+        let server = Self { core: Arc::new(core) };
+        if config.bootstrap {
+            bootstrap::create_missing(&server.core);
+        }
+        server
+    }
+
+    /// The revision of the last write.
+    pub fn revision(&self) -> u64 {
+        self.core.store.revision()
+    }
+
+    /// Ends all watches, now and in the future: for shutting down.
+    pub fn stop(&self) {
+        self.core.stopping.send_replace(true);
+    }
+
+    /// Answers one request.
+    pub async fn handle<B>(&self, request: Request<B>) -> Response<RespBody>
+    where
+        B: Body + Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (parts, body) = request.into_parts();
+        let body = match http_body_util::Limited::new(body, BODY_BYTES_MAX).collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(error) => {
+                let failure = if error.downcast_ref::<LengthLimitError>().is_some() {
+                    let why = format!("Request entity too large: limit is {BODY_BYTES_MAX}");
+                    Failure::new(413, "RequestEntityTooLarge", why)
+                } else {
+                    Failure::bad_request(format!("the body could not be read: {error}"))
+                };
+                return Reply::from(&failure).into_response();
+            }
+        };
+        let incoming = Incoming {
+            method: parts.method,
+            path: parts.uri.path().to_string(),
+            query: Query::parse(parts.uri.query().unwrap_or_default()),
+            headers: parts.headers,
+            body,
+        };
+        let reply = self.route(&incoming).unwrap_or_else(|failure| Reply::from(failure.as_ref()));
+        reply.into_response()
+    }
+
+    fn route(&self, incoming: &Incoming) -> Answer<Reply> {
+        let route = Route::parse(&incoming.path);
+        if let Route::Resource(path) = route {
+            return verbs::handle(&self.core, incoming, path);
+        }
+        if !matches!(incoming.method, Method::GET | Method::HEAD) {
+            return Err(Box::new(Failure::method_not_allowed()));
+        }
+        let registry = self.core.registry();
+        let discovered = match incoming.format() {
+            Some(Format::Discovery(version)) => Some(version),
+            _ => None,
+        };
+        let found = match &route {
+            Route::Health(_) => return Ok(Reply::text(200, "ok")),
+            Route::Version => Some(discovery::version()),
+            Route::Paths => Some(serde_json::json!({"paths": ["/api", "/apis", "/healthz", "/version"]})),
+            Route::CoreVersions | Route::Groups => {
+                let core = route == Route::CoreVersions;
+                if let Some(version) = discovered {
+                    let document = discovery::aggregated(&registry, core, version);
+                    let mut reply = Reply::json(200, &document);
+                    reply.content_type = match version {
+                        "v2" => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+                        _ => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+                    };
+                    return Ok(reply);
+                }
+                Some(if core {
+                    discovery::core_versions(incoming.header("host"))
+                } else {
+                    discovery::groups(&registry)
+                })
+            }
+            Route::Group(name) => discovery::group(&registry, name),
+            Route::GroupVersion { group, version } => discovery::resources(&registry, group, version),
+            Route::OpenApi(_) | Route::Resource(_) | Route::Unknown => None,
+        };
+        Ok(match found {
+            Some(document) => Reply::json(200, &document),
+            None => verbs::page_not_found(),
+        })
+    }
+}
+
+impl<B> tower::Service<Request<B>> for ApiServer
+where
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<RespBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let server = self.clone();
+        Box::pin(async move { Ok(server.handle(request).await) })
+    }
+}

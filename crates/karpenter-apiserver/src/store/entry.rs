@@ -1,0 +1,222 @@
+//! One stored object: its JSON text, and the little that selectors and preconditions ask about it.
+//!
+//! The text is kept inside the watch frame of the write that produced it, so that a list is a concatenation of texts
+//! and a watch event is encoded once for all watchers.
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::selector::SelectableFields;
+
+/// How a watch names a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChangeKind {
+    Added,
+    Modified,
+    Deleted,
+}
+
+impl ChangeKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+        }
+    }
+
+    fn frame_head(self) -> &'static [u8] {
+        match self {
+            Self::Added => b"{\"type\":\"ADDED\",\"object\":",
+            Self::Modified => b"{\"type\":\"MODIFIED\",\"object\":",
+            Self::Deleted => b"{\"type\":\"DELETED\",\"object\":",
+        }
+    }
+}
+
+const FRAME_TAIL: &[u8] = b"}\n";
+
+/// The watch frame of `object` under another name than the one it was written with.
+pub fn frame_of(kind: ChangeKind, object: &[u8]) -> Bytes {
+    let mut frame = Vec::with_capacity(object.len() + 32);
+    frame.extend_from_slice(kind.frame_head());
+    frame.extend_from_slice(object);
+    frame.extend_from_slice(FRAME_TAIL);
+    frame.into()
+}
+
+/// A stored object at one revision.
+#[derive(Debug)]
+pub struct Entry {
+    /// `namespace/name`, or `name` for cluster-scoped objects: the order of lists.
+    key: Box<str>,
+    namespace_letters: usize,
+    revision: u64,
+    kind: ChangeKind,
+    frame: Bytes,
+    object: Bytes,
+    uid: Box<str>,
+    labels: Box<[(Box<str>, Box<str>)]>,
+    /// In the order of the kind's selectable fields.
+    fields: Box<[Box<str>]>,
+}
+
+impl Entry {
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Empty for cluster-scoped objects.
+    pub fn namespace(&self) -> &str {
+        &self.key[..self.namespace_letters]
+    }
+
+    pub fn name(&self) -> &str {
+        match self.namespace_letters {
+            0 => &self.key,
+            letters => &self.key[letters + 1..],
+        }
+    }
+
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    pub fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    /// The object as JSON text.
+    pub fn object(&self) -> &Bytes {
+        &self.object
+    }
+
+    /// The whole watch frame, if the write is to be reported as `kind`.
+    pub fn frame(&self, kind: ChangeKind) -> Bytes {
+        if kind == self.kind { self.frame.clone() } else { frame_of(kind, &self.object) }
+    }
+
+    pub fn value(&self) -> Value {
+        // Only texts that this crate encoded are stored.
+        serde_json::from_slice(&self.object).unwrap_or(Value::Null)
+    }
+
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels
+            .binary_search_by(|(candidate, _)| candidate.as_ref().cmp(key))
+            .ok()
+            .map(|index| self.labels[index].1.as_ref())
+    }
+
+    pub fn field(&self, index: usize) -> &str {
+        self.fields.get(index).map_or("", AsRef::as_ref)
+    }
+}
+
+/// An object that is encoded except for its resource version, which is known only at commit.
+#[derive(Debug)]
+pub struct Draft {
+    key: Box<str>,
+    namespace_letters: usize,
+    /// JSON up to and including the opening quote of the resource version, and from its closing quote on.
+    head: Vec<u8>,
+    tail: Vec<u8>,
+    uid: Box<str>,
+    labels: Box<[(Box<str>, Box<str>)]>,
+    fields: Box<[Box<str>]>,
+}
+
+impl Draft {
+    pub fn new(object: &Value, selectable: &SelectableFields) -> Self {
+        let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
+        let (namespace, name) = (text("namespace"), text("name"));
+        let mut labels: Vec<(Box<str>, Box<str>)> = object["metadata"]["labels"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| (key.as_str().into(), value.as_str().unwrap_or_default().into()))
+            .collect();
+        labels.sort();
+        let (head, tail) = encode_around_revision(object);
+        Self {
+            key: key(namespace, name).into(),
+            namespace_letters: namespace.len(),
+            head,
+            tail,
+            uid: text("uid").into(),
+            labels: labels.into(),
+            fields: selectable.extract(object),
+        }
+    }
+
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    pub(crate) fn commit(self, kind: ChangeKind, revision: u64) -> Entry {
+        let digits = revision.to_string();
+        let head = kind.frame_head();
+        let length = head.len() + self.head.len() + digits.len() + self.tail.len() + FRAME_TAIL.len();
+        let mut frame = Vec::with_capacity(length);
+        frame.extend_from_slice(head);
+        frame.extend_from_slice(&self.head);
+        frame.extend_from_slice(digits.as_bytes());
+        frame.extend_from_slice(&self.tail);
+        frame.extend_from_slice(FRAME_TAIL);
+        let frame = Bytes::from(frame);
+        Entry {
+            key: self.key,
+            namespace_letters: self.namespace_letters,
+            revision,
+            kind,
+            object: frame.slice(head.len()..length - FRAME_TAIL.len()),
+            frame,
+            uid: self.uid,
+            labels: self.labels,
+            fields: self.fields,
+        }
+    }
+}
+
+/// The key under which an object is stored and listed.
+pub fn key(namespace: &str, name: &str) -> String {
+    if namespace.is_empty() { name.to_string() } else { format!("{namespace}/{name}") }
+}
+
+/// Encodes by hand down to `metadata.resourceVersion`, to know where it stands.
+fn encode_around_revision(object: &Value) -> (Vec<u8>, Vec<u8>) {
+    let (mut head, mut tail) = (Vec::with_capacity(1024), Vec::with_capacity(1024));
+    let empty = serde_json::Map::new();
+    let top = object.as_object().unwrap_or(&empty);
+    let metadata = top.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
+    head.push(b'{');
+    for (key, value) in top.iter().filter(|(key, _)| key.as_str() < "metadata") {
+        write_member(&mut head, key, value);
+        head.push(b',');
+    }
+    head.extend_from_slice(b"\"metadata\":{");
+    for (key, value) in metadata.iter().filter(|(key, _)| key.as_str() < "resourceVersion") {
+        write_member(&mut head, key, value);
+        head.push(b',');
+    }
+    head.extend_from_slice(b"\"resourceVersion\":\"");
+    tail.push(b'"');
+    for (key, value) in metadata.iter().filter(|(key, _)| key.as_str() > "resourceVersion") {
+        tail.push(b',');
+        write_member(&mut tail, key, value);
+    }
+    tail.push(b'}');
+    for (key, value) in top.iter().filter(|(key, _)| key.as_str() > "metadata") {
+        tail.push(b',');
+        write_member(&mut tail, key, value);
+    }
+    tail.push(b'}');
+    (head, tail)
+}
+
+fn write_member(text: &mut Vec<u8>, key: &str, value: &Value) {
+    // Writing JSON values into a vector cannot fail: keys are strings and nothing does I/O.
+    let _ = serde_json::to_writer(&mut *text, key);
+    text.push(b':');
+    let _ = serde_json::to_writer(&mut *text, value);
+}

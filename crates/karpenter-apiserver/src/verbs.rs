@@ -1,0 +1,156 @@
+//! What clients do with objects: which verb a request means, and everything that happens for it.
+
+mod collection;
+mod create;
+mod decode;
+mod delete;
+mod patch;
+mod pipeline;
+mod read;
+mod update;
+
+use std::sync::Arc;
+
+use http::Method;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::encode::{Format, Reply, partial_metadata};
+use crate::registry::{Registry, Resource};
+use crate::request::{Incoming, ResourcePath};
+use crate::server::Core;
+use crate::status::{Answer, Failure};
+use crate::store::{Entry, key};
+
+/// One request about objects of one kind.
+pub(crate) struct Call<'a> {
+    pub(crate) core: &'a Arc<Core>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) path: ResourcePath,
+    pub(crate) incoming: &'a Incoming,
+    pub(crate) format: Format,
+    pub(crate) now: Timestamp,
+}
+
+pub(crate) fn page_not_found() -> Reply {
+    Reply::text(404, "404 page not found\n")
+}
+
+pub(crate) fn handle(core: &Arc<Core>, incoming: &Incoming, path: ResourcePath) -> Answer<Reply> {
+    let registry = core.registry();
+    let Some(resource) = registry.find(&path.group, &path.version, &path.plural).cloned() else {
+        return Ok(page_not_found());
+    };
+    if !resource.namespaced && !path.namespace.is_empty() {
+        return Ok(page_not_found());
+    }
+    let Some(format) = incoming.format() else { return Err(not_acceptable()) };
+    let now = core.clock.now();
+    let call = Call { core, registry, resource, path, incoming, format, now };
+    call.dispatch()
+}
+
+fn not_acceptable() -> Box<Failure> {
+    let why = "only the following media types are accepted: application/json, application/yaml, \
+               application/vnd.kubernetes.protobuf";
+    Box::new(Failure::new(406, "NotAcceptable", why))
+}
+
+impl Call<'_> {
+    fn dispatch(&self) -> Answer<Reply> {
+        if self.path.subresource.is_some() {
+            return self.dispatch_subresource();
+        }
+        let watching = self.path.watch || self.incoming.query.flag("watch");
+        let named = self.path.name.is_some();
+        let verb = match (&self.incoming.method, named) {
+            (&Method::GET | &Method::HEAD, _) if watching => "watch",
+            (&Method::GET | &Method::HEAD, true) => "get",
+            (&Method::GET | &Method::HEAD, false) => "list",
+            (&Method::POST, false) => "create",
+            (&Method::PUT, true) => "update",
+            (&Method::PATCH, true) => "patch",
+            (&Method::DELETE, true) => "delete",
+            (&Method::DELETE, false) => "deletecollection",
+            _ => return Err(Box::new(Failure::method_not_allowed())),
+        };
+        let needs_namespace = self.resource.namespaced && !matches!(verb, "list" | "watch");
+        if !self.resource.allows(verb) || (needs_namespace && self.path.namespace.is_empty()) {
+            return Err(Box::new(Failure::method_not_allowed()));
+        }
+        match verb {
+            "watch" => self.watch(),
+            "get" => self.get(),
+            "list" => self.list(),
+            "create" => self.create(),
+            "update" => self.update(),
+            "patch" => self.patch(),
+            "delete" => self.delete(),
+            _ => self.delete_collection(),
+        }
+    }
+
+    fn dispatch_subresource(&self) -> Answer<Reply> {
+        let name = self.path.subresource.as_deref().unwrap_or_default();
+        if self.resource.subresource(name).is_none() {
+            return Ok(page_not_found());
+        }
+        match (name, &self.incoming.method) {
+            ("status", &Method::GET) => self.get(),
+            ("status" | "finalize", &Method::PUT) => self.update(),
+            ("status", &Method::PATCH) => self.patch(),
+            _ => Err(Box::new(Failure::method_not_allowed())),
+        }
+    }
+
+    /// Empty for the object itself.
+    pub(crate) fn subresource(&self) -> &str {
+        self.path.subresource.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.path.name.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn key(&self) -> String {
+        key(&self.path.namespace, self.name())
+    }
+
+    pub(crate) fn not_found(&self) -> Box<Failure> {
+        Box::new(Failure::not_found(&self.resource.group, &self.resource.plural, self.name()))
+    }
+
+    pub(crate) fn stored(&self) -> Answer<Arc<Entry>> {
+        self.core.store.get(&self.resource.storage, &self.key()).ok_or_else(|| self.not_found())
+    }
+
+    /// Whether the request only wants to know what would happen.
+    pub(crate) fn dry_run(&self) -> Answer<bool> {
+        let mut dry = false;
+        for value in self.incoming.query.all("dryRun") {
+            if value != "All" {
+                let error =
+                    crate::field::FieldError::not_supported("dryRun", serde_json::json!([value]), &["All"]);
+                return Err(Box::new(Failure::invalid("meta.k8s.io", "CreateOptions", "", &[error])));
+            }
+            dry = true;
+        }
+        Ok(dry)
+    }
+
+    /// An object in the form the client asked for.
+    pub(crate) fn reply_object(&self, code: u16, object: &Value) -> Reply {
+        match self.format {
+            Format::Metadata => Reply::json(code, &partial_metadata(object)),
+            _ => Reply::json(code, object),
+        }
+    }
+
+    pub(crate) fn reply_entry(&self, code: u16, entry: &Entry) -> Reply {
+        match self.format {
+            Format::Json => Reply::bytes(code, "application/json", entry.object().clone()),
+            _ => self.reply_object(code, &entry.value()),
+        }
+    }
+}

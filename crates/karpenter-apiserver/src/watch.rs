@@ -1,0 +1,222 @@
+//! Watches: changes of one kind as they are committed, seen through a selector.
+//!
+//! A watch pulls from the store's history. It never misses or repeats a change; if it falls behind further than the
+//! history reaches, it ends with the error that makes clients list again.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::Stream;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep};
+
+use crate::registry::Resource;
+use crate::selector::Selector;
+use crate::server::Core;
+use crate::status::Failure;
+use crate::store::{ChangeKind, Entry, Event, Range};
+
+const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
+const BATCH_EVENTS: usize = 256;
+/// The annotation of the bookmark that ends a streamed list.
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// Turns an object into what this watch sends, for watches that do not send plain stored objects.
+pub(crate) type Transform = Box<dyn FnMut(Value) -> Value + Send>;
+
+/// What a watch is about and how it starts.
+pub(crate) struct WatchRequest {
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) range: Range,
+    pub(crate) selector: Selector,
+    /// Send changes after this revision.
+    pub(crate) after: u64,
+    /// Sent first, as if just created.
+    pub(crate) initial: Vec<Arc<Entry>>,
+    /// Whether a bookmark marks the end of the initial objects.
+    pub(crate) marks_initial_end: bool,
+    pub(crate) bookmarks: bool,
+    pub(crate) timeout: Duration,
+    pub(crate) transform: Option<Transform>,
+}
+
+struct Watcher {
+    core: Arc<Core>,
+    request: WatchRequest,
+    initial: std::vec::IntoIter<Arc<Entry>>,
+    position: u64,
+    queue: VecDeque<Bytes>,
+    visible: watch::Receiver<u64>,
+    stopping: watch::Receiver<bool>,
+    deadline: Pin<Box<Sleep>>,
+    next_bookmark: Pin<Box<Sleep>>,
+    finished: bool,
+}
+
+/// The frames of a watch.
+pub(crate) fn stream(core: Arc<Core>, mut request: WatchRequest) -> impl Stream<Item = Bytes> + Send {
+    let visible = core.store.subscribe(&request.resource.storage);
+    let watcher = Watcher {
+        initial: std::mem::take(&mut request.initial).into_iter(),
+        position: request.after,
+        queue: VecDeque::new(),
+        visible,
+        stopping: core.stopping.subscribe(),
+        deadline: Box::pin(tokio::time::sleep(request.timeout)),
+        next_bookmark: Box::pin(tokio::time::sleep(BOOKMARK_PERIOD)),
+        finished: false,
+        core,
+        request,
+    };
+    futures::stream::unfold(watcher, |mut watcher| async move {
+        let frame = watcher.next().await?;
+        Some((frame, watcher))
+    })
+}
+
+impl Watcher {
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(frame) = self.queue.pop_front() {
+                return Some(frame);
+            }
+            if let Some(entry) = self.initial.next() {
+                return Some(self.frame(ChangeKind::Added, &entry));
+            }
+            if std::mem::take(&mut self.request.marks_initial_end) {
+                return Some(self.bookmark(self.position, true));
+            }
+            if self.finished {
+                return None;
+            }
+            if !self.pull() {
+                self.wait().await;
+            }
+        }
+    }
+
+    /// Takes over committed changes; false if there are none.
+    fn pull(&mut self) -> bool {
+        let visible = *self.visible.borrow_and_update();
+        let storage = &self.request.resource.storage;
+        match self.core.store.events_after(storage, self.position, visible, BATCH_EVENTS) {
+            Ok(events) => {
+                for event in &events {
+                    self.position = event.entry.revision();
+                    if let Some(frame) = self.event_frame(event) {
+                        self.queue.push_back(frame);
+                    }
+                }
+                !events.is_empty()
+            }
+            Err(lost) => {
+                let message = format!("too old resource version: {} ({})", self.position, lost.oldest);
+                let status = Failure::gone(message).to_status();
+                self.queue.push_back(line(&json!({"type": "ERROR", "object": status})));
+                self.finished = true;
+                true
+            }
+        }
+    }
+
+    async fn wait(&mut self) {
+        enum Woken {
+            Changed,
+            Ended,
+            TimedOut,
+            Bookmark,
+        }
+        let woken = tokio::select! {
+            biased;
+            changed = self.visible.changed() => if changed.is_ok() { Woken::Changed } else { Woken::Ended },
+            _ = self.stopping.wait_for(|stopping| *stopping) => Woken::Ended,
+            () = &mut self.deadline => Woken::TimedOut,
+            () = &mut self.next_bookmark => Woken::Bookmark,
+        };
+        match woken {
+            Woken::Changed => {}
+            Woken::Ended => self.finished = true,
+            Woken::TimedOut => {
+                self.push_bookmark();
+                self.finished = true;
+            }
+            Woken::Bookmark => {
+                self.push_bookmark();
+                self.next_bookmark.as_mut().reset(Instant::now() + BOOKMARK_PERIOD);
+            }
+        }
+    }
+
+    fn push_bookmark(&mut self) {
+        if !self.request.bookmarks {
+            return;
+        }
+        // Only a watch that has seen everything may skip ahead to the newest revision.
+        if let Some(newest) = self.core.store.caught_up(&self.request.resource.storage, self.position) {
+            self.position = newest;
+        }
+        self.queue.push_back(self.bookmark(self.position, false));
+    }
+
+    fn bookmark(&self, revision: u64, ends_initial: bool) -> Bytes {
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
+        if ends_initial {
+            metadata["annotations"] = json!({INITIAL_EVENTS_END: "true"});
+        }
+        let resource = &self.request.resource;
+        let object =
+            json!({"kind": resource.kind, "apiVersion": resource.api_version(), "metadata": metadata});
+        line(&json!({"type": "BOOKMARK", "object": object}))
+    }
+
+    /// A change as this watch sees it: an object that leaves the selection is deleted, one that enters is added.
+    fn event_frame(&mut self, event: &Event) -> Option<Bytes> {
+        let range = &self.request.range;
+        if !range.contains(event.entry.key()) {
+            return None;
+        }
+        let selector = &self.request.selector;
+        let after = event.kind != ChangeKind::Deleted && selector.matches(&event.entry);
+        let before = event.previous.as_ref().is_some_and(|previous| selector.matches(previous));
+        match (before, after) {
+            (false, false) => None,
+            (false, true) => Some(self.frame(ChangeKind::Added, &event.entry)),
+            (true, true) => Some(self.frame(ChangeKind::Modified, &event.entry)),
+            (true, false) if event.kind == ChangeKind::Deleted => {
+                Some(self.frame(ChangeKind::Deleted, &event.entry))
+            }
+            (true, false) => {
+                // Watchers see what they knew of the object, at the revision at which it left.
+                let mut object = event.previous.as_ref()?.value();
+                object["metadata"]["resourceVersion"] = json!(event.entry.revision().to_string());
+                Some(self.value_frame(ChangeKind::Deleted, object))
+            }
+        }
+    }
+
+    fn frame(&mut self, kind: ChangeKind, entry: &Entry) -> Bytes {
+        if self.request.transform.is_some() {
+            let object = entry.value();
+            return self.value_frame(kind, object);
+        }
+        entry.frame(kind)
+    }
+
+    fn value_frame(&mut self, kind: ChangeKind, object: Value) -> Bytes {
+        let object = match &mut self.request.transform {
+            Some(transform) => transform(object),
+            None => object,
+        };
+        line(&json!({"type": kind.name(), "object": object}))
+    }
+}
+
+fn line(event: &Value) -> Bytes {
+    let mut text = event.to_string();
+    text.push('\n');
+    text.into()
+}
