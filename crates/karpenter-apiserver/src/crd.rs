@@ -1,1 +1,303 @@
-//! Custom kinds: definitions, schemas, pruning, defaulting, validation.
+//! Custom kinds: what a `CustomResourceDefinition` makes of a server.
+//!
+//! A `CustomKind` is one served version of one definition, compiled once: it prunes, defaults and validates
+//! objects and knows their shape, columns and subresources. `validate_definition` judges definitions themselves.
+//! Storing objects, metadata rules common to all kinds and conversion webhooks are not here; versions differ in
+//! their schema only, as with the conversion strategy `None`.
+
+mod check;
+mod definition;
+mod formats;
+mod lists;
+mod names;
+mod pattern;
+mod prune;
+mod rules;
+mod schema;
+mod shape;
+mod status;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+pub use definition::validate_definition;
+pub use status::{default_definition, established_status};
+
+use crate::field::{FieldError, FieldErrorKind};
+use crate::shape::Shape;
+use crate::status::{Answer, Failure};
+use crate::table::Columns;
+use schema::Schema;
+
+/// Where the scale subresource finds its numbers, as simple JSON paths (`.spec.replicas`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScalePaths {
+    pub spec_replicas: String,
+    pub status_replicas: String,
+    pub label_selector: Option<String>,
+}
+
+/// One version of a custom kind. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct CustomKind(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    group: String,
+    version: String,
+    kind: String,
+    schema: Schema,
+    schema_document: Value,
+    shape: Shape,
+    columns: Columns,
+    has_status: bool,
+    scale: Option<ScalePaths>,
+    selectable_fields: Vec<String>,
+}
+
+impl CustomKind {
+    /// Compiles a version of a definition that `validate_definition` found good.
+    pub fn from_definition(crd: &Value, version: &str) -> Answer<Self> {
+        let missing = || {
+            let name = crd.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+            Box::new(Failure::bad_request(format!(
+                "custom resource definition {name} has no version {version}"
+            )))
+        };
+        let text =
+            |pointer: &str| crd.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_string();
+        let entry = crd
+            .pointer("/spec/versions")
+            .and_then(Value::as_array)
+            .and_then(|versions| versions.iter().find(|entry| entry["name"] == version))
+            .ok_or_else(missing)?;
+        let schema_document = entry.pointer("/schema/openAPIV3Schema").cloned().unwrap_or(Value::Null);
+        let mut schema = Schema::parse(&schema_document);
+        schema.preserve_unknown_fields |=
+            crd.pointer("/spec/preserveUnknownFields").and_then(Value::as_bool).unwrap_or_default();
+        let scale = entry.pointer("/subresources/scale").filter(|scale| scale.is_object()).map(|scale| {
+            let path = |name: &str| scale.get(name).and_then(Value::as_str).unwrap_or_default().to_string();
+            ScalePaths {
+                spec_replicas: path("specReplicasPath"),
+                status_replicas: path("statusReplicasPath"),
+                label_selector: Some(path("labelSelectorPath")).filter(|path| !path.is_empty()),
+            }
+        });
+        Ok(Self(Arc::new(Inner {
+            group: text("/spec/group"),
+            version: version.to_string(),
+            kind: text("/spec/names/kind"),
+            shape: shape::of_object(&schema),
+            columns: Columns::custom(entry.get("additionalPrinterColumns")),
+            has_status: entry.pointer("/subresources/status").is_some_and(|status| !status.is_null()),
+            scale,
+            selectable_fields: entry
+                .get("selectableFields")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .filter_map(|field| field.get("jsonPath")?.as_str())
+                .map(|path| path.trim_start_matches('.').to_string())
+                .collect(),
+            schema,
+            schema_document,
+        })))
+    }
+
+    pub fn group(&self) -> &str {
+        &self.0.group
+    }
+
+    pub fn version(&self) -> &str {
+        &self.0.version
+    }
+
+    pub fn kind(&self) -> &str {
+        &self.0.kind
+    }
+
+    /// The schema as the definition gives it.
+    pub fn schema_document(&self) -> &Value {
+        &self.0.schema_document
+    }
+
+    pub fn shape(&self) -> &Shape {
+        &self.0.shape
+    }
+
+    pub fn columns(&self) -> &Columns {
+        &self.0.columns
+    }
+
+    pub fn has_status(&self) -> bool {
+        self.0.has_status
+    }
+
+    pub fn scale_paths(&self) -> Option<&ScalePaths> {
+        self.0.scale.as_ref()
+    }
+
+    /// Paths of the fields that field selectors may name, without the leading dot.
+    pub fn selectable_fields(&self) -> &[String] {
+        &self.0.selectable_fields
+    }
+
+    /// Removes what the schema does not know, also from metadata, and returns the paths, sorted.
+    pub fn prune(&self, object: &mut Value) -> Vec<String> {
+        self.0.schema.prune_object(object)
+    }
+
+    /// Drops nulls that stand for nothing and fills in defaults.
+    pub fn default(&self, object: &mut Value) {
+        self.0.schema.apply_defaults(object);
+    }
+
+    /// What is wrong with a new object, apart from its metadata.
+    pub fn validate_create(&self, object: &Value) -> Vec<FieldError> {
+        let schema = &self.0.schema;
+        let mut errors = schema.check("", object, None);
+        self.check_scale(object, true, &mut errors);
+        errors.extend(lists::embedded(schema, object));
+        errors.extend(lists::duplicates(schema, object));
+        self.run_rules(object, None, &mut errors);
+        errors
+    }
+
+    /// What is wrong with a changed object, apart from its metadata. Wrong parts that did not change are kept.
+    pub fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        let schema = &self.0.schema;
+        let mut errors = schema.check("", object, Some(old));
+        self.check_scale(object, true, &mut errors);
+        errors.extend(lists::embedded(schema, object));
+        self.check_duplicates(object, old, &mut errors);
+        self.run_rules(object, Some(old), &mut errors);
+        errors
+    }
+
+    /// Like `validate_update`, for a write to the status subresource: only the status is checked by the schema.
+    pub fn validate_status_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        if let (Some(schema), Some(status)) = (self.0.schema.properties.get("status"), object.get("status")) {
+            errors.extend(schema.check("status", status, Some(old.get("status").unwrap_or(&Value::Null))));
+        }
+        self.check_scale(object, false, &mut errors);
+        self.check_duplicates(object, old, &mut errors);
+        self.run_rules(object, Some(old), &mut errors);
+        errors
+    }
+
+    /// An object whose lists were wrong before may stay wrong.
+    fn check_duplicates(&self, object: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+        let found = lists::duplicates(&self.0.schema, object);
+        if !found.is_empty() && lists::duplicates(&self.0.schema, old).is_empty() {
+            errors.extend(found);
+        }
+    }
+
+    fn run_rules(&self, object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+        if !self.0.schema.has_rules_inside {
+            return;
+        }
+        let blocks = |error: &FieldError| {
+            matches!(
+                error.kind,
+                FieldErrorKind::NotSupported
+                    | FieldErrorKind::Required
+                    | FieldErrorKind::TooLong
+                    | FieldErrorKind::TooMany
+                    | FieldErrorKind::TypeInvalid
+            )
+        };
+        if errors.iter().any(blocks) {
+            let detail = "some validation rules were not checked because the object was invalid; \
+                          correct the existing errors to complete validation";
+            errors.push(FieldError::invalid("", Value::Null, detail));
+        } else {
+            errors.extend(rules::run(&self.0.schema, "", object, old));
+        }
+    }
+
+    fn check_scale(&self, object: &Value, with_spec: bool, errors: &mut Vec<FieldError>) {
+        let Some(scale) = &self.0.scale else { return };
+        if with_spec {
+            check_replicas(object, &scale.spec_replicas, errors);
+        }
+        check_replicas(object, &scale.status_replicas, errors);
+        if let Some(path) = &scale.label_selector
+            && let Err(words) = nested(object, path, |found| found.is_string(), "string")
+        {
+            errors.push(FieldError::invalid(path.as_str(), Value::from(""), words));
+        }
+    }
+}
+
+fn check_replicas(object: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let found = match nested(object, path, |found| found.as_i64().is_some(), "int64") {
+        Ok(found) => found.and_then(Value::as_i64).unwrap_or_default(),
+        Err(words) => {
+            errors.push(FieldError::invalid(path, Value::from(0), words));
+            return;
+        }
+    };
+    if found < 0 {
+        errors.push(FieldError::invalid(path, Value::from(found), "should be a non-negative integer"));
+    } else if found > i64::from(i32::MAX) {
+        let detail = format!("should be less than or equal to {}", i32::MAX);
+        errors.push(FieldError::invalid(path, Value::from(found), detail));
+    }
+}
+
+/// The value at a simple path, or the complaint about something on the way.
+fn nested<'a>(
+    object: &'a Value,
+    path: &str,
+    fits: impl Fn(&Value) -> bool,
+    wanted: &str,
+) -> Result<Option<&'a Value>, String> {
+    let names: Vec<&str> = path.trim_start_matches('.').split('.').collect();
+    let mut current = object;
+    for (index, name) in names.iter().enumerate() {
+        let walked = names[..index].join(".");
+        match current {
+            Value::Object(fields) => match fields.get(*name) {
+                Some(field) => current = field,
+                None => return Ok(None),
+            },
+            Value::Null => return Ok(None),
+            other => {
+                let words = "accessor error: {value} is of the type {type}, expected map[string]interface{}";
+                let words = words.replace("{value}", &plain(other)).replace("{type}", go_type(other));
+                return Err(format!(".{walked} {words}"));
+            }
+        }
+    }
+    if fits(current) {
+        return Ok(Some(current));
+    }
+    let walked = names.join(".");
+    Err(format!(
+        ".{walked} accessor error: {} is of the type {}, expected {wanted}",
+        plain(current),
+        go_type(current)
+    ))
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_string)
+}
+
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.as_i64().is_some() => "int64",
+        Value::Number(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}

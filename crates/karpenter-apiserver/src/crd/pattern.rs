@@ -1,0 +1,83 @@
+//! Go's regular expressions, expressed in Rust's.
+//!
+//! The dialects share almost all of their syntax. Go's `\d`, `\s` and `\w` are ASCII only, and inside of a
+//! character class Go knows no nesting and no set operations. Both are written out; nothing else is touched.
+
+use regex::Regex;
+
+/// Compiles a Go (RE2) expression.
+pub(crate) fn compile(expression: &str) -> Result<Regex, regex::Error> {
+    Regex::new(&translate(expression))
+}
+
+fn translate(expression: &str) -> String {
+    let mut output = String::with_capacity(expression.len() + 8);
+    let mut rest = expression.chars().peekable();
+    let mut in_class = false;
+    while let Some(character) = rest.next() {
+        match character {
+            '\\' => match rest.next() {
+                Some('d') => output.push_str(if in_class { "0-9" } else { "[0-9]" }),
+                Some('D') => output.push_str("[^0-9]"),
+                Some('s') => output.push_str(if in_class { r"\t\n\f\r " } else { r"[\t\n\f\r ]" }),
+                Some('S') => output.push_str(r"[^\t\n\f\r ]"),
+                Some('w') => output.push_str(if in_class { "0-9A-Za-z_" } else { "[0-9A-Za-z_]" }),
+                Some('W') => output.push_str("[^0-9A-Za-z_]"),
+                Some('b') if !in_class => output.push_str("(?-u:\\b)"),
+                Some(other) => output.extend(['\\', other]),
+                None => output.push('\\'),
+            },
+            '[' if !in_class => {
+                in_class = true;
+                output.push('[');
+                if rest.next_if_eq(&'^').is_some() {
+                    output.push('^');
+                }
+                // A bracket in first place stands for itself.
+                if rest.next_if_eq(&']').is_some() {
+                    output.push_str("\\]");
+                }
+            }
+            '[' if rest.peek() == Some(&':') => output.push('['),
+            '[' => output.push_str("\\["),
+            ':' if in_class && rest.peek() == Some(&']') && output.contains("[:") => {
+                // The end of a named class such as [:alpha:].
+                output.push_str(":]");
+                rest.next();
+            }
+            ']' if in_class => {
+                in_class = false;
+                output.push(']');
+            }
+            '&' | '~' if in_class => output.extend(['\\', character]),
+            '-' if in_class && rest.peek() == Some(&'-') => output.push_str("\\-"),
+            other => output.push(other),
+        }
+    }
+    output
+}
+
+#[cfg(test)]
+mod tests {
+    use super::compile;
+
+    #[test]
+    fn go_classes_keep_their_meaning() {
+        for (expression, text, matches) in [
+            (r"^\d+$", "12", true),
+            (r"^\d+$", "١", false),
+            (r"^[\w.]+$", "a_b.c", true),
+            (r"^[[]$", "[", true),
+            (r"^[a&&b]+$", "a&b", true),
+            (r"^[]a]+$", "]a", true),
+            (r"^[[:alpha:]]+$", "ab", true),
+            (r"^[^[:alpha:]]+$", "ab", false),
+            (r"^a\/b$", "a/b", true),
+            (r"^(0|[1-9][0-9]*(Ki|Mi))$", "10Mi", true),
+            (r"^[:a]+:$", ":a:", true),
+        ] {
+            let regex = compile(expression).unwrap_or_else(|error| panic!("{expression}: {error}"));
+            assert_eq!(regex.is_match(text), matches, "{expression} on {text}");
+        }
+    }
+}
