@@ -1,1 +1,15 @@
 //! The controllers of kube-controller-manager that a node autoscaler meets.
+//!
+//! Each looks at the mirrors, decides in a pure function, and writes through the client; [`crate::harness`] drives
+//! it. None calls another: they meet in the API server only.
+
+pub mod context;
+pub mod deployment;
+pub mod events;
+#[cfg(test)]
+pub(crate) mod fixtures;
+pub mod hash;
+pub mod owners;
+pub mod pods;
+pub mod replicaset;
+pub mod selector;

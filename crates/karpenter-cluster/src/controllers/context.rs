@@ -1,0 +1,300 @@
+//! What every controller works with: the client, the mirrors, the clock, and the ways to write an object so that the
+//! mirror shows the outcome at once.
+//!
+//! Objects in mirrors are trimmed, so nothing is ever replaced whole: writes are creations, merge patches of what
+//! differs, strategic patches of lists that others write too, and deletions.
+
+use std::fmt::Debug;
+
+use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount,
+};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use crate::clock::Clock;
+use crate::mirror::Mirror;
+use crate::mirrors::Mirrors;
+
+/// A kind of which the control plane writes objects.
+pub trait Kind:
+    Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+    /// The interface to the objects of a namespace; the namespace is empty for what belongs to none.
+    fn api(client: Client, namespace: &str) -> Api<Self>;
+}
+
+macro_rules! namespaced {
+    ($($kind:ty),*) => { $(impl Kind for $kind {
+        fn api(client: Client, namespace: &str) -> Api<Self> {
+            Api::namespaced(client, namespace)
+        }
+    })* };
+}
+
+macro_rules! cluster_wide {
+    ($($kind:ty),*) => { $(impl Kind for $kind {
+        fn api(client: Client, _: &str) -> Api<Self> {
+            Api::all(client)
+        }
+    })* };
+}
+
+namespaced!(
+    ConfigMap,
+    ControllerRevision,
+    CronJob,
+    DaemonSet,
+    Deployment,
+    Event,
+    Job,
+    Lease,
+    PersistentVolumeClaim,
+    Pod,
+    PodDisruptionBudget,
+    ReplicaSet,
+    ServiceAccount,
+    StatefulSet
+);
+cluster_wide!(CSINode, Namespace, Node, PersistentVolume, StorageClass, VolumeAttachment);
+
+/// The client, the mirrors and the clock.
+#[derive(Clone)]
+pub struct Context {
+    pub client: Client,
+    pub mirrors: Mirrors,
+    pub clock: Clock,
+}
+
+impl Context {
+    pub fn api<K: Kind>(&self, object: &K) -> Api<K> {
+        K::api(self.client.clone(), namespace_of(object))
+    }
+
+    /// Creates the object; the answer is in the mirror when this returns.
+    pub async fn create<K: Kind>(&self, mirror: &Mirror<K>, object: &K) -> kube::Result<K> {
+        let created = self.api(object).create(&PostParams::default(), object).await?;
+        mirror.apply(created.clone());
+        Ok(created)
+    }
+
+    /// Merges `patch` into the object if it is still the same one. `None` if it is gone.
+    pub async fn merge<K: Kind>(
+        &self,
+        mirror: &Mirror<K>,
+        object: &K,
+        patch: Value,
+    ) -> kube::Result<Option<K>> {
+        let patch = Patch::Merge(with_uid(object, patch));
+        let answer = self.api(object).patch(name_of(object), &PatchParams::default(), &patch).await;
+        taken_in(mirror, answer)
+    }
+
+    /// The same, but refused with a conflict if the object has changed since the mirror read it.
+    pub async fn merge_unchanged<K: Kind>(
+        &self,
+        mirror: &Mirror<K>,
+        object: &K,
+        mut patch: Value,
+    ) -> kube::Result<Option<K>> {
+        if let Some(version) = &object.meta().resource_version {
+            patch["metadata"]["resourceVersion"] = json!(version);
+        }
+        self.merge(mirror, object, patch).await
+    }
+
+    /// Writes the parts of the status that differ; nothing if none does.
+    pub async fn merge_status<K: Kind, S: Serialize>(
+        &self,
+        mirror: &Mirror<K>,
+        object: &K,
+        old: &S,
+        new: &S,
+    ) -> kube::Result<()> {
+        let Some(difference) = difference(old, new) else { return Ok(()) };
+        let patch = Patch::Merge(with_uid(object, json!({ "status": difference })));
+        let answer = self.api(object).patch_status(name_of(object), &PatchParams::default(), &patch).await;
+        taken_in(mirror, answer).map(drop)
+    }
+
+    /// A strategic merge patch: for lists with keys that other clients write too.
+    pub async fn strategic<K: Kind>(
+        &self,
+        mirror: &Mirror<K>,
+        object: &K,
+        patch: Value,
+    ) -> kube::Result<Option<K>> {
+        let patch = Patch::Strategic(with_uid(object, patch));
+        let answer = self.api(object).patch(name_of(object), &PatchParams::default(), &patch).await;
+        taken_in(mirror, answer)
+    }
+
+    /// A strategic merge patch of the status.
+    pub async fn strategic_status<K: Kind>(
+        &self,
+        mirror: &Mirror<K>,
+        object: &K,
+        patch: Value,
+    ) -> kube::Result<Option<K>> {
+        let patch = Patch::Strategic(with_uid(object, patch));
+        let answer = self.api(object).patch_status(name_of(object), &PatchParams::default(), &patch).await;
+        taken_in(mirror, answer)
+    }
+
+    /// Deletes the object if it is still the same one, with its usual grace period.
+    pub async fn delete<K: Kind>(&self, mirror: &Mirror<K>, object: &K) -> kube::Result<()> {
+        self.delete_with(mirror, object, DeleteParams::background()).await
+    }
+
+    /// Deletes the object if it is still the same one.
+    pub async fn delete_with<K: Kind>(
+        &self,
+        mirror: &Mirror<K>,
+        object: &K,
+        mut params: DeleteParams,
+    ) -> kube::Result<()> {
+        let uid = object.meta().uid.clone();
+        params.preconditions = Some(Preconditions { uid: uid.clone(), resource_version: None });
+        match self.api(object).delete(name_of(object), &params).await {
+            Ok(outcome) => {
+                let waiting = outcome.left().filter(|left| {
+                    let meta = left.meta();
+                    let graceful = meta.deletion_grace_period_seconds.unwrap_or(0) > 0;
+                    let held = meta.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty());
+                    meta.deletion_timestamp.is_some() && (graceful || held)
+                });
+                match waiting {
+                    Some(left) => mirror.apply(left),
+                    None => mirror.forget(namespace_of(object), name_of(object), uid.as_deref()),
+                }
+                Ok(())
+            }
+            // Not there, or a namesake of what was meant: either way it is gone.
+            Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn taken_in<K: Kind>(mirror: &Mirror<K>, answer: kube::Result<K>) -> kube::Result<Option<K>> {
+    match answer {
+        Ok(object) => {
+            mirror.apply(object.clone());
+            Ok(Some(object))
+        }
+        Err(error) if is_not_found(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn with_uid<K: Resource>(object: &K, mut patch: Value) -> Value {
+    if let Some(uid) = &object.meta().uid {
+        patch["metadata"]["uid"] = json!(uid);
+    }
+    patch
+}
+
+pub fn name_of<K: Resource>(object: &K) -> &str {
+    object.meta().name.as_deref().unwrap_or_default()
+}
+
+pub fn namespace_of<K: Resource>(object: &K) -> &str {
+    object.meta().namespace.as_deref().unwrap_or_default()
+}
+
+pub fn uid_of<K: Resource>(object: &K) -> &str {
+    object.meta().uid.as_deref().unwrap_or_default()
+}
+
+pub fn is_deleting<K: Resource>(object: &K) -> bool {
+    object.meta().deletion_timestamp.is_some()
+}
+
+pub fn annotation<'a, K: Resource>(object: &'a K, key: &str) -> Option<&'a str> {
+    object.meta().annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+pub fn label<'a, K: Resource>(object: &'a K, key: &str) -> Option<&'a str> {
+    object.meta().labels.as_ref()?.get(key).map(String::as_str)
+}
+
+pub fn is_not_found(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+pub fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409 && status.reason != "AlreadyExists")
+}
+
+pub fn is_already_exists(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.reason == "AlreadyExists")
+}
+
+/// The server refuses new objects because their namespace is on its way out.
+pub fn is_namespace_terminating(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+}
+
+/// What the server said went wrong, in its words.
+pub fn message_of(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// The merge patch that makes `new` of `old`; `None` if they are equal.
+pub fn difference<S: Serialize>(old: &S, new: &S) -> Option<Value> {
+    // Kubernetes types always have a JSON form.
+    let (old, new) = (serde_json::to_value(old).ok()?, serde_json::to_value(new).ok()?);
+    merge_difference(&old, &new)
+}
+
+fn merge_difference(old: &Value, new: &Value) -> Option<Value> {
+    if old == new {
+        return None;
+    }
+    let (Value::Object(old), Value::Object(new)) = (old, new) else { return Some(new.clone()) };
+    let mut patch = Map::new();
+    for key in old.keys().filter(|key| !new.contains_key(*key)) {
+        patch.insert(key.clone(), Value::Null);
+    }
+    for (key, value) in new {
+        match old.get(key) {
+            Some(before) => patch.extend(merge_difference(before, value).map(|part| (key.clone(), part))),
+            None => {
+                patch.insert(key.clone(), value.clone());
+            }
+        }
+    }
+    Some(Value::Object(patch))
+}
+
+/// Counts are left out when zero, as the real status types do.
+pub fn unless_zero(count: i32) -> Option<i32> {
+    Some(count).filter(|count| *count != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_names_what_went_and_what_changed() {
+        let old = json!({"a": 1, "b": {"c": 1, "d": 2}, "e": [1]});
+        let new = json!({"b": {"c": 1, "d": 3}, "e": [1, 2], "f": {"g": 1}});
+        let expected = json!({"a": null, "b": {"d": 3}, "e": [1, 2], "f": {"g": 1}});
+        assert_eq!(difference(&old, &new), Some(expected));
+        assert_eq!(difference(&new, &new), None);
+    }
+}

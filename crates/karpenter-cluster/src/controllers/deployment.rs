@@ -1,0 +1,191 @@
+//! Deployment: rolls from one ReplicaSet to the next within the strategy's bounds, keeps revisions, and says in its
+//! conditions how far it is.
+//!
+//! [`plan::plan`] decides everything from the deployment and its sets; this file watches and writes.
+
+mod plan;
+mod status;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
+
+use self::plan::{Plan, plan};
+use super::context::{
+    Context, is_already_exists, is_namespace_terminating, message_of, namespace_of, uid_of,
+};
+use super::events::Notice;
+use super::{events, owners, pods, selector};
+use crate::harness::{After, Queue, Reconcile};
+use crate::mirror::{Change, ObjectKey};
+use crate::mirrors::BY_CONTROLLER;
+
+/// The label that tells the pods of a deployment's revisions apart.
+pub const TEMPLATE_HASH: &str = "pod-template-hash";
+pub const REVISION: &str = "deployment.kubernetes.io/revision";
+const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
+const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
+const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
+
+pub struct Deployments {
+    pub context: Context,
+}
+
+impl Deployments {
+    pub fn watch(&self, queue: &Queue) {
+        let mirrors = &self.context.mirrors;
+        let to = queue.clone();
+        mirrors.deployments.observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
+        let (to, deployments) = (queue.clone(), mirrors.deployments.clone());
+        mirrors.replica_sets.observe(move |change: &Change<ReplicaSet>| {
+            for set in change.both() {
+                match owners::controller_of(&set.metadata) {
+                    Some(owner) if owner.kind == "Deployment" => {
+                        to.add(ObjectKey::new(namespace_of(&**set), &owner.name));
+                    }
+                    Some(_) => {}
+                    None => {
+                        for deployment in deployments.list_in(namespace_of(&**set)) {
+                            let selects = deployment
+                                .spec
+                                .as_ref()
+                                .is_some_and(|spec| selector::matches_meta(&spec.selector, &set.metadata));
+                            if selects {
+                                to.add(ObjectKey::of(&deployment.metadata));
+                            }
+                        }
+                    }
+                }
+            }
+        });
+        // A deployment that recreates waits for the last old pod to be gone.
+        let (to, sets) = (queue.clone(), mirrors.replica_sets.clone());
+        let deployments = mirrors.deployments.clone();
+        mirrors.pods.observe(move |change: &Change<Pod>| {
+            let Change::Deleted { old: pod } = change else { return };
+            let namespace = namespace_of(&**pod);
+            let Some(set) =
+                owners::controller_of(&pod.metadata).and_then(|owner| sets.get(namespace, &owner.name))
+            else {
+                return;
+            };
+            let Some(owner) = owners::controller_of(&set.metadata) else { return };
+            if deployments
+                .get(namespace, &owner.name)
+                .is_some_and(|deployment| plan::is_recreate(&deployment))
+            {
+                to.add(ObjectKey::new(namespace, &owner.name));
+            }
+        });
+    }
+
+    /// Whether a pod of a set other than `newest` may still be running.
+    fn old_pods_running(&self, sets: &[Arc<ReplicaSet>], newest: Option<&str>) -> bool {
+        sets.iter().filter(|set| Some(uid_of(&***set)) != newest).any(|set| {
+            let pods = self.context.mirrors.pods.by(BY_CONTROLLER, uid_of(&**set));
+            pods.iter().any(|pod| !matches!(pods::phase(pod), "Failed" | "Succeeded" | "Unknown"))
+        })
+    }
+}
+
+impl Reconcile for Deployments {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let mirrors = &self.context.mirrors;
+        let Some(deployment) = mirrors.deployments.get_key(key) else { return Ok(After::Done) };
+        let Some(spec) = &deployment.spec else { return Ok(After::Done) };
+        let status = deployment.status.clone().unwrap_or_default();
+        if selector::is_empty(&spec.selector) {
+            // A selector that takes everything is a mistake; the real controller only notes that it looked.
+            let mut seen = status.clone();
+            seen.observed_generation = deployment.metadata.generation;
+            self.context.merge_status(&mirrors.deployments, &*deployment, &status, &seen).await?;
+            return Ok(After::Done);
+        }
+        let candidates = mirrors.replica_sets.list_in(&key.namespace);
+        let sets = owners::claimed(
+            &self.context,
+            &mirrors.deployments,
+            &*deployment,
+            &spec.selector,
+            &mirrors.replica_sets,
+            candidates,
+            |_| true,
+        )
+        .await?;
+        let now = self.context.clock.now();
+        let plan = plan(&deployment, &sets, |newest| self.old_pods_running(&sets, newest), now);
+        self.act(&deployment, &sets, plan).await
+    }
+}
+
+impl Deployments {
+    async fn act(
+        &self,
+        deployment: &Arc<Deployment>,
+        sets: &[Arc<ReplicaSet>],
+        plan: Plan,
+    ) -> kube::Result<After> {
+        let mirrors = &self.context.mirrors;
+        let old = deployment.status.clone().unwrap_or_default();
+        if let Some(set) = &plan.create {
+            if let Err(error) = self.context.create(&mirrors.replica_sets, set).await {
+                if is_already_exists(&error) {
+                    // Another template has the same hash: count up, so that the next try gets another name.
+                    let mut status = old.clone();
+                    status.collision_count = Some(old.collision_count.unwrap_or(0) + 1);
+                    self.context.merge_status(&mirrors.deployments, &**deployment, &old, &status).await?;
+                } else if !is_namespace_terminating(&error) {
+                    let name = set.metadata.name.as_deref().unwrap_or_default();
+                    let message =
+                        format!("Failed to create new replica set {name:?}: {}", message_of(&error));
+                    let mut status = old.clone();
+                    status::set_condition(
+                        &mut status,
+                        status::condition(
+                            "Progressing",
+                            "False",
+                            "ReplicaSetCreateError",
+                            &message,
+                            self.context.clock.now(),
+                        ),
+                    );
+                    self.context.merge_status(&mirrors.deployments, &**deployment, &old, &status).await?;
+                }
+                return Err(error);
+            }
+        }
+        for change in &plan.changes {
+            let Some(set) = sets.iter().find(|set| set.metadata.name == change.metadata.name) else {
+                continue;
+            };
+            let patch = json!({
+                "metadata": {"annotations": change.metadata.annotations},
+                "spec": {
+                    "replicas": change.spec.as_ref().and_then(|spec| spec.replicas),
+                    "minReadySeconds": change.spec.as_ref().and_then(|spec| spec.min_ready_seconds).unwrap_or(0),
+                },
+            });
+            self.context.merge_unchanged(&mirrors.replica_sets, &**set, patch).await?;
+        }
+        for scaled in &plan.scaled {
+            let notice = Notice::normal("ScalingReplicaSet", scaled.to_string(), "deployment-controller");
+            events::record(&self.context, &**deployment, notice).await;
+        }
+        for name in &plan.delete {
+            if let Some(set) = sets.iter().find(|set| set.metadata.name.as_ref() == Some(name)) {
+                self.context.delete(&mirrors.replica_sets, &**set).await?;
+            }
+        }
+        if let Some(revision) = &plan.revision {
+            let patch = json!({"metadata": {"annotations": {REVISION: revision}}});
+            self.context.merge(&mirrors.deployments, &**deployment, patch).await?;
+        }
+        self.context.merge_status(&mirrors.deployments, &**deployment, &old, &plan.status).await?;
+        Ok(plan.again.into())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! What controllers ask about a pod, and how a template becomes one.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Pod, PodCondition, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+use crate::clock;
+
+pub fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending")
+}
+
+/// Succeeded or Failed: it will never run again.
+pub fn is_finished(pod: &Pod) -> bool {
+    matches!(phase(pod), "Succeeded" | "Failed")
+}
+
+/// Neither finished nor on its way out.
+pub fn is_active(pod: &Pod) -> bool {
+    !is_finished(pod) && pod.metadata.deletion_timestamp.is_none()
+}
+
+/// Still running, but on its way out.
+pub fn is_terminating(pod: &Pod) -> bool {
+    !is_finished(pod) && pod.metadata.deletion_timestamp.is_some()
+}
+
+pub fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
+    pod.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == kind)
+}
+
+pub fn is_ready(pod: &Pod) -> bool {
+    condition(pod, "Ready").is_some_and(|condition| condition.status == "True")
+}
+
+/// Since when the pod has been ready; `None` if it is not.
+pub fn ready_since(pod: &Pod) -> Option<Timestamp> {
+    let ready = condition(pod, "Ready").filter(|condition| condition.status == "True")?;
+    ready.last_transition_time.as_ref().map(|time| time.0)
+}
+
+/// Ready for at least `min_ready_seconds`.
+pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
+    is_ready(pod)
+        && (min_ready_seconds == 0 || available_in(pod, min_ready_seconds, now) == Some(Duration::ZERO))
+}
+
+/// How long until the pod counts as available if it stays ready; `None` if it is not ready.
+pub fn available_in(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> Option<Duration> {
+    let since = ready_since(pod)?;
+    let at = since.checked_add(SignedDuration::from_secs(i64::from(min_ready_seconds))).ok()?;
+    Some(clock::until(now, at))
+}
+
+/// When the next of the ready pods becomes available; `None` if all already are.
+pub fn next_available_in<'a>(
+    pods: impl IntoIterator<Item = &'a Pod>,
+    min_ready_seconds: i32,
+    now: Timestamp,
+) -> Option<Duration> {
+    if min_ready_seconds == 0 {
+        return None;
+    }
+    pods.into_iter()
+        .filter_map(|pod| available_in(pod, min_ready_seconds, now))
+        .filter(|wait| !wait.is_zero())
+        .min()
+}
+
+pub fn node_name(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// A pod of a controller, named by the server.
+pub fn from_template(template: &PodTemplateSpec, namespace: &str, owner: OwnerReference) -> Pod {
+    let meta = template.metadata.clone().unwrap_or_default();
+    let metadata = ObjectMeta {
+        generate_name: Some(name_prefix(&owner.name)),
+        namespace: Some(namespace.to_string()),
+        labels: meta.labels,
+        annotations: meta.annotations,
+        finalizers: meta.finalizers,
+        owner_references: Some(vec![owner]),
+        ..ObjectMeta::default()
+    };
+    Pod { metadata, spec: template.spec.clone(), status: None }
+}
+
+/// `name-`, unless that is too long to start a pod's name.
+fn name_prefix(controller: &str) -> String {
+    const LONGEST: usize = 253;
+    let prefix = format!("{controller}-");
+    if prefix.len() > LONGEST { controller.to_string() } else { prefix }
+}

@@ -1,0 +1,301 @@
+//! ReplicaSet: as many active pods as asked for. When there are too many, the ones that are missed least go first.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
+use k8s_openapi::api::core::v1::Pod;
+
+use super::context::{
+    Context, annotation, is_deleting, is_namespace_terminating, message_of, namespace_of, uid_of, unless_zero,
+};
+use super::{owners, pods, selector};
+use crate::clock::since;
+use crate::harness::{After, Queue, Reconcile};
+use crate::mirror::{Change, ObjectKey};
+use crate::mirrors::BY_CONTROLLER;
+
+/// No more than this many pods are created or deleted before the set is looked at again.
+const BURST: usize = 500;
+/// Creations under way at once.
+const PARALLEL: usize = 8;
+
+pub struct ReplicaSets {
+    pub context: Context,
+}
+
+/// What a set's pods call for.
+#[derive(Debug, PartialEq)]
+enum Step {
+    Create(usize),
+    Delete(Vec<Arc<Pod>>),
+    Nothing,
+}
+
+impl ReplicaSets {
+    /// Marks sets dirty when they or their pods change.
+    pub fn watch(&self, queue: &Queue) {
+        let to = queue.clone();
+        self.context
+            .mirrors
+            .replica_sets
+            .observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
+        let (to, sets) = (queue.clone(), self.context.mirrors.replica_sets.clone());
+        self.context.mirrors.pods.observe(move |change: &Change<Pod>| {
+            for pod in change.both() {
+                let namespace = namespace_of(&**pod);
+                match owners::controller_of(&pod.metadata) {
+                    Some(owner) if owner.kind == "ReplicaSet" => {
+                        to.add(ObjectKey::new(namespace, &owner.name))
+                    }
+                    Some(_) => {}
+                    None => {
+                        for set in sets.list_in(namespace) {
+                            let selects = set
+                                .spec
+                                .as_ref()
+                                .is_some_and(|spec| selector::matches_meta(&spec.selector, &pod.metadata));
+                            if selects {
+                                to.add(ObjectKey::of(&set.metadata));
+                            }
+                        }
+                    }
+                }
+            }
+        });
+    }
+}
+
+impl Reconcile for ReplicaSets {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let mirrors = &self.context.mirrors;
+        let Some(set) = mirrors.replica_sets.get_key(key) else { return Ok(After::Done) };
+        let Some(spec) = &set.spec else { return Ok(After::Done) };
+        let mut candidates = mirrors.pods.by(BY_CONTROLLER, uid_of(&*set));
+        candidates.extend(
+            mirrors
+                .pods
+                .list_in(&key.namespace)
+                .into_iter()
+                .filter(|pod| owners::controller_of(&pod.metadata).is_none())
+                .filter(|pod| selector::matches_meta(&spec.selector, &pod.metadata)),
+        );
+        let owned = owners::claimed(
+            &self.context,
+            &mirrors.replica_sets,
+            &*set,
+            &spec.selector,
+            &mirrors.pods,
+            candidates,
+            pods::is_active,
+        )
+        .await?;
+        let terminating = owned.iter().filter(|pod| pods::is_terminating(pod)).count();
+        let active: Vec<Arc<Pod>> = owned.into_iter().filter(|pod| pods::is_active(pod)).collect();
+
+        let now = self.context.clock.now();
+        let step = if is_deleting(&*set) {
+            Step::Nothing
+        } else {
+            decide(&set, &active, || self.related_pods(&set), now)
+        };
+        let failure = match &step {
+            Step::Nothing => None,
+            Step::Create(count) => self.create(&set, *count).await,
+            Step::Delete(victims) => {
+                let mut failure = None;
+                for victim in victims {
+                    if let Err(error) = self.context.delete(&mirrors.pods, &**victim).await {
+                        failure = Some(error);
+                    }
+                }
+                failure
+            }
+        };
+        let refs = || active.iter().map(|pod| &**pod);
+        let reason = failure.as_ref().map(|error| {
+            let reason = if matches!(step, Step::Create(_)) { "FailedCreate" } else { "FailedDelete" };
+            (reason, message_of(error))
+        });
+        let status = status(&set, &refs().collect::<Vec<_>>(), terminating, reason, now);
+        let old = set.status.clone().unwrap_or_default();
+        self.context.merge_status(&mirrors.replica_sets, &*set, &old, &status).await?;
+        match failure {
+            Some(error) if !is_namespace_terminating(&error) => Err(error),
+            _ => {
+                let wait = pods::next_available_in(refs(), spec.min_ready_seconds.unwrap_or(0), now);
+                let more = !matches!(step, Step::Nothing);
+                Ok(After::from(if more { Some(Duration::ZERO) } else { wait }))
+            }
+        }
+    }
+}
+
+impl ReplicaSets {
+    async fn create(&self, set: &ReplicaSet, count: usize) -> Option<kube::Error> {
+        let template = set.spec.as_ref()?.template.clone()?;
+        let pod = pods::from_template(&template, namespace_of(set), owners::controller_reference(set));
+        let (mut done, mut batch) = (0, 1);
+        // Few at first: if creations fail, most likely all do.
+        while done < count {
+            let size = batch.min(count - done);
+            let outcomes: Vec<kube::Result<Pod>> = futures::stream::iter(0..size)
+                .map(|_| self.context.create(&self.context.mirrors.pods, &pod))
+                .buffered(PARALLEL)
+                .collect()
+                .await;
+            done += size;
+            batch *= 2;
+            if let Some(error) = outcomes.into_iter().find_map(Result::err) {
+                return Some(error);
+            }
+        }
+        None
+    }
+
+    /// Pods of this set and of its siblings under the same deployment.
+    fn related_pods(&self, set: &ReplicaSet) -> Vec<Arc<Pod>> {
+        let mirrors = &self.context.mirrors;
+        let siblings = match owners::controller_of(&set.metadata) {
+            Some(owner) => mirrors.replica_sets.by(BY_CONTROLLER, &owner.uid),
+            None => return mirrors.pods.by(BY_CONTROLLER, uid_of(set)),
+        };
+        siblings.iter().flat_map(|sibling| mirrors.pods.by(BY_CONTROLLER, uid_of(&**sibling))).collect()
+    }
+}
+
+fn decide(
+    set: &ReplicaSet,
+    active: &[Arc<Pod>],
+    related: impl Fn() -> Vec<Arc<Pod>>,
+    now: Timestamp,
+) -> Step {
+    let wanted = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1).max(0) as usize;
+    match active.len().cmp(&wanted) {
+        Ordering::Equal => Step::Nothing,
+        Ordering::Less => Step::Create((wanted - active.len()).min(BURST)),
+        Ordering::Greater => {
+            let count = (active.len() - wanted).min(BURST);
+            let mut victims = active.to_vec();
+            if count < active.len() {
+                let neighbours = active_per_node(&related());
+                victims.sort_by(|one, two| deletion_order(one, two, &neighbours, now));
+                victims.truncate(count);
+            }
+            Step::Delete(victims)
+        }
+    }
+}
+
+fn active_per_node(pods: &[Arc<Pod>]) -> BTreeMap<String, usize> {
+    let mut count = BTreeMap::new();
+    for node in pods.iter().filter(|pod| pods::is_active(pod)).filter_map(|pod| pods::node_name(pod)) {
+        *count.entry(node.to_string()).or_insert(0) += 1;
+    }
+    count
+}
+
+/// Which of two pods goes first: the lesser.
+fn deletion_order(one: &Pod, two: &Pod, neighbours: &BTreeMap<String, usize>, now: Timestamp) -> Ordering {
+    let rank = |pod: &Pod| pods::node_name(pod).and_then(|node| neighbours.get(node)).copied().unwrap_or(0);
+    let phase = |pod: &Pod| match pods::phase(pod) {
+        "Unknown" => 1,
+        "Running" => 2,
+        _ => 0,
+    };
+    let created = |pod: &Pod| pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    pods::node_name(one)
+        .is_some()
+        .cmp(&pods::node_name(two).is_some())
+        .then_with(|| phase(one).cmp(&phase(two)))
+        .then_with(|| pods::is_ready(one).cmp(&pods::is_ready(two)))
+        .then_with(|| deletion_cost(one).cmp(&deletion_cost(two)))
+        .then_with(|| rank(two).cmp(&rank(one)))
+        .then_with(|| younger_first(pods::ready_since(one), pods::ready_since(two), one, two, now))
+        .then_with(|| restarts(two).cmp(&restarts(one)))
+        .then_with(|| younger_first(created(one), created(two), one, two, now))
+        .then_with(|| one.metadata.name.cmp(&two.metadata.name))
+}
+
+/// Ages are compared by their order of magnitude, so that among pods of about the same age the choice is arbitrary
+/// (by uid) rather than always the newest.
+fn younger_first(
+    one: Option<Timestamp>,
+    two: Option<Timestamp>,
+    first: &Pod,
+    second: &Pod,
+    now: Timestamp,
+) -> Ordering {
+    match (one, two) {
+        (Some(one), Some(two)) if one != two => {
+            let magnitude = |time| (since(now, time).as_nanos().max(1)).ilog2();
+            magnitude(one).cmp(&magnitude(two)).then_with(|| uid_of(first).cmp(uid_of(second)))
+        }
+        (None, Some(_)) => Ordering::Less,
+        (Some(_), None) => Ordering::Greater,
+        _ => Ordering::Equal,
+    }
+}
+
+/// The cost a pod's annotation puts on its deletion; 0 if there is none or it is no 32-bit integer.
+fn deletion_cost(pod: &Pod) -> i32 {
+    let text = annotation(pod, "controller.kubernetes.io/pod-deletion-cost").unwrap_or("0");
+    let plain = text == "0" || !text.trim_start_matches('-').starts_with(['0', '+']);
+    Some(text).filter(|_| plain).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+fn restarts(pod: &Pod) -> i32 {
+    let statuses = pod.status.iter().filter_map(|status| status.container_statuses.as_ref()).flatten();
+    statuses.map(|status| status.restart_count).max().unwrap_or(0)
+}
+
+fn status(
+    set: &ReplicaSet,
+    active: &[&Pod],
+    terminating: usize,
+    failure: Option<(&str, String)>,
+    now: Timestamp,
+) -> ReplicaSetStatus {
+    let spec = set.spec.clone().unwrap_or_default();
+    let template_labels = spec.template.and_then(|template| template.metadata).and_then(|meta| meta.labels);
+    let min_ready = spec.min_ready_seconds.unwrap_or(0);
+    let count = |wanted: &dyn Fn(&Pod) -> bool| active.iter().filter(|pod| wanted(pod)).count() as i32;
+    let old = set.status.clone().unwrap_or_default();
+    let mut conditions = old.conditions.unwrap_or_default();
+    let known = conditions.iter().any(|condition| condition.type_ == "ReplicaFailure");
+    match failure {
+        Some((reason, message)) if !known => conditions.push(ReplicaSetCondition {
+            type_: "ReplicaFailure".into(),
+            status: "True".into(),
+            reason: Some(reason.into()),
+            message: Some(message),
+            last_transition_time: Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
+                crate::clock::whole_seconds(now),
+            )),
+        }),
+        Some(_) => {}
+        None => conditions.retain(|condition| condition.type_ != "ReplicaFailure"),
+    }
+    ReplicaSetStatus {
+        replicas: active.len() as i32,
+        fully_labeled_replicas: unless_zero(count(&|pod| {
+            let labels = pod.metadata.labels.as_ref();
+            template_labels
+                .iter()
+                .flatten()
+                .all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
+        })),
+        ready_replicas: unless_zero(count(&pods::is_ready)),
+        available_replicas: unless_zero(count(&|pod| pods::is_available(pod, min_ready, now))),
+        terminating_replicas: Some(terminating as i32),
+        observed_generation: set.metadata.generation,
+        conditions: Some(conditions).filter(|conditions| !conditions.is_empty()),
+    }
+}
+
+#[cfg(test)]
+mod tests;
