@@ -1,1 +1,228 @@
 //! Kubelets for nodes that exist only as objects.
+//!
+//! A node that carries kwok's marks gets a kubelet: it becomes Ready, sends heartbeats and renews its lease; its pods
+//! start, become ready, finish and stop. Nothing runs. What the node and its pods are said to do can be scripted with
+//! annotations ([`script`]): slow boots, nodes that never get ready, fall sick or die, pods that end or linger.
+//!
+//! A kubelet writes only its node's status and lease and the status of the pods bound to it, and deletes pods that
+//! have stopped; taints are the business of the node lifecycle controller. Pods of a node that is gone are left alone.
+
+mod node;
+mod pod;
+pub mod script;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::DeleteParams;
+use serde_json::json;
+
+use self::script::NodeScript;
+use crate::controllers::context::{Context, is_already_exists, is_conflict, namespace_of};
+use crate::controllers::pods::node_name;
+use crate::harness::{After, Queue, Reconcile};
+use crate::mirror::{Change, ObjectKey};
+use crate::mirrors::{BY_NODE, claims_of};
+
+/// The namespace that holds the leases of nodes.
+pub const LEASE_NAMESPACE: &str = "kube-node-lease";
+
+/// How kubelets behave unless a script says otherwise.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// A node has a kubelet if it carries one of these annotations or labels.
+    pub marks: Vec<(String, String)>,
+    pub lease_duration: Duration,
+    pub lease_renewal: Duration,
+    /// How often a node's status is sent although nothing changed.
+    pub heartbeat: Duration,
+    /// From the creation of a node until its kubelet works.
+    pub boot: Duration,
+    /// From the binding of a pod until it runs.
+    pub pod_start: Duration,
+    /// From the end of its preStop hook until a pod that is deleted has stopped.
+    pub pod_stop: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let mark = |key: &str, value: &str| (key.to_string(), value.to_string());
+        Self {
+            marks: vec![mark("kwok.x-k8s.io/node", "fake"), mark("type", "kwok")],
+            lease_duration: Duration::from_secs(40),
+            lease_renewal: Duration::from_secs(10),
+            heartbeat: Duration::from_secs(300),
+            boot: Duration::ZERO,
+            pod_start: Duration::ZERO,
+            pod_stop: Duration::ZERO,
+        }
+    }
+}
+
+impl Options {
+    /// Whether the node is one of ours.
+    pub fn manages(&self, node: &Node) -> bool {
+        let has = |map: &Option<BTreeMap<String, String>>, (key, value): &(String, String)| {
+            map.as_ref().and_then(|map| map.get(key)) == Some(value)
+        };
+        self.marks
+            .iter()
+            .any(|mark| has(&node.metadata.annotations, mark) || has(&node.metadata.labels, mark))
+    }
+}
+
+/// The node's side: status and lease.
+pub struct NodeKubelets {
+    pub context: Context,
+    pub options: Arc<Options>,
+}
+
+impl NodeKubelets {
+    pub fn watch(&self, queue: &Queue) {
+        let to = queue.clone();
+        self.context.mirrors.nodes.observe(move |change: &Change<Node>| {
+            if !change.is_deleted() {
+                to.add(ObjectKey::of(&change.object().metadata));
+            }
+        });
+    }
+}
+
+impl Reconcile for NodeKubelets {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let mirrors = &self.context.mirrors;
+        let Some(node) = mirrors.nodes.get_key(key).filter(|node| self.options.manages(node)) else {
+            return Ok(After::Done);
+        };
+        let lease = mirrors.leases.get(LEASE_NAMESPACE, &key.name);
+        let decision = node::decide(&node, lease.as_deref(), &self.options, self.context.clock.now());
+        if let Some(patch) = decision.status {
+            self.context.strategic_status(&mirrors.nodes, &*node, patch).await?;
+        }
+        if !decision.untaint.is_empty() {
+            let spec = node.spec.clone().unwrap_or_default();
+            let left: Vec<_> = spec
+                .taints
+                .unwrap_or_default()
+                .into_iter()
+                .filter(|taint| !decision.untaint.contains(&taint.key))
+                .collect();
+            self.context.merge_unchanged(&mirrors.nodes, &*node, json!({"spec": {"taints": left}})).await?;
+        }
+        if decision.renew {
+            match &lease {
+                Some(lease) => {
+                    let patch = json!({"spec": {
+                        "holderIdentity": key.name,
+                        "renewTime": self.context.clock.micro_time(),
+                        "leaseDurationSeconds": self.options.lease_duration.as_secs(),
+                    }});
+                    self.context.merge(&mirrors.leases, &**lease, patch).await?;
+                }
+                None => {
+                    let lease = node::new_lease(&node, &self.options, self.context.clock.micro_time());
+                    match self.context.create(&mirrors.leases, &lease).await {
+                        Err(error) if is_already_exists(&error) => {}
+                        outcome => drop(outcome?),
+                    }
+                }
+            }
+        }
+        Ok(decision.again.into())
+    }
+}
+
+/// The pods' side: start, readiness, end.
+pub struct PodKubelets {
+    pub context: Context,
+    pub options: Arc<Options>,
+    addresses: AtomicU32,
+}
+
+impl PodKubelets {
+    pub fn new(context: Context, options: Arc<Options>) -> Self {
+        Self { context, options, addresses: AtomicU32::new(1) }
+    }
+
+    pub fn watch(&self, queue: &Queue) {
+        let mirrors = &self.context.mirrors;
+        let to = queue.clone();
+        mirrors.pods.observe(move |change: &Change<Pod>| {
+            if !change.is_deleted() && node_name(change.object()).is_some() {
+                to.add(ObjectKey::of(&change.object().metadata));
+            }
+        });
+        // A node that appears, or whose script changes, concerns its pods.
+        let (to, pods) = (queue.clone(), mirrors.pods.clone());
+        mirrors.nodes.observe(move |change: &Change<Node>| {
+            let Change::Applied { old, new } = change else { return };
+            let before = old.as_ref().map(|node| (&node.metadata.uid, &node.metadata.annotations));
+            if before != Some((&new.metadata.uid, &new.metadata.annotations)) {
+                for pod in pods.by(BY_NODE, new.metadata.name.as_deref().unwrap_or_default()) {
+                    to.add(ObjectKey::of(&pod.metadata));
+                }
+            }
+        });
+        // A pod waits for its claims.
+        let (to, pods) = (queue.clone(), mirrors.pods.clone());
+        mirrors.claims.observe(move |change| {
+            let key = ObjectKey::of(&change.object().metadata);
+            for pod in pods.by(crate::mirrors::BY_CLAIM, &key.to_string()) {
+                if node_name(&pod).is_some() {
+                    to.add(ObjectKey::of(&pod.metadata));
+                }
+            }
+        });
+    }
+
+    fn next_address(&self) -> String {
+        let number = self.addresses.fetch_add(1, Ordering::Relaxed);
+        // 100.64.0.0/10: enough for four million pods at once.
+        format!("100.{}.{}.{}", 64 + (number >> 16 & 0x3f), number >> 8 & 0xff, number & 0xff)
+    }
+
+    fn claims_bound(&self, pod: &Pod) -> bool {
+        claims_of(pod).iter().all(|claim| {
+            let claim = self.context.mirrors.claims.get(namespace_of(pod), claim);
+            claim.is_some_and(|claim| {
+                claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
+            })
+        })
+    }
+}
+
+impl Reconcile for PodKubelets {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let mirrors = &self.context.mirrors;
+        let Some(pod) = mirrors.pods.get_key(key) else { return Ok(After::Done) };
+        let Some(node) = node_name(&pod).and_then(|name| mirrors.nodes.get("", name)) else {
+            return Ok(After::Done);
+        };
+        if !self.options.manages(&node) {
+            return Ok(After::Done);
+        }
+        let now = self.context.clock.now();
+        let boots = NodeScript::of(&node, &self.options).boots_at(&node);
+        let ready_to_run = || self.claims_bound(&pod);
+        match pod::decide(&pod, &node, boots, ready_to_run, &self.options, now) {
+            pod::Step::Nothing => Ok(After::Done),
+            pod::Step::Wait(wait) => Ok(After::Again(wait)),
+            pod::Step::Write(change) => {
+                let patch = pod::status_patch(&pod, &node, &change, || self.next_address(), now);
+                match self.context.strategic_status(&mirrors.pods, &*pod, patch).await {
+                    // Another pod of the same name took its place: its own event is on its way.
+                    Err(error) if is_conflict(&error) => Ok(After::Done),
+                    outcome => outcome.map(|_| After::Again(Duration::ZERO)),
+                }
+            }
+            pod::Step::Remove => {
+                let gone = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+                self.context.delete_with(&mirrors.pods, &*pod, gone).await?;
+                Ok(After::Done)
+            }
+        }
+    }
+}

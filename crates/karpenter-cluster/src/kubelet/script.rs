@@ -1,0 +1,147 @@
+//! Scripted behaviour of nodes and pods, by annotations.
+//!
+//! On a node:
+//! - `fake-kubelet/boot-seconds`: from the node's creation until its kubelet works
+//! - `fake-kubelet/never-ready`: `true`: the kubelet works but the node is never Ready
+//! - `fake-kubelet/dies-after-seconds` (after creation) or `fake-kubelet/dies-at` (a time): from then on, silence
+//! - `fake-kubelet/sick-conditions`: `DiskPressure=True,Ready=False`: conditions with other values than healthy
+//! - `fake-kubelet/sick-after-seconds`: from the node's creation until it falls sick; at once without it
+//! - `fake-kubelet/remove-taints`: keys of taints that are removed once the node is Ready, as a start-up agent would
+//!
+//! On a pod:
+//! - `fake-kubelet/start-seconds`: from binding until it runs
+//! - `fake-kubelet/ready-seconds`: from then until it is ready
+//! - `fake-kubelet/never-ready`: `true`
+//! - `fake-kubelet/run-seconds`: how long it runs, if it is one that ends (restart policy Never or OnFailure)
+//! - `fake-kubelet/exit-code`: of its containers, 0 if not given
+//! - `fake-kubelet/stop-seconds`: from the end of its preStop hook until it has stopped; kwok's
+//!   `pod-delete.stage.kwok.x-k8s.io/delay` means the same
+//!
+//! kwok's label `kwok.x-k8s.io/stage=unhealthy` keeps a pod from being ready. A value that cannot be read counts as
+//! not given.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Node, Pod};
+
+use super::Options;
+use crate::controllers::context::{annotation, label};
+
+/// What a node is scripted to do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeScript {
+    pub boot: Duration,
+    pub never_ready: bool,
+    pub dies_at: Option<Timestamp>,
+    pub sick_from: Option<Timestamp>,
+    /// Types and statuses of conditions while the node is sick.
+    pub sick_conditions: Vec<(String, String)>,
+    pub remove_taints: Vec<String>,
+}
+
+/// What a pod is scripted to do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PodScript {
+    pub start: Duration,
+    pub ready: Duration,
+    pub never_ready: bool,
+    pub run: Option<Duration>,
+    pub exit_code: i32,
+    pub stop: Duration,
+}
+
+fn seconds(text: Option<&str>) -> Option<Duration> {
+    let seconds = text?.parse::<f64>().ok()?;
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+/// A duration as Go writes it: `300ms`, `1m30s`.
+fn go_duration(text: Option<&str>) -> Option<Duration> {
+    let mut rest = text?;
+    let mut total = 0.0;
+    while !rest.is_empty() {
+        let digits = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
+        let number: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let end = rest.find(|letter: char| letter.is_ascii_digit()).unwrap_or(rest.len());
+        total += number
+            * match &rest[..end] {
+                "h" => 3600.0,
+                "m" => 60.0,
+                "s" => 1.0,
+                "ms" => 1e-3,
+                "us" | "µs" => 1e-6,
+                _ => return None,
+            };
+        rest = &rest[end..];
+    }
+    Duration::try_from_secs_f64(total).ok()
+}
+
+fn later(time: Timestamp, wait: Duration) -> Option<Timestamp> {
+    time.checked_add(SignedDuration::try_from(wait).ok()?).ok()
+}
+
+impl NodeScript {
+    pub fn of(node: &Node, options: &Options) -> Self {
+        let get = |key: &str| annotation(node, &format!("fake-kubelet/{key}"));
+        let created = node.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let after = |key: &str| later(created?, seconds(get(key))?);
+        let list = |key: &str| -> Vec<String> {
+            let parts = get(key).unwrap_or_default().split(',').map(str::trim);
+            parts.filter(|part| !part.is_empty()).map(str::to_string).collect()
+        };
+        let sick_conditions = list("sick-conditions")
+            .iter()
+            .filter_map(|part| part.split_once('='))
+            .map(|(kind, status)| (kind.to_string(), status.to_string()))
+            .collect();
+        Self {
+            boot: seconds(get("boot-seconds")).unwrap_or(options.boot),
+            never_ready: get("never-ready") == Some("true"),
+            dies_at: get("dies-at")
+                .and_then(|text| text.parse().ok())
+                .or_else(|| after("dies-after-seconds")),
+            sick_from: after("sick-after-seconds"),
+            sick_conditions,
+            remove_taints: list("remove-taints"),
+        }
+    }
+
+    /// When the node's kubelet starts to work.
+    pub fn boots_at(&self, node: &Node) -> Option<Timestamp> {
+        later(node.metadata.creation_timestamp.as_ref()?.0, self.boot)
+    }
+}
+
+impl PodScript {
+    pub fn of(pod: &Pod, options: &Options) -> Self {
+        let get = |key: &str| annotation(pod, &format!("fake-kubelet/{key}"));
+        Self {
+            start: seconds(get("start-seconds")).unwrap_or(options.pod_start),
+            ready: seconds(get("ready-seconds")).unwrap_or(Duration::ZERO),
+            never_ready: get("never-ready") == Some("true")
+                || label(pod, "kwok.x-k8s.io/stage") == Some("unhealthy"),
+            run: seconds(get("run-seconds")),
+            exit_code: get("exit-code").and_then(|text| text.parse().ok()).unwrap_or(0),
+            stop: seconds(get("stop-seconds"))
+                .or_else(|| go_duration(annotation(pod, "pod-delete.stage.kwok.x-k8s.io/delay")))
+                .unwrap_or(options.pod_stop),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn go_durations() {
+        assert_eq!(go_duration(Some("1m30s")), Some(Duration::from_secs(90)));
+        assert_eq!(go_duration(Some("300ms")), Some(Duration::from_millis(300)));
+        assert_eq!(go_duration(Some("1.5s")), Some(Duration::from_millis(1500)));
+        assert_eq!(go_duration(Some("soon")), None);
+        assert_eq!(go_duration(Some("5")), None);
+    }
+}
