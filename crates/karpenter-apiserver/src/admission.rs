@@ -8,11 +8,19 @@
 //! argument. Nothing here stores, assigns uids or resource versions, allocates cluster IPs, or checks a custom kind
 //! against its schema; only metadata and strategy of custom kinds are here.
 
+mod binding;
 mod canonical;
+mod conditions;
 mod defaults;
+mod eviction;
+#[cfg(test)]
+mod fixture;
 mod json;
+mod plugins;
 pub(crate) mod quantity;
 mod resources;
+mod scale;
+mod selector;
 mod services;
 mod strategy;
 
@@ -91,8 +99,8 @@ pub fn prepare_custom_update(new: &mut Value, old: &Value, subresource: &str, ha
 
 /// Admission plugins: they may change `object` (`Null` on delete) or refuse. Runs after defaulting and before preparing
 /// and validation, for built-in and custom kinds.
-pub fn admit(_operation: &Operation<'_>, _object: &mut Value, _lookup: &dyn Lookup) -> Answer<()> {
-    Ok(())
+pub fn admit(operation: &Operation<'_>, object: &mut Value, lookup: &dyn Lookup) -> Answer<()> {
+    plugins::admit(operation, object, lookup)
 }
 
 /// The rules of a built-in kind for a new object, metadata included.
@@ -123,14 +131,14 @@ pub fn validate_custom_metadata_update(_new: &Value, _old: &Value, _namespaced: 
 }
 
 /// `autoscaling/v1 Scale` of a built-in kind that has the subresource, or `None`.
-pub fn read_scale(_group: &str, _kind: &str, _object: &Value) -> Option<Value> {
-    None
+pub fn read_scale(group: &str, kind: &str, object: &Value) -> Option<Value> {
+    scale::read_scale(group, kind, object)
 }
 
-/// Checks a `Scale` and writes its `spec.replicas` into the object. The caller then runs the update pipeline with
-/// the changed object (`subresource` "scale").
-pub fn write_scale(_object: &mut Value, _scale: &Value) -> Answer<()> {
-    Ok(())
+/// Checks a `Scale` and writes its `spec.replicas` (and resource version) into the object. The caller then runs the
+/// update pipeline with the changed object (`subresource` "scale").
+pub fn write_scale(group: &str, plural: &str, object: &mut Value, scale: &Value) -> Answer<()> {
+    scale::write_scale(group, plural, object, scale)
 }
 
 /// What an accepted eviction asks the server to do.
@@ -147,16 +155,16 @@ pub struct EvictionDecision {
 
 /// Decides over `POST pods/{name}/eviction`.
 pub fn decide_eviction(
-    _pod: &Value,
-    _eviction: &Value,
-    _dry_run: bool,
-    _lookup: &dyn Lookup,
-    _now: Timestamp,
+    pod: &Value,
+    eviction: &Value,
+    dry_run: bool,
+    lookup: &dyn Lookup,
+    now: Timestamp,
 ) -> Answer<EvictionDecision> {
-    Ok(EvictionDecision { budget: None, pod: None, delete_options: Value::Null })
+    eviction::decide_eviction(pod, eviction, dry_run, lookup, now)
 }
 
 /// Carries out `POST pods/{name}/binding` on the stored pod.
-pub fn bind_pod(_pod: &mut Value, _binding: &Value, _lookup: &dyn Lookup, _now: Timestamp) -> Answer<()> {
-    Ok(())
+pub fn bind_pod(pod: &mut Value, binding: &Value, lookup: &dyn Lookup, now: Timestamp) -> Answer<()> {
+    binding::bind_pod(pod, binding, lookup, now)
 }

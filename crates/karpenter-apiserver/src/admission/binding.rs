@@ -1,0 +1,158 @@
+//! The `binding` subresource: a pod gets its node, once.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::Lookup;
+use super::conditions::set_pod_condition;
+use super::json::{child, entries, is_deleting, items, name, text};
+use crate::field::FieldError;
+use crate::status::{Answer, Failure};
+
+/// Labels of a node that its pods get when they are bound.
+const TOPOLOGY_LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
+
+pub(crate) fn bind_pod(pod: &mut Value, binding: &Value, lookup: &dyn Lookup, now: Timestamp) -> Answer<()> {
+    if name(binding) != name(pod) {
+        return Err(Box::new(Failure::bad_request("name in URL does not match name in Binding object")));
+    }
+    let node_name = text(&binding["target"]["name"]).to_string();
+    check_target(binding)?;
+    check_preconditions(pod, binding)?;
+    let pod_name = name(pod).to_string();
+    let refusal = if is_deleting(pod) {
+        Some(format!("pod {pod_name} is being deleted, cannot be assigned to a host"))
+    } else if !text(&pod["spec"]["nodeName"]).is_empty() {
+        Some(format!("pod {pod_name} is already assigned to node \"{}\"", text(&pod["spec"]["nodeName"])))
+    } else if !items(&pod["spec"]["schedulingGates"]).is_empty() {
+        Some(format!("pod {pod_name} has non-empty .spec.schedulingGates"))
+    } else {
+        None
+    };
+    if let Some(why) = refusal {
+        return Err(Box::new(Failure::conflict("", "pods/binding", &pod_name, &why)));
+    }
+    let node_labels = topology_labels(&node_name, lookup);
+    let Value::Object(map) = pod else { return Ok(()) };
+    child(map, "spec").insert("nodeName".into(), Value::String(node_name));
+    let metadata = child(map, "metadata");
+    for (key, value) in entries(&binding["metadata"]["annotations"]) {
+        child(metadata, "annotations").insert(key.clone(), value.clone());
+    }
+    let labels = entries(&binding["metadata"]["labels"]).map(|(key, value)| (key.clone(), value.clone()));
+    for (key, value) in labels.chain(node_labels) {
+        child(metadata, "labels").insert(key, value);
+    }
+    let status = child(map, "status");
+    status.remove("nominatedNodeName");
+    set_pod_condition(status, "PodScheduled", "True", "", "", now);
+    Ok(())
+}
+
+/// The topology labels of a node, if there is such a node.
+pub(crate) fn topology_labels(node_name: &str, lookup: &dyn Lookup) -> Vec<(String, Value)> {
+    let Some(node) = lookup.get("", "nodes", "", node_name) else { return Vec::new() };
+    TOPOLOGY_LABELS
+        .iter()
+        .filter_map(|key| Some((key.to_string(), node["metadata"]["labels"].get(key)?.clone())))
+        .collect()
+}
+
+fn check_target(binding: &Value) -> Answer<()> {
+    let kind = text(&binding["target"]["kind"]);
+    let error = if !kind.is_empty() && kind != "Node" {
+        FieldError::not_supported("target.kind", Value::String(kind.into()), &["Node", "<empty>"])
+    } else if text(&binding["target"]["name"]).is_empty() {
+        FieldError::required("target.name", "")
+    } else {
+        return Ok(());
+    };
+    Err(Box::new(Failure::new(500, "InternalError", error.to_string())))
+}
+
+fn check_preconditions(pod: &Value, binding: &Value) -> Answer<()> {
+    for (key, word) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
+        let (asked, actual) = (text(&binding["metadata"][key]), text(&pod["metadata"][key]));
+        if !asked.is_empty() && asked != actual {
+            let why = format!(
+                "Precondition failed: {word} in precondition: {asked}, {word} in object meta: {actual}"
+            );
+            return Err(Box::new(Failure::conflict("", "pods", name(pod), &why)));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::fixture::Objects;
+    use serde_json::json;
+
+    fn bind(pod: Value, binding: Value) -> Answer<Value> {
+        let mut objects = Objects::default();
+        let labels = json!({"topology.kubernetes.io/zone": "z", "kubernetes.io/arch": "amd64"});
+        objects.add("", "nodes", json!({"metadata": {"name": "node", "labels": labels}}));
+        let mut pod = pod;
+        bind_pod(&mut pod, &binding, &objects, Timestamp::UNIX_EPOCH).map(|()| pod)
+    }
+
+    fn to_node() -> Value {
+        json!({"metadata": {"name": "p", "annotations": {"a": "b"}}, "target": {"kind": "Node", "name": "node"}})
+    }
+
+    #[test]
+    fn a_pod_gets_its_node() {
+        let pod = json!({"metadata": {"name": "p", "labels": {"app": "x"}}, "spec": {},
+            "status": {"phase": "Pending", "nominatedNodeName": "node"}});
+        assert_eq!(
+            bind(pod, to_node()),
+            Ok(json!({
+                "metadata": {"name": "p", "annotations": {"a": "b"}, "labels": {"app": "x", "topology.kubernetes.io/zone": "z"}},
+                "spec": {"nodeName": "node"},
+                "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True",
+                    "lastProbeTime": null, "lastTransitionTime": "1970-01-01T00:00:00Z"}]},
+            }))
+        );
+    }
+
+    #[test]
+    fn refusals() {
+        let table = [
+            (
+                json!({"metadata": {"name": "p"}, "spec": {"nodeName": "x"}}),
+                to_node(),
+                409,
+                "Operation cannot be fulfilled on pods/binding \"p\": pod p is already assigned to node \"x\"",
+            ),
+            (
+                json!({"metadata": {"name": "p", "deletionTimestamp": "t"}, "spec": {}}),
+                to_node(),
+                409,
+                "Operation cannot be fulfilled on pods/binding \"p\": pod p is being deleted, cannot be assigned to a host",
+            ),
+            (
+                json!({"metadata": {"name": "p"}, "spec": {"schedulingGates": [{"name": "g"}]}}),
+                to_node(),
+                409,
+                "Operation cannot be fulfilled on pods/binding \"p\": pod p has non-empty .spec.schedulingGates",
+            ),
+            (
+                json!({"metadata": {"name": "q"}}),
+                to_node(),
+                400,
+                "name in URL does not match name in Binding object",
+            ),
+            (
+                json!({"metadata": {"name": "p"}}),
+                json!({"metadata": {"name": "p"}, "target": {}}),
+                500,
+                "target.name: Required value",
+            ),
+        ];
+        for (pod, binding, code, message) in table {
+            let failure = bind(pod, binding).expect_err(message);
+            assert_eq!((failure.code, failure.message.as_str()), (code, message));
+        }
+    }
+}

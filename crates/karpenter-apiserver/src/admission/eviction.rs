@@ -1,0 +1,195 @@
+//! Whether a pod may be evicted, and what has to be stored when it may.
+//!
+//! Budgets say how many pods may be disrupted; an accepted eviction takes one and notes the pod, until the controller
+//! of budgets has seen it go.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::conditions::{find, set_condition, set_pod_condition};
+use super::json::{Object, child, child_mut, integer, is_deleting, is_set, name, namespace, text};
+use super::selector;
+use super::{EvictionDecision, Lookup};
+use crate::clock::rfc3339_seconds;
+use crate::status::{Answer, Cause, Failure};
+
+const DISRUPTED_PODS_MAX: usize = 2000;
+const REFUSAL: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
+
+pub(crate) fn decide_eviction(
+    pod: &Value,
+    eviction: &Value,
+    dry_run: bool,
+    lookup: &dyn Lookup,
+    now: Timestamp,
+) -> Answer<EvictionDecision> {
+    if name(eviction) != name(pod) {
+        return Err(Box::new(Failure::bad_request("name in URL does not match name in Eviction object")));
+    }
+    let mut options = match &eviction["deleteOptions"] {
+        Value::Object(options) => options.clone(),
+        _ => Object::new(),
+    };
+    let is_dry_run = dry_run
+        || options.get("dryRun").is_some_and(|value| value.as_array().is_some_and(|all| !all.is_empty()));
+    if is_dry_run {
+        options.insert("dryRun".into(), json!(["All"]));
+    }
+    check_preconditions(pod, &options)?;
+
+    let phase = text(&pod["status"]["phase"]);
+    let is_terminal = matches!(phase, "Succeeded" | "Failed") || is_deleting(pod);
+    let mut budget = None;
+    // Deleting a pod that was not ready must not race with its becoming ready.
+    let mut holds_version = false;
+    if is_terminal || phase == "Pending" {
+        holds_version = !is_terminal;
+    } else if let Some(found) = budget_of(pod, lookup)? {
+        let status = &found["status"];
+        let (healthy, desired) = (count(status, "currentHealthy"), count(status, "desiredHealthy"));
+        let always = text(&found["spec"]["unhealthyPodEvictionPolicy"]) == "AlwaysAllow";
+        if !is_ready(pod) && (always || (healthy >= desired && desired > 0)) {
+            holds_version = true;
+        } else {
+            budget = Some(take_one(&found, name(pod), now)?).filter(|_| !is_dry_run);
+        }
+    }
+    if holds_version {
+        let preconditions = child(&mut options, "preconditions");
+        if !preconditions.contains_key("resourceVersion") {
+            preconditions.insert("resourceVersion".into(), pod["metadata"]["resourceVersion"].clone());
+        }
+    }
+    let mut marked = pod.clone();
+    if let Value::Object(map) = &mut marked {
+        let message = "Eviction API: evicting";
+        set_pod_condition(
+            child(map, "status"),
+            "DisruptionTarget",
+            "True",
+            "EvictionByEvictionAPI",
+            message,
+            now,
+        );
+    }
+    let marked = (!is_dry_run && marked != *pod).then_some(marked);
+    if marked.is_some() {
+        // The condition changes the version, and nobody else can have: the caller stores it at the version we saw.
+        if let Some(preconditions) = child_mut(&mut options, "preconditions") {
+            preconditions.remove("resourceVersion");
+            if preconditions.is_empty() {
+                options.remove("preconditions");
+            }
+        }
+    }
+    Ok(EvictionDecision { budget, pod: marked, delete_options: Value::Object(options) })
+}
+
+fn check_preconditions(pod: &Value, options: &Object) -> Answer<()> {
+    let Some(preconditions) = options.get("preconditions") else { return Ok(()) };
+    for (key, word, ending) in [
+        ("uid", "UID", "The object might have been deleted and then recreated"),
+        ("resourceVersion", "ResourceVersion", "The object might have been modified"),
+    ] {
+        let (asked, actual) = (text(&preconditions[key]), text(&pod["metadata"][key]));
+        if !asked.is_empty() && asked != actual {
+            let why = format!(
+                "the {word} in the precondition ({asked}) does not match the {word} in record ({actual}). {ending}"
+            );
+            return Err(Box::new(Failure::conflict("", "Pod", name(pod), &why)));
+        }
+    }
+    Ok(())
+}
+
+fn budget_of(pod: &Value, lookup: &dyn Lookup) -> Answer<Option<Value>> {
+    let mut budgets: Vec<Value> = lookup
+        .list("policy", "poddisruptionbudgets", namespace(pod))
+        .into_iter()
+        .filter(|budget| {
+            selector::matches(&budget["spec"]["selector"], &pod["metadata"]["labels"]) == Some(true)
+        })
+        .collect();
+    if budgets.len() > 1 {
+        let message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+        return Err(Box::new(Failure::new(500, "", message)));
+    }
+    Ok(budgets.pop())
+}
+
+fn is_ready(pod: &Value) -> bool {
+    find(&pod["status"], "Ready").is_some_and(|condition| condition["status"] == "True")
+}
+
+fn count(status: &Value, key: &str) -> i64 {
+    integer(&status[key]).unwrap_or(0)
+}
+
+/// The budget after one more disruption, or why there can be none.
+fn take_one(budget: &Value, pod_name: &str, now: Timestamp) -> Answer<Value> {
+    let budget_name = name(budget);
+    let status = &budget["status"];
+    if count(status, "observedGeneration") < integer(&budget["metadata"]["generation"]).unwrap_or(0) {
+        let message = format!("The disruption budget {budget_name} is still being processed by the server.");
+        return Err(refusal(message, Some(10)));
+    }
+    let allowed = count(status, "disruptionsAllowed");
+    if allowed < 0 {
+        let why = "pdb disruptions allowed is negative";
+        return Err(Box::new(Failure::forbidden("policy", "poddisruptionbudget", budget_name, why)));
+    }
+    if status["disruptedPods"].as_object().is_some_and(|pods| pods.len() > DISRUPTED_PODS_MAX) {
+        let why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller";
+        return Err(Box::new(Failure::forbidden("policy", "poddisruptionbudget", budget_name, why)));
+    }
+    if allowed == 0 {
+        return Err(refusal(why_none(budget), None));
+    }
+    let mut taken = budget.clone();
+    if let Value::Object(map) = &mut taken {
+        let status = child(map, "status");
+        status.insert("disruptionsAllowed".into(), json!(allowed - 1));
+        if allowed == 1 {
+            let observed = status.get("observedGeneration").and_then(Value::as_i64).unwrap_or(0);
+            set_condition(status, "DisruptionAllowed", "False", "InsufficientPods", observed, now);
+        }
+        child(status, "disruptedPods").insert(pod_name.to_string(), json!(rfc3339_seconds(now)));
+    }
+    Ok(taken)
+}
+
+fn why_none(budget: &Value) -> String {
+    let budget_name = name(budget);
+    let status = &budget["status"];
+    let (healthy, desired) = (count(status, "currentHealthy"), count(status, "desiredHealthy"));
+    let refused = find(status, "DisruptionAllowed")
+        .filter(|condition| condition["status"] == "False" && is_set(&condition["message"]))
+        .map(|condition| (text(&condition["reason"]), text(&condition["message"])))
+        .filter(|(_, message)| !message.is_empty());
+    match refused {
+        Some(("SyncFailed", message)) => format!(
+            "The disruption budget {budget_name} does not allow evicting pods currently because it failed sync: {message}"
+        ),
+        _ if healthy <= desired => {
+            format!(
+                "The disruption budget {budget_name} needs {desired} healthy pods and has {healthy} currently"
+            )
+        }
+        Some((reason, message)) => {
+            format!(
+                "The disruption budget {budget_name} does not allow evicting pods currently ({reason}): {message}"
+            )
+        }
+        None => format!("The disruption budget {budget_name} does not allow evicting pods currently"),
+    }
+}
+
+fn refusal(message: String, retry_after_seconds: Option<u32>) -> Box<Failure> {
+    let mut failure = Failure::new(429, "TooManyRequests", REFUSAL);
+    failure.retry_after_seconds = retry_after_seconds;
+    failure.causes.push(Cause { reason: "DisruptionBudget".into(), message, field: None });
+    Box::new(failure)
+}
+
+#[cfg(test)]
+mod tests;
