@@ -39,6 +39,11 @@ impl LabelSelector {
         self.expressions.insert((key, expression));
     }
 
+    /// Requires everything that the other selector requires as well.
+    pub fn require_all(&mut self, other: &Self) {
+        self.expressions.extend(other.expressions.iter().cloned());
+    }
+
     pub fn matches(&self, labels: &Labels) -> bool {
         self.expressions.iter().all(|(key, expression)| {
             let value = labels.get(key);
