@@ -15,6 +15,8 @@ mod snapshot;
 mod spread;
 mod storage;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod verdict;
 mod volumes;
 
