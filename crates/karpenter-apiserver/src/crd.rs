@@ -259,9 +259,9 @@ fn nested<'a>(
     wanted: &str,
 ) -> Result<Option<&'a Value>, String> {
     let names: Vec<&str> = path.trim_start_matches('.').split('.').collect();
+    let walked = names.join(".");
     let mut current = object;
-    for (index, name) in names.iter().enumerate() {
-        let walked = names[..index].join(".");
+    for name in &names {
         match current {
             Value::Object(fields) => match fields.get(*name) {
                 Some(field) => current = field,
@@ -278,7 +278,6 @@ fn nested<'a>(
     if fits(current) {
         return Ok(Some(current));
     }
-    let walked = names.join(".");
     Err(format!(
         ".{walked} accessor error: {} is of the type {}, expected {wanted}",
         plain(current),
@@ -287,7 +286,13 @@ fn nested<'a>(
 }
 
 fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_string)
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) if number.as_i64().is_none() => {
+            number.as_f64().map_or_else(String::new, crate::field::go_float)
+        }
+        other => other.to_string(),
+    }
 }
 
 fn go_type(value: &Value) -> &'static str {

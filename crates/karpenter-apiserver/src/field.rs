@@ -159,7 +159,9 @@ impl fmt::Display for FieldError {
 fn go_value(value: &Value) -> String {
     match value {
         Value::String(text) => go_quote(text),
-        Value::Number(number) if number.is_f64() => number.as_f64().map_or_else(String::new, go_float),
+        Value::Number(number) if number.as_i64().is_none() => {
+            number.as_f64().map_or_else(String::new, go_float)
+        }
         Value::Array(_) | Value::Object(_) => {
             let text = value.to_string();
             if text.contains(['<', '>', '&']) {

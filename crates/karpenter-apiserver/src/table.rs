@@ -113,6 +113,11 @@ impl Columns {
         Self { definitions, cells: Cells::Custom(paths) }
     }
 
+    /// Rows of pods say whether the pod is finished.
+    fn is_of_pods(&self) -> bool {
+        std::ptr::eq(self, builtin_columns("", "v1", "Pod"))
+    }
+
     /// The cells of one object, one per column.
     pub fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         match &self.cells {
@@ -164,6 +169,11 @@ pub fn render(
         .map(|object| {
             let mut row = Map::new();
             row.insert("cells".into(), Value::Array(columns.cells(object, now)));
+            if columns.is_of_pods()
+                && let Some(conditions) = builtin::row_conditions(object)
+            {
+                row.insert("conditions".into(), conditions);
+            }
             row.insert("object".into(), included(object, include_object));
             Value::Object(row)
         })

@@ -291,6 +291,11 @@ fn evaluation_words(error: &ExecutionError, rule: &Rule) -> String {
                 rule.shown()
             );
         }
+        ExecutionError::FunctionError { function, .. }
+            if matches!(function.as_str(), "int" | "uint" | "double" | "bool") =>
+        {
+            format!("type conversion error from 'string' to '{function}'")
+        }
         other => other.to_string(),
     };
     format!("{words} evaluating rule: {}", rule.shown())
