@@ -4,12 +4,16 @@
 //! it. None calls another: they meet in the API server only.
 
 pub mod context;
+pub mod daemonset;
 pub mod deployment;
 pub mod events;
 #[cfg(test)]
 pub(crate) mod fixtures;
 pub mod hash;
 pub mod owners;
+pub mod placement;
 pub mod pods;
 pub mod replicaset;
+pub mod revisions;
 pub mod selector;
+pub mod statefulset;

@@ -5,6 +5,7 @@
 //! one alike. It knows nothing about Karpenter's kinds and never calls its solver.
 
 pub mod clock;
+pub mod cluster;
 pub mod controllers;
 pub mod harness;
 pub mod kubelet;

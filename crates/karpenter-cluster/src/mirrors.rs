@@ -70,10 +70,7 @@ impl Mirrors {
                 Mirror::watch(client, keep_all, &[(BY_CONTROLLER, by_controller::<ControllerRevision>)]),
                 &mut tasks,
             ),
-            jobs: keep(
-                Mirror::watch(client, keep_all, &[(BY_CONTROLLER, by_controller::<Job>)]),
-                &mut tasks,
-            ),
+            jobs: keep(Mirror::watch(client, keep_all, &[(BY_CONTROLLER, by_controller::<Job>)]), &mut tasks),
             cron_jobs: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
             budgets: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
             claims: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),

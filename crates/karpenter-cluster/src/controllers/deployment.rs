@@ -12,6 +12,7 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
+pub(crate) use self::plan::scaled_value;
 use self::plan::{Plan, plan};
 use super::context::{
     Context, is_already_exists, is_namespace_terminating, message_of, namespace_of, uid_of,

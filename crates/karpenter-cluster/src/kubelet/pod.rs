@@ -67,8 +67,8 @@ pub(super) fn decide(
     if pods::is_finished(pod) {
         return Step::Nothing;
     }
-    let Some(bound_at) = bound_at(pod) else { return Step::Nothing };
     let Some(started_at) = pod_started_at(pod) else {
+        let Some(bound_at) = bound_at(pod) else { return Step::Nothing };
         let due = later(bound_at, script.start);
         return match due {
             Some(due) if now < due => Step::Wait(until(now, due)),

@@ -1,0 +1,143 @@
+//! DaemonSet: one pod on each node that suits it, pinned by a node affinity and left to the scheduler to bind.
+
+mod plan;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Node, Pod};
+
+use self::plan::Pods;
+use super::context::{Context, is_deleting, namespace_of, uid_of};
+use super::revisions::{self, REVISION_HASH};
+use super::{owners, pods, selector};
+use crate::harness::{After, Queue, Reconcile};
+use crate::mirror::{Change, ObjectKey};
+use crate::mirrors::BY_CONTROLLER;
+
+pub struct DaemonSets {
+    pub context: Context,
+}
+
+impl DaemonSets {
+    pub fn watch(&self, queue: &Queue) {
+        let mirrors = &self.context.mirrors;
+        let to = queue.clone();
+        mirrors.daemon_sets.observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
+        let to = queue.clone();
+        mirrors.pods.observe(move |change: &Change<Pod>| {
+            for pod in change.both() {
+                if let Some(owner) =
+                    owners::controller_of(&pod.metadata).filter(|owner| owner.kind == "DaemonSet")
+                {
+                    to.add(ObjectKey::new(namespace_of(&**pod), &owner.name));
+                }
+            }
+        });
+        let (to, sets) = (queue.clone(), mirrors.daemon_sets.clone());
+        mirrors.nodes.observe(move |change: &Change<Node>| {
+            if let Change::Applied { old: Some(old), new } = change {
+                // Heartbeats move no pods.
+                let same = old.metadata.labels == new.metadata.labels && old.spec == new.spec;
+                if same {
+                    return;
+                }
+            }
+            for set in sets.list() {
+                to.add(ObjectKey::of(&set.metadata));
+            }
+        });
+    }
+}
+
+impl Reconcile for DaemonSets {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let mirrors = &self.context.mirrors;
+        let Some(set) = mirrors.daemon_sets.get_key(key) else { return Ok(After::Done) };
+        let Some(spec) = &set.spec else { return Ok(After::Done) };
+        if selector::is_empty(&spec.selector) || is_deleting(&*set) {
+            return Ok(After::Done);
+        }
+        let old_status = set.status.clone().unwrap_or_default();
+        let history =
+            revisions::sync(&self.context, &*set, &spec.template, REVISION_HASH, old_status.collision_count)
+                .await?;
+        let Some(history) = history else {
+            let mut status = old_status.clone();
+            status.collision_count = Some(old_status.collision_count.unwrap_or(0) + 1);
+            self.context.merge_status(&mirrors.daemon_sets, &*set, &old_status, &status).await?;
+            return Ok(After::Again(Duration::ZERO));
+        };
+        let hash = revisions::hash_of(&history.wanted);
+
+        let mut candidates = mirrors.pods.by(BY_CONTROLLER, uid_of(&*set));
+        candidates.extend(
+            mirrors
+                .pods
+                .list_in(&key.namespace)
+                .into_iter()
+                .filter(|pod| owners::controller_of(&pod.metadata).is_none())
+                .filter(|pod| selector::matches_meta(&spec.selector, &pod.metadata)),
+        );
+        let owned = owners::claimed(
+            &self.context,
+            &mirrors.daemon_sets,
+            &*set,
+            &spec.selector,
+            &mirrors.pods,
+            candidates,
+            pods::is_active,
+        )
+        .await?;
+        let by_node = by_node(&owned);
+        let nodes = mirrors.nodes.list();
+        let now = self.context.clock.now();
+        let plan = plan::plan(&set, &nodes, &by_node, &hash, now);
+        for name in &plan.delete {
+            if let Some(pod) = owned.iter().find(|pod| pod.metadata.name.as_ref() == Some(name)) {
+                self.context.delete(&mirrors.pods, &**pod).await?;
+            }
+        }
+        for node in &plan.create {
+            let pod = plan::new_pod(&set, node, &hash);
+            self.context.create(&mirrors.pods, &pod).await?;
+        }
+        let changed = !plan.create.is_empty() || !plan.delete.is_empty();
+        let status = plan::status(&set, &nodes, &by_node, &hash, now);
+        self.context.merge_status(&mirrors.daemon_sets, &*set, &old_status, &status).await?;
+        let used = |revision: &k8s_openapi::api::apps::v1::ControllerRevision| {
+            let hash = revisions::hash_of(revision);
+            owned.iter().any(|pod| super::context::label(&**pod, REVISION_HASH) == Some(&hash))
+        };
+        revisions::clean_up(&self.context, &history, used, spec.revision_history_limit.unwrap_or(10)).await?;
+        if changed {
+            return Ok(After::Again(Duration::ZERO));
+        }
+        let min_ready = spec.min_ready_seconds.unwrap_or(0);
+        Ok(pods::next_available_in(owned.iter().map(|pod| &**pod), min_ready, now).into())
+    }
+}
+
+/// The set's pods by the node they are on or meant for, oldest first.
+fn by_node(owned: &[Arc<Pod>]) -> Pods {
+    let mut by_node: Pods = BTreeMap::new();
+    for pod in owned {
+        if let Some(node) = plan::target_node(pod) {
+            by_node.entry(node).or_default().push(pod.clone());
+        }
+    }
+    for pods in by_node.values_mut() {
+        pods.sort_by(|one, two| plan::seniority(one).cmp(&plan::seniority(two)));
+    }
+    by_node
+}
+
+/// Whether the node should get a pod of the set.
+pub fn wants_node(set: &DaemonSet, node: &Node) -> bool {
+    plan::suits(set, node).should_run
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,4 @@
+//! The control plane on the embedded API server, on paused time: what a user sees through the API.
+
+mod workloads;
+mod world;
