@@ -3,11 +3,16 @@
 //! The registry is immutable; defining or removing a custom kind makes a new one.
 
 mod builtin;
+mod custom;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde_json::Value;
+
+use crate::crd::CustomKind;
 use crate::selector::SelectableFields;
+use crate::status::Answer;
 use crate::store::StorageId;
 
 /// One kind in one version.
@@ -39,6 +44,9 @@ pub struct Resource {
 pub struct Custom {
     /// The name of the definition.
     pub definition: String,
+    pub kind: CustomKind,
+    /// The definition is being deleted: no new objects.
+    pub terminating: bool,
 }
 
 /// A subresource and the kind its bodies are of.
@@ -68,6 +76,15 @@ impl Resource {
     /// `v1`, `apps/v1`.
     pub fn api_version(&self) -> String {
         group_version(&self.group, &self.version)
+    }
+
+    /// The `apiVersion` of stored objects.
+    pub fn storage_api_version(&self) -> String {
+        group_version(&self.group, &self.storage_version)
+    }
+
+    pub fn is_definition(&self) -> bool {
+        self.is("apiextensions.k8s.io", "CustomResourceDefinition")
     }
 
     /// `pods`, `deployments.apps`.
@@ -119,6 +136,17 @@ impl Registry {
     pub fn insert(&mut self, resource: Resource) {
         let key = (resource.group.clone(), resource.version.clone(), resource.plural.clone());
         self.resources.insert(key, Arc::new(resource));
+    }
+
+    /// Serves the kind a definition describes instead of what was served for it before.
+    pub fn define(&mut self, definition: &Value) -> Answer<()> {
+        let resources = custom::resources(definition)?;
+        let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        self.remove(text("/spec/group"), text("/spec/names/plural"));
+        for resource in resources {
+            self.insert(resource);
+        }
+        Ok(())
     }
 
     pub fn remove(&mut self, group: &str, plural: &str) {

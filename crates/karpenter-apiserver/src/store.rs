@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
+use crate::selector::SelectableFields;
+
 pub use entry::{ChangeKind, Draft, Entry, frame_of, key};
 pub use history::{Event, History, HistoryLost};
 
@@ -206,6 +208,17 @@ impl Store {
         for table in inner.tables.values_mut() {
             table.history = History::new(self.history_limit, newest);
             table.visible.send_replace(newest);
+        }
+    }
+
+    /// Extracts selectable fields anew, where they are not what they should be.
+    pub fn reindex(&self, storage: &StorageId, selectable: &SelectableFields) {
+        let mut inner = self.lock();
+        let Some(table) = inner.tables.get_mut(storage) else { return };
+        for entry in table.objects.values_mut() {
+            if let Some(changed) = entry.reindexed(selectable) {
+                *entry = Arc::new(changed);
+            }
         }
     }
 

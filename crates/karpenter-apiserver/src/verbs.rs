@@ -3,20 +3,25 @@
 mod collection;
 mod create;
 mod decode;
+mod definition;
 mod delete;
+mod list;
 mod patch;
 mod pipeline;
+mod present;
 mod read;
+mod review;
+mod services;
+mod subresource;
 mod update;
 
 use std::sync::Arc;
 
 use http::Method;
 use jiff::Timestamp;
-use serde_json::Value;
 
-use crate::encode::{Format, Reply, partial_metadata};
-use crate::registry::{Registry, Resource};
+use crate::encode::{Format, Reply};
+use crate::registry::{Conversion, Registry, Resource};
 use crate::request::{Incoming, ResourcePath};
 use crate::server::Core;
 use crate::status::{Answer, Failure};
@@ -26,7 +31,10 @@ use crate::store::{Entry, key};
 pub(crate) struct Call<'a> {
     pub(crate) core: &'a Arc<Core>,
     pub(crate) registry: Arc<Registry>,
+    /// The kind in the version the request is worked on: the stored one, except for custom kinds.
     pub(crate) resource: Arc<Resource>,
+    /// The kind and version the client speaks.
+    pub(crate) served: Arc<Resource>,
     pub(crate) path: ResourcePath,
     pub(crate) incoming: &'a Incoming,
     pub(crate) format: Format,
@@ -39,15 +47,21 @@ pub(crate) fn page_not_found() -> Reply {
 
 pub(crate) fn handle(core: &Arc<Core>, incoming: &Incoming, path: ResourcePath) -> Answer<Reply> {
     let registry = core.registry();
-    let Some(resource) = registry.find(&path.group, &path.version, &path.plural).cloned() else {
+    let Some(served) = registry.find(&path.group, &path.version, &path.plural).cloned() else {
         return Ok(page_not_found());
     };
+    let stored = match served.conversion {
+        Conversion::None | Conversion::ApiVersion => Some(&served),
+        Conversion::Event => registry.find("", &served.storage_version, &served.plural),
+        Conversion::Autoscaler => registry.find(&served.group, &served.storage_version, &served.plural),
+    };
+    let Some(resource) = stored.cloned() else { return Ok(page_not_found()) };
     if !resource.namespaced && !path.namespace.is_empty() {
         return Ok(page_not_found());
     }
     let Some(format) = incoming.format() else { return Err(not_acceptable()) };
     let now = core.clock.now();
-    let call = Call { core, registry, resource, path, incoming, format, now };
+    let call = Call { core, registry, resource, served, path, incoming, format, now };
     call.dispatch()
 }
 
@@ -91,16 +105,17 @@ impl Call<'_> {
         }
     }
 
-    fn dispatch_subresource(&self) -> Answer<Reply> {
-        let name = self.path.subresource.as_deref().unwrap_or_default();
-        if self.resource.subresource(name).is_none() {
-            return Ok(page_not_found());
-        }
-        match (name, &self.incoming.method) {
-            ("status", &Method::GET) => self.get(),
-            ("status" | "finalize", &Method::PUT) => self.update(),
-            ("status", &Method::PATCH) => self.patch(),
-            _ => Err(Box::new(Failure::method_not_allowed())),
+    /// The same request, about something else.
+    pub(crate) fn with(&self, resource: Arc<Resource>, path: ResourcePath) -> Call<'_> {
+        Call {
+            core: self.core,
+            registry: self.registry.clone(),
+            served: resource.clone(),
+            resource,
+            path,
+            incoming: self.incoming,
+            format: self.format,
+            now: self.now,
         }
     }
 
@@ -123,34 +138,5 @@ impl Call<'_> {
 
     pub(crate) fn stored(&self) -> Answer<Arc<Entry>> {
         self.core.store.get(&self.resource.storage, &self.key()).ok_or_else(|| self.not_found())
-    }
-
-    /// Whether the request only wants to know what would happen.
-    pub(crate) fn dry_run(&self) -> Answer<bool> {
-        let mut dry = false;
-        for value in self.incoming.query.all("dryRun") {
-            if value != "All" {
-                let error =
-                    crate::field::FieldError::not_supported("dryRun", serde_json::json!([value]), &["All"]);
-                return Err(Box::new(Failure::invalid("meta.k8s.io", "CreateOptions", "", &[error])));
-            }
-            dry = true;
-        }
-        Ok(dry)
-    }
-
-    /// An object in the form the client asked for.
-    pub(crate) fn reply_object(&self, code: u16, object: &Value) -> Reply {
-        match self.format {
-            Format::Metadata => Reply::json(code, &partial_metadata(object)),
-            _ => Reply::json(code, object),
-        }
-    }
-
-    pub(crate) fn reply_entry(&self, code: u16, entry: &Entry) -> Reply {
-        match self.format {
-            Format::Json => Reply::bytes(code, "application/json", entry.object().clone()),
-            _ => self.reply_object(code, &entry.value()),
-        }
     }
 }

@@ -31,6 +31,8 @@ pub(crate) type Transform = Box<dyn FnMut(Value) -> Value + Send>;
 /// What a watch is about and how it starts.
 pub(crate) struct WatchRequest {
     pub(crate) resource: Arc<Resource>,
+    /// What bookmarks are called.
+    pub(crate) served: Arc<Resource>,
     pub(crate) range: Range,
     pub(crate) selector: Selector,
     /// Send changes after this revision.
@@ -167,7 +169,7 @@ impl Watcher {
         if ends_initial {
             metadata["annotations"] = json!({INITIAL_EVENTS_END: "true"});
         }
-        let resource = &self.request.resource;
+        let resource = &self.request.served;
         let object =
             json!({"kind": resource.kind, "apiVersion": resource.api_version(), "metadata": metadata});
         line(&json!({"type": "BOOKMARK", "object": object}))

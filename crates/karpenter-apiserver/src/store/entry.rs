@@ -108,6 +108,22 @@ impl Entry {
             .map(|index| self.labels[index].1.as_ref())
     }
 
+    /// The same entry with other fields, if they differ.
+    pub(super) fn reindexed(&self, selectable: &SelectableFields) -> Option<Self> {
+        let fields = selectable.extract(&self.value());
+        (fields != self.fields).then(|| Self {
+            key: self.key.clone(),
+            namespace_letters: self.namespace_letters,
+            revision: self.revision,
+            kind: self.kind,
+            frame: self.frame.clone(),
+            object: self.object.clone(),
+            uid: self.uid.clone(),
+            labels: self.labels.clone(),
+            fields,
+        })
+    }
+
     pub fn field(&self, index: usize) -> &str {
         self.fields.get(index).map_or("", AsRef::as_ref)
     }

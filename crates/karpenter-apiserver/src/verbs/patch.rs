@@ -1,43 +1,166 @@
-//! Patching objects.
+//! Patching objects: JSON patch, merge patch, strategic merge patch, server-side apply.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Call;
-use super::decode::parse_json;
+use super::decode::{bad, parse_json, parse_yaml};
+use super::pipeline::{Ownership, Unchanged};
+use crate::apply::{self, ApplyRequest};
+use crate::convert;
 use crate::encode::Reply;
+use crate::options::WriteOptions;
+use crate::patch;
+use crate::shape::Shape;
 use crate::status::{Answer, Failure};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PatchKind {
+    Json,
+    Merge,
+    Strategic,
+    Apply,
+}
 
 impl Call<'_> {
     pub(crate) fn patch(&self) -> Answer<Reply> {
-        let dry_run = self.dry_run()?;
+        let kind = self.patch_kind()?;
+        let options = WriteOptions::parse(&self.incoming.query, "PatchOptions", kind == PatchKind::Apply)?;
+        let manager = self.incoming.field_manager();
+        if kind == PatchKind::Apply {
+            return self.server_side_apply(&options, &manager);
+        }
         let patch = parse_json(&self.incoming.body)?;
-        let kind = self.incoming.content_type();
         loop {
             let entry = self.stored()?;
-            let old = entry.value();
-            let mut new = patched(&kind, &old, &patch)?;
-            self.check_kind(&mut new)?;
+            let old = self.load(&entry);
+            let (new, warnings) = self.patched(kind, &old, &patch, &options)?;
             self.check_revision(&new, &old)?;
-            match self.store_changed(&entry, &old, new, dry_run) {
-                Ok(written) => return Ok(self.reply_written(200, &written)),
-                Err(Some(failure)) => return Err(failure),
-                Err(None) => {}
+            match self.store_changed(&entry, &old, new, Ownership::Manager(&manager), options.dry_run) {
+                Ok(written) => return Ok(self.reply_written(200, &written).with_warnings(warnings)),
+                Err(Unchanged::Refused(failure)) => return Err(failure),
+                Err(Unchanged::Outdated) => {}
             }
         }
     }
+
+    pub(crate) fn patch_kind(&self) -> Answer<PatchKind> {
+        let custom = self.resource.custom.is_some();
+        match self.incoming.content_type().as_str() {
+            "application/json-patch+json" => Ok(PatchKind::Json),
+            "application/merge-patch+json" => Ok(PatchKind::Merge),
+            "application/strategic-merge-patch+json" if !custom => Ok(PatchKind::Strategic),
+            "application/apply-patch+yaml" => Ok(PatchKind::Apply),
+            _ => {
+                let strategic = if custom { "" } else { "application/strategic-merge-patch+json, " };
+                Err(Box::new(Failure::unsupported_media_type(format!(
+                    "the body of the request was in an unknown format - accepted media types include: \
+                     application/json-patch+json, application/merge-patch+json, {strategic}\
+                     application/apply-patch+yaml, application/apply-patch+cbor"
+                ))))
+            }
+        }
+    }
+
+    /// The object after the patch, which is written in terms of the version that is served.
+    fn patched(
+        &self,
+        kind: PatchKind,
+        old: &Value,
+        patch: &Value,
+        options: &WriteOptions,
+    ) -> Answer<(Value, Vec<String>)> {
+        let before = convert::from_stored(&self.served, old.clone());
+        let mut after = apply_patch(kind, &before, patch, self.served_shape())?;
+        self.check_kind(&mut after)?;
+        let warnings = self.check_fields(&mut after, options.field_validation)?;
+        let after = convert::to_stored(&self.served, after, &self.resource.api_version());
+        Ok((after, warnings))
+    }
+
+    fn served_shape(&self) -> &Shape {
+        if self.presents_as_stored() || self.resource.custom.is_some() {
+            return self.shape();
+        }
+        crate::builtin::shape(&self.served.group, &self.served.version, &self.served.kind)
+            .unwrap_or(&Shape::Deduced)
+    }
+
+    fn server_side_apply(&self, options: &WriteOptions, manager: &str) -> Answer<Reply> {
+        let mut applied = parse_yaml(&self.incoming.body)?;
+        self.check_applied(&mut applied)?;
+        let warnings = self.check_fields(&mut applied, options.field_validation)?;
+        let applied = convert::to_stored(&self.served, applied, &self.resource.api_version());
+        let api_version = self.resource.api_version();
+        loop {
+            let entry = self.core.store.get(&self.resource.storage, &self.key());
+            let live = entry.as_ref().map(|entry| self.load(entry));
+            if live.is_none() && !self.subresource().is_empty() {
+                return Err(self.not_found());
+            }
+            if live.is_none() && applied["metadata"]["uid"].as_str().is_some_and(|uid| !uid.is_empty()) {
+                let why = "uid mismatch: the provided object specified uid, and no existing object was found";
+                let (group, plural) = (&self.resource.group, &self.resource.plural);
+                return Err(Box::new(Failure::conflict(group, plural, self.name(), why)));
+            }
+            let merged = apply::apply(ApplyRequest {
+                live: live.as_ref(),
+                applied: &applied,
+                shape: self.shape(),
+                manager,
+                api_version: &api_version,
+                subresource: self.subresource(),
+                force: options.force.unwrap_or(false),
+                now: self.now,
+            })?;
+            let (Some(entry), Some(live)) = (entry, live) else {
+                match self.store_new(merged, Ownership::Settled, options.dry_run) {
+                    Ok(written) => return Ok(self.reply_written(201, &written).with_warnings(warnings)),
+                    // Somebody created it meanwhile: apply to that.
+                    Err(failure) if failure.reason == "AlreadyExists" && !options.dry_run => continue,
+                    Err(failure) => return Err(failure),
+                }
+            };
+            self.check_revision(&applied, &live)?;
+            match self.store_changed(&entry, &live, merged, Ownership::Settled, options.dry_run) {
+                Ok(written) => return Ok(self.reply_written(200, &written).with_warnings(warnings)),
+                Err(Unchanged::Refused(failure)) => return Err(failure),
+                Err(Unchanged::Outdated) => {}
+            }
+        }
+    }
+
+    /// An applied object names its kind; name and namespace agree with the path.
+    fn check_applied(&self, applied: &mut Value) -> Answer<()> {
+        if !applied.is_object() {
+            return Err(bad("error decoding YAML: the body is not an object"));
+        }
+        self.check_kind(applied)?;
+        let name = applied["metadata"]["name"].as_str().unwrap_or_default();
+        if !name.is_empty() && name != self.name() {
+            return Err(bad(format!(
+                "the name of the object ({name}) does not match the name on the URL ({})",
+                self.name()
+            )));
+        }
+        applied["metadata"]["name"] = json!(self.name());
+        if self.resource.namespaced {
+            let namespace = applied["metadata"]["namespace"].as_str().unwrap_or_default();
+            if !namespace.is_empty() && namespace != self.path.namespace {
+                return Err(bad(
+                    "the namespace of the provided object does not match the namespace sent on the request",
+                ));
+            }
+            applied["metadata"]["namespace"] = json!(self.path.namespace);
+        }
+        Ok(())
+    }
 }
 
-fn patched(kind: &str, old: &Value, patch: &Value) -> Answer<Value> {
+/// `Apply` is not a function of the object alone and does not come here.
+pub(crate) fn apply_patch(kind: PatchKind, current: &Value, patch: &Value, shape: &Shape) -> Answer<Value> {
     match kind {
-        "application/merge-patch+json" | "application/strategic-merge-patch+json" => {
-            let mut new = old.clone();
-            json_patch::merge(&mut new, patch);
-            Ok(new)
-        }
-        _ => Err(Box::new(Failure::unsupported_media_type(
-            "the body of the request was in an unknown format - accepted media types include: \
-             application/json-patch+json, application/merge-patch+json, \
-             application/strategic-merge-patch+json, application/apply-patch+yaml",
-        ))),
+        PatchKind::Json => patch::json_patch(current, patch),
+        PatchKind::Merge | PatchKind::Apply => patch::checked_merge_patch(current, patch),
+        PatchKind::Strategic => patch::strategic_merge(current, patch, shape),
     }
 }

@@ -1,16 +1,23 @@
-//! The way of an object into the store: defaults, admission, rules, ownership of fields, commit.
+//! The way of an object into the store: defaults, ownership of fields, admission, rules, commit.
 //!
 //! Everything that creates or changes an object goes through here, whatever the verb.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::Call;
+use super::services;
 use crate::admission::{self, Lookup, Operation, Verb};
+use crate::apply;
+use crate::builtin;
 use crate::clock::rfc3339_seconds;
-use crate::registry::qualified;
+use crate::crd;
+use crate::field::FieldError;
+use crate::registry::{Conversion, qualified};
 use crate::server::Core;
+use crate::shape::Shape;
 use crate::status::{Answer, Failure};
 use crate::store::{Draft, Entry, Range, WriteRefused, key};
 
@@ -31,6 +38,7 @@ impl Lookup for Stored<'_> {
 }
 
 /// What became of a write.
+#[derive(Debug, Clone)]
 pub(crate) enum Written {
     /// Stored, or unchanged and left as it was.
     Stored(Arc<Entry>),
@@ -47,6 +55,28 @@ impl Written {
             Self::Imagined(value) => value.clone(),
         }
     }
+}
+
+/// Why a change did not happen.
+pub(crate) enum Unchanged {
+    Refused(Box<Failure>),
+    /// The object is no longer the one that was looked at.
+    Outdated,
+}
+
+impl From<Box<Failure>> for Unchanged {
+    fn from(failure: Box<Failure>) -> Self {
+        Self::Refused(failure)
+    }
+}
+
+/// Who a write is recorded for.
+#[derive(Clone, Copy)]
+pub(crate) enum Ownership<'a> {
+    /// Fields that change are recorded for this manager.
+    Manager(&'a str),
+    /// The object carries its records already (server-side apply), or keeps the ones it has.
+    Settled,
 }
 
 impl Call<'_> {
@@ -70,50 +100,119 @@ impl Call<'_> {
         }
     }
 
-    pub(crate) fn reply_written(&self, code: u16, written: &Written) -> crate::encode::Reply {
-        match written {
-            Written::Stored(entry) | Written::Deleted(entry) => self.reply_entry(code, entry),
-            Written::Imagined(value) => self.reply_object(code, value),
+    /// A stored object in the version that this request works with.
+    pub(crate) fn load(&self, entry: &Entry) -> Value {
+        let mut object = entry.value();
+        if self.resource.conversion == Conversion::ApiVersion {
+            object["apiVersion"] = json!(self.resource.api_version());
+        }
+        object
+    }
+
+    pub(crate) fn draft(&self, object: &Value) -> Draft {
+        let mut object = Cow::Borrowed(object);
+        if self.resource.conversion == Conversion::ApiVersion {
+            object.to_mut()["apiVersion"] = json!(self.resource.storage_api_version());
+        }
+        Draft::new(&object, &self.resource.selectable)
+    }
+
+    pub(crate) fn shape(&self) -> &Shape {
+        match &self.resource.custom {
+            Some(custom) => custom.kind.shape(),
+            None => builtin::shape(&self.resource.group, &self.resource.version, &self.resource.kind)
+                .unwrap_or(&Shape::Deduced),
         }
     }
 
-    fn draft(&self, object: &Value) -> Draft {
-        Draft::new(object, &self.resource.selectable)
+    /// The normal form of the kind, with defaults.
+    pub(crate) fn normalise(&self, object: &mut Value) {
+        let (group, version, kind) = (&self.resource.group, &self.resource.version, &self.resource.kind);
+        if let Some(custom) = &self.resource.custom {
+            custom.kind.default(object);
+            return;
+        }
+        builtin::round_trip(object, group, version, kind);
+        admission::default_object(group, version, kind, object);
+        if self.resource.is_definition() {
+            crd::default_definition(object);
+        }
+    }
+
+    fn record(&self, old: Option<&Value>, new: &mut Value, ownership: Ownership<'_>) {
+        let Ownership::Manager(manager) = ownership else { return };
+        let version = self.resource.api_version();
+        apply::record_update(old, new, self.shape(), manager, &version, self.subresource(), self.now);
+    }
+
+    fn refuse_invalid(&self, name: &str, errors: &[FieldError]) -> Answer<()> {
+        if errors.is_empty() {
+            return Ok(());
+        }
+        Err(Box::new(Failure::invalid(&self.resource.group, &self.resource.kind, name, errors)))
     }
 
     /// Stores a new object, all checks included.
-    pub(crate) fn store_new(&self, mut object: Value, dry_run: bool) -> Answer<Written> {
+    pub(crate) fn store_new(
+        &self,
+        mut object: Value,
+        ownership: Ownership<'_>,
+        dry_run: bool,
+    ) -> Answer<Written> {
         let resource = &self.resource;
         let (group, version, kind) = (&resource.group, &resource.version, &resource.kind);
         if object["metadata"]["resourceVersion"].as_str().is_some_and(|text| !text.is_empty()) {
             let why = "resourceVersion should not be set on objects to be created";
             return Err(Box::new(Failure::new(500, "", why)));
         }
-        admission::default_object(group, version, kind, &mut object);
-        admission::prepare_create(group, version, kind, &mut object, self.now);
-        self.set_system_metadata(&mut object);
-        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
-        admission::admit(&self.operation(Verb::Create, &name, None), &mut object, &Stored(self.core))?;
-        let errors = admission::validate_create(group, version, kind, &object);
-        if !errors.is_empty() {
-            return Err(Box::new(Failure::invalid(group, kind, &name, &errors)));
+        if resource.custom.as_ref().is_some_and(|custom| custom.terminating) {
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(Box::new(Failure::new(405, "MethodNotAllowed", why)));
         }
+        self.normalise(&mut object);
+        self.record(None, &mut object, ownership);
+        let given = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
+        admission::admit(&self.operation(Verb::Create, &given, None), &mut object, &Stored(self.core))?;
+        match &resource.custom {
+            Some(custom) => admission::prepare_custom_create(&mut object, custom.kind.has_status()),
+            None => admission::prepare_create(group, version, kind, &mut object, self.now),
+        }
+        self.set_system_metadata(&mut object);
+        if resource.is("", "Service") {
+            services::allocate(&mut object, None, &Stored(self.core));
+        }
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
+        let errors = match &resource.custom {
+            Some(custom) => {
+                let mut errors = admission::validate_custom_metadata(&object, resource.namespaced);
+                errors.extend(custom.kind.validate_create(&object));
+                errors
+            }
+            None => {
+                let mut errors = admission::validate_create(group, version, kind, &object);
+                if resource.is_definition() {
+                    errors.extend(crd::validate_definition(&object, None));
+                }
+                errors
+            }
+        };
+        self.refuse_invalid(&name, &errors)?;
         let exists = || Box::new(Failure::already_exists(group, &resource.plural, &name));
         if dry_run {
             let stored = self.core.store.get(&resource.storage, &key(&self.path.namespace, &name));
             return if stored.is_some() { Err(exists()) } else { Ok(Written::Imagined(object)) };
         }
         let entry = self.core.store.create(&resource.storage, self.draft(&object)).map_err(|_| exists())?;
+        if resource.is_definition() {
+            self.establish(&name);
+        }
         Ok(Written::Stored(entry))
     }
 
     fn set_system_metadata(&self, object: &mut Value) {
-        let generated = {
-            let metadata = &object["metadata"];
-            let text = |field: &str| metadata[field].as_str().unwrap_or_default();
-            (text("name").is_empty() && !text("generateName").is_empty())
-                .then(|| self.core.ids.name(text("generateName")))
-        };
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+        let generated = (text("name").is_empty() && !text("generateName").is_empty())
+            .then(|| self.core.ids.name(text("generateName")));
         let metadata = &mut object["metadata"];
         if let Some(name) = generated {
             metadata["name"] = json!(name);
@@ -127,29 +226,56 @@ impl Call<'_> {
         }
     }
 
-    /// Replaces `entry` by `new`, all checks included. `Err(None)`: it changed meanwhile, look again.
+    /// Replaces the object stored in `entry` (which reads as `old`) by `new`, all checks included.
     pub(crate) fn store_changed(
         &self,
         entry: &Arc<Entry>,
         old: &Value,
         mut new: Value,
+        ownership: Ownership<'_>,
         dry_run: bool,
-    ) -> Result<Written, Option<Box<Failure>>> {
+    ) -> Result<Written, Unchanged> {
         let resource = &self.resource;
         let (group, version, kind) = (&resource.group, &resource.version, &resource.kind);
         let subresource = self.subresource();
-        admission::default_object(group, version, kind, &mut new);
+        self.normalise(&mut new);
         keep_system_metadata(&mut new, old);
-        admission::prepare_update(group, version, kind, &mut new, old, subresource);
-        let operation = self.operation(Verb::Update, self.name(), Some(old));
-        admission::admit(&operation, &mut new, &Stored(self.core)).map_err(Some)?;
-        let errors = admission::validate_update(group, version, kind, &new, old, subresource);
-        if !errors.is_empty() {
-            return Err(Some(Box::new(Failure::invalid(group, kind, self.name(), &errors))));
+        self.record(Some(old), &mut new, ownership);
+        admission::admit(
+            &self.operation(Verb::Update, self.name(), Some(old)),
+            &mut new,
+            &Stored(self.core),
+        )?;
+        match &resource.custom {
+            Some(custom) => {
+                admission::prepare_custom_update(&mut new, old, subresource, custom.kind.has_status());
+            }
+            None => admission::prepare_update(group, version, kind, &mut new, old, subresource),
         }
+        if resource.is("", "Service") && subresource.is_empty() {
+            services::allocate(&mut new, Some(old), &Stored(self.core));
+        }
+        let errors = match &resource.custom {
+            Some(custom) => {
+                let mut errors = admission::validate_custom_metadata_update(&new, old, resource.namespaced);
+                errors.extend(match subresource {
+                    "status" => custom.kind.validate_status_update(&new, old),
+                    _ => custom.kind.validate_update(&new, old),
+                });
+                errors
+            }
+            None => {
+                let mut errors = admission::validate_update(group, version, kind, &new, old, subresource);
+                if resource.is_definition() && subresource.is_empty() {
+                    errors.extend(crd::validate_definition(&new, Some(old)));
+                }
+                errors
+            }
+        };
+        self.refuse_invalid(self.name(), &errors)?;
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"].clone();
-        let gone = deletion_is_complete(&new);
-        if same_apart_from_times(&new, old) && !gone {
+        let gone = self.deletion_is_complete(&new);
+        if !gone && same_apart_from_times(&new, old) {
             return Ok(Written::Stored(entry.clone()));
         }
         if dry_run {
@@ -161,10 +287,29 @@ impl Call<'_> {
         } else {
             store.update(&resource.storage, entry.revision(), self.draft(&new)).map(Written::Stored)
         };
-        written.map_err(|refused| match refused {
-            WriteRefused::Changed(_) => None,
-            WriteRefused::Missing | WriteRefused::Exists => Some(self.not_found()),
-        })
+        match written {
+            Ok(written) => {
+                if gone {
+                    self.after_removal(&new);
+                } else if resource.is_definition() && subresource.is_empty() {
+                    self.establish(self.name());
+                }
+                Ok(written)
+            }
+            Err(WriteRefused::Changed(_)) => Err(Unchanged::Outdated),
+            Err(WriteRefused::Missing | WriteRefused::Exists) => Err(Unchanged::Refused(self.not_found())),
+        }
+    }
+
+    /// An object that is being deleted goes when its last finalizer does and no grace period is left.
+    fn deletion_is_complete(&self, object: &Value) -> bool {
+        let is_empty = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
+        let metadata = &object["metadata"];
+        let grace = metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+        metadata["deletionTimestamp"].is_string()
+            && is_empty(&metadata["finalizers"])
+            && grace == 0
+            && (!self.resource.is("", "Namespace") || is_empty(&object["spec"]["finalizers"]))
     }
 }
 
@@ -184,14 +329,6 @@ fn keep_system_metadata(new: &mut Value, old: &Value) {
     }
 }
 
-/// An object that is being deleted goes when its last finalizer does and no grace period is left.
-pub(crate) fn deletion_is_complete(object: &Value) -> bool {
-    let metadata = &object["metadata"];
-    let waits = metadata["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty());
-    let grace = metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
-    metadata["deletionTimestamp"].is_string() && !waits && grace == 0
-}
-
 /// Equal, if the times in `metadata.managedFields` do not count.
 fn same_apart_from_times(new: &Value, old: &Value) -> bool {
     if new == old {
@@ -200,10 +337,8 @@ fn same_apart_from_times(new: &Value, old: &Value) -> bool {
     let timeless = |object: &Value| {
         let mut object = object.clone();
         if let Some(entries) = object["metadata"]["managedFields"].as_array_mut() {
-            for entry in entries {
-                if let Some(entry) = entry.as_object_mut() {
-                    entry.remove("time");
-                }
+            for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
+                entry.remove("time");
             }
         }
         object

@@ -3,26 +3,43 @@
 use serde_json::Value;
 
 use super::Call;
+use super::pipeline::{Ownership, Unchanged};
 use crate::encode::Reply;
-use crate::status::{Answer, Failure};
+use crate::options::WriteOptions;
+use crate::status::{Answer, Cause, Failure};
 
 const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
 impl Call<'_> {
     pub(crate) fn update(&self) -> Answer<Reply> {
-        let object = self.body_object()?;
-        let dry_run = self.dry_run()?;
-        let expected = object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_string();
+        let options = WriteOptions::parse(&self.incoming.query, "UpdateOptions", false)?;
+        let (object, warnings) = self.body_object(options.field_validation)?;
+        let manager = self.incoming.field_manager();
+        let unconditional = revision(&object).is_empty();
         loop {
-            let entry = self.stored()?;
-            let old = entry.value();
+            let Some(entry) = self.core.store.get(&self.resource.storage, &self.key()) else {
+                if !self.creates_on_update() || !self.subresource().is_empty() {
+                    return Err(self.not_found());
+                }
+                let mut object = object.clone();
+                if let Some(metadata) = object["metadata"].as_object_mut() {
+                    metadata.remove("resourceVersion");
+                }
+                let written = self.store_new(object, Ownership::Manager(&manager), options.dry_run)?;
+                return Ok(self.reply_written(201, &written).with_warnings(warnings));
+            };
+            let old = self.load(&entry);
+            if unconditional && !self.allows_unconditional_update() {
+                return Err(self.revision_required());
+            }
             self.check_revision(&object, &old)?;
-            match self.store_changed(&entry, &old, object.clone(), dry_run) {
-                Ok(written) => return Ok(self.reply_written(200, &written)),
-                Err(Some(failure)) => return Err(failure),
-                Err(None) if !expected.is_empty() => return Err(self.modified()),
-                Err(None) => {}
+            let ownership = Ownership::Manager(&manager);
+            match self.store_changed(&entry, &old, object.clone(), ownership, options.dry_run) {
+                Ok(written) => return Ok(self.reply_written(200, &written).with_warnings(warnings)),
+                Err(Unchanged::Refused(failure)) => return Err(failure),
+                Err(Unchanged::Outdated) if !unconditional => return Err(self.modified()),
+                Err(Unchanged::Outdated) => {}
             }
         }
     }
@@ -31,27 +48,72 @@ impl Call<'_> {
         Box::new(Failure::conflict(&self.resource.group, &self.resource.plural, self.name(), MODIFIED))
     }
 
+    fn revision_required(&self) -> Box<Failure> {
+        let body = "Invalid value: 0x0: must be specified for an update";
+        let mut failure = Failure::invalid(&self.resource.group, &self.resource.plural, self.name(), &[]);
+        failure.message = format!(
+            "{} \"{}\" is invalid: metadata.resourceVersion: {body}",
+            self.resource.qualified_plural(),
+            self.name()
+        );
+        failure.causes = vec![Cause {
+            reason: "FieldValueInvalid".into(),
+            message: body.into(),
+            field: Some("metadata.resourceVersion".into()),
+        }];
+        Box::new(failure)
+    }
+
     /// The client may say which revision and which object (uid) it looked at.
     pub(crate) fn check_revision(&self, new: &Value, old: &Value) -> Answer<()> {
-        let text =
-            |object: &Value, field: &str| object["metadata"][field].as_str().unwrap_or_default().to_string();
-        let uid = text(new, "uid");
-        if !uid.is_empty() && uid != text(old, "uid") {
+        let uid = |object: &Value| object["metadata"]["uid"].as_str().unwrap_or_default().to_string();
+        let expected = uid(new);
+        if !expected.is_empty() && expected != uid(old) {
             let why = format!(
-                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                text(old, "uid")
+                "Precondition failed: UID in precondition: {expected}, UID in object meta: {}",
+                uid(old)
             );
-            return Err(Box::new(Failure::conflict(
-                &self.resource.group,
-                &self.resource.plural,
-                self.name(),
-                &why,
-            )));
+            let failure = Failure::conflict(&self.resource.group, &self.resource.plural, self.name(), &why);
+            return Err(Box::new(failure));
         }
-        let revision = text(new, "resourceVersion");
-        if !revision.is_empty() && revision != text(old, "resourceVersion") {
+        if !revision(new).is_empty() && revision(new) != revision(old) {
             return Err(self.modified());
         }
         Ok(())
     }
+
+    /// Kinds for which a replacement of nothing creates.
+    fn creates_on_update(&self) -> bool {
+        let kind = self.resource.kind.as_str();
+        match self.resource.group.as_str() {
+            "" => matches!(kind, "LimitRange" | "Event" | "Service" | "Endpoints"),
+            "rbac.authorization.k8s.io" => true,
+            "coordination.k8s.io" => true,
+            "node.k8s.io" => kind == "RuntimeClass",
+            _ => false,
+        }
+    }
+
+    /// Kinds that can be replaced without saying which revision is replaced.
+    fn allows_unconditional_update(&self) -> bool {
+        let kind = self.resource.kind.as_str();
+        if self.resource.custom.is_some() {
+            return false;
+        }
+        match self.resource.group.as_str() {
+            "node.k8s.io" | "coordination.k8s.io" | "apiextensions.k8s.io" | "apiregistration.k8s.io" => {
+                false
+            }
+            "admissionregistration.k8s.io" => false,
+            "policy" => kind != "PodDisruptionBudget",
+            "storage.k8s.io" => {
+                !matches!(kind, "CSIDriver" | "CSIStorageCapacity" | "VolumeAttachment" | "CSINode")
+            }
+            _ => true,
+        }
+    }
+}
+
+fn revision(object: &Value) -> &str {
+    object["metadata"]["resourceVersion"].as_str().unwrap_or_default()
 }

@@ -1,0 +1,153 @@
+//! Definitions of custom kinds as events in the server's life: a stored definition makes a kind served, a deleted one
+//! first takes all objects of the kind with it.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::Call;
+use super::delete::CUSTOM_CLEANUP;
+use crate::crd;
+use crate::options::DeleteOptions;
+use crate::registry::Resource;
+use crate::request::ResourcePath;
+use crate::server::Core;
+use crate::store::{Draft, Range, StorageId, WriteRefused};
+
+const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+
+impl Call<'_> {
+    /// Accepts a stored definition: its status says so, and its kind is served from now on.
+    pub(crate) fn establish(&self, name: &str) {
+        let storage: StorageId = DEFINITIONS.into();
+        loop {
+            let Some(entry) = self.core.store.get(&storage, name) else { return };
+            let old = entry.value();
+            let mut definition = old.clone();
+            crd::established_status(&mut definition, self.now);
+            if definition != old {
+                let draft = Draft::new(&definition, &self.resource.selectable);
+                match self.core.store.update(&storage, entry.revision(), draft) {
+                    Err(WriteRefused::Changed(_)) => continue,
+                    Ok(_) | Err(_) => {}
+                }
+            }
+            self.core.change_registry(|registry| {
+                // A definition that passed validation can be served.
+                let _ = registry.define(&definition);
+            });
+            self.core.reindex(&definition);
+            return;
+        }
+    }
+
+    /// What has to happen after an object is gone for good.
+    pub(crate) fn after_removal(&self, object: &Value) {
+        if self.resource.is_definition() {
+            let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+            let (group, plural) = (text("/spec/group"), text("/spec/names/plural"));
+            self.core.change_registry(|registry| registry.remove(group, plural));
+        } else if let Some(custom) = &self.resource.custom
+            && custom.terminating
+        {
+            self.finish_definition(&custom.definition);
+        }
+    }
+
+    /// Deletes all objects of a kind whose definition is being deleted; the definition goes with the last of them.
+    pub(crate) fn remove_instances(&self, definition: &str) {
+        let Some(entry) = self.core.store.get(&DEFINITIONS.into(), definition) else { return };
+        let object = entry.value();
+        self.core.change_registry(|registry| {
+            let _ = registry.define(&object);
+        });
+        let registry = self.core.registry();
+        let served = registry
+            .all()
+            .find(|resource| resource.custom.as_ref().is_some_and(|custom| custom.definition == definition));
+        if let Some(resource) = served {
+            self.delete_all(resource);
+        }
+        self.finish_definition(definition);
+    }
+
+    fn delete_all(&self, resource: &Arc<Resource>) {
+        let snapshot = self.core.store.list(&resource.storage, &Range::default());
+        for entry in &snapshot.entries {
+            let path = ResourcePath {
+                group: resource.group.clone(),
+                version: resource.version.clone(),
+                plural: resource.plural.clone(),
+                namespace: entry.namespace().to_string(),
+                name: Some(entry.name().to_string()),
+                subresource: None,
+                rest: Vec::new(),
+                watch: false,
+            };
+            let call = self.with(resource.clone(), path);
+            // Gone already is as good.
+            let _ = call.delete_object(entry.key(), entry.name(), &DeleteOptions::default());
+        }
+    }
+
+    /// Lets a definition go that is being deleted, once no object of its kind is left.
+    fn finish_definition(&self, name: &str) {
+        let storage: StorageId = DEFINITIONS.into();
+        loop {
+            let Some(entry) = self.core.store.get(&storage, name) else { return };
+            let mut definition = entry.value();
+            let text = |pointer: &str| {
+                definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_string()
+            };
+            let (group, plural) = (text("/spec/group"), text("/spec/names/plural"));
+            let instances: StorageId = crate::registry::qualified(&group, &plural).into();
+            if self.core.store.count(&instances) > 0
+                || !definition["metadata"]["deletionTimestamp"].is_string()
+            {
+                return;
+            }
+            let finalizers: Vec<String> = definition["metadata"]["finalizers"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .filter(|finalizer| *finalizer != CUSTOM_CLEANUP)
+                .map(str::to_string)
+                .collect();
+            let gone = finalizers.is_empty();
+            match definition["metadata"].as_object_mut() {
+                Some(metadata) if gone => drop(metadata.remove("finalizers")),
+                Some(metadata) => drop(metadata.insert("finalizers".into(), json!(finalizers))),
+                None => return,
+            }
+            let selectable =
+                match self.core.registry().any_version("apiextensions.k8s.io", "customresourcedefinitions") {
+                    Some(resource) => resource.selectable.clone(),
+                    None => return,
+                };
+            let draft = Draft::new(&definition, &selectable);
+            let written = if gone {
+                self.core.store.delete(&storage, entry.revision(), draft)
+            } else {
+                self.core.store.update(&storage, entry.revision(), draft)
+            };
+            match written {
+                Err(WriteRefused::Changed(_)) => continue,
+                Ok(_) if gone => self.core.change_registry(|registry| registry.remove(&group, &plural)),
+                Ok(_) | Err(_) => {}
+            }
+            return;
+        }
+    }
+}
+
+impl Core {
+    /// Extracts the selectable fields of stored objects anew, after a definition changed what they are.
+    pub(crate) fn reindex(&self, definition: &Value) {
+        let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let registry = self.registry();
+        if let Some(resource) = registry.any_version(text("/spec/group"), text("/spec/names/plural")) {
+            self.store.reindex(&resource.storage, &resource.selectable);
+        }
+    }
+}

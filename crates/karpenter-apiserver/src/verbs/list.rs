@@ -1,0 +1,233 @@
+//! Lists: consistent snapshots, now or at an earlier revision, in pages.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::Call;
+use super::decode::bad;
+use crate::encode::{Format, ListBody, Reply, RespBody, partial_metadata};
+use crate::options::ListOptions;
+use crate::status::{Answer, Cause, Failure};
+use crate::store::{Entry, Range, Snapshot};
+
+const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You \
+                                can start a new list without the continue parameter, or use the continue token in \
+                                this response to retrieve the remainder of the results. Continuing with the provided \
+                                token results in an inconsistent list - objects that were created, modified, or \
+                                deleted between the time the first chunk was returned and now may show up in the list.";
+const LIST_EXPIRED: &str = "The resourceVersion for the provided list is too old.";
+
+impl Call<'_> {
+    pub(crate) fn list(&self) -> Answer<Reply> {
+        let options = ListOptions::parse(&self.incoming.query, false)?;
+        let selector = self.selector()?;
+        let range = self.range(&selector);
+        let snapshot = match self.snapshot(range, &options)? {
+            Ok(snapshot) => snapshot,
+            Err(expired) => return Ok(expired),
+        };
+        let Snapshot { revision, mut entries } = snapshot;
+        let total = entries.len();
+        let mut metadata = Map::new();
+        metadata.insert("resourceVersion".into(), json!(revision.to_string()));
+        // As with a real server, which then answers from its cache, 0 means: all of it.
+        let limit = if options.resource_version == "0" { 0 } else { options.limit };
+        let mut more_after = None;
+        if limit > 0 {
+            let mut seen = 0;
+            let mut kept = Vec::new();
+            for (index, entry) in entries.into_iter().enumerate() {
+                if selector.matches(&entry) {
+                    kept.push(entry);
+                }
+                seen = index + 1;
+                if kept.len() >= limit {
+                    break;
+                }
+            }
+            entries = kept;
+            more_after =
+                (seen < total).then(|| entries.last().map(|entry| entry.key().to_string())).flatten();
+        } else if !selector.is_empty() {
+            entries.retain(|entry| selector.matches(entry));
+        }
+        if let Some(last) = more_after {
+            metadata.insert("continue".into(), json!(self.continue_token(&last, revision as i64)));
+            if selector.is_empty() {
+                metadata.insert("remainingItemCount".into(), json!(total - limit));
+            }
+        }
+        Ok(self.reply_list(metadata, entries))
+    }
+
+    /// The objects the list is taken from. The inner error is an answer of its own: 410 with a new token.
+    fn snapshot(&self, mut range: Range, options: &ListOptions) -> Answer<Result<Snapshot, Reply>> {
+        let store = &self.core.store;
+        let storage = &self.resource.storage;
+        if !options.continue_token.is_empty() {
+            let (after, revision) = self.decode_token(&options.continue_token)?;
+            if !matches!(options.resource_version.as_str(), "" | "0") {
+                return Err(bad("specifying resource version is not allowed when using continue"));
+            }
+            range.after = Some(after.clone());
+            let Ok(revision) = u64::try_from(revision) else { return Ok(Ok(store.list(storage, &range))) };
+            self.check_not_future(revision)?;
+            return Ok(store.list_at(storage, &range, revision).map_err(|_| {
+                let mut status = Failure::gone(CONTINUE_EXPIRED).to_status();
+                status["metadata"]["continue"] = json!(self.continue_token(&after, -1));
+                Reply::json(410, &status)
+            }));
+        }
+        let revision = options.revision()?;
+        self.check_not_future(revision)?;
+        let exact = options.exact || (options.limit > 0 && revision > 0 && !options.not_older_than);
+        if !exact {
+            return Ok(Ok(store.list(storage, &range)));
+        }
+        let snapshot = store.list_at(storage, &range, revision);
+        Ok(Ok(snapshot.map_err(|_| Box::new(Failure::gone(LIST_EXPIRED)))?))
+    }
+
+    pub(crate) fn check_not_future(&self, revision: u64) -> Answer<()> {
+        let current = self.core.store.revision();
+        if revision <= current {
+            return Ok(());
+        }
+        let why = format!("Timeout: Too large resource version: {revision}, current: {current}");
+        let mut failure = Failure::new(504, "Timeout", why);
+        failure.retry_after_seconds = Some(1);
+        failure.causes.push(Cause {
+            reason: "ResourceVersionTooLarge".into(),
+            message: "Too large resource version".into(),
+            field: None,
+        });
+        Err(Box::new(failure))
+    }
+
+    /// Keys in tokens are relative to the namespace of the request.
+    fn key_prefix(&self) -> String {
+        if self.path.namespace.is_empty() { String::new() } else { format!("{}/", self.path.namespace) }
+    }
+
+    fn continue_token(&self, last: &str, revision: i64) -> String {
+        let relative = last.strip_prefix(self.key_prefix().as_str()).unwrap_or(last);
+        let token = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{relative}\u{0}")});
+        base64url(token.to_string().as_bytes())
+    }
+
+    fn decode_token(&self, token: &str) -> Answer<(String, i64)> {
+        let invalid = |why: &str| bad(format!("invalid continue token: {why}"));
+        let token: Value = unbase64url(token)
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+            .ok_or_else(|| invalid("continue key is not valid"))?;
+        if token["v"] != "meta.k8s.io/v1" {
+            let version = token["v"].as_str().unwrap_or_default();
+            return Err(invalid(&format!(
+                "continue key is not valid: server does not recognize this encoded version {version}"
+            )));
+        }
+        let revision = token["rv"].as_i64().unwrap_or(0);
+        if revision == 0 {
+            return Err(invalid(
+                "continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
+            ));
+        }
+        let start = token["start"].as_str().unwrap_or_default();
+        if start.is_empty() {
+            return Err(invalid(
+                "continue key is not valid: encoded start key empty (version meta.k8s.io/v1)",
+            ));
+        }
+        let escapes = start.split('/').any(|part| matches!(part, "" | "." | ".."));
+        if escapes {
+            return Err(invalid(&format!("continue key is not valid: {start}")));
+        }
+        Ok((format!("{}{}", self.key_prefix(), start.trim_end_matches('\u{0}')), revision))
+    }
+
+    pub(crate) fn reply_list(&self, metadata: Map<String, Value>, entries: Vec<Arc<Entry>>) -> Reply {
+        let served = &self.served;
+        match self.format {
+            Format::Metadata => {
+                let items: Vec<Value> =
+                    entries.iter().map(|entry| partial_metadata(&entry.value())).collect();
+                let list = json!({
+                    "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
+                    "items": items,
+                });
+                Reply::json(200, &list)
+            }
+            Format::Table => {
+                let objects: Vec<Value> = entries.iter().map(|entry| self.present_entry(entry)).collect();
+                self.reply_table(&metadata, &objects)
+            }
+            _ if self.presents_as_stored() => {
+                let list = ListBody::new(&served.list_kind, &served.api_version(), &metadata, entries);
+                Reply {
+                    code: 200,
+                    content_type: "application/json",
+                    body: RespBody::List(list),
+                    warnings: Vec::new(),
+                }
+            }
+            _ => {
+                let items: Vec<Value> = entries.iter().map(|entry| self.present_entry(entry)).collect();
+                let list = json!({
+                    "kind": served.list_kind, "apiVersion": served.api_version(), "metadata": metadata,
+                    "items": items,
+                });
+                Reply::json(200, &list)
+            }
+        }
+    }
+}
+
+const BASE64URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+fn base64url(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let number = chunk.iter().fold(0_u32, |number, byte| number << 8 | u32::from(*byte))
+            << (8 * (3 - chunk.len()));
+        for digit in 0..=chunk.len() {
+            text.push(char::from(BASE64URL[(number >> (18 - 6 * digit) & 63) as usize]));
+        }
+    }
+    text
+}
+
+fn unbase64url(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len() * 3 / 4);
+    for chunk in text.as_bytes().chunks(4) {
+        let mut number = 0_u32;
+        for letter in chunk {
+            let digit = BASE64URL.iter().position(|candidate| candidate == letter)?;
+            number = number << 6 | u32::try_from(digit).ok()?;
+        }
+        number <<= 6 * (4 - chunk.len());
+        let whole = chunk.len() * 6 / 8;
+        bytes.extend((0..whole).map(|index| (number >> (16 - 8 * index) & 255) as u8));
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn tokens_survive_encoding(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            prop_assert_eq!(unbase64url(&base64url(&bytes)), Some(bytes));
+        }
+    }
+
+    #[test]
+    fn the_encoding_is_the_usual_one() {
+        assert_eq!(base64url(b"{\"v\":1}?>"), "eyJ2IjoxfT8-");
+        assert_eq!(base64url(b"ab"), "YWI");
+        assert_eq!(unbase64url("a*"), None);
+    }
+}

@@ -1,0 +1,87 @@
+//! Objects in the form a client asked for: as stored, converted, only metadata, or as rows of a table.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::Call;
+use super::pipeline::Written;
+use crate::convert;
+use crate::encode::{Format, Reply, partial_metadata};
+use crate::registry::{Conversion, Resource};
+use crate::store::Entry;
+use crate::table::{self, Columns, IncludeObject};
+use crate::watch::Transform;
+
+impl Call<'_> {
+    /// Whether the stored text is what the client gets.
+    pub(crate) fn presents_as_stored(&self) -> bool {
+        self.served.conversion == Conversion::None
+    }
+
+    pub(crate) fn present_entry(&self, entry: &Entry) -> Value {
+        convert::from_stored(&self.served, entry.value())
+    }
+
+    /// An object in the form the client asked for.
+    pub(crate) fn reply_object(&self, code: u16, object: &Value) -> Reply {
+        match self.format {
+            Format::Metadata => Reply::json(code, &partial_metadata(object)),
+            Format::Table => {
+                let revision = object["metadata"]["resourceVersion"].clone();
+                let object = convert::from_stored(&self.served, object.clone());
+                self.reply_table(&Map::from_iter([("resourceVersion".to_string(), revision)]), &[object])
+            }
+            _ if self.presents_as_stored() => Reply::json(code, object),
+            _ => Reply::json(code, &convert::from_stored(&self.served, object.clone())),
+        }
+    }
+
+    pub(crate) fn reply_entry(&self, code: u16, entry: &Entry) -> Reply {
+        match self.format {
+            Format::Metadata | Format::Table => self.reply_object(code, &entry.value()),
+            _ if self.presents_as_stored() => Reply::bytes(code, "application/json", entry.object().clone()),
+            _ => self.reply_object(code, &entry.value()),
+        }
+    }
+
+    pub(crate) fn reply_written(&self, code: u16, written: &Written) -> Reply {
+        match written {
+            Written::Stored(entry) | Written::Deleted(entry) => self.reply_entry(code, entry),
+            Written::Imagined(value) => self.reply_object(code, value),
+        }
+    }
+
+    fn include_object(&self) -> IncludeObject {
+        IncludeObject::parse(self.incoming.query.get("includeObject")).unwrap_or_default()
+    }
+
+    pub(crate) fn reply_table(&self, metadata: &Map<String, Value>, objects: &[Value]) -> Reply {
+        let objects: Vec<&Value> = objects.iter().collect();
+        let mut rendered =
+            table::render(columns(&self.served), &objects, self.now, true, self.include_object(), "");
+        rendered["metadata"] = json!(metadata);
+        Reply::json(200, &rendered)
+    }
+
+    /// Each event of a watch is a table of one row; only the first says what the columns are.
+    pub(crate) fn table_transform(&self) -> Transform {
+        let served: Arc<Resource> = self.served.clone();
+        let clock = self.core.clock.clone();
+        let include = self.include_object();
+        let mut first = true;
+        Box::new(move |object| {
+            let object = convert::from_stored(&served, object);
+            let revision = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+            let with_definitions = std::mem::take(&mut first);
+            table::render(columns(&served), &[&object], clock.now(), with_definitions, include, revision)
+        })
+    }
+}
+
+fn columns(resource: &Resource) -> &Columns {
+    match &resource.custom {
+        Some(custom) => custom.kind.columns(),
+        None => table::builtin_columns(&resource.group, &resource.version, &resource.kind),
+    }
+}

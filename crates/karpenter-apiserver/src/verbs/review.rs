@@ -1,0 +1,42 @@
+//! Questions that are asked by creating an object and answered at once: who am I, may I. Nothing is stored, and
+//! everybody may do everything.
+
+use serde_json::{Value, json};
+
+use super::Call;
+use crate::clock::rfc3339_seconds;
+use crate::encode::Reply;
+use crate::status::Answer;
+
+const USER: &str = "kubernetes-admin";
+
+impl Call<'_> {
+    /// The answer, if the kind is such a question.
+    pub(crate) fn review(&self) -> Answer<Option<Reply>> {
+        let group = self.resource.group.as_str();
+        if group != "authorization.k8s.io" && group != "authentication.k8s.io" {
+            return Ok(None);
+        }
+        let user = json!({"username": USER, "groups": ["system:masters", "system:authenticated"]});
+        let status = match self.resource.kind.as_str() {
+            "SelfSubjectAccessReview" | "SubjectAccessReview" | "LocalSubjectAccessReview" => {
+                json!({"allowed": true})
+            }
+            "SelfSubjectRulesReview" => json!({
+                "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+                "incomplete": false,
+            }),
+            "SelfSubjectReview" => json!({"userInfo": user}),
+            "TokenReview" => json!({"authenticated": true, "user": user}),
+            _ => return Ok(None),
+        };
+        let mut review: Value = self.body_value()?;
+        self.check_kind(&mut review)?;
+        if self.resource.kind == "SelfSubjectReview" {
+            review["metadata"]["creationTimestamp"] = json!(rfc3339_seconds(self.now));
+        }
+        review["status"] = status;
+        Ok(Some(Reply::json(201, &review)))
+    }
+}

@@ -1,0 +1,192 @@
+//! Creating, replacing and patching; subresources.
+
+use super::*;
+
+#[tokio::test]
+async fn names_can_be_generated() {
+    let server = Server::new();
+    let made = server.create(MAPS, json!({"metadata": {"generateName": "web-"}})).await;
+    let name = made["metadata"]["name"].as_str().unwrap();
+    assert!(name.starts_with("web-") && name.len() == 9, "{name}");
+}
+
+#[tokio::test]
+async fn a_dry_run_stores_nothing() {
+    let server = Server::new();
+    let before = server.api.revision();
+    let (code, made) = server.post(&format!("{MAPS}?dryRun=All"), map("a")).await;
+    assert_eq!(code, 201);
+    assert!(made["metadata"]["uid"].is_string());
+    assert_eq!(server.api.revision(), before);
+    let (code, _) = server.post(&format!("{MAPS}?dryRun=Some"), map("a")).await;
+    assert_eq!(code, 422);
+}
+
+#[tokio::test]
+async fn places_must_agree() {
+    let server = Server::new();
+    let mut foreign = map("a");
+    foreign["metadata"]["namespace"] = json!("elsewhere");
+    let (code, refused) = server.post(MAPS, foreign).await;
+    assert_eq!(code, 400);
+    assert_eq!(
+        refused["message"],
+        "the namespace of the provided object does not match the namespace sent on the request"
+    );
+    server.create(MAPS, map("a")).await;
+    let (code, refused) = server.put(&format!("{MAPS}/a"), map("b")).await;
+    assert_eq!(code, 400);
+    assert_eq!(refused["message"], "the name of the object (b) does not match the name on the URL (a)");
+    let (code, _) = server.post(MAPS, json!({"kind": "Secret", "metadata": {"name": "a"}})).await;
+    assert_eq!(code, 400);
+    let (code, _) = server.post("/api/v1/configmaps", map("a")).await;
+    assert_eq!(code, 405);
+    assert_eq!(server.get("/api/v1/nonsense").await, (404, json!("404 page not found\n")));
+}
+
+#[tokio::test]
+async fn replacing_without_a_revision_is_up_to_the_kind() {
+    let server = Server::new();
+    server.create(MAPS, map("a")).await;
+    let mut changed = map("a");
+    changed["data"] = json!({"x": "1"});
+    assert_eq!(server.put(&format!("{MAPS}/a"), changed).await.0, 200);
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let lease = json!({"metadata": {"name": "a"}, "spec": {"holderIdentity": "me"}});
+    // A lease that does not exist is created by a replacement.
+    assert_eq!(server.put(&format!("{leases}/a"), lease.clone()).await.0, 201);
+    let (code, refused) = server.put(&format!("{leases}/a"), lease).await;
+    assert_eq!(code, 422);
+    assert_eq!(
+        refused["message"],
+        "leases.coordination.k8s.io \"a\" is invalid: metadata.resourceVersion: Invalid value: 0x0: must be \
+         specified for an update"
+    );
+}
+
+#[tokio::test]
+async fn all_kinds_of_patches_work() {
+    let server = Server::new();
+    server.create(PODS, pod("a", None)).await;
+    let path = format!("{PODS}/a");
+    let patch = |kind: &'static str, body: Value| {
+        let (server, path) = (server.clone(), path.clone());
+        async move { server.request("PATCH", &path, kind, Some(&body)).await }
+    };
+    let (code, _) = patch(
+        "application/json-patch+json",
+        json!([{"op": "add", "path": "/metadata/labels", "value": {"x": "1"}}]),
+    )
+    .await;
+    assert_eq!(code, 200);
+    let image = json!({"spec": {"containers": [{"name": "main", "image": "pause:2"}]}});
+    let (code, patched) = patch("application/strategic-merge-patch+json", image).await;
+    assert_eq!((code, &patched["spec"]["containers"][0]["image"]), (200, &json!("pause:2")), "{patched}");
+    let (code, refused) = patch("application/json", json!({})).await;
+    assert_eq!(code, 415, "{refused}");
+
+    let apply = |manager: &'static str, body: Value| {
+        let server = server.clone();
+        async move {
+            let path = format!("{MAPS}/applied?fieldManager={manager}");
+            server.request("PATCH", &path, "application/apply-patch+yaml", Some(&body)).await
+        }
+    };
+    let mut wanted = map("applied");
+    wanted["data"] = json!({"x": "1"});
+    assert_eq!(apply("one", wanted.clone()).await.0, 201);
+    let (code, same) = apply("one", wanted.clone()).await;
+    assert_eq!(code, 200);
+    assert_eq!(same["metadata"]["managedFields"][0]["manager"], "one");
+    wanted["data"] = json!({"x": "2"});
+    let (code, conflict) = apply("two", wanted.clone()).await;
+    assert_eq!((code, conflict["reason"].as_str()), (409, Some("Conflict")), "{conflict}");
+    let (code, refused) = apply("", wanted).await;
+    assert_eq!(code, 422, "{refused}");
+}
+
+#[tokio::test]
+async fn deployments_can_be_scaled() {
+    let server = Server::new();
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let template = json!({
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "main", "image": "pause"}]},
+    });
+    let deployment = json!({
+        "metadata": {"name": "web"},
+        "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": template},
+    });
+    server.create(deployments, deployment).await;
+    let (code, scale) = server.get(&format!("{deployments}/web/scale")).await;
+    assert_eq!((code, &scale["kind"], &scale["spec"]["replicas"]), (200, &json!("Scale"), &json!(2)));
+    let (code, scale) =
+        server.merge(&format!("{deployments}/web/scale"), json!({"spec": {"replicas": 5}})).await;
+    assert_eq!((code, &scale["spec"]["replicas"]), (200, &json!(5)), "{scale}");
+    let (_, deployment) = server.get(&format!("{deployments}/web")).await;
+    assert_eq!(deployment["spec"]["replicas"], 5);
+    assert_eq!(deployment["metadata"]["generation"], 2);
+}
+
+#[tokio::test]
+async fn pods_are_bound_once_and_evicted() {
+    let server = Server::new();
+    server.create(PODS, pod("a", None)).await;
+    let binding = json!({
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": "a"},
+        "target": {"kind": "Node", "name": "n1"},
+    });
+    let (code, answer) = server.post(&format!("{PODS}/a/binding"), binding.clone()).await;
+    assert_eq!((code, &answer["status"]), (201, &json!("Success")), "{answer}");
+    let (_, bound) = server.get(&format!("{PODS}/a")).await;
+    assert_eq!(bound["spec"]["nodeName"], "n1");
+    assert_eq!(server.post(&format!("{PODS}/a/binding"), binding).await.0, 409);
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}});
+    let (code, answer) = server.post(&format!("{PODS}/a/eviction"), eviction).await;
+    assert_eq!((code, &answer["status"]), (201, &json!("Success")), "{answer}");
+    let (_, leaving) = server.get(&format!("{PODS}/a")).await;
+    assert!(leaving["metadata"]["deletionTimestamp"].is_string());
+    let (code, refused) = server.get(&format!("{PODS}/a/log")).await;
+    assert_eq!(code, 501);
+    assert!(refused["message"].as_str().unwrap().contains("not supported here"));
+}
+
+#[tokio::test]
+async fn status_and_spec_are_written_apart() {
+    let server = Server::new();
+    let node = json!({"metadata": {"name": "n1"}, "spec": {"unschedulable": true}});
+    server.create("/api/v1/nodes", node).await;
+    let status = json!({"status": {"phase": "Running"}, "spec": {"unschedulable": false}});
+    let (code, patched) = server.merge("/api/v1/nodes/n1/status", status).await;
+    assert_eq!(code, 200, "{patched}");
+    assert_eq!(patched["spec"]["unschedulable"], true);
+    let (_, found) = server.get("/api/v1/nodes?fieldSelector=spec.unschedulable%3Dtrue").await;
+    assert_eq!(names(&found), ["n1"]);
+}
+
+#[tokio::test]
+async fn questions_are_answered_and_not_stored() {
+    let server = Server::new();
+    let before = server.api.revision();
+    let review = json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}});
+    let (code, answer) = server.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review).await;
+    assert_eq!((code, &answer["status"]["allowed"]), (201, &json!(true)));
+    assert_eq!(server.api.revision(), before);
+}
+
+#[tokio::test]
+async fn events_have_two_names() {
+    let server = Server::new();
+    let event = json!({
+        "metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},
+        "reason": "Tested", "message": "hello", "type": "Normal", "source": {"component": "test"},
+    });
+    server.create("/api/v1/namespaces/default/events", event).await;
+    let path = "/apis/events.k8s.io/v1/namespaces/default/events";
+    let (_, list) = server.get(&format!("{path}?fieldSelector=regarding.name%3Dp")).await;
+    assert_eq!(list["items"][0]["note"], "hello");
+    assert_eq!(list["items"][0]["apiVersion"], "events.k8s.io/v1");
+    assert_eq!(list["items"][0]["regarding"]["name"], "p");
+    let (_, core) = server.get("/api/v1/events?fieldSelector=involvedObject.name%3Dp,source%3Dtest").await;
+    assert_eq!(core["items"][0]["message"], "hello");
+}
