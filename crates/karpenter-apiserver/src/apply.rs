@@ -1,1 +1,364 @@
 //! Server-side apply and field ownership (`metadata.managedFields`).
+//!
+//! [`apply`] merges what a manager wants into the live object: its fields win or conflict, fields it stopped applying
+//! go unless somebody else owns them. [`record_update`] does the bookkeeping of every other write. Both follow
+//! structured-merge-diff and the layers that a real server puts around it. Fields owned in another version of the
+//! same kind are taken as they are: there is no conversion between versions here.
+
+mod managed;
+mod path;
+mod set;
+#[cfg(test)]
+mod tests;
+mod typed;
+mod updater;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::builtin;
+use crate::clock::rfc3339_seconds;
+use crate::patch::unexpected;
+use crate::shape::Shape;
+use crate::status::{Answer, Cause, Failure};
+use managed::{Managed, ManagerId};
+use path::Path;
+use set::FieldSet;
+use updater::Conflict;
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// kubectl's name when it applies on the server; only for it are client-side applied objects taken over.
+const KUBECTL: &str = "kubectl";
+const MAX_UPDATE_MANAGERS: usize = 10;
+const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
+
+pub struct ApplyRequest<'request> {
+    /// The object as stored; `None` when it does not exist yet.
+    pub live: Option<&'request Value>,
+    pub applied: &'request Value,
+    pub shape: &'request Shape,
+    pub manager: &'request str,
+    pub api_version: &'request str,
+    /// Empty for the object itself.
+    pub subresource: &'request str,
+    pub force: bool,
+    pub now: Timestamp,
+}
+
+/// The object after the apply, with its new managedFields.
+///
+/// Of a built-in kind it has Go's normal form; defaults are not filled in. When nothing changes, the result equals the
+/// live object, times included, unless ownership changed.
+pub fn apply(request: ApplyRequest<'_>) -> Answer<Value> {
+    let version = request.applied.get("apiVersion").and_then(Value::as_str).unwrap_or("");
+    if version != request.api_version {
+        let message = format!("invalid object type: {}", group_version_kind(request.applied));
+        return Err(Box::new(Failure::bad_request(message)));
+    }
+    if request.applied.pointer("/metadata/managedFields").is_some_and(|fields| !fields.is_null()) {
+        return Err(Box::new(Failure::bad_request("metadata.managedFields must be nil")));
+    }
+    let managed = Managed::decode(request.live.and_then(managed_fields))
+        .map_err(|why| unexpected(format!("failed to decode managed fields: {why}")))?;
+    let empty = empty_object(request.applied);
+    let mut live = request.live.cloned().unwrap_or_else(|| empty.clone());
+    take_managed_fields(&mut live);
+    let problems = typed::validate(request.applied, request.shape);
+    if !problems.is_empty() {
+        let text = typed::problems_text(&problems);
+        return Err(unexpected(format!(
+            "failed to create typed patch object ({}): {text}",
+            described(request.applied)
+        )));
+    }
+    let reset = reset_fields(request.subresource);
+    let write = Write { shape: request.shape, reset: &reset, now: rfc3339_seconds(request.now) };
+    let managed = if managed.is_empty() {
+        // Nobody has applied yet: what is there belongs to one manager that stands for all before.
+        let before = ManagerId::update("before-first-apply", request.api_version, request.subresource);
+        write.update(&empty, &live, managed, &before)
+    } else {
+        managed
+    };
+    let manager = if request.manager.is_empty() { "unknown" } else { request.manager };
+    let id = ManagerId::apply(manager, request.subresource);
+    let outcome = match write.apply(&live, &request, managed.clone(), &id, request.force) {
+        Err(conflicts) if request.manager == KUBECTL => {
+            let remaining = without_last_applied(conflicts, &live, &request);
+            if !remaining.is_empty() {
+                return Err(conflict_failure(&remaining));
+            }
+            write.apply(&live, &request, managed, &id, true)
+        }
+        outcome => outcome,
+    };
+    let (mut object, managed) = outcome.map_err(|conflicts| conflict_failure(&conflicts))?;
+    if request.manager == KUBECTL {
+        refresh_last_applied(&mut object, request.applied);
+    }
+    drop_leftover_nulls(&mut object, &[Some(&live), Some(request.applied)]);
+    normalise(&mut object);
+    put_managed_fields(&mut object, managed.encode());
+    Ok(object)
+}
+
+/// Notes in `new` who owns the fields that differ from `old`; `old` is `None` for a create.
+///
+/// Objects of built-in kinds should be in Go's normal form (`builtin::round_trip`), else ownership differs from that
+/// of a real server in empty fields.
+pub fn record_update(
+    old: Option<&Value>,
+    new: &mut Value,
+    shape: &Shape,
+    manager: &str,
+    api_version: &str,
+    subresource: &str,
+    now: Timestamp,
+) {
+    let sent = take_managed_fields(new);
+    let stored = || Managed::decode(old.and_then(managed_fields)).unwrap_or_default();
+    let managed = match &sent {
+        _ if !subresource.is_empty() => stored(),
+        Some(sent) if is_reset(sent) => Managed::default(),
+        // Clients that do not know the field must not lose it.
+        sent => match Managed::decode(sent.as_ref()) {
+            Ok(managed) if !managed.is_empty() => managed,
+            _ => stored(),
+        },
+    };
+    let is_create = old.and_then(|old| old.pointer("/metadata/uid")?.as_str()).unwrap_or("").is_empty();
+    if managed.is_empty() && !is_create {
+        // Ownership was given up; it starts again with the first apply.
+        return;
+    }
+    let mut live = old.cloned().unwrap_or_else(|| empty_object(new));
+    take_managed_fields(&mut live);
+    let reset = reset_fields(subresource);
+    let write = Write { shape, reset: &reset, now: rfc3339_seconds(now) };
+    let manager = if manager.is_empty() { "unknown" } else { manager };
+    let managed = write.update(&live, new, managed, &ManagerId::update(manager, api_version, subresource));
+    put_managed_fields(new, managed.encode());
+}
+
+/// What both kinds of writes need.
+struct Write<'write> {
+    shape: &'write Shape,
+    reset: &'write FieldSet,
+    now: String,
+}
+
+impl Write<'_> {
+    fn update(&self, live: &Value, new: &Value, mut managed: Managed, id: &ManagerId) -> Managed {
+        let own = updater::update(live, new, self.shape, self.reset, &mut managed);
+        let own = own.difference(&stripped_fields());
+        if !own.is_empty() {
+            managed.add(id, own, &id.api_version);
+            managed.set_time(id, &self.now);
+        }
+        managed.cap_updates(MAX_UPDATE_MANAGERS);
+        managed
+    }
+
+    fn apply(
+        &self,
+        live: &Value,
+        request: &ApplyRequest<'_>,
+        mut managed: Managed,
+        id: &ManagerId,
+        force: bool,
+    ) -> Result<(Value, Managed), Vec<Conflict>> {
+        let new = updater::apply(
+            live,
+            request.applied,
+            self.shape,
+            self.reset,
+            &mut managed,
+            (id, request.api_version),
+            force,
+        )?;
+        managed.strip(id, &stripped_fields());
+        if request.live.is_none() || !path::equal(live, &new) {
+            managed.set_time(id, &self.now);
+        }
+        Ok((new, managed))
+    }
+}
+
+/// Fields of all objects that nobody owns.
+fn stripped_fields() -> FieldSet {
+    let mut set = FieldSet::default();
+    for name in ["apiVersion", "kind", "metadata"] {
+        set.insert(&[path::field(name)]);
+    }
+    for name in [
+        "name",
+        "namespace",
+        "creationTimestamp",
+        "selfLink",
+        "uid",
+        "clusterName",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+    ] {
+        set.insert(&[path::field("metadata"), path::field(name)]);
+    }
+    set
+}
+
+/// Fields that a write through this endpoint cannot change, so that it cannot own them either.
+fn reset_fields(subresource: &str) -> FieldSet {
+    let mut set = FieldSet::default();
+    match subresource {
+        "" => set.insert(&[path::field("status")]),
+        "status" => set.insert(&[path::field("spec")]),
+        _ => {}
+    }
+    set
+}
+
+/// The object before it exists: for a built-in kind the zero value of its Go type, whose structs are all present.
+fn empty_object(of: &Value) -> Value {
+    let mut empty = json!({"apiVersion": of.get("apiVersion"), "kind": of.get("kind")});
+    normalise(&mut empty);
+    empty
+}
+
+fn normalise(object: &mut Value) {
+    let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or("").to_string();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+    builtin::round_trip(object, group, version, &kind);
+}
+
+/// Removing all parts of a field leaves null. A null that was asked for stays.
+fn drop_leftover_nulls(object: &mut Value, sources: &[Option<&Value>]) {
+    match object {
+        Value::Object(fields) => fields.retain(|name, value| {
+            let below: Vec<Option<&Value>> =
+                sources.iter().map(|source| source.and_then(|source| source.get(name))).collect();
+            if value.is_null() {
+                return below.iter().flatten().any(|source| source.is_null());
+            }
+            drop_leftover_nulls(value, &below);
+            true
+        }),
+        Value::Array(items) => items.iter_mut().for_each(|item| drop_leftover_nulls(item, &[])),
+        _ => {}
+    }
+}
+
+fn group_version_kind(object: &Value) -> String {
+    let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or("");
+    let api_version = text("apiVersion");
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    format!("{group}/{version}, Kind={}", text("kind"))
+}
+
+fn described(object: &Value) -> String {
+    let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or("");
+    format!("{}/{}; {}", text("/metadata/namespace"), text("/metadata/name"), group_version_kind(object))
+}
+
+fn managed_fields(object: &Value) -> Option<&Value> {
+    object.pointer("/metadata/managedFields")
+}
+
+fn take_managed_fields(object: &mut Value) -> Option<Value> {
+    object.get_mut("metadata")?.as_object_mut()?.remove("managedFields")
+}
+
+fn put_managed_fields(object: &mut Value, entries: Vec<Value>) {
+    if entries.is_empty() {
+        return;
+    }
+    let Some(object) = object.as_object_mut() else { return };
+    let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    if let Some(metadata) = metadata.as_object_mut() {
+        metadata.insert("managedFields".to_string(), Value::Array(entries));
+    }
+}
+
+/// A client gives up all ownership by sending an empty list, or one empty entry.
+fn is_reset(sent: &Value) -> bool {
+    match sent.as_array().map(Vec::as_slice) {
+        Some([]) => true,
+        Some([entry]) => entry.as_object().is_some_and(Map::is_empty),
+        _ => false,
+    }
+}
+
+/// Conflicts over fields that kubectl itself had set before, as its annotation proves, are none.
+fn without_last_applied(conflicts: Vec<Conflict>, live: &Value, request: &ApplyRequest<'_>) -> Vec<Conflict> {
+    let owned = || {
+        let text = live.pointer("/metadata/annotations")?.get(LAST_APPLIED)?.as_str()?;
+        let last: Value = serde_json::from_str(text).ok()?;
+        if last.get("apiVersion").and_then(Value::as_str) != Some(request.api_version) {
+            return None;
+        }
+        let set = typed::field_set(&last, request.shape);
+        let difference = typed::compare(&last, live, request.shape);
+        Some(
+            set.difference(&difference.modified)
+                .difference(&difference.added)
+                .difference(&difference.removed),
+        )
+    };
+    let Some(owned) = owned() else { return conflicts };
+    conflicts.into_iter().filter(|conflict| !owned.has(&conflict.path)).collect()
+}
+
+/// Keeps the annotation of client-side apply in step, where there is one.
+fn refresh_last_applied(object: &mut Value, applied: &Value) {
+    let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) else {
+        return;
+    };
+    let has_one = annotations.get(LAST_APPLIED).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
+    if !has_one {
+        return;
+    }
+    let mut applied = applied.clone();
+    if let Some(sent) = applied.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        sent.remove(LAST_APPLIED);
+        if sent.is_empty()
+            && let Some(metadata) = applied.get_mut("metadata").and_then(Value::as_object_mut)
+        {
+            metadata.remove("annotations");
+        }
+    }
+    annotations.insert(LAST_APPLIED.to_string(), json!(format!("{applied}\n")));
+    let size: usize =
+        annotations.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
+    if size > MAX_ANNOTATION_BYTES {
+        annotations.remove(LAST_APPLIED);
+    }
+}
+
+fn conflict_failure(conflicts: &[Conflict]) -> Box<Failure> {
+    let show = |path: &Path| path.iter().map(ToString::to_string).collect::<String>();
+    let message = match conflicts {
+        [only] => format!("1 conflict: conflict with {}: {}", only.manager, show(&only.path)),
+        _ => {
+            let mut lines = Vec::new();
+            let mut previous = None;
+            for conflict in conflicts {
+                if previous != Some(&conflict.manager) {
+                    lines.push(format!("conflicts with {}:", conflict.manager));
+                    previous = Some(&conflict.manager);
+                }
+                lines.push(format!("- {}", show(&conflict.path)));
+            }
+            format!("{} conflicts: {}", conflicts.len(), lines.join("\n"))
+        }
+    };
+    let mut failure = Failure::new(409, "Conflict", format!("Apply failed with {message}"));
+    failure.causes = conflicts
+        .iter()
+        .map(|conflict| Cause {
+            reason: "FieldManagerConflict".to_string(),
+            message: format!("conflict with {}", conflict.manager),
+            field: Some(show(&conflict.path)),
+        })
+        .collect();
+    Box::new(failure)
+}

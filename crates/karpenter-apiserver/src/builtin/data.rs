@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 
-use super::{BuiltinKind, BuiltinSubresource, Data, FieldInfo, FieldType, ListType, TypeForm, TypeId, TypeInfo};
+use super::{
+    BuiltinKind, BuiltinSubresource, Data, FieldInfo, FieldType, ListType, TypeForm, TypeId, TypeInfo,
+};
 
 pub(super) fn parse(text: &'static str) -> Data {
     let packages: HashMap<&str, &str> =

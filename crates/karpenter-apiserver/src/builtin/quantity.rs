@@ -92,11 +92,7 @@ fn suffix_value(suffix: &str) -> Option<(Format, i32, u32)> {
 /// The value rounded away from zero to an integer.
 fn whole(number: &Number) -> Option<u128> {
     let power = 10u128.checked_pow(number.exponent.unsigned_abs())?;
-    if number.exponent >= 0 {
-        number.digits.checked_mul(power)
-    } else {
-        Some(number.digits.div_ceil(power))
-    }
+    if number.exponent >= 0 { number.digits.checked_mul(power) } else { Some(number.digits.div_ceil(power)) }
 }
 
 fn binary(mut value: u128) -> String {

@@ -10,9 +10,14 @@ use serde_json::{Map, Value, json};
 use super::{FieldInfo, FieldType, TypeForm, TypeId, TypeInfo, quantity, type_id_of, type_named};
 
 /// Does nothing to a kind that is not built in. Values of a wrong type are kept; `strict::decode_error` finds them.
+///
+/// An empty `managedFields` stays, because it is a request to give up ownership (`apply::record_update` takes it off).
 pub fn round_trip(object: &mut Value, group: &str, version: &str, kind: &str) {
-    if let Some(id) = type_id_of(group, version, kind) {
-        named(id.info(), object);
+    let Some(id) = type_id_of(group, version, kind) else { return };
+    let gives_up = object.pointer("/metadata/managedFields") == Some(&json!([]));
+    named(id.info(), object);
+    if gives_up && let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("managedFields".to_string(), json!([]));
     }
 }
 
@@ -113,7 +118,9 @@ fn is_omitted(field: &FieldInfo, value: &Value) -> bool {
             text.is_empty() && matches!(field.field_type, FieldType::String | FieldType::Bytes)
         }
         Value::Bool(value) => !value,
-        Value::Number(number) => number.as_f64() == Some(0.0) && !matches!(field.field_type, FieldType::Named(_)),
+        Value::Number(number) => {
+            number.as_f64() == Some(0.0) && !matches!(field.field_type, FieldType::Named(_))
+        }
         Value::Array(items) => items.is_empty(),
         Value::Object(entries) => entries.is_empty() && matches!(field.field_type, FieldType::Map(_)),
         Value::Null => false,
@@ -135,7 +142,9 @@ fn absent_value(field: &FieldInfo) -> Option<Value> {
     match &field.field_type {
         // `omitempty` never leaves out a Go struct.
         FieldType::Named(id) => Some(named_zero(*id)),
-        FieldType::List(_) | FieldType::Map(_) | FieldType::Bytes => (!field.omit_empty).then_some(Value::Null),
+        FieldType::List(_) | FieldType::Map(_) | FieldType::Bytes => {
+            (!field.omit_empty).then_some(Value::Null)
+        }
         plain => {
             if field.omit_empty {
                 None

@@ -158,11 +158,13 @@ fn merge_ordered_lists(original: &mut Object, patch: &mut Object, shape: &Shape)
         let before = listed(original.get(name).cloned())?;
         let patched = listed(patch.get(name).cloned())?;
         check_order(patched.as_deref().unwrap_or_default(), &order, key.unwrap_or(""))?;
-        let merged = match (before.clone(), patched) {
+        let mut current_order = before.clone().unwrap_or_default();
+        let merged = match (before, patched) {
             (Some(before), None) => before,
             (None, Some(patched)) => patched.into_iter().filter_map(without_directives).collect(),
             (Some(before), Some(patched)) => match key {
                 Some(key) => {
+                    fill_freed_places(&mut current_order, &patched, key);
                     let element = element_of(shape_of(shape, name));
                     merge_lists(before, patched, element, key, false)?
                 }
@@ -171,10 +173,34 @@ fn merge_ordered_lists(original: &mut Object, patch: &mut Object, shape: &Shape)
             (None, None) => continue,
         };
         patch.remove(name);
-        let ordered = in_order(merged, &order, &before.unwrap_or_default(), key.unwrap_or(""))?;
+        let ordered = in_order(merged, &order, &current_order, key.unwrap_or(""))?;
         original.insert(name.to_string(), Value::Array(ordered));
     }
     Ok(())
+}
+
+/// In a real server, new elements take the memory of deleted ones, and with it their place in the order that others
+/// are sorted by. Clients can see it, so it is kept.
+fn fill_freed_places(current: &mut Vec<Value>, patched: &[Value], key: &str) {
+    if key.is_empty() {
+        return;
+    }
+    let places = current.len();
+    let deleted: Vec<&Value> = patched
+        .iter()
+        .filter(|element| element.get(DIRECTIVE).and_then(Value::as_str) == Some("delete"))
+        .filter_map(|element| element.get(key))
+        .collect();
+    current.retain(|element| !element.get(key).is_some_and(|identity| deleted.contains(&identity)));
+    if patched.iter().any(|element| element.get(DIRECTIVE).and_then(Value::as_str) == Some("replace")) {
+        return;
+    }
+    for element in patched.iter().filter(|element| element.get(DIRECTIVE).is_none()) {
+        let known = element.get(key).is_some_and(|identity| position(current, identity, key).is_some());
+        if current.len() < places && !known {
+            current.push(element.clone());
+        }
+    }
 }
 
 /// The order list must name the patched elements in their order.
@@ -216,7 +242,8 @@ fn identity<'value>(element: &'value Value, key: &str) -> Answer<&'value Value> 
 }
 
 fn position(list: &[Value], wanted: &Value, key: &str) -> Option<usize> {
-    list.iter().position(|element| if key.is_empty() { element == wanted } else { element.get(key) == Some(wanted) })
+    list.iter()
+        .position(|element| if key.is_empty() { element == wanted } else { element.get(key) == Some(wanted) })
 }
 
 fn merge_lists(
@@ -286,7 +313,10 @@ fn list_directives(
             Some("replace") => replaces = true,
             Some("merge") => return Err(unexpected("merging lists cannot yet be specified in the patch")),
             Some(other) => {
-                return Err(unexpected(format!("unknown patch type: {other} in map: {}", go_print(&element))));
+                return Err(unexpected(format!(
+                    "unknown patch type: {other} in map: {}",
+                    go_print(&element)
+                )));
             }
         }
     }
@@ -331,14 +361,9 @@ fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(fields) if fields.contains_key(DIRECTIVE) => None,
         Value::Object(fields) => Some(Value::Object(
-            fields
-                .into_iter()
-                .filter_map(|(name, value)| Some((name, without_directives(value)?)))
-                .collect(),
+            fields.into_iter().filter_map(|(name, value)| Some((name, without_directives(value)?))).collect(),
         )),
-        Value::Array(items) => {
-            Some(Value::Array(items.into_iter().filter_map(without_directives).collect()))
-        }
+        Value::Array(items) => Some(Value::Array(items.into_iter().filter_map(without_directives).collect())),
         plain => Some(plain),
     }
 }

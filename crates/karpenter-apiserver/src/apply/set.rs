@@ -1,0 +1,179 @@
+//! Sets of fields: which paths of an object somebody owns.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use super::path::{Element, Path};
+use crate::shape::Shape;
+
+/// A tree of path steps. A step may be a member itself, have members below it, or both.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct FieldSet {
+    members: BTreeSet<Element>,
+    /// Never holds an empty set.
+    children: BTreeMap<Element, FieldSet>,
+}
+
+impl FieldSet {
+    pub(super) fn is_empty(&self) -> bool {
+        self.members.is_empty() && self.children.is_empty()
+    }
+
+    /// The empty path stands for the whole object, which nobody owns.
+    pub(super) fn insert(&mut self, path: &[Element]) {
+        match path {
+            [] => {}
+            [last] => {
+                self.members.insert(last.clone());
+            }
+            [first, rest @ ..] => self.children.entry(first.clone()).or_default().insert(rest),
+        }
+    }
+
+    pub(super) fn has(&self, path: &[Element]) -> bool {
+        match path {
+            [] => false,
+            [last] => self.members.contains(last),
+            [first, rest @ ..] => self.children.get(first).is_some_and(|child| child.has(rest)),
+        }
+    }
+
+    pub(super) fn has_member(&self, element: &Element) -> bool {
+        self.members.contains(element)
+    }
+
+    pub(super) fn child(&self, element: &Element) -> Option<&Self> {
+        self.children.get(element)
+    }
+
+    pub(super) fn union(&self, other: &Self) -> Self {
+        let mut result = self.clone();
+        result.members.extend(other.members.iter().cloned());
+        for (element, child) in &other.children {
+            let merged = match result.children.get(element) {
+                Some(own) => own.union(child),
+                None => child.clone(),
+            };
+            result.children.insert(element.clone(), merged);
+        }
+        result
+    }
+
+    pub(super) fn intersection(&self, other: &Self) -> Self {
+        let children = self
+            .children
+            .iter()
+            .filter_map(|(element, child)| {
+                let common = child.intersection(other.children.get(element)?);
+                (!common.is_empty()).then(|| (element.clone(), common))
+            })
+            .collect();
+        Self { members: self.members.intersection(&other.members).cloned().collect(), children }
+    }
+
+    /// Without the members of `other`; what lies below a member of `other` stays.
+    pub(super) fn difference(&self, other: &Self) -> Self {
+        self.subtract(other, false)
+    }
+
+    /// Without the members of `other` and everything below them.
+    pub(super) fn recursive_difference(&self, other: &Self) -> Self {
+        self.subtract(other, true)
+    }
+
+    fn subtract(&self, other: &Self, recursive: bool) -> Self {
+        let children = self
+            .children
+            .iter()
+            .filter(|(element, _)| !(recursive && other.members.contains(element)))
+            .filter_map(|(element, child)| {
+                let rest = match other.children.get(element) {
+                    Some(other) => child.subtract(other, recursive),
+                    None => child.clone(),
+                };
+                (!rest.is_empty()).then(|| (element.clone(), rest))
+            })
+            .collect();
+        Self { members: self.members.difference(&other.members).cloned().collect(), children }
+    }
+
+    /// Adds the declared fields of structs on the way to members, which are usually left out.
+    pub(super) fn with_named_fields(&self, shape: &Shape) -> Self {
+        let mut result = Self { members: self.members.clone(), children: BTreeMap::new() };
+        for (element, child) in &self.children {
+            let below = match (element, shape) {
+                (Element::Field(name), Shape::Struct(fields)) => match fields.field(name) {
+                    Some(field) => {
+                        result.members.insert(element.clone());
+                        &field.shape
+                    }
+                    None => &Shape::Deduced,
+                },
+                (Element::Field(_), Shape::Map(value)) => value,
+                (Element::Key(_), Shape::Keyed(keyed)) => &keyed.element,
+                _ => &Shape::Deduced,
+            };
+            result.children.insert(element.clone(), child.with_named_fields(below));
+        }
+        result
+    }
+
+    /// All member paths, a level's members before what is below.
+    pub(super) fn paths(&self) -> Vec<Path> {
+        let mut paths = Vec::new();
+        self.collect_paths(&mut Vec::new(), &mut paths);
+        paths
+    }
+
+    fn collect_paths(&self, prefix: &mut Path, paths: &mut Vec<Path>) {
+        for member in &self.members {
+            let mut path = prefix.clone();
+            path.push(member.clone());
+            paths.push(path);
+        }
+        for (element, child) in &self.children {
+            prefix.push(element.clone());
+            child.collect_paths(prefix, paths);
+            prefix.pop();
+        }
+    }
+
+    /// The `fieldsV1` form.
+    pub(super) fn encode(&self) -> Value {
+        let mut result = Map::new();
+        for member in &self.members {
+            result.insert(member.encode(), Value::Object(Map::new()));
+        }
+        for (element, child) in &self.children {
+            let mut below = child.encode();
+            if let Value::Object(below) = &mut below
+                && self.members.contains(element)
+            {
+                below.insert(".".to_string(), Value::Object(Map::new()));
+            }
+            result.insert(element.encode(), below);
+        }
+        Value::Object(result)
+    }
+
+    pub(super) fn decode(value: &Value) -> Result<Self, String> {
+        let Value::Object(fields) = value else { return Err("not an object".to_string()) };
+        let mut result = Self::default();
+        for (text, below) in fields {
+            if text == "." {
+                continue;
+            }
+            let Some(element) = Element::parse(text)? else { continue };
+            let child = Self::decode(below)?;
+            let is_member = child.is_empty() || below.get(".").is_some();
+            if is_member {
+                result.members.insert(element.clone());
+            }
+            if !child.is_empty() {
+                result.children.insert(element, child);
+            }
+        }
+        Ok(result)
+    }
+}

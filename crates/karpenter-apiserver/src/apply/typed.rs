@@ -1,0 +1,487 @@
+//! Objects seen through their shape: which fields they have, how two of them differ, merge, and lose parts.
+
+use serde_json::{Map, Value};
+
+use super::path::{Element, Path, equal};
+use super::set::FieldSet;
+use crate::shape::{KeyedShape, Shape};
+
+/// How a value is walked once its shape is settled.
+enum Walk<'shape> {
+    Leaf,
+    Object,
+    Keyed(&'shape KeyedShape),
+    Set,
+}
+
+fn walk<'shape>(shape: &'shape Shape, values: [Option<&Value>; 2]) -> Walk<'shape> {
+    match shape {
+        Shape::Atomic => Walk::Leaf,
+        Shape::Struct(_) | Shape::Map(_) => Walk::Object,
+        Shape::Keyed(keyed) => Walk::Keyed(keyed),
+        Shape::Set => Walk::Set,
+        // Lists without a schema are atomic; null takes any form.
+        Shape::Deduced => {
+            let objects = values.iter().flatten().all(|value| value.is_object() || value.is_null());
+            if objects { Walk::Object } else { Walk::Leaf }
+        }
+    }
+}
+
+/// The shape of an object's field, and whether the field is declared.
+fn below<'shape>(shape: &'shape Shape, name: &str) -> (&'shape Shape, bool) {
+    match shape {
+        Shape::Struct(fields) => match fields.field(name) {
+            Some(field) => (&field.shape, true),
+            None => (&Shape::Deduced, false),
+        },
+        Shape::Map(value) => (value, false),
+        _ => (&Shape::Deduced, false),
+    }
+}
+
+fn object(value: Option<&Value>) -> Option<&Map<String, Value>> {
+    value.and_then(Value::as_object)
+}
+
+fn list(value: Option<&Value>) -> &[Value] {
+    value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// How a list identifies an element.
+fn element(walk: &Walk<'_>, item: &Value) -> Result<Element, String> {
+    let Walk::Keyed(keyed) = walk else {
+        return match item {
+            Value::Object(_) => {
+                Err("associative list without keys has an element that's a map type".to_string())
+            }
+            Value::Array(_) => Err("not supported: associative list with lists as elements".to_string()),
+            Value::Null => {
+                Err("associative list without keys has an element that's an explicit null".to_string())
+            }
+            plain => Ok(Element::Value(plain.clone())),
+        };
+    };
+    let fields = match item {
+        Value::Object(fields) => fields,
+        Value::Null => return Err("associative list with keys may not have a null element".to_string()),
+        _ => return Err("associative list with keys may not have non-map elements".to_string()),
+    };
+    let mut keys = Vec::with_capacity(keyed.keys.len());
+    for name in &keyed.keys {
+        let default = || keyed.key_defaults.iter().find(|(key, _)| key == name).map(|(_, value)| value);
+        if let Some(value) = fields.get(name).or_else(default) {
+            keys.push((name.clone(), value.clone()));
+        }
+    }
+    if keys.is_empty() {
+        let names: Vec<String> = keyed.keys.iter().map(|key| crate::field::go_quote(key)).collect();
+        return Err(format!(
+            "associative list with keys has an element that omits all key fields [{}] (and doesn't have default \
+             values for any key fields)",
+            names.join(" ")
+        ));
+    }
+    keys.sort_by(|left, right| left.0.cmp(&right.0));
+    Ok(Element::Key(keys))
+}
+
+fn element_shape<'shape>(walk: &Walk<'shape>) -> &'shape Shape {
+    match walk {
+        Walk::Keyed(keyed) => &keyed.element,
+        _ => &Shape::Atomic,
+    }
+}
+
+/// The elements of a list by identity, in the list's order; equal ones are together.
+fn grouped<'value>(walk: &Walk<'_>, items: &'value [Value]) -> Vec<(Element, Vec<&'value Value>)> {
+    let mut groups: Vec<(Element, Vec<&Value>)> = Vec::with_capacity(items.len());
+    for item in items {
+        let Ok(identity) = element(walk, item) else { continue };
+        match groups.iter_mut().find(|(known, _)| *known == identity) {
+            Some((_, same)) => same.push(item),
+            None => groups.push((identity, vec![item])),
+        }
+    }
+    groups
+}
+
+fn group<'groups, 'value>(
+    groups: &'groups [(Element, Vec<&'value Value>)],
+    identity: &Element,
+) -> &'groups [&'value Value] {
+    groups.iter().find(|(known, _)| known == identity).map_or(&[], |(_, same)| same.as_slice())
+}
+
+/// All fields that an object sets.
+pub(super) fn field_set(value: &Value, shape: &Shape) -> FieldSet {
+    let mut set = FieldSet::default();
+    collect(value, shape, &mut Vec::new(), &mut set);
+    set
+}
+
+fn collect(value: &Value, shape: &Shape, path: &mut Path, set: &mut FieldSet) {
+    let walk = walk(shape, [Some(value), None]);
+    match walk {
+        Walk::Leaf => set.insert(path),
+        Walk::Object => {
+            let Value::Object(fields) = value else { return };
+            for (name, child) in fields {
+                let (shape, declared) = below(shape, name);
+                path.push(Element::Field(name.clone()));
+                collect(child, shape, path, set);
+                let empty = child.is_null() || child.as_object().is_some_and(Map::is_empty);
+                if empty || !declared {
+                    set.insert(path);
+                }
+                path.pop();
+            }
+        }
+        Walk::Keyed(_) | Walk::Set => {
+            for (identity, same) in grouped(&walk, list(Some(value))) {
+                path.push(identity);
+                if let [only] = same.as_slice() {
+                    collect(only, element_shape(&walk), path, set);
+                }
+                set.insert(path);
+                path.pop();
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Comparison {
+    pub(super) removed: FieldSet,
+    pub(super) modified: FieldSet,
+    pub(super) added: FieldSet,
+}
+
+impl Comparison {
+    pub(super) fn without(self, fields: &FieldSet) -> Self {
+        Self {
+            removed: self.removed.recursive_difference(fields),
+            modified: self.modified.recursive_difference(fields),
+            added: self.added.recursive_difference(fields),
+        }
+    }
+}
+
+pub(super) fn compare(left: &Value, right: &Value, shape: &Shape) -> Comparison {
+    let mut comparison = Comparison::default();
+    difference(Some(left), Some(right), shape, &mut Vec::new(), &mut comparison);
+    comparison
+}
+
+fn leaf_difference(left: Option<&Value>, right: Option<&Value>, path: &Path, into: &mut Comparison) {
+    match (left, right) {
+        (None, _) => into.added.insert(path),
+        (_, None) => into.removed.insert(path),
+        (Some(left), Some(right)) if !equal(left, right) => into.modified.insert(path),
+        _ => {}
+    }
+}
+
+fn difference(
+    left: Option<&Value>,
+    right: Option<&Value>,
+    shape: &Shape,
+    path: &mut Path,
+    into: &mut Comparison,
+) {
+    let walk = walk(shape, [left, right]);
+    match walk {
+        Walk::Leaf => return leaf_difference(left, right, path, into),
+        Walk::Object => {
+            let (left_fields, right_fields) = (object(left), object(right));
+            let empty = |fields: Option<&Map<String, Value>>| fields.is_none_or(Map::is_empty);
+            if empty(left_fields) && empty(right_fields) {
+                return leaf_difference(left, right, path, into);
+            }
+            let mut names: Vec<&String> = left_fields.iter().flat_map(|fields| fields.keys()).collect();
+            names.extend(right_fields.iter().flat_map(|fields| fields.keys()));
+            names.sort();
+            names.dedup();
+            for name in names {
+                let left_child = left_fields.and_then(|fields| fields.get(name));
+                let right_child = right_fields.and_then(|fields| fields.get(name));
+                path.push(Element::Field(name.clone()));
+                difference(left_child, right_child, below(shape, name).0, path, into);
+                path.pop();
+            }
+        }
+        Walk::Keyed(_) | Walk::Set => {
+            if list(left).is_empty() && list(right).is_empty() {
+                return leaf_difference(left, right, path, into);
+            }
+            list_difference(&walk, list(left), list(right), path, into);
+        }
+    }
+    if left.is_none() {
+        into.added.insert(path);
+    } else if right.is_none() {
+        into.removed.insert(path);
+    }
+}
+
+/// Elements that occur more than once are compared as a whole.
+fn list_difference(walk: &Walk<'_>, left: &[Value], right: &[Value], path: &mut Path, into: &mut Comparison) {
+    let shape = element_shape(walk);
+    let left_groups = grouped(walk, left);
+    let right_groups = grouped(walk, right);
+    let mut identities: Vec<&Element> = left_groups.iter().map(|(identity, _)| identity).collect();
+    identities.extend(right_groups.iter().map(|(identity, _)| identity));
+    identities.sort();
+    identities.dedup();
+    for identity in identities {
+        path.push(identity.clone());
+        match (group(&left_groups, identity), group(&right_groups, identity)) {
+            (left @ ([] | [_]), right @ ([] | [_])) => {
+                difference(left.first().copied(), right.first().copied(), shape, path, into);
+            }
+            (left @ [_, _, ..], right @ [_, _, ..]) => {
+                let same = left.len() == right.len()
+                    && left.iter().zip(right).all(|(left, right)| equal(left, right));
+                if !same {
+                    into.modified.insert(path);
+                }
+            }
+            ([_, _, ..], right) => {
+                if let Some(right) = right.first() {
+                    difference(None, Some(right), shape, path, into);
+                }
+                into.removed.insert(path);
+            }
+            (left, _) => {
+                if let Some(left) = left.first() {
+                    difference(Some(left), None, shape, path, into);
+                }
+                into.added.insert(path);
+            }
+        }
+        path.pop();
+    }
+}
+
+/// `right` laid over `left`.
+pub(super) fn merge(left: &Value, right: &Value, shape: &Shape) -> Value {
+    merge_parts(Some(left), Some(right), shape).unwrap_or_else(|| Value::Object(Map::new()))
+}
+
+fn merge_parts(left: Option<&Value>, right: Option<&Value>, shape: &Shape) -> Option<Value> {
+    let whole = || right.or(left).cloned();
+    let walk = walk(shape, [left, right]);
+    match walk {
+        Walk::Leaf => whole(),
+        Walk::Object => {
+            let (left_fields, right_fields) = (object(left), object(right));
+            let empty = |fields: Option<&Map<String, Value>>| fields.is_none_or(Map::is_empty);
+            if empty(left_fields) && empty(right_fields) {
+                return whole();
+            }
+            let mut merged = Map::new();
+            let names = left_fields.into_iter().chain(right_fields).flat_map(Map::keys);
+            for name in names {
+                if merged.contains_key(name) {
+                    continue;
+                }
+                let left_child = left_fields.and_then(|fields| fields.get(name));
+                let right_child = right_fields.and_then(|fields| fields.get(name));
+                if let Some(value) = merge_parts(left_child, right_child, below(shape, name).0) {
+                    merged.insert(name.clone(), value);
+                }
+            }
+            (!merged.is_empty()).then_some(Value::Object(merged))
+        }
+        Walk::Keyed(_) | Walk::Set => {
+            if list(left).is_empty() && list(right).is_empty() {
+                return whole();
+            }
+            let merged = merge_lists(&walk, list(left), list(right));
+            (!merged.is_empty()).then_some(Value::Array(merged))
+        }
+    }
+}
+
+/// Elements of both keep the order of `right`; the others stay near where they were in `left`.
+fn merge_lists(walk: &Walk<'_>, left: &[Value], right: &[Value]) -> Vec<Value> {
+    let shape = element_shape(walk);
+    let identities = |items: &[Value]| -> Vec<(Element, usize)> {
+        items
+            .iter()
+            .enumerate()
+            .filter_map(|(index, item)| Some((element(walk, item).ok()?, index)))
+            .collect()
+    };
+    let (left_ids, right_ids) = (identities(left), identities(right));
+    let in_right =
+        |id: &Element| right_ids.iter().find(|(known, _)| known == id).map(|(_, index)| &right[*index]);
+    // An element that occurs twice cannot be merged with.
+    let in_left = |id: &Element| {
+        let mut found = left_ids.iter().filter(|(known, _)| known == id);
+        match (found.next(), found.next()) {
+            (Some((_, index)), None) => Some(&left[*index]),
+            _ => None,
+        }
+    };
+    let occurs_left = |id: &Element| left_ids.iter().any(|(known, _)| known == id);
+    let mut shared = right_ids.iter().map(|(id, _)| id).filter(|id| occurs_left(id));
+    let mut next_shared = shared.next();
+    let mut merged_right: Vec<&Element> = Vec::new();
+    let mut out = Vec::with_capacity(left.len().max(right.len()));
+    let (mut left_at, mut right_at) = (0, 0);
+    while left_at < left_ids.len() || right_at < right_ids.len() {
+        if let (Some((left_id, _)), Some((right_id, _))) = (left_ids.get(left_at), right_ids.get(right_at)) {
+            if left_id == right_id {
+                merged_right.push(right_id);
+                out.extend(merge_parts(in_left(left_id), in_right(right_id), shape));
+                left_at += 1;
+                right_at += 1;
+                next_shared = shared.next();
+                continue;
+            }
+            if in_right(left_id).is_some() && next_shared.is_some_and(|next| next != left_id) {
+                left_at += 1;
+                continue;
+            }
+        }
+        if let Some((left_id, index)) = left_ids.get(left_at) {
+            if in_right(left_id).is_none() {
+                out.extend(merge_parts(Some(&left[*index]), None, shape));
+                left_at += 1;
+                continue;
+            }
+            if merged_right.contains(&left_id) {
+                left_at += 1;
+            }
+        }
+        if let Some((right_id, _)) = right_ids.get(right_at) {
+            merged_right.push(right_id);
+            out.extend(merge_parts(in_left(right_id), in_right(right_id), shape));
+            right_at += 1;
+            if next_shared == Some(right_id) {
+                next_shared = shared.next();
+            }
+        }
+    }
+    out
+}
+
+/// The object without the members of a set. A part that loses everything without being a member itself becomes null.
+pub(super) fn remove(value: &Value, set: &FieldSet, shape: &Shape) -> Value {
+    let walk = walk(shape, [Some(value), None]);
+    match (&walk, value) {
+        (Walk::Object, Value::Object(fields)) => {
+            let mut kept = Map::new();
+            for (name, child) in fields {
+                let step = Element::Field(name.clone());
+                if set.has_member(&step) {
+                    continue;
+                }
+                let child = match set.child(&step) {
+                    Some(part) => remove(child, part, below(shape, name).0),
+                    None => child.clone(),
+                };
+                kept.insert(name.clone(), child);
+            }
+            if kept.is_empty() { Value::Null } else { Value::Object(kept) }
+        }
+        (Walk::Keyed(_) | Walk::Set, Value::Array(items)) => {
+            let mut kept = Vec::new();
+            for item in items {
+                let Ok(step) = element(&walk, item) else {
+                    kept.push(item.clone());
+                    continue;
+                };
+                if set.has_member(&step) {
+                    continue;
+                }
+                kept.push(match set.child(&step) {
+                    Some(part) => remove(item, part, element_shape(&walk)),
+                    None => item.clone(),
+                });
+            }
+            if kept.is_empty() { Value::Null } else { Value::Array(kept) }
+        }
+        (Walk::Leaf, Value::Array(_) | Value::Object(_)) => Value::Null,
+        _ => value.clone(),
+    }
+}
+
+/// What an applied object may not contain, with the path of each.
+pub(super) fn validate(value: &Value, shape: &Shape) -> Vec<(String, String)> {
+    let mut problems = Vec::new();
+    check(value, shape, &mut String::new(), &mut problems);
+    problems
+}
+
+pub(super) fn problems_text(problems: &[(String, String)]) -> String {
+    let one = |(path, text): &(String, String)| {
+        if path.is_empty() { text.clone() } else { format!("{path}: {text}") }
+    };
+    match problems {
+        [only] => one(only),
+        many => {
+            let lines: Vec<String> = many.iter().map(|problem| format!("\n  {}", one(problem))).collect();
+            format!("errors:{}", lines.concat())
+        }
+    }
+}
+
+fn check(value: &Value, shape: &Shape, path: &mut String, problems: &mut Vec<(String, String)>) {
+    let walk = walk(shape, [Some(value), None]);
+    match (&walk, value) {
+        (_, Value::Null) | (Walk::Leaf, _) => {}
+        (Walk::Object, Value::Object(fields)) => {
+            for (name, child) in fields {
+                let (shape, declared) = match shape {
+                    Shape::Struct(known) => {
+                        (below(shape, name).0, known.preserves_unknown || known.field(name).is_some())
+                    }
+                    _ => (below(shape, name).0, true),
+                };
+                let length = path.len();
+                path.push('.');
+                path.push_str(name);
+                if declared {
+                    check(child, shape, path, problems);
+                } else {
+                    problems.push((path.clone(), "field not declared in schema".to_string()));
+                }
+                path.truncate(length);
+                if !declared {
+                    return;
+                }
+            }
+        }
+        (Walk::Object, other) => {
+            problems.push((path.clone(), format!("expected map, got {}", shown(other))));
+        }
+        (_, Value::Array(items)) => {
+            let mut seen: Vec<Element> = Vec::new();
+            for (index, item) in items.iter().enumerate() {
+                let identity = match element(&walk, item) {
+                    Ok(identity) => identity,
+                    Err(why) => {
+                        problems.push((path.clone(), format!("element {index}: {why}")));
+                        return;
+                    }
+                };
+                if seen.contains(&identity) {
+                    problems.push((path.clone(), format!("duplicate entries for key {identity}")));
+                }
+                let length = path.len();
+                path.push_str(&identity.to_string());
+                check(item, element_shape(&walk), path, problems);
+                path.truncate(length);
+                seen.push(identity);
+            }
+        }
+        (_, other) => problems.push((path.clone(), format!("expected list, got {}", shown(other)))),
+    }
+}
+
+/// A value as it appears in these messages.
+fn shown(value: &Value) -> String {
+    format!("&{{{}}}", crate::patch::go_print(value))
+}

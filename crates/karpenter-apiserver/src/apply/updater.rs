@@ -1,0 +1,94 @@
+//! How ownership moves when an object changes.
+
+use serde_json::Value;
+
+use super::managed::{Managed, ManagerId};
+use super::path::Path;
+use super::set::FieldSet;
+use super::typed::{self, Comparison};
+use crate::shape::Shape;
+
+/// A field that somebody else owns with another value.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Conflict {
+    /// As messages name them.
+    pub(super) manager: String,
+    pub(super) path: Path,
+}
+
+/// Takes changed and removed fields from their owners; the answer is what changed or came, for the one who wrote.
+pub(super) fn update(
+    live: &Value,
+    new: &Value,
+    shape: &Shape,
+    reset: &FieldSet,
+    managed: &mut Managed,
+) -> FieldSet {
+    let comparison = typed::compare(live, new, shape).without(reset);
+    take(&comparison, managed, None);
+    comparison.modified.union(&comparison.added)
+}
+
+/// The merged object. On conflict, unless forced, nothing is changed.
+pub(super) fn apply(
+    live: &Value,
+    applied: &Value,
+    shape: &Shape,
+    reset: &FieldSet,
+    managed: &mut Managed,
+    (id, api_version): (&ManagerId, &str),
+    force: bool,
+) -> Result<Value, Vec<Conflict>> {
+    let merged = typed::merge(live, applied, shape);
+    let last = managed.owners.get(id).map(|owned| owned.set.clone()).unwrap_or_default();
+    let wanted = typed::field_set(applied, shape).recursive_difference(reset);
+    managed.set(id, wanted, api_version);
+    let new = if last.is_empty() { merged } else { prune(merged, &last, managed, shape) };
+    let comparison = typed::compare(live, &new, shape).without(reset);
+    if !force {
+        let changed = comparison.modified.union(&comparison.added);
+        let mut conflicts = Vec::new();
+        for (other, owned) in &managed.owners {
+            if other != id {
+                let common = owned.set.intersection(&changed);
+                conflicts.extend(
+                    common.paths().into_iter().map(|path| Conflict { manager: other.to_string(), path }),
+                );
+            }
+        }
+        if !conflicts.is_empty() {
+            return Err(conflicts);
+        }
+    }
+    take(&comparison, managed, Some(id));
+    Ok(new)
+}
+
+fn take(comparison: &Comparison, managed: &mut Managed, except: Option<&ManagerId>) {
+    let changed = comparison.modified.union(&comparison.added);
+    managed.owners.retain(|id, owned| {
+        if Some(id) != except {
+            let conflict = owned.set.intersection(&changed);
+            owned.set = owned.set.difference(&conflict).difference(&comparison.removed);
+        }
+        !owned.set.is_empty()
+    });
+}
+
+/// Removes what the manager applied last time and does not apply now, unless somebody owns it.
+fn prune(merged: Value, last: &FieldSet, managed: &Managed, shape: &Shape) -> Value {
+    let last = last.with_named_fields(shape);
+    let all = typed::field_set(&merged, shape).with_named_fields(shape);
+    let removed_all = typed::remove(&merged, &last, shape);
+    let kept = typed::field_set(&removed_all, shape).with_named_fields(shape);
+    let owned = managed
+        .owners
+        .values()
+        .fold(FieldSet::default(), |all, owned| all.union(&owned.set))
+        .with_named_fields(shape);
+    // Back comes what anybody owns, with the parents it needs,
+    let with_owned = typed::remove(&merged, &all.difference(&kept.union(&owned)), shape);
+    // and what was below a removed parent although the manager never owned it.
+    let kept = typed::field_set(&with_owned, shape).with_named_fields(shape);
+    typed::remove(&merged, &all.difference(&kept).intersection(&last), shape)
+}
