@@ -11,7 +11,7 @@ use super::resources::{Amounts, allocatable};
 use super::selectors::{labels, taints};
 
 /// What the node object says.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct NodeFacts {
     pub(super) name: Arc<str>,
     pub(super) labels: Labels,

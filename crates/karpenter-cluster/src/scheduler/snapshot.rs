@@ -117,6 +117,10 @@ impl Snapshot {
         })
     }
 
+    pub(super) fn facts(&self, name: &str) -> Option<&NodeFacts> {
+        self.nodes[*self.node_index.get(name)?].facts.as_ref()
+    }
+
     pub(super) fn live_node(&self, name: &str) -> Option<NodeIndex> {
         self.node_index.get(name).copied().filter(|index| self.nodes[*index].facts.is_some())
     }
@@ -124,8 +128,15 @@ impl Snapshot {
     // ---- nodes
 
     pub fn apply_node(&mut self, node: &core::Node) {
-        let facts = NodeFacts::parse(node);
+        self.put_node(NodeFacts::parse(node));
+    }
+
+    /// Returns what was known about the node before.
+    pub(super) fn put_node(&mut self, facts: NodeFacts) -> Option<NodeFacts> {
         let index = self.place(&facts.name);
+        if self.nodes[index].facts.as_ref() == Some(&facts) {
+            return Some(facts);
+        }
         for (key, column) in &mut self.columns {
             column.set(index, facts.labels.get(key));
         }
@@ -140,7 +151,7 @@ impl Snapshot {
         }
         let entry = &mut self.nodes[index];
         entry.version = self.versions;
-        entry.facts = Some(facts);
+        entry.facts.replace(facts)
     }
 
     pub fn remove_node(&mut self, name: &str) {

@@ -24,6 +24,23 @@ pub enum Plugin {
     InterPodAffinity,
 }
 
+impl Plugin {
+    pub(super) const ALL: [Self; 12] = [
+        Self::NodeUnschedulable,
+        Self::NodeName,
+        Self::TaintToleration,
+        Self::NodeAffinity,
+        Self::NodePorts,
+        Self::NodeResourcesFit,
+        Self::VolumeRestrictions,
+        Self::NodeVolumeLimits,
+        Self::VolumeBinding,
+        Self::VolumeZone,
+        Self::PodTopologySpread,
+        Self::InterPodAffinity,
+    ];
+}
+
 pub(super) type Reason = Cow<'static, str>;
 
 /// Why a pod cannot go to a node.

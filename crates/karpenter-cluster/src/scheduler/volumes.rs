@@ -306,3 +306,32 @@ fn attachments(snapshot: &Snapshot, pod: &PodInfo) -> Attachments {
         })
         .collect()
 }
+
+impl Snapshot {
+    /// Whether all claims of a pod are bound to volumes that its node can reach. An error: they will not be.
+    pub(super) fn claims_are_ready(&self, pod: &PodInfo, node: &str) -> Result<bool, String> {
+        let Some(facts) = self.facts(node) else { return Err(format!("node {node:?} not found")) };
+        for used in &pod.claims {
+            let key = ObjectKey::new(&*pod.key.namespace, &*used.name);
+            let Some(claim) = self.claims.get(&key) else {
+                return Err(not_found("persistentvolumeclaim", &used.name));
+            };
+            if !claim.is_fully_bound() {
+                let deselected = claim.volume.is_none()
+                    && self.assumed_selection(&key).is_some()
+                    && claim.selected_node.as_deref() != Some(node);
+                if deselected {
+                    return Err(format!("provisioning failed for PVC {:?}", &*used.name));
+                }
+                return Ok(false);
+            }
+            let Some(volume) = claim.volume.as_ref().and_then(|name| self.volumes.get(name)) else {
+                return Ok(false);
+            };
+            if !volume.is_reachable_from(&facts.labels) {
+                return Err(format!("pv {:?} node affinity doesn't match node {node:?}", &*volume.name));
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,30 @@
+//! Runs the scheduler against the cluster of the current kubeconfig until it is interrupted.
+//!
+//! `cargo run -p karpenter-cluster --example scheduler -- [name]` places the pods whose `spec.schedulerName` is the
+//! name, by default `default-scheduler`.
+
+use karpenter_cluster::clock::Clock;
+use karpenter_cluster::harness::Stop;
+use karpenter_cluster::scheduler::{Settings, Sources, run};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut settings = Settings::default();
+    if let Some(name) = std::env::args().nth(1) {
+        settings.name = name;
+    }
+    let client = kube::Client::try_default().await?;
+    let (sources, watches) = Sources::watch(&client);
+    let stop = Stop::default();
+    let interrupted = stop.clone();
+    tokio::spawn(async move {
+        // Without a handler for interrupts the process simply ends.
+        if tokio::signal::ctrl_c().await.is_ok() {
+            interrupted.stop();
+        }
+    });
+    eprintln!("placing pods of {}", settings.name);
+    run(client, sources, Clock::system(), settings, stop).await;
+    watches.iter().for_each(|watch| watch.abort());
+    Ok(())
+}

@@ -1,0 +1,401 @@
+//! Which pod is tried next, and when a pod that failed is tried again.
+//!
+//! Pods wait in one of four places: ready to be tried, backing off after a failure, waiting for something to change,
+//! or held back (gates, or a preemption on their behalf that is still being carried out). Pure: the time is told.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::snapshot::PodKey;
+use super::verdict::Plugin;
+use crate::mirror::ObjectKey;
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct QueueSettings {
+    pub(super) backoff_initial: Duration,
+    pub(super) backoff_max: Duration,
+    /// After this long without an event that looked helpful a pod is tried anyway.
+    pub(super) waiting_max: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Ready,
+    /// After an error the time is waited out; after a refusal an idle scheduler may try sooner.
+    BackingOff {
+        until: Timestamp,
+        after_error: bool,
+    },
+    Waiting,
+    Gated,
+    /// Being decided about or written for.
+    Taken,
+}
+
+#[derive(Debug)]
+struct Entry {
+    place: Place,
+    priority: i32,
+    /// When the pod came, or failed last; the number orders what came at the same time.
+    since: (Timestamp, u64),
+    refusals: u32,
+    errors: u32,
+    plugins: BTreeSet<Plugin>,
+    held: bool,
+    /// Something helpful happened while the pod was held.
+    stirred: bool,
+}
+
+type Turn = (Reverse<i32>, (Timestamp, u64), PodKey);
+
+pub(super) struct Queue {
+    settings: QueueSettings,
+    entries: BTreeMap<PodKey, Entry>,
+    ready: BTreeSet<Turn>,
+    backing_off: BTreeSet<(Timestamp, Turn)>,
+    backing_off_after_error: BTreeSet<(Timestamp, Turn)>,
+    waiting: BTreeSet<(Timestamp, PodKey)>,
+    /// How many pods wait because of each rule.
+    waiting_for: BTreeMap<Plugin, usize>,
+    counter: u64,
+}
+
+fn later(time: Timestamp, by: Duration) -> Timestamp {
+    let by = SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX);
+    time.checked_add(by).unwrap_or(Timestamp::MAX)
+}
+
+impl Entry {
+    fn turn(&self, key: &PodKey) -> Turn {
+        (Reverse(self.priority), self.since, key.clone())
+    }
+}
+
+impl Queue {
+    pub(super) fn new(settings: QueueSettings) -> Self {
+        Self {
+            settings,
+            entries: BTreeMap::new(),
+            ready: BTreeSet::new(),
+            backing_off: BTreeSet::new(),
+            backing_off_after_error: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            waiting_for: BTreeMap::new(),
+            counter: 0,
+        }
+    }
+
+    /// A pod that has not been tried yet.
+    pub(super) fn add(&mut self, key: &PodKey, priority: i32, gated: bool, now: Timestamp) {
+        if self.entries.contains_key(&**key) {
+            return;
+        }
+        self.counter += 1;
+        let entry = Entry {
+            place: Place::Taken,
+            priority,
+            since: (now, self.counter),
+            refusals: 0,
+            errors: 0,
+            plugins: BTreeSet::new(),
+            held: false,
+            stirred: false,
+        };
+        self.entries.insert(key.clone(), entry);
+        self.put(key, if gated { Place::Gated } else { Place::Ready });
+    }
+
+    pub(super) fn remove(&mut self, key: &PodKey) {
+        self.put(key, Place::Taken);
+        self.entries.remove(&**key);
+    }
+
+    /// The gates of a pod are gone, or there are new ones.
+    pub(super) fn set_gated(&mut self, key: &PodKey, gated: bool) {
+        match self.entries.get(&**key).map(|entry| entry.place) {
+            Some(Place::Gated) if !gated => self.put(key, Place::Ready),
+            Some(place) if gated && place != Place::Taken => self.put(key, Place::Gated),
+            _ => {}
+        }
+    }
+
+    /// The next pod to try, if any is due. It is taken until its attempt is reported.
+    pub(super) fn pop(&mut self, now: Timestamp) -> Option<PodKey> {
+        self.flush(now);
+        let key = match self.ready.first() {
+            Some((.., key)) => key.clone(),
+            None => self.backing_off.first()?.1.2.clone(),
+        };
+        self.put(&key, Place::Taken);
+        Some(key)
+    }
+
+    /// When something becomes due by the mere passing of time.
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        let error = self.backing_off_after_error.first().map(|(until, _)| *until);
+        let held = |key: &PodKey| self.entries.get(&**key).is_some_and(|entry| entry.held);
+        let waiting = self.waiting.iter().find(|(_, key)| !held(key));
+        let waiting = waiting.map(|(since, _)| later(*since, self.settings.waiting_max));
+        error.into_iter().chain(waiting).min()
+    }
+
+    /// The pod was turned away by these rules.
+    pub(super) fn refused(&mut self, key: &PodKey, plugins: BTreeSet<Plugin>, now: Timestamp) {
+        self.put(key, Place::Taken);
+        self.counter += 1;
+        let since = (now, self.counter);
+        let Some(entry) = self.entries.get_mut(&**key) else { return };
+        entry.refusals += 1;
+        entry.errors = 0;
+        entry.plugins = plugins;
+        entry.since = since;
+        self.put(key, Place::Waiting);
+    }
+
+    /// The attempt went wrong, or there was nothing to try.
+    pub(super) fn failed(&mut self, key: &PodKey, now: Timestamp) {
+        self.put(key, Place::Taken);
+        self.counter += 1;
+        let since = (now, self.counter);
+        let Some(entry) = self.entries.get_mut(&**key) else { return };
+        entry.errors += 1;
+        entry.plugins.clear();
+        entry.since = since;
+        let until = later(now, self.settings.backoff(entry.errors));
+        self.put(key, Place::BackingOff { until, after_error: true });
+    }
+
+    /// Pods are not tried while they are held.
+    pub(super) fn hold(&mut self, key: &PodKey) {
+        if let Some(entry) = self.entries.get_mut(&**key) {
+            (entry.held, entry.stirred) = (true, false);
+        }
+    }
+
+    /// Ends the hold. `retry`: what it was for has failed, so the pod is tried again at once.
+    pub(super) fn release(&mut self, key: &PodKey, retry: bool, now: Timestamp) {
+        let Some(entry) = self.entries.get_mut(&**key) else { return };
+        entry.held = false;
+        if entry.place == Place::Waiting && retry {
+            self.put(key, Place::Ready);
+        } else if entry.place == Place::Waiting && std::mem::take(&mut entry.stirred) {
+            self.stir(key, now);
+        }
+    }
+
+    /// Something happened in the cluster that may matter to these rules: pods for which it looks helpful are tried
+    /// again, after their back-off.
+    pub(super) fn happened(
+        &mut self,
+        now: Timestamp,
+        concerned: &[Plugin],
+        helps: impl Fn(&ObjectKey, &BTreeSet<Plugin>) -> bool,
+    ) {
+        if !concerned.iter().any(|plugin| self.waiting_for.contains_key(plugin)) {
+            return;
+        }
+        let stirred: Vec<PodKey> = self
+            .waiting
+            .iter()
+            .filter(|(_, key)| self.entries.get(&**key).is_some_and(|entry| helps(key, &entry.plugins)))
+            .map(|(_, key)| key.clone())
+            .collect();
+        for key in stirred {
+            self.stir(&key, now);
+        }
+    }
+
+    /// One waiting pod is worth another try.
+    pub(super) fn stir(&mut self, key: &PodKey, now: Timestamp) {
+        let Some(entry) = self.entries.get_mut(&**key).filter(|entry| entry.place == Place::Waiting) else {
+            return;
+        };
+        if entry.held {
+            entry.stirred = true;
+            return;
+        }
+        let until = later(entry.since.0, self.settings.backoff(entry.refusals));
+        let place = if until > now { Place::BackingOff { until, after_error: false } } else { Place::Ready };
+        self.put(key, place);
+    }
+
+    fn flush(&mut self, now: Timestamp) {
+        while let Some((until, (.., key))) = self.backing_off.first().cloned() {
+            if until > now {
+                break;
+            }
+            self.put(&key, Place::Ready);
+        }
+        while let Some((until, (.., key))) = self.backing_off_after_error.first().cloned() {
+            if until > now {
+                break;
+            }
+            self.put(&key, Place::Ready);
+        }
+        let overdue: Vec<PodKey> = self
+            .waiting
+            .iter()
+            .take_while(|(since, _)| later(*since, self.settings.waiting_max) <= now)
+            .map(|(_, key)| key.clone())
+            .collect();
+        for key in overdue {
+            self.stir(&key, now);
+        }
+    }
+
+    fn put(&mut self, key: &PodKey, place: Place) {
+        let Some(entry) = self.entries.get_mut(&**key) else { return };
+        match entry.place {
+            Place::Ready => {
+                self.ready.remove(&entry.turn(key));
+            }
+            Place::BackingOff { until, after_error } => {
+                let set = if after_error { &mut self.backing_off_after_error } else { &mut self.backing_off };
+                set.remove(&(until, entry.turn(key)));
+            }
+            Place::Waiting => {
+                self.waiting.remove(&(entry.since.0, key.clone()));
+                for plugin in &entry.plugins {
+                    if let Some(pods) = self.waiting_for.get_mut(plugin) {
+                        *pods -= 1;
+                        if *pods == 0 {
+                            self.waiting_for.remove(plugin);
+                        }
+                    }
+                }
+            }
+            Place::Gated | Place::Taken => {}
+        }
+        entry.place = place;
+        let turn = entry.turn(key);
+        match place {
+            Place::Ready => {
+                self.ready.insert(turn);
+            }
+            Place::BackingOff { until, after_error: true } => {
+                self.backing_off_after_error.insert((until, turn));
+            }
+            Place::BackingOff { until, after_error: false } => {
+                self.backing_off.insert((until, turn));
+            }
+            Place::Waiting => {
+                self.waiting.insert((entry.since.0, key.clone()));
+                for plugin in &entry.plugins {
+                    *self.waiting_for.entry(*plugin).or_insert(0) += 1;
+                }
+            }
+            Place::Gated | Place::Taken => {}
+        }
+    }
+}
+
+impl QueueSettings {
+    fn backoff(&self, failures: u32) -> Duration {
+        let factor = 1u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
+        self.backoff_initial.saturating_mul(factor).min(self.backoff_max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    const SETTINGS: QueueSettings = QueueSettings {
+        backoff_initial: Duration::from_secs(1),
+        backoff_max: Duration::from_secs(10),
+        waiting_max: Duration::from_secs(300),
+    };
+
+    fn key(name: &str) -> PodKey {
+        Arc::new(ObjectKey::new("default", name))
+    }
+
+    fn at(milliseconds: i64) -> Timestamp {
+        Timestamp::from_millisecond(milliseconds).expect("a time")
+    }
+
+    fn names(queue: &mut Queue, now: Timestamp) -> Vec<String> {
+        std::iter::from_fn(|| queue.pop(now).map(|key| key.name.clone())).collect()
+    }
+
+    #[test]
+    fn higher_priority_first_then_who_came_first() {
+        let mut queue = Queue::new(SETTINGS);
+        for (name, priority, time) in [("late", 0, 2), ("early", 0, 1), ("urgent", 5, 3), ("same", 0, 2)] {
+            queue.add(&key(name), priority, false, at(time));
+        }
+        assert_eq!(names(&mut queue, at(3)), ["urgent", "early", "late", "same"]);
+    }
+
+    #[test]
+    fn errors_back_off_twice_as_long_each_time_up_to_the_limit() {
+        let mut queue = Queue::new(SETTINGS);
+        queue.add(&key("p"), 0, false, at(0));
+        let mut now = at(0);
+        for seconds in [1, 2, 4, 8, 10, 10] {
+            assert_eq!(queue.pop(now), Some(key("p")));
+            queue.failed(&key("p"), now);
+            let due = later(now, Duration::from_secs(seconds));
+            assert_eq!(queue.next_due(), Some(due));
+            assert_eq!(queue.pop(later(now, Duration::from_millis(seconds * 1000 - 1))), None);
+            now = due;
+        }
+    }
+
+    #[test]
+    fn refused_pods_wait_for_an_event_that_helps() {
+        let mut queue = Queue::new(SETTINGS);
+        queue.add(&key("p"), 0, false, at(0));
+        queue.pop(at(0));
+        queue.refused(&key("p"), [Plugin::NodePorts].into(), at(0));
+        queue.happened(at(10), &[Plugin::NodeAffinity], |_, _| true);
+        queue.happened(at(10), &Plugin::ALL, |_, _| false);
+        assert_eq!(queue.pop(at(20_000)), None);
+        queue.happened(at(20_000), &Plugin::ALL, |_, plugins| plugins.contains(&Plugin::NodePorts));
+        assert_eq!(queue.pop(at(20_000)), Some(key("p")));
+    }
+
+    #[test]
+    fn refused_pods_are_tried_after_five_minutes_anyway() {
+        let mut queue = Queue::new(SETTINGS);
+        queue.add(&key("p"), 0, false, at(0));
+        queue.pop(at(0));
+        queue.refused(&key("p"), [Plugin::NodePorts].into(), at(0));
+        assert_eq!(queue.next_due(), Some(at(300_000)));
+        assert_eq!(queue.pop(at(299_999)), None);
+        assert_eq!(queue.pop(at(300_000)), Some(key("p")));
+    }
+
+    #[test]
+    fn pods_that_back_off_after_a_refusal_are_tried_when_nothing_else_is_there() {
+        let mut queue = Queue::new(SETTINGS);
+        for name in ["p", "q"] {
+            queue.add(&key(name), 0, false, at(0));
+        }
+        queue.pop(at(0));
+        queue.refused(&key("p"), [Plugin::NodePorts].into(), at(0));
+        queue.happened(at(1), &Plugin::ALL, |_, _| true);
+        assert_eq!(names(&mut queue, at(2)), ["q", "p"]);
+    }
+
+    #[test]
+    fn gated_and_held_pods_are_left_alone() {
+        let mut queue = Queue::new(SETTINGS);
+        queue.add(&key("gated"), 0, true, at(0));
+        queue.add(&key("held"), 0, false, at(0));
+        assert_eq!(names(&mut queue, at(0)), ["held"]);
+        queue.refused(&key("held"), [Plugin::NodePorts].into(), at(0));
+        queue.hold(&key("held"));
+        queue.happened(at(5_000), &Plugin::ALL, |_, _| true);
+        assert_eq!(queue.pop(at(5_000)), None);
+        queue.release(&key("held"), false, at(6_000));
+        assert_eq!(queue.pop(at(6_000)), Some(key("held")));
+        queue.set_gated(&key("gated"), false);
+        assert_eq!(queue.pop(at(6_000)), Some(key("gated")));
+    }
+}

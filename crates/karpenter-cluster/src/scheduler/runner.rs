@@ -1,0 +1,596 @@
+//! Runs the scheduler on an API server: hears about changes, decides pod by pod, and sees to it that decisions are
+//! carried out.
+//!
+//! One task owns the snapshot and the queue, so decisions are made one after another in an order that depends only on
+//! the order of changes. Writes run beside it; until the API server confirms a placement the pod counts as placed.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use tokio::task::JoinSet;
+
+use super::cycle::schedule_one;
+use super::hints::{Happening, changed_itself, helps};
+use super::node::NodeFacts;
+use super::pod::PodInfo;
+use super::queue::{Queue, QueueSettings};
+use super::snapshot::{PodChange, PodKey, Snapshot};
+use super::sources::{Feeds, Sources, Update};
+use super::verdict::{Decision, Failure};
+use super::volumes::VolumePlan;
+use super::writes::{EventKind, StatusChange, Step, Write, Writer, is_gone};
+use crate::clock::Clock;
+use crate::harness::Stop;
+use crate::mirror::{Change, ObjectKey};
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Pods that name this scheduler are placed, others are not.
+    pub name: String,
+    pub backoff_initial: Duration,
+    pub backoff_max: Duration,
+    /// After this long without an event that looked helpful a pod is tried anyway.
+    pub waiting_max: Duration,
+    /// How long a pod waits for its volumes once its node is chosen.
+    pub volumes_max: Duration,
+    pub writes_at_once: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            name: "default-scheduler".to_owned(),
+            backoff_initial: Duration::from_secs(1),
+            backoff_max: Duration::from_secs(10),
+            waiting_max: Duration::from_secs(5 * 60),
+            volumes_max: Duration::from_secs(10 * 60),
+            writes_at_once: 64,
+        }
+    }
+}
+
+/// After so many decisions the runner looks at what has happened meanwhile.
+const DECISIONS_AT_ONCE: usize = 16;
+/// How long repeated events of a kind about a pod are counted rather than written anew.
+const EVENT_SERIES: SignedDuration = SignedDuration::from_mins(6);
+
+/// Runs until it is told to stop; writes that are under way are finished first.
+pub async fn run(client: Client, sources: Sources, clock: Clock, settings: Settings, stop: Stop) {
+    tokio::select! {
+        biased;
+        () = stop.stopped() => return,
+        () = sources.synced() => {}
+    }
+    let feeds = sources.subscribe();
+    let writer = Writer { client, sources, clock, name: settings.name.as_str().into() };
+    let queue = Queue::new(QueueSettings {
+        backoff_initial: settings.backoff_initial,
+        backoff_max: settings.backoff_max,
+        waiting_max: settings.waiting_max,
+    });
+    let runner = Runner {
+        snapshot: Snapshot::new(),
+        queue,
+        writer,
+        settings,
+        lanes: BTreeMap::new(),
+        startable: VecDeque::new(),
+        running: JoinSet::new(),
+        notes: JoinSet::new(),
+        volume_waits: BTreeMap::new(),
+        events: BTreeMap::new(),
+    };
+    runner.run(feeds, stop).await;
+}
+
+struct Runner {
+    snapshot: Snapshot,
+    queue: Queue,
+    writer: Writer,
+    settings: Settings,
+    /// Steps that wait for an earlier one on behalf of the same pod.
+    lanes: BTreeMap<PodKey, VecDeque<(Arc<str>, Write)>>,
+    /// Pods whose next step can be taken.
+    startable: VecDeque<PodKey>,
+    running: JoinSet<Outcome>,
+    notes: JoinSet<Noted>,
+    /// Pods that wait for their volumes on the node that was chosen.
+    volume_waits: BTreeMap<PodKey, VolumeWait>,
+    events: BTreeMap<PodKey, Series>,
+}
+
+struct Outcome {
+    key: PodKey,
+    uid: Arc<str>,
+    step: Step,
+    result: kube::Result<()>,
+}
+
+struct Noted {
+    key: PodKey,
+    uid: Arc<str>,
+    name: Option<String>,
+}
+
+struct VolumeWait {
+    node: Arc<str>,
+    deadline: Timestamp,
+}
+
+/// What users were told about a pod that could not be placed.
+struct Series {
+    uid: Arc<str>,
+    name: Option<String>,
+    count: u32,
+    /// When the API server last heard of it.
+    written_at: Timestamp,
+}
+
+impl Runner {
+    async fn run(mut self, mut feeds: Feeds, stop: Stop) {
+        loop {
+            while let Some(update) = feeds.arrived() {
+                self.take(update);
+            }
+            while let Some(outcome) = self.running.try_join_next() {
+                self.finish(outcome);
+            }
+            while let Some(noted) = self.notes.try_join_next() {
+                self.remember(noted);
+            }
+            if stop.is_stopped() {
+                break;
+            }
+            let now = self.writer.clock.now();
+            self.give_up_on_volumes(now);
+            let busy = self.decide_some(now);
+            self.start_writes();
+            if busy {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            let due = self.next_due();
+            let clock = self.writer.clock;
+            let sleep = async {
+                match due {
+                    Some(due) => clock.sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = stop.stopped() => break,
+                update = feeds.next() => match update {
+                    Some(update) => self.take(update),
+                    None => break,
+                },
+                Some(outcome) = self.running.join_next() => self.finish(outcome),
+                Some(noted) = self.notes.join_next() => self.remember(noted),
+                () = sleep => {}
+            }
+        }
+        while self.running.join_next().await.is_some() {}
+        while self.notes.join_next().await.is_some() {}
+    }
+
+    fn next_due(&self) -> Option<Timestamp> {
+        let volumes = self.volume_waits.values().map(|wait| wait.deadline).min();
+        self.queue.next_due().into_iter().chain(volumes).min()
+    }
+
+    // ---- what happens in the cluster
+
+    fn take(&mut self, update: Update) {
+        macro_rules! follow {
+            ($change:expr, $apply:ident, $remove:ident, key) => {
+                match &$change {
+                    Change::Applied { new, .. } => self.snapshot.$apply(new),
+                    Change::Deleted { old } => self.snapshot.$remove(&ObjectKey::of(&old.metadata)),
+                }
+            };
+            ($change:expr, $apply:ident, $remove:ident, name) => {
+                match &$change {
+                    Change::Applied { new, .. } => self.snapshot.$apply(new),
+                    Change::Deleted { old } => {
+                        self.snapshot.$remove(old.metadata.name.as_deref().unwrap_or_default())
+                    }
+                }
+            };
+        }
+        match update {
+            Update::Namespace(change) => follow!(change, apply_namespace, remove_namespace, name),
+            Update::Service(change) => follow!(change, apply_service, remove_service, key),
+            Update::ReplicaSet(change) => follow!(change, apply_replica_set, remove_replica_set, key),
+            Update::StatefulSet(change) => follow!(change, apply_stateful_set, remove_stateful_set, key),
+            Update::Budget(change) => follow!(change, apply_budget, remove_budget, key),
+            Update::StorageClass(change) => {
+                follow!(change, apply_storage_class, remove_storage_class, name);
+                self.happened(&Happening::VolumeOrClass);
+            }
+            Update::CsiNode(change) => {
+                follow!(change, apply_csi_node, remove_csi_node, name);
+                self.happened(&Happening::CsiNode);
+            }
+            Update::Volume(change) => {
+                follow!(change, apply_volume, remove_volume, name);
+                self.happened(&Happening::VolumeOrClass);
+                self.look_at_volumes();
+            }
+            Update::Claim(change) => {
+                follow!(change, apply_claim, remove_claim, key);
+                let namespace = change.object().metadata.namespace.clone().unwrap_or_default();
+                self.happened(&Happening::Claim { namespace: &namespace });
+                self.look_at_volumes();
+            }
+            Update::Attachment(change) => {
+                follow!(change, apply_attachment, remove_attachment, name);
+                if change.is_deleted() {
+                    self.happened(&Happening::Detached);
+                }
+            }
+            Update::Node(Change::Applied { new, .. }) => {
+                let facts = NodeFacts::parse(&new);
+                let old = self.snapshot.put_node(facts.clone());
+                self.happened(&Happening::NodeApplied { old: old.as_ref(), new: &facts });
+            }
+            Update::Node(Change::Deleted { old }) => {
+                self.snapshot.remove_node(old.metadata.name.as_deref().unwrap_or_default());
+                self.happened(&Happening::NodeGone);
+            }
+            Update::Pod(Change::Applied { new, .. }) => {
+                let change = self.snapshot.apply_pod(&new);
+                self.take_pod(change, Some(&new));
+            }
+            Update::Pod(Change::Deleted { old }) => {
+                let change = self.snapshot.remove_pod(&ObjectKey::of(&old.metadata));
+                self.take_pod(change, None);
+            }
+        }
+    }
+
+    fn happened(&mut self, happening: &Happening<'_>) {
+        self.happened_up_to(happening, i32::MAX);
+    }
+
+    /// Tells only pods of at most this priority.
+    fn happened_up_to(&mut self, happening: &Happening<'_>, priority_max: i32) {
+        let now = self.writer.clock.now();
+        let snapshot = &self.snapshot;
+        self.queue.happened(now, happening.concerned(), |key, plugins| {
+            snapshot
+                .pod(key)
+                .is_some_and(|pod| pod.priority <= priority_max && helps(happening, pod, plugins))
+        });
+    }
+
+    fn take_pod(&mut self, change: PodChange, object: Option<&Pod>) {
+        let now = self.writer.clock.now();
+        match (change.old, change.new) {
+            (None, None) => {}
+            (None, Some(new)) => self.enter(&new, object, now),
+            (Some(old), Some(new)) if old.uid != new.uid => {
+                self.leave(&old);
+                self.enter(&new, object, now);
+            }
+            (Some(old), None) => self.leave(&old),
+            (Some(old), Some(new)) => self.follow(&old, &new, now),
+        }
+    }
+
+    fn enter(&mut self, new: &Arc<PodInfo>, object: Option<&Pod>, now: Timestamp) {
+        if new.node.is_some() {
+            self.happened(&Happening::PodPlaced(new));
+        } else if new.scheduler_name == self.settings.name {
+            let gated = !new.gates.is_empty();
+            self.queue.add(&new.key, new.priority, gated, now);
+            let conditions = object.and_then(|pod| pod.status.as_ref()?.conditions.as_ref());
+            let said = conditions.into_iter().flatten().any(|condition| condition.type_ == "PodScheduled");
+            if gated && !said {
+                let message = "Scheduling is blocked due to non-empty scheduling gates".to_owned();
+                let unscheduled = Some(("SchedulingGated", message));
+                self.push(new, Write::Status(StatusChange { unscheduled, nomination: None }));
+            }
+        }
+    }
+
+    fn leave(&mut self, old: &Arc<PodInfo>) {
+        self.queue.remove(&old.key);
+        self.volume_waits.remove(&old.key);
+        self.events.remove(&old.key);
+        if old.node.is_some() {
+            self.happened(&Happening::PodGone(old));
+        } else if old.nominated_node.is_some() {
+            self.happened_up_to(&Happening::PodGone(old), old.priority);
+        }
+    }
+
+    fn follow(&mut self, old: &Arc<PodInfo>, new: &Arc<PodInfo>, now: Timestamp) {
+        match (&old.node, &new.node) {
+            (_, Some(_)) if self.snapshot.is_assumed(&new.key) => {
+                if new.deleting && !old.deleting {
+                    // The binding will fail or come to nothing; the room is free at once.
+                    self.snapshot.forget(&new.key);
+                    self.volume_waits.remove(&new.key);
+                    self.happened(&Happening::PodGone(new));
+                }
+            }
+            (None, Some(_)) => {
+                self.queue.remove(&new.key);
+                self.happened(&Happening::PodPlaced(new));
+            }
+            (Some(_), Some(_)) => {
+                // Confirms what was assumed, or changes a pod that runs.
+                self.queue.remove(&new.key);
+                self.happened(&Happening::PodChanged { old, new });
+            }
+            (_, None) => {
+                if new.scheduler_name != self.settings.name {
+                    return;
+                }
+                self.queue.add(&new.key, new.priority, !new.gates.is_empty(), now);
+                self.queue.set_gated(&new.key, !new.gates.is_empty());
+                if changed_itself(old, new) {
+                    self.queue.stir(&new.key, now);
+                }
+                if old.nominated_node.is_some() && old.nominated_node != new.nominated_node {
+                    self.happened_up_to(&Happening::PodGone(old), old.priority);
+                }
+            }
+        }
+    }
+
+    // ---- decisions
+
+    fn decide_some(&mut self, now: Timestamp) -> bool {
+        for _ in 0..DECISIONS_AT_ONCE {
+            let Some(key) = self.queue.pop(now) else { return false };
+            self.decide(&key, now);
+        }
+        true
+    }
+
+    fn decide(&mut self, key: &PodKey, now: Timestamp) {
+        let Some(pod) = self.snapshot.pod(key).cloned() else {
+            self.queue.remove(key);
+            return;
+        };
+        if pod.node.is_some() {
+            return;
+        }
+        if pod.deleting {
+            let note = format!("skip schedule deleting pod: {}", pod.key);
+            self.note(&pod, &note, now);
+            self.queue.remove(key);
+            return;
+        }
+        match schedule_one(&mut self.snapshot, &pod) {
+            Decision::Bind { node, volumes } => self.place(&pod, node, volumes),
+            Decision::Nominate { node, victims, failure } => {
+                self.refuse(&pod, failure, Some(Some(node.clone())), now);
+                self.take_nominations_back(&pod, &node);
+                if victims.iter().any(|victim| self.snapshot.pod(victim).is_some_and(|pod| !pod.deleting)) {
+                    self.queue.hold(key);
+                    self.push(&pod, Write::Preempt { node, victims });
+                }
+            }
+            Decision::Unschedulable { failure, gives_up_nomination } => {
+                self.refuse(&pod, failure, gives_up_nomination.then_some(None), now);
+            }
+            Decision::Failed { message } => self.fail(&pod, message, now),
+        }
+    }
+
+    fn place(&mut self, pod: &Arc<PodInfo>, node: Arc<str>, volumes: VolumePlan) {
+        self.snapshot.assume(&pod.key, &node, &volumes);
+        self.happened(&Happening::PodPlaced(pod));
+        if volumes.is_empty() {
+            self.push(pod, Write::Bind { node });
+            return;
+        }
+        let nomination = Some(Some(node.clone()));
+        self.push(pod, Write::Status(StatusChange { unscheduled: None, nomination }));
+        self.push(pod, Write::Volumes { node, plan: volumes });
+    }
+
+    fn refuse(
+        &mut self,
+        pod: &Arc<PodInfo>,
+        failure: Failure,
+        nomination: Option<Option<Arc<str>>>,
+        now: Timestamp,
+    ) {
+        if failure.plugins.is_empty() {
+            self.queue.failed(&pod.key, now);
+        } else {
+            self.queue.refused(&pod.key, failure.plugins, now);
+        }
+        let nominated = nomination.clone().unwrap_or_else(|| pod.nominated_node.clone());
+        self.snapshot.set_nomination(&pod.key, nominated);
+        self.note(pod, &failure.message, now);
+        let unscheduled = Some(("Unschedulable", failure.message));
+        self.push(pod, Write::Status(StatusChange { unscheduled, nomination }));
+    }
+
+    fn fail(&mut self, pod: &Arc<PodInfo>, message: String, now: Timestamp) {
+        self.queue.failed(&pod.key, now);
+        self.snapshot.set_nomination(&pod.key, None);
+        self.note(pod, &message, now);
+        let unscheduled = Some(("SchedulerError", message));
+        self.push(pod, Write::Status(StatusChange { unscheduled, nomination: Some(None) }));
+    }
+
+    /// Pods of lower priority for which room was held on the node should look elsewhere.
+    fn take_nominations_back(&mut self, pod: &PodInfo, node: &str) {
+        let lower: Vec<Arc<PodInfo>> = self
+            .snapshot
+            .nominated_on(node)
+            .filter(|other| other.priority < pod.priority && other.key != pod.key)
+            .cloned()
+            .collect();
+        for other in lower {
+            self.snapshot.set_nomination(&other.key, None);
+            self.push(&other, Write::Status(StatusChange { unscheduled: None, nomination: Some(None) }));
+        }
+    }
+
+    // ---- volumes
+
+    /// Goes on with pods whose volumes are there, and gives up on those whose volumes cannot come.
+    fn look_at_volumes(&mut self) {
+        let mut ready = Vec::new();
+        let mut hopeless = Vec::new();
+        for (key, wait) in &self.volume_waits {
+            let Some(pod) = self.snapshot.pod(key) else { continue };
+            match self.snapshot.claims_are_ready(pod, &wait.node) {
+                Ok(true) => ready.push((pod.clone(), wait.node.clone())),
+                Ok(false) => {}
+                Err(why) => hopeless.push((pod.clone(), why)),
+            }
+        }
+        for (pod, node) in ready {
+            self.volume_waits.remove(&pod.key);
+            self.push(&pod, Write::Bind { node });
+        }
+        for (pod, why) in hopeless {
+            self.unplace(
+                &pod.key,
+                format!("running PreBind plugin \"VolumeBinding\": binding volumes: {why}"),
+            );
+        }
+    }
+
+    fn give_up_on_volumes(&mut self, now: Timestamp) {
+        let late: Vec<PodKey> = self
+            .volume_waits
+            .iter()
+            .filter(|(_, wait)| wait.deadline <= now)
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in late {
+            let why = "running PreBind plugin \"VolumeBinding\": binding volumes: context deadline exceeded";
+            self.unplace(&key, why.to_owned());
+        }
+    }
+
+    /// The pod could not be put where it was meant to go.
+    fn unplace(&mut self, key: &PodKey, message: String) {
+        self.volume_waits.remove(key);
+        let now = self.writer.clock.now();
+        let Some(placed) = self.snapshot.forget(key) else { return };
+        self.happened(&Happening::PodGone(&placed));
+        if let Some(pod) = self.snapshot.pod(key).cloned() {
+            self.fail(&pod, message, now);
+        }
+    }
+
+    // ---- writes
+
+    fn push(&mut self, pod: &PodInfo, write: Write) {
+        let lane = self.lanes.entry(pod.key.clone()).or_default();
+        let idle = lane.is_empty();
+        lane.push_back((pod.uid.clone(), write));
+        if idle {
+            self.startable.push_back(pod.key.clone());
+        }
+    }
+
+    fn start_writes(&mut self) {
+        while self.running.len() < self.settings.writes_at_once.max(1) {
+            let Some(key) = self.startable.pop_front() else { return };
+            // The step stays at the head of its lane, as a mark, until it is finished.
+            let Some((uid, write)) = self.lanes.get_mut(&*key).and_then(|lane| lane.front_mut()) else {
+                continue;
+            };
+            let write = std::mem::replace(write, Write::Status(StatusChange::default()));
+            let (uid, writer, step) = (uid.clone(), self.writer.clone(), write.step());
+            self.running.spawn(async move {
+                let result = writer.write(&key, &uid, write).await;
+                Outcome { key, uid, step, result }
+            });
+        }
+    }
+
+    fn finish(&mut self, outcome: Result<Outcome, tokio::task::JoinError>) {
+        // Tasks neither panic nor are they aborted.
+        let Ok(Outcome { key, uid, step, result }) = outcome else { return };
+        if let Some(lane) = self.lanes.get_mut(&*key) {
+            lane.pop_front();
+            if lane.is_empty() {
+                self.lanes.remove(&*key);
+            } else {
+                self.startable.push_back(key.clone());
+            }
+        }
+        let now = self.writer.clock.now();
+        let current = self.snapshot.pod(&key).filter(|pod| pod.uid == uid).cloned();
+        let Some(pod) = current else { return };
+        match (step, result) {
+            (Step::Status, _) | (Step::Bind, Ok(())) => {}
+            (Step::Preempt, result) => self.queue.release(&key, result.is_err(), now),
+            (Step::Volumes, Ok(())) => {
+                let Some(node) = pod.node.clone().filter(|_| self.snapshot.is_assumed(&key)) else { return };
+                let deadline =
+                    SignedDuration::try_from(self.settings.volumes_max).unwrap_or(SignedDuration::MAX);
+                let deadline = now.checked_add(deadline).unwrap_or(Timestamp::MAX);
+                self.volume_waits.insert(key, VolumeWait { node, deadline });
+                self.look_at_volumes();
+            }
+            (Step::Volumes, Err(error)) => {
+                self.unplace(&key, format!("running PreBind plugin \"VolumeBinding\": {error}"));
+            }
+            (Step::Bind, Err(error)) => {
+                // A pod that is gone will be reported so.
+                let message = match &error {
+                    kube::Error::Api(status) => status.message.clone(),
+                    other => other.to_string(),
+                };
+                if is_gone(&error) {
+                    self.queue.remove(&key);
+                    if let Some(placed) = self.snapshot.forget(&key) {
+                        self.happened(&Happening::PodGone(&placed));
+                    }
+                } else {
+                    self.unplace(&key, format!("running Bind plugin \"DefaultBinder\": {message}"));
+                }
+            }
+        }
+    }
+
+    // ---- events
+
+    /// Tells users why a pod was not placed. Repetitions are counted, and the count is written now and then.
+    fn note(&mut self, pod: &PodInfo, note: &str, now: Timestamp) {
+        let (key, uid, writer) = (pod.key.clone(), pod.uid.clone(), self.writer.clone());
+        let note = note.to_owned();
+        if let Some(series) = self.events.get_mut(&*key).filter(|series| series.uid == uid) {
+            series.count += 1;
+            let quiet = now.duration_since(series.written_at) < EVENT_SERIES;
+            if let Some(name) = series.name.clone().filter(|_| series.count == 2 || !quiet) {
+                series.written_at = now;
+                let count = series.count;
+                self.notes.spawn(async move {
+                    writer.repeat(&key.namespace, &name, count, &note).await;
+                    Noted { key, uid, name: Some(name) }
+                });
+            }
+            return;
+        }
+        let series = Series { uid: uid.clone(), name: None, count: 1, written_at: now };
+        self.events.insert(key.clone(), series);
+        self.notes.spawn(async move {
+            let name = writer.note(&key, &uid, None, EventKind::FailedScheduling, &note).await;
+            Noted { key, uid, name }
+        });
+    }
+
+    fn remember(&mut self, noted: Result<Noted, tokio::task::JoinError>) {
+        let Ok(Noted { key, uid, name }) = noted else { return };
+        if let Some(series) = self.events.get_mut(&*key).filter(|series| series.uid == uid) {
+            series.name = name;
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Where the runner hears about the cluster from: one mirror per kind, and what each change means to the snapshot.
+
+use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
+use kube::Client;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinHandle;
+
+use crate::mirror::{Change, Mirror, keep_all};
+use crate::mirrors::Mirrors;
+
+/// The mirrors that a scheduler reads.
+#[derive(Clone)]
+pub struct Sources {
+    pub pods: Mirror<Pod>,
+    pub nodes: Mirror<Node>,
+    pub namespaces: Mirror<Namespace>,
+    pub budgets: Mirror<PodDisruptionBudget>,
+    pub claims: Mirror<PersistentVolumeClaim>,
+    pub volumes: Mirror<PersistentVolume>,
+    pub storage_classes: Mirror<StorageClass>,
+    pub attachments: Mirror<VolumeAttachment>,
+    pub csi_nodes: Mirror<CSINode>,
+    pub replica_sets: Mirror<ReplicaSet>,
+    pub stateful_sets: Mirror<StatefulSet>,
+    pub services: Mirror<Service>,
+}
+
+impl Sources {
+    /// Shares the mirrors of a cluster; only services are watched here, by the task that is returned.
+    pub fn shared(client: &Client, mirrors: &Mirrors) -> (Self, JoinHandle<()>) {
+        let (services, task) = Mirror::watch(client, keep_all, &[]);
+        let sources = Self {
+            pods: mirrors.pods.clone(),
+            nodes: mirrors.nodes.clone(),
+            namespaces: mirrors.namespaces.clone(),
+            budgets: mirrors.budgets.clone(),
+            claims: mirrors.claims.clone(),
+            volumes: mirrors.volumes.clone(),
+            storage_classes: mirrors.storage_classes.clone(),
+            attachments: mirrors.attachments.clone(),
+            csi_nodes: mirrors.csi_nodes.clone(),
+            replica_sets: mirrors.replica_sets.clone(),
+            stateful_sets: mirrors.stateful_sets.clone(),
+            services,
+        };
+        (sources, task)
+    }
+
+    /// Watches everything for a scheduler that runs by itself; the tasks end only when they are aborted.
+    pub fn watch(client: &Client) -> (Self, Vec<JoinHandle<()>>) {
+        let mut tasks = Vec::new();
+        macro_rules! watch {
+            () => {{
+                let (mirror, task) = Mirror::watch(client, keep_all, &[]);
+                tasks.push(task);
+                mirror
+            }};
+        }
+        let sources = Self {
+            pods: watch!(),
+            nodes: watch!(),
+            namespaces: watch!(),
+            budgets: watch!(),
+            claims: watch!(),
+            volumes: watch!(),
+            storage_classes: watch!(),
+            attachments: watch!(),
+            csi_nodes: watch!(),
+            replica_sets: watch!(),
+            stateful_sets: watch!(),
+            services: watch!(),
+        };
+        (sources, tasks)
+    }
+
+    /// Waits until everything that decides whether a pod fits has been listed once. Workloads and services only move
+    /// scores, so nobody waits for those.
+    pub(super) async fn synced(&self) {
+        self.nodes.synced().await;
+        self.pods.synced().await;
+        self.namespaces.synced().await;
+        self.budgets.synced().await;
+        self.claims.synced().await;
+        self.volumes.synced().await;
+        self.storage_classes.synced().await;
+        self.attachments.synced().await;
+        self.csi_nodes.synced().await;
+    }
+
+    pub(super) fn subscribe(&self) -> Feeds {
+        Feeds {
+            namespaces: self.namespaces.subscribe(),
+            services: self.services.subscribe(),
+            replica_sets: self.replica_sets.subscribe(),
+            stateful_sets: self.stateful_sets.subscribe(),
+            budgets: self.budgets.subscribe(),
+            storage_classes: self.storage_classes.subscribe(),
+            csi_nodes: self.csi_nodes.subscribe(),
+            volumes: self.volumes.subscribe(),
+            claims: self.claims.subscribe(),
+            attachments: self.attachments.subscribe(),
+            nodes: self.nodes.subscribe(),
+            pods: self.pods.subscribe(),
+        }
+    }
+}
+
+/// One change of one kind.
+pub(super) enum Update {
+    Namespace(Change<Namespace>),
+    Service(Change<Service>),
+    ReplicaSet(Change<ReplicaSet>),
+    StatefulSet(Change<StatefulSet>),
+    Budget(Change<PodDisruptionBudget>),
+    StorageClass(Change<StorageClass>),
+    CsiNode(Change<CSINode>),
+    Volume(Change<PersistentVolume>),
+    Claim(Change<PersistentVolumeClaim>),
+    Attachment(Change<VolumeAttachment>),
+    Node(Change<Node>),
+    Pod(Change<Pod>),
+}
+
+pub(super) struct Feeds {
+    namespaces: UnboundedReceiver<Change<Namespace>>,
+    services: UnboundedReceiver<Change<Service>>,
+    replica_sets: UnboundedReceiver<Change<ReplicaSet>>,
+    stateful_sets: UnboundedReceiver<Change<StatefulSet>>,
+    budgets: UnboundedReceiver<Change<PodDisruptionBudget>>,
+    storage_classes: UnboundedReceiver<Change<StorageClass>>,
+    csi_nodes: UnboundedReceiver<Change<CSINode>>,
+    volumes: UnboundedReceiver<Change<PersistentVolume>>,
+    claims: UnboundedReceiver<Change<PersistentVolumeClaim>>,
+    attachments: UnboundedReceiver<Change<VolumeAttachment>>,
+    nodes: UnboundedReceiver<Change<Node>>,
+    pods: UnboundedReceiver<Change<Pod>>,
+}
+
+impl Feeds {
+    /// What has arrived already, kind by kind in a fixed order: what pods refer to comes before the pods.
+    pub(super) fn arrived(&mut self) -> Option<Update> {
+        macro_rules! first {
+            ($($feed:ident => $update:ident),*) => {
+                $(if let Ok(change) = self.$feed.try_recv() {
+                    return Some(Update::$update(change));
+                })*
+            };
+        }
+        first!(
+            namespaces => Namespace, services => Service, replica_sets => ReplicaSet, stateful_sets => StatefulSet,
+            budgets => Budget, storage_classes => StorageClass, csi_nodes => CsiNode, volumes => Volume,
+            claims => Claim, attachments => Attachment, nodes => Node, pods => Pod
+        );
+        None
+    }
+
+    /// The next change; `None` once nobody feeds the mirrors any more.
+    pub(super) async fn next(&mut self) -> Option<Update> {
+        tokio::select! {
+            biased;
+            change = self.namespaces.recv() => change.map(Update::Namespace),
+            change = self.services.recv() => change.map(Update::Service),
+            change = self.replica_sets.recv() => change.map(Update::ReplicaSet),
+            change = self.stateful_sets.recv() => change.map(Update::StatefulSet),
+            change = self.budgets.recv() => change.map(Update::Budget),
+            change = self.storage_classes.recv() => change.map(Update::StorageClass),
+            change = self.csi_nodes.recv() => change.map(Update::CsiNode),
+            change = self.volumes.recv() => change.map(Update::Volume),
+            change = self.claims.recv() => change.map(Update::Claim),
+            change = self.attachments.recv() => change.map(Update::Attachment),
+            change = self.nodes.recv() => change.map(Update::Node),
+            change = self.pods.recv() => change.map(Update::Pod),
+        }
+    }
+}
