@@ -9,7 +9,11 @@ use crate::clock::Clock;
 use crate::controllers::context::Context;
 use crate::controllers::daemonset::DaemonSets;
 use crate::controllers::deployment::Deployments;
+use crate::controllers::disruption::Budgets;
+use crate::controllers::nodes::{self, NodeLifecycle, TaintEviction};
+use crate::controllers::pod_gc::PodCollector;
 use crate::controllers::replicaset::ReplicaSets;
+use crate::controllers::service_accounts::ServiceAccounts;
 use crate::controllers::statefulset::StatefulSets;
 use crate::harness::{self, Queue, Reconcile, Stop};
 use crate::kubelet::{self, NodeKubelets, PodKubelets};
@@ -21,6 +25,7 @@ pub struct Options {
     /// The time on which everything runs. Should be the one that the API server stamps on objects.
     pub clock: Clock,
     pub kubelet: kubelet::Options,
+    pub nodes: nodes::Options,
     /// Whether fake nodes get kubelets. Off where a real kwok does it.
     pub kubelets: bool,
     /// Whether the controllers of kube-controller-manager run. Off where a real one does.
@@ -32,6 +37,7 @@ impl Default for Options {
         Self {
             clock: Clock::system(),
             kubelet: kubelet::Options::default(),
+            nodes: nodes::Options::default(),
             kubelets: true,
             controllers: true,
         }
@@ -54,7 +60,7 @@ impl Cluster {
         let context = Context { client, mirrors, clock: options.clock };
         let mut cluster = Self { context, stop: Stop::default(), workers: Vec::new(), watches };
         if options.controllers {
-            cluster.start_controllers();
+            cluster.start_controllers(options.nodes.clone());
         }
         if options.kubelets {
             cluster.start_kubelets(Arc::new(options.kubelet));
@@ -82,12 +88,18 @@ impl Cluster {
         }
     }
 
-    fn start_controllers(&mut self) {
+    fn start_controllers(&mut self, options: nodes::Options) {
         let context = self.context.clone();
         self.spawn(ReplicaSets { context: context.clone() }, ReplicaSets::watch, 1);
         self.spawn(Deployments { context: context.clone() }, Deployments::watch, 1);
         self.spawn(StatefulSets { context: context.clone() }, StatefulSets::watch, 1);
-        self.spawn(DaemonSets { context }, DaemonSets::watch, 1);
+        self.spawn(DaemonSets { context: context.clone() }, DaemonSets::watch, 1);
+        self.spawn(Budgets { context: context.clone() }, Budgets::watch, 1);
+        let lifecycle = NodeLifecycle { context: context.clone(), options };
+        self.spawn(lifecycle, NodeLifecycle::watch, 8);
+        self.spawn(TaintEviction::new(context.clone()), TaintEviction::watch, 8);
+        self.spawn(PodCollector::new(context.clone()), PodCollector::watch, 1);
+        self.spawn(ServiceAccounts { context }, ServiceAccounts::watch, 1);
     }
 
     fn start_kubelets(&mut self, options: Arc<kubelet::Options>) {

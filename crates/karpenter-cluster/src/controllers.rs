@@ -6,14 +6,18 @@
 pub mod context;
 pub mod daemonset;
 pub mod deployment;
+pub mod disruption;
 pub mod events;
 #[cfg(test)]
 pub(crate) mod fixtures;
 pub mod hash;
+pub mod nodes;
 pub mod owners;
 pub mod placement;
+pub mod pod_gc;
 pub mod pods;
 pub mod replicaset;
 pub mod revisions;
 pub mod selector;
+pub mod service_accounts;
 pub mod statefulset;

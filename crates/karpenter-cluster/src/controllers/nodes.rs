@@ -1,0 +1,172 @@
+//! Node lifecycle: nodes whose kubelet fell silent are marked so, conditions become taints, and pods that do not
+//! tolerate a NoExecute taint are evicted when their time is over.
+//!
+//! A real controller limits how fast it taints nodes of a zone in which many fail; this one does not.
+
+mod decide;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use serde_json::json;
+
+use super::context::{Context, is_deleting, name_of};
+use super::events::{self, Notice};
+use super::placement::taints_of;
+use super::pods;
+use crate::harness::{After, Queue, Reconcile};
+use crate::kubelet::LEASE_NAMESPACE;
+use crate::mirror::{Change, ObjectKey};
+use crate::mirrors::BY_NODE;
+
+/// How patient the controller is with silent kubelets.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Since the last sign of life.
+    pub monitor_grace: Duration,
+    /// For nodes that never gave one, since their creation.
+    pub startup_grace: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { monitor_grace: Duration::from_secs(50), startup_grace: Duration::from_secs(60) }
+    }
+}
+
+pub struct NodeLifecycle {
+    pub context: Context,
+    pub options: Options,
+}
+
+impl NodeLifecycle {
+    pub fn watch(&self, queue: &Queue) {
+        let to = queue.clone();
+        self.context.mirrors.nodes.observe(move |change: &Change<Node>| {
+            if !change.is_deleted() {
+                to.add(ObjectKey::of(&change.object().metadata));
+            }
+        });
+    }
+}
+
+impl Reconcile for NodeLifecycle {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let mirrors = &self.context.mirrors;
+        let Some(node) = mirrors.nodes.get_key(key) else { return Ok(After::Done) };
+        let lease = mirrors.leases.get(LEASE_NAMESPACE, &key.name);
+        let now = self.context.clock.now();
+        let silence = decide::silence(&node, lease.as_deref(), &self.options, now);
+        let node = match silence.conditions {
+            Some(conditions) => {
+                let patch = json!({"status": {"conditions": conditions}});
+                match self.context.strategic_status(&mirrors.nodes, &*node, patch).await? {
+                    Some(node) => {
+                        let message = format!("Node {} status is now: NodeNotReady", key.name);
+                        let notice = Notice::normal("NodeNotReady", message, "node-controller");
+                        events::record(&self.context, &node, notice).await;
+                        self.mark_pods_unready(&key.name).await?;
+                        std::sync::Arc::new(node)
+                    }
+                    None => return Ok(After::Done),
+                }
+            }
+            None => node,
+        };
+        if let Some(taints) = decide::taints(&node, now) {
+            self.context.merge_unchanged(&mirrors.nodes, &*node, json!({"spec": {"taints": taints}})).await?;
+        }
+        Ok(silence.again.into())
+    }
+}
+
+impl NodeLifecycle {
+    /// Nobody can tell how pods of a silent node are, so they no longer count as ready.
+    async fn mark_pods_unready(&self, node: &str) -> kube::Result<()> {
+        let mirrors = &self.context.mirrors;
+        for pod in mirrors.pods.by(BY_NODE, node) {
+            if !pods::is_ready(&pod) {
+                continue;
+            }
+            let patch = json!({"status": {"conditions": [
+                {"type": "Ready", "status": "False", "lastTransitionTime": self.context.clock.time()}]}});
+            self.context.strategic_status(&mirrors.pods, &*pod, patch).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Deletes pods from nodes with NoExecute taints.
+pub struct TaintEviction {
+    pub context: Context,
+    /// When a taint without a time was first seen, by node and key.
+    first_seen: Mutex<BTreeMap<(String, String), Timestamp>>,
+}
+
+impl TaintEviction {
+    pub fn new(context: Context) -> Self {
+        Self { context, first_seen: Mutex::new(BTreeMap::new()) }
+    }
+
+    pub fn watch(&self, queue: &Queue) {
+        let mirrors = &self.context.mirrors;
+        let (to, nodes) = (queue.clone(), mirrors.nodes.clone());
+        mirrors.pods.observe(move |change: &Change<Pod>| {
+            let pod = change.object();
+            let tainted = |node| nodes.get("", node).is_some_and(|node| decide::has_no_execute(&node));
+            if !change.is_deleted() && pods::node_name(pod).is_some_and(tainted) {
+                to.add(ObjectKey::of(&pod.metadata));
+            }
+        });
+        let (to, pods) = (queue.clone(), mirrors.pods.clone());
+        mirrors.nodes.observe(move |change: &Change<Node>| {
+            let Change::Applied { old, new } = change else { return };
+            let before = old.as_ref().map(|old| taints_of(old)).unwrap_or_default();
+            if before != taints_of(new) && decide::has_no_execute(new) {
+                for pod in pods.by(BY_NODE, name_of(&**new)) {
+                    to.add(ObjectKey::of(&pod.metadata));
+                }
+            }
+        });
+    }
+}
+
+impl Reconcile for TaintEviction {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let mirrors = &self.context.mirrors;
+        let Some(pod) = mirrors.pods.get_key(key).filter(|pod| !is_deleting(&**pod)) else {
+            return Ok(After::Done);
+        };
+        let Some(node) = pods::node_name(&pod).and_then(|name| mirrors.nodes.get("", name)) else {
+            return Ok(After::Done);
+        };
+        let now = self.context.clock.now();
+        let since = |key: &str| {
+            let mut seen = self.first_seen.lock().unwrap_or_else(PoisonError::into_inner);
+            *seen.entry((name_of(&*node).to_string(), key.to_string())).or_insert(now)
+        };
+        match decide::eviction(&pod, taints_of(&node), since, now) {
+            decide::Eviction::Never => Ok(After::Done),
+            decide::Eviction::In(wait) if !wait.is_zero() => Ok(After::Again(wait)),
+            decide::Eviction::In(_) => {
+                let message = format!("Marking for deletion Pod {key}");
+                let notice = Notice::normal("TaintManagerEviction", message, "taint-eviction-controller");
+                events::record(&self.context, &*pod, notice).await;
+                let patch = json!({"status": {"conditions": [{
+                    "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
+                    "message": "Taint manager: deleting due to NoExecute taint",
+                    "lastTransitionTime": self.context.clock.time(),
+                }]}});
+                self.context.strategic_status(&mirrors.pods, &*pod, patch).await?;
+                self.context.delete(&mirrors.pods, &*pod).await?;
+                Ok(After::Done)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

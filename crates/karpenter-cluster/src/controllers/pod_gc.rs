@@ -1,0 +1,153 @@
+//! Pods that nobody else ends: those of nodes that are gone, those deleted before they had a node, and finished ones
+//! beyond the number that is kept.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Api, DeleteParams};
+use serde_json::{Value, json};
+
+use super::context::{Context, is_deleting, name_of};
+use super::pods;
+use crate::harness::{After, Queue, Reconcile};
+use crate::mirror::{Change, ObjectKey};
+use crate::mirrors::BY_NODE;
+
+/// A node has to be missing for this long before its pods go.
+const QUARANTINE: Duration = Duration::from_secs(40);
+/// Finished pods that are kept.
+const FINISHED_MAX: usize = 12_500;
+/// How often finished pods are counted.
+const FINISHED_CHECK: Duration = Duration::from_secs(20);
+
+/// Keys are names of nodes; the empty one stands for pods without a node.
+pub struct PodCollector {
+    pub context: Context,
+    missing_since: Mutex<BTreeMap<String, jiff::Timestamp>>,
+}
+
+impl PodCollector {
+    pub fn new(context: Context) -> Self {
+        Self { context, missing_since: Mutex::new(BTreeMap::new()) }
+    }
+
+    pub fn watch(&self, queue: &Queue) {
+        let mirrors = &self.context.mirrors;
+        queue.add(ObjectKey::new("", ""));
+        let (to, nodes) = (queue.clone(), mirrors.nodes.clone());
+        mirrors.pods.observe(move |change: &Change<Pod>| {
+            let Change::Applied { new: pod, .. } = change else { return };
+            match pods::node_name(pod) {
+                Some(node) if nodes.get("", node).is_none() => to.add(ObjectKey::new("", node)),
+                None if is_deleting(&**pod) => to.add(ObjectKey::new("", "")),
+                _ => {}
+            }
+        });
+        let to = queue.clone();
+        mirrors.nodes.observe(move |change: &Change<Node>| {
+            if change.is_deleted() {
+                to.add(ObjectKey::of(&change.object().metadata));
+            }
+        });
+    }
+
+    async fn end(&self, pod: &Pod, condition: Option<Value>) -> kube::Result<()> {
+        let mirrors = &self.context.mirrors;
+        if !pods::is_finished(pod) {
+            let mut status = json!({"phase": "Failed"});
+            if let Some(condition) = condition {
+                status["conditions"] = json!([condition]);
+            }
+            self.context.strategic_status(&mirrors.pods, pod, json!({ "status": status })).await?;
+        }
+        let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        self.context.delete_with(&mirrors.pods, pod, at_once).await
+    }
+
+    async fn without_node(&self) -> kube::Result<After> {
+        let all = self.context.mirrors.pods.list();
+        for pod in all.iter().filter(|pod| is_deleting(&***pod) && pods::node_name(pod).is_none()) {
+            self.end(pod, None).await?;
+        }
+        for pod in excess(&all, FINISHED_MAX) {
+            self.end(&pod, None).await?;
+        }
+        Ok(After::Again(FINISHED_CHECK))
+    }
+}
+
+/// The oldest finished pods beyond `most`.
+fn excess(pods: &[Arc<Pod>], most: usize) -> Vec<Arc<Pod>> {
+    let mut finished: Vec<Arc<Pod>> =
+        pods.iter().filter(|pod| pods::is_finished(pod) && !is_deleting(&***pod)).cloned().collect();
+    let count = finished.len().saturating_sub(most);
+    if count == 0 {
+        return Vec::new();
+    }
+    let created = |pod: &Pod| pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    finished.sort_by(|one, two| {
+        created(one).cmp(&created(two)).then_with(|| name_of(&**one).cmp(name_of(&**two)))
+    });
+    finished.truncate(count);
+    finished
+}
+
+impl Reconcile for PodCollector {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        if key.name.is_empty() {
+            return self.without_node().await;
+        }
+        let mirrors = &self.context.mirrors;
+        let forget = || self.missing_since.lock().unwrap_or_else(PoisonError::into_inner).remove(&key.name);
+        let stranded = mirrors.pods.by(BY_NODE, &key.name);
+        if stranded.is_empty() || mirrors.nodes.get("", &key.name).is_some() {
+            forget();
+            return Ok(After::Done);
+        }
+        let now = self.context.clock.now();
+        let since = {
+            let mut missing = self.missing_since.lock().unwrap_or_else(PoisonError::into_inner);
+            *missing.entry(key.name.clone()).or_insert(now)
+        };
+        let missing_for = crate::clock::since(now, since);
+        if missing_for < QUARANTINE {
+            return Ok(After::Again(QUARANTINE - missing_for));
+        }
+        // The mirror may lag: only the server knows.
+        if Api::<Node>::all(self.context.client.clone()).get_opt(&key.name).await?.is_some() {
+            forget();
+            return Ok(After::Done);
+        }
+        for pod in stranded {
+            let condition = json!({
+                "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
+                "message": "PodGC: node no longer exists", "lastTransitionTime": self.context.clock.time(),
+            });
+            self.end(&pod, Some(condition)).await?;
+        }
+        Ok(After::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::fixtures::pod;
+
+    #[test]
+    fn the_oldest_finished_pods_go() {
+        let done = |name: &str, hour: u32| {
+            pod(
+                name,
+                json!({"status": {"phase": "Succeeded"},
+                "metadata": {"creationTimestamp": format!("2026-01-01T{hour:02}:00:00Z")}}),
+            )
+        };
+        let pods = [done("b", 2), done("a", 3), done("c", 1), pod("running", json!({}))];
+        let gone: Vec<String> = excess(&pods, 1).iter().map(|pod| name_of(&**pod).to_string()).collect();
+        assert_eq!(gone, ["c", "b"]);
+        assert!(excess(&pods, 3).is_empty());
+    }
+}

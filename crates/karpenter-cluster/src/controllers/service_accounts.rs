@@ -1,0 +1,52 @@
+//! The service account `default`, which every namespace has and every pod uses unless it names another.
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::context::{Context, is_already_exists, is_namespace_terminating};
+use crate::harness::{After, Queue, Reconcile};
+use crate::mirror::ObjectKey;
+
+/// Keys are names of namespaces.
+pub struct ServiceAccounts {
+    pub context: Context,
+}
+
+impl ServiceAccounts {
+    pub fn watch(&self, queue: &Queue) {
+        let to = queue.clone();
+        self.context
+            .mirrors
+            .namespaces
+            .observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
+        let to = queue.clone();
+        self.context.mirrors.service_accounts.observe(move |change| {
+            if change.is_deleted() {
+                let namespace = change.object().metadata.namespace.clone().unwrap_or_default();
+                to.add(ObjectKey::new("", namespace));
+            }
+        });
+    }
+}
+
+impl Reconcile for ServiceAccounts {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let mirrors = &self.context.mirrors;
+        let alive = mirrors.namespaces.get_key(key).is_some_and(|namespace| {
+            namespace.status.as_ref().and_then(|status| status.phase.as_deref()) != Some("Terminating")
+        });
+        if !alive || mirrors.service_accounts.get(&key.name, "default").is_some() {
+            return Ok(After::Done);
+        }
+        let metadata = ObjectMeta {
+            name: Some("default".into()),
+            namespace: Some(key.name.clone()),
+            ..ObjectMeta::default()
+        };
+        let account = ServiceAccount { metadata, ..ServiceAccount::default() };
+        match self.context.create(&mirrors.service_accounts, &account).await {
+            Err(error) if is_already_exists(&error) || is_namespace_terminating(&error) => Ok(After::Done),
+            outcome => outcome.map(|_| After::Done),
+        }
+    }
+}
