@@ -1,0 +1,183 @@
+//! Compares a transcript with the recorded one, and settles which differences are known.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::script::{Area, Script};
+use super::transcript::Transcript;
+use super::{Error, folder};
+
+/// One place in one answer.
+#[derive(Debug, Clone)]
+pub(crate) struct Difference {
+    pub(crate) script: String,
+    pub(crate) step: String,
+    pub(crate) action: String,
+    pub(crate) area: Area,
+    /// Pointer into the answer.
+    pub(crate) place: String,
+    /// What the real server answered there; nothing if it answered nothing there.
+    pub(crate) recorded: Option<Value>,
+    pub(crate) answered: Option<Value>,
+}
+
+/// A difference that stays, and why.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Known {
+    /// Name of the script; none stands for every script.
+    pub(crate) script: Option<String>,
+    /// Name of the step; none stands for every step.
+    pub(crate) step: Option<String>,
+    /// Where in the answer, and everything below; `*` stands for one segment. None stands for the whole answer.
+    pub(crate) place: Option<String>,
+    pub(crate) reason: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KnownFile {
+    differences: Vec<Known>,
+}
+
+pub(crate) fn load_known() -> Result<Vec<Known>, Error> {
+    let text = fs::read_to_string(folder().join("differences.yaml"))?;
+    let file: KnownFile = serde_saphyr::from_str(&text).map_err(|error| error.to_string())?;
+    Ok(file.differences)
+}
+
+impl Known {
+    pub(crate) fn covers(&self, difference: &Difference) -> bool {
+        self.script.as_ref().is_none_or(|script| *script == difference.script)
+            && self.step.as_ref().is_none_or(|step| *step == difference.step)
+            && self.place.as_ref().is_none_or(|place| is_at_or_below(place, &difference.place))
+    }
+}
+
+fn is_at_or_below(pattern: &str, place: &str) -> bool {
+    let mut segments = place.split('/');
+    pattern.split('/').all(|wanted| segments.next().is_some_and(|segment| wanted == "*" || wanted == segment))
+}
+
+/// All differences of the answers to one script.
+pub(crate) fn differences(
+    script: &Script,
+    recorded: &Transcript,
+    answered: &Transcript,
+) -> Result<Vec<Difference>, Error> {
+    let mut found = Vec::new();
+    for (position, step) in script.steps.iter().enumerate() {
+        let recorded = recorded
+            .steps
+            .iter()
+            .find(|candidate| candidate.name == step.name)
+            .filter(|candidate| candidate.fingerprint == step.fingerprint())
+            .ok_or_else(|| {
+                format!("{}: step {:?} is not recorded as it is now: record again", script.name, step.name)
+            })?;
+        let answered = answered.steps.get(position).ok_or("a step without answer")?;
+        let mut places = Vec::new();
+        walk(Some(&recorded.answer), Some(&answered.answer), &mut String::new(), &mut places);
+        for (place, recorded, answered) in places {
+            found.push(Difference {
+                script: script.name.clone(),
+                step: step.name.clone(),
+                action: step.action(),
+                area: step.area.unwrap_or(script.area),
+                place,
+                recorded,
+                answered,
+            });
+        }
+    }
+    if recorded.steps.len() != script.steps.len() {
+        return Err(format!("{}: steps were removed: record again", script.name).into());
+    }
+    Ok(found)
+}
+
+type Place = (String, Option<Value>, Option<Value>);
+
+fn walk(recorded: Option<&Value>, answered: Option<&Value>, place: &mut String, found: &mut Vec<Place>) {
+    let length = place.len();
+    match (recorded, answered) {
+        (Some(Value::Object(left)), Some(Value::Object(right))) => {
+            let mut names: Vec<&String> = left.keys().chain(right.keys()).collect();
+            names.sort();
+            names.dedup();
+            for name in names {
+                let _ = write!(place, "/{}", name.replace('~', "~0").replace('/', "~1"));
+                walk(left.get(name), right.get(name), place, found);
+                place.truncate(length);
+            }
+        }
+        (Some(Value::Array(left)), Some(Value::Array(right))) => {
+            for position in 0..left.len().max(right.len()) {
+                let _ = write!(place, "/{position}");
+                walk(left.get(position), right.get(position), place, found);
+                place.truncate(length);
+            }
+        }
+        (left, right) if left == right => {}
+        (left, right) => found.push((place.clone(), left.cloned(), right.cloned())),
+    }
+}
+
+/// Differences that no known one covers, and the known ones that cover nothing.
+pub(crate) fn settle<'a>(
+    differences: &'a [Difference],
+    known: &'a [Known],
+) -> (Vec<&'a Difference>, Vec<&'a Known>) {
+    let unknown =
+        differences.iter().filter(|difference| !known.iter().any(|entry| entry.covers(difference))).collect();
+    let unused =
+        known.iter().filter(|entry| !differences.iter().any(|difference| entry.covers(difference))).collect();
+    (unknown, unused)
+}
+
+/// How many steps these differences are in.
+pub(crate) fn count_steps(differences: &[&Difference]) -> usize {
+    let mut steps: Vec<_> = differences.iter().map(|difference| (&difference.script, &difference.step)).collect();
+    steps.sort();
+    steps.dedup();
+    steps.len()
+}
+
+/// A report for people: by area, script and step.
+pub(crate) fn report(differences: &[&Difference]) -> String {
+    let mut text = String::new();
+    let mut sorted = differences.to_vec();
+    sorted.sort_by_key(|difference| difference.area);
+    let mut heading = (None, String::new(), String::new());
+    for difference in sorted {
+        if heading.0 != Some(difference.area) {
+            let _ = writeln!(text, "\n## {}", format!("{:?}", difference.area).to_uppercase());
+            heading = (Some(difference.area), String::new(), String::new());
+        }
+        if (&heading.1, &heading.2) != (&difference.script, &difference.step) {
+            let _ =
+                writeln!(text, "\n- **{} / {}** `{}`", difference.script, difference.step, difference.action);
+            heading.1.clone_from(&difference.script);
+            heading.2.clone_from(&difference.step);
+        }
+        let side = |value: &Option<Value>| match value {
+            None => String::from("(nothing)"),
+            Some(value) => shortened(&value.to_string()),
+        };
+        let _ = writeln!(text, "  - `{}`", difference.place);
+        let _ = writeln!(text, "    - real: `{}`", side(&difference.recorded));
+        let _ = writeln!(text, "    - here: `{}`", side(&difference.answered));
+    }
+    text
+}
+
+fn shortened(text: &str) -> String {
+    const LIMIT: usize = 700;
+    if text.chars().count() <= LIMIT {
+        return text.to_owned();
+    }
+    text.chars().take(LIMIT).chain("...".chars()).collect()
+}
