@@ -23,6 +23,7 @@ mod scale;
 mod selector;
 mod services;
 mod strategy;
+mod validation;
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -104,30 +105,30 @@ pub fn admit(operation: &Operation<'_>, object: &mut Value, lookup: &dyn Lookup)
 }
 
 /// The rules of a built-in kind for a new object, metadata included.
-pub fn validate_create(_group: &str, _version: &str, _kind: &str, _object: &Value) -> Vec<FieldError> {
-    Vec::new()
+pub fn validate_create(group: &str, version: &str, kind: &str, object: &Value) -> Vec<FieldError> {
+    validation::validate_create(group, version, kind, object)
 }
 
 /// The rules of a built-in kind for a changed object, metadata included.
 pub fn validate_update(
-    _group: &str,
-    _version: &str,
-    _kind: &str,
-    _new: &Value,
-    _old: &Value,
-    _subresource: &str,
+    group: &str,
+    version: &str,
+    kind: &str,
+    new: &Value,
+    old: &Value,
+    subresource: &str,
 ) -> Vec<FieldError> {
-    Vec::new()
+    validation::validate_update(group, version, kind, new, old, subresource)
 }
 
 /// Metadata of a new custom object.
-pub fn validate_custom_metadata(_object: &Value, _namespaced: bool) -> Vec<FieldError> {
-    Vec::new()
+pub fn validate_custom_metadata(object: &Value, namespaced: bool) -> Vec<FieldError> {
+    validation::validate_custom_metadata(object, namespaced)
 }
 
 /// Metadata of a changed custom object.
-pub fn validate_custom_metadata_update(_new: &Value, _old: &Value, _namespaced: bool) -> Vec<FieldError> {
-    Vec::new()
+pub fn validate_custom_metadata_update(new: &Value, old: &Value, namespaced: bool) -> Vec<FieldError> {
+    validation::validate_custom_metadata_update(new, old, namespaced)
 }
 
 /// `autoscaling/v1 Scale` of a built-in kind that has the subresource, or `None`.

@@ -23,10 +23,6 @@ pub(crate) fn integer(value: &Value) -> Option<i64> {
     value.as_i64()
 }
 
-pub(crate) fn is_true(value: &Value) -> bool {
-    value.as_bool() == Some(true)
-}
-
 /// Present and not null.
 pub(crate) fn is_set(value: &Value) -> bool {
     !value.is_null()

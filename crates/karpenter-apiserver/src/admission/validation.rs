@@ -1,0 +1,182 @@
+//! The rules of the built-in kinds, with the field paths and the words of kube-apiserver v1.35.
+//!
+//! Kinds without rules of their own here are still checked for their metadata. Where a real server prints a Go diff
+//! of the whole spec behind a message, only the message is given.
+
+mod budgets;
+mod config;
+mod containers;
+mod cron;
+mod metadata;
+mod nodes;
+mod pod_updates;
+mod pods;
+mod quantities;
+mod rbac;
+mod scheduling;
+mod services;
+mod storage;
+mod text;
+mod workloads;
+
+use serde_json::Value;
+
+use crate::field::FieldError;
+use metadata::NameRule;
+
+type Errors = Vec<FieldError>;
+
+pub(crate) fn validate_create(group: &str, version: &str, kind: &str, object: &Value) -> Errors {
+    let mut errors = Errors::new();
+    let (rule, namespaced) = name_rule(group, kind);
+    // Events of the core group and disruption budgets have no rules for their names.
+    if !matches!((group, kind), ("", "Event") | ("policy", "PodDisruptionBudget")) {
+        metadata::check(object, rule, namespaced, &mut errors);
+    }
+    check_kind(group, version, kind, object, None, &mut errors);
+    if errors.is_empty() {
+        metadata::check(object, NameRule::PathSegment, namespaced, &mut errors);
+    }
+    errors
+}
+
+pub(crate) fn validate_update(
+    group: &str,
+    version: &str,
+    kind: &str,
+    new: &Value,
+    old: &Value,
+    subresource: &str,
+) -> Errors {
+    let mut errors = Errors::new();
+    let (_, namespaced) = name_rule(group, kind);
+    metadata::check(new, NameRule::PathSegment, namespaced, &mut errors);
+    metadata::check_update(new, old, &mut errors);
+    match (subresource, kind) {
+        ("status", "Pod") if group.is_empty() => pod_updates::check_status(new, old, &mut errors),
+        ("status", "Node") if group.is_empty() => nodes::check_node(new, Some(old), &mut errors),
+        ("status", "Namespace") if group.is_empty() => nodes::check_namespace_status(new, &mut errors),
+        ("status", _) => {}
+        ("finalize", "Namespace") => nodes::check_namespace_finalizers(new, &mut errors),
+        ("ephemeralcontainers", "Pod") => pod_updates::check_ephemeral_containers(new, old, &mut errors),
+        ("resize", "Pod") => pods::check_pod(new, true, &mut errors),
+        _ => check_kind(group, version, kind, new, Some(old), &mut errors),
+    }
+    errors
+}
+
+pub(crate) fn validate_custom_metadata(object: &Value, namespaced: bool) -> Errors {
+    let mut errors = Errors::new();
+    metadata::check(object, NameRule::Subdomain, namespaced, &mut errors);
+    errors
+}
+
+pub(crate) fn validate_custom_metadata_update(new: &Value, old: &Value, namespaced: bool) -> Errors {
+    let mut errors = Errors::new();
+    metadata::check(new, NameRule::PathSegment, namespaced, &mut errors);
+    metadata::check_update(new, old, &mut errors);
+    errors
+}
+
+fn check_kind(
+    group: &str,
+    version: &str,
+    kind: &str,
+    object: &Value,
+    old: Option<&Value>,
+    errors: &mut Errors,
+) {
+    match (group, kind) {
+        ("", "Pod") => match old {
+            None => pods::check_new_pod(object, errors),
+            Some(old) => pod_updates::check(object, old, errors),
+        },
+        ("", "PodTemplate") => pods::check_template(&object["template"], "template", errors),
+        ("", "Node") => nodes::check_node(object, old, errors),
+        ("", "ConfigMap") => config::check_config_map(object, old, errors),
+        ("", "Secret") => config::check_secret(object, old, errors),
+        ("", "Service") => services::check_service(object, old, errors),
+        ("", "PersistentVolume") => storage::check_volume(object, old, errors),
+        ("", "PersistentVolumeClaim") => storage::check_claim(object, old, errors),
+        ("", "LimitRange") => budgets::check_limit_range(object, errors),
+        ("", "ResourceQuota") => budgets::check_quota(object, old, errors),
+        ("", "Event") => config::check_event(object, old, true, errors),
+        ("events.k8s.io", "Event") => config::check_event(object, old, false, errors),
+        ("", "ReplicationController") => workloads::check_replication_controller(object, errors),
+        ("apps", "Deployment") => workloads::check_deployment(object, old, errors),
+        ("apps", "ReplicaSet") => workloads::check_replica_set(object, old, errors),
+        ("apps", "StatefulSet") => workloads::check_stateful_set(object, old, errors),
+        ("apps", "DaemonSet") => workloads::check_daemon_set(object, old, errors),
+        ("batch", "Job") => workloads::jobs::check_job(object, old, errors),
+        ("batch", "CronJob") => workloads::jobs::check_cron_job(object, old, errors),
+        ("policy", "PodDisruptionBudget") => budgets::check_disruption_budget(object, errors),
+        ("scheduling.k8s.io", "PriorityClass") => budgets::check_priority_class(object, old, errors),
+        ("coordination.k8s.io", "Lease") => budgets::check_lease(object, errors),
+        ("storage.k8s.io", "StorageClass") => storage::check_class(object, old, errors),
+        ("storage.k8s.io", "VolumeAttachment") => storage::check_attachment(object, old, errors),
+        ("storage.k8s.io", "CSINode") => storage::check_csi_node(object, old, errors),
+        ("node.k8s.io", "RuntimeClass") => nodes::check_runtime_class(object, old, errors),
+        ("autoscaling", "HorizontalPodAutoscaler") => budgets::check_autoscaler(version, object, errors),
+        ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => {
+            rbac::check_role(object, kind == "Role", errors)
+        }
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
+            rbac::check_binding(object, old, kind == "RoleBinding", errors);
+        }
+        _ => {}
+    }
+}
+
+/// How objects of a kind may be named, and whether they live in a namespace.
+fn name_rule(group: &str, kind: &str) -> (NameRule, bool) {
+    let rule = match (group, kind) {
+        ("", "Namespace") | ("apps", "StatefulSet") => NameRule::Label,
+        ("", "Service") => NameRule::Label1035,
+        ("rbac.authorization.k8s.io", _) | ("policy", "PodDisruptionBudget") | ("", "Event") => {
+            NameRule::PathSegment
+        }
+        _ => NameRule::Subdomain,
+    };
+    let is_cluster_scoped = matches!(
+        (group, kind),
+        ("", "Namespace" | "Node" | "PersistentVolume" | "ComponentStatus")
+            | ("admissionregistration.k8s.io" | "apiextensions.k8s.io" | "apiregistration.k8s.io", _)
+            | ("scheduling.k8s.io", "PriorityClass")
+            | (
+                "storage.k8s.io",
+                "StorageClass" | "CSINode" | "CSIDriver" | "VolumeAttachment" | "VolumeAttributesClass"
+            )
+            | ("node.k8s.io" | "certificates.k8s.io" | "flowcontrol.apiserver.k8s.io", _)
+            | ("rbac.authorization.k8s.io", "ClusterRole" | "ClusterRoleBinding")
+            | ("networking.k8s.io", "IngressClass" | "ServiceCIDR" | "IPAddress")
+            | ("resource.k8s.io", "DeviceClass" | "ResourceSlice" | "DeviceTaintRule")
+            | ("internal.apiserver.k8s.io" | "storagemigration.k8s.io", _)
+    );
+    (rule, !is_cluster_scoped)
+}
+
+/// A field that cannot change; `new` is what the message shows.
+fn check_immutable(new: &Value, old: &Value, path: &str, errors: &mut Errors) {
+    if new != old {
+        errors.push(FieldError::invalid(path, new.clone(), "field is immutable"));
+    }
+}
+
+/// A number that must not be negative, if it is there.
+fn check_nonnegative(value: &Value, path: &str, errors: &mut Errors) {
+    if value.as_i64().is_some_and(|number| number < 0) {
+        errors.push(FieldError::invalid(path, value.clone(), "must be greater than or equal to 0"));
+    }
+}
+
+fn too_long(path: &str, limit: usize) -> FieldError {
+    let kind = crate::field::FieldErrorKind::TooLong;
+    FieldError::new(kind, path, Value::Null, format!("may not be more than {limit} bytes"))
+}
+
+fn not_found(path: impl Into<String>, value: &Value) -> FieldError {
+    FieldError::new(crate::field::FieldErrorKind::NotFound, path, value.clone(), "")
+}
+
+#[cfg(test)]
+mod tests;
