@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::openapi::{self, ServedKind};
 use crate::registry::{Registry, Resource, group_version};
 
 /// The release this server behaves like.
@@ -99,6 +100,36 @@ pub fn aggregated(registry: &Registry, core: bool, format_version: &str) -> Valu
         "kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{format_version}"),
         "metadata": {}, "items": items,
     })
+}
+
+/// `/openapi/v3` and what is below it; `path` is what follows `/openapi/`.
+pub fn openapi(registry: &Registry, path: &str) -> Option<Value> {
+    let kinds: Vec<ServedKind<'_>> = registry.all().map(|resource| described(resource)).collect();
+    let parts: Vec<&str> = path.split('/').collect();
+    match parts.as_slice() {
+        ["v3"] => Some(openapi::index(&kinds)),
+        ["v3", "api", version] => openapi::document("", version, &kinds),
+        ["v3", "apis", group, version] => openapi::document(group, version, &kinds),
+        _ => None,
+    }
+}
+
+fn described(resource: &Resource) -> ServedKind<'_> {
+    ServedKind {
+        group: &resource.group,
+        version: &resource.version,
+        kind: &resource.kind,
+        list_kind: &resource.list_kind,
+        plural: &resource.plural,
+        namespaced: resource.namespaced,
+        verbs: resource.verbs.iter().map(String::as_str).collect(),
+        subresources: resource
+            .subresources
+            .iter()
+            .map(|sub| (sub.name.as_str(), [sub.group.as_str(), sub.version.as_str(), sub.kind.as_str()]))
+            .collect(),
+        schema: resource.custom.as_ref().map(|custom| custom.kind.schema_document()),
+    }
 }
 
 fn named_groups(registry: &Registry) -> Vec<String> {

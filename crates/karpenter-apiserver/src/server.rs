@@ -1,10 +1,12 @@
 //! The server: what it is made of, and how a request finds its way through it.
 
 mod bootstrap;
+mod restore;
 
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll};
@@ -19,10 +21,11 @@ use crate::clock::{Clock, SystemClock};
 use crate::discovery;
 use crate::encode::{Format, Reply, RespBody};
 use crate::ids::Ids;
+use crate::persist::{self, Journal, PersistError, Recovered};
 use crate::registry::Registry;
 use crate::request::{Incoming, Query, Route};
 use crate::status::{Answer, Failure};
-use crate::store::Store;
+use crate::store::{CommitSink, Store};
 use crate::verbs;
 
 /// The largest body a real server reads.
@@ -58,6 +61,7 @@ pub(crate) struct Core {
     registry: RwLock<Arc<Registry>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Ids,
+    journal: Option<Arc<Journal>>,
     /// Set to true once: watches end.
     pub(crate) stopping: watch::Sender<bool>,
 }
@@ -87,24 +91,53 @@ impl fmt::Debug for ApiServer {
 }
 
 impl ApiServer {
+    /// A server whose state ends with it.
     pub fn new(config: Config) -> Self {
-        let core = Core {
-            store: Store::new(config.history_limit, None),
+        Self::build(config, None)
+    }
+
+    /// A server whose state is kept in `directory`: what was there is there again, and every write is on disk before
+    /// it is acknowledged.
+    pub fn open(config: Config, directory: &Path) -> Result<Self, PersistError> {
+        Ok(Self::build(config, Some(persist::recover(directory)?)))
+    }
+
+    fn build(config: Config, recovered: Option<Recovered>) -> Self {
+        let (journal, state) = match recovered {
+            None => (None, None),
+            Some(Recovered { revision, objects, journal }) => {
+                (Some(Arc::new(journal)), Some((revision, objects)))
+            }
+        };
+        let sink = journal.clone().map(|journal| journal as Arc<dyn CommitSink>);
+        let core = Arc::new(Core {
+            store: Store::new(config.history_limit, sink),
             registry: RwLock::new(Arc::new(Registry::builtin())),
             clock: config.clock,
             ids: Ids::new(config.seed),
+            journal,
             stopping: watch::Sender::new(false),
-        };
-        let server = Self { core: Arc::new(core) };
-        if config.bootstrap {
-            bootstrap::create_missing(&server.core);
+        });
+        if let Some((revision, objects)) = state {
+            restore::restore(&core, revision, objects);
         }
-        server
+        if let Some(journal) = &core.journal {
+            journal.attach(&core);
+        }
+        if config.bootstrap {
+            bootstrap::create_missing(&core);
+        }
+        Self { core }
     }
 
     /// The revision of the last write.
     pub fn revision(&self) -> u64 {
         self.core.store.revision()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn core_for_tests(&self) -> &Core {
+        &self.core
     }
 
     /// Ends all watches, now and in the future: for shutting down.
@@ -139,6 +172,12 @@ impl ApiServer {
             body,
         };
         let reply = self.route(&incoming).unwrap_or_else(|failure| Reply::from(failure.as_ref()));
+        if let Some(journal) = &self.core.journal
+            && !matches!(incoming.method, Method::GET | Method::HEAD)
+            && let Err(why) = journal.durable(self.core.store.revision()).await
+        {
+            return Reply::from(&Failure::new(500, "InternalError", why)).into_response();
+        }
         reply.into_response()
     }
 
@@ -178,7 +217,8 @@ impl ApiServer {
             }
             Route::Group(name) => discovery::group(&registry, name),
             Route::GroupVersion { group, version } => discovery::resources(&registry, group, version),
-            Route::OpenApi(_) | Route::Resource(_) | Route::Unknown => None,
+            Route::OpenApi(path) => discovery::openapi(&registry, path),
+            Route::Resource(_) | Route::Unknown => None,
         };
         Ok(match found {
             Some(document) => Reply::json(200, &document),

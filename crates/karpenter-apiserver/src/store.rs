@@ -199,6 +199,16 @@ impl Store {
         }
     }
 
+    /// All objects of all kinds at one revision.
+    pub fn everything(&self) -> (u64, Vec<(StorageId, Arc<Entry>)>) {
+        let inner = self.lock();
+        let mut entries = Vec::new();
+        for (storage, table) in &inner.tables {
+            entries.extend(table.objects.values().map(|entry| (storage.clone(), entry.clone())));
+        }
+        (inner.revision, entries)
+    }
+
     /// Ends a restart: history starts here.
     pub fn restored(&self, revision: u64) {
         let mut inner = self.lock();

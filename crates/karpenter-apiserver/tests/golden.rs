@@ -1,8 +1,10 @@
 //! The answers of Kubernetes' own Go code to the same questions. `tools/kinds/README.md` says how they are made.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use karpenter_apiserver::apply::{ApplyRequest, apply, record_update};
 use karpenter_apiserver::status::Failure;
-use karpenter_apiserver::{builtin, patch};
+use karpenter_apiserver::{builtin, patch, protobuf, strict};
 use serde_json::{Value, json};
 
 fn answers(part: &str) -> Vec<Value> {
@@ -39,7 +41,8 @@ fn difference(path: &str, actual: &Value, expected: &Value) -> Vec<String> {
             keys.into_iter()
                 .flat_map(|key| {
                     let missing = json!("(missing)");
-                    let (left, right) = (left.get(key).unwrap_or(&missing), right.get(key).unwrap_or(&missing));
+                    let (left, right) =
+                        (left.get(key).unwrap_or(&missing), right.get(key).unwrap_or(&missing));
                     difference(&format!("{path}.{key}"), left, right)
                 })
                 .collect()
@@ -154,9 +157,45 @@ fn server_side_apply_and_ownership() {
                         })
                         .collect();
                     causes.sort();
-                    assert_eq!(json!(causes), operation.get("Causes").cloned().unwrap_or(json!([])), "{about}");
+                    assert_eq!(
+                        json!(causes),
+                        operation.get("Causes").cloned().unwrap_or(json!([])),
+                        "{about}"
+                    );
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn protobuf_bodies() {
+    for case in answers("round_trip") {
+        let body = STANDARD.decode(text(&case, "Protobuf")).unwrap();
+        assert!(protobuf::is_protobuf(&body));
+        let object = protobuf::decode(&body).unwrap();
+        let expected = case.get("FromProtobuf").unwrap_or(&case["Answer"]);
+        assert_same(&object, expected, text(&case["Object"], "kind"));
+        // Cut anywhere, it is refused or read as something shorter, and nothing worse.
+        for length in (0..body.len()).step_by(7) {
+            let _ = protobuf::decode(&body[..length]);
+        }
+    }
+}
+
+#[test]
+fn strict_decoding() {
+    for case in answers("strict") {
+        let (group, version, kind) = kind_of(&case);
+        let (body, expected) = (text(&case, "Body"), text(&case, "Error"));
+        let object: Value = serde_json::from_str(body).unwrap();
+        let problems = strict::body_problems(body.as_bytes(), group, version, kind);
+        let error = strict::decode_error(&object, group, version, kind);
+        if case["Strict"] == true {
+            assert_eq!(strict::strict_error(&problems), expected, "{body}");
+            assert_eq!(error, None, "{body}");
+        } else if object.is_object() {
+            assert_eq!(error.as_deref(), Some(expected), "{body}");
         }
     }
 }

@@ -140,7 +140,8 @@ pub(crate) fn settle<'a>(
 
 /// How many steps these differences are in.
 pub(crate) fn count_steps(differences: &[&Difference]) -> usize {
-    let mut steps: Vec<_> = differences.iter().map(|difference| (&difference.script, &difference.step)).collect();
+    let mut steps: Vec<_> =
+        differences.iter().map(|difference| (&difference.script, &difference.step)).collect();
     steps.sort();
     steps.dedup();
     steps.len()

@@ -15,8 +15,9 @@ static TIME: LazyLock<Regex> =
 static AGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(\d+[smhdy])+( ago)?$"));
 /// Volume of the service account's token; the suffix is chance.
 static TOKEN_VOLUME: LazyLock<Regex> = LazyLock::new(|| pattern("kube-api-access-[a-z0-9]{5}"));
-static REVISION_IN_TEXT: LazyLock<Regex> =
-    LazyLock::new(|| pattern(r#"(?i)(resource ?version[a-z :,\\"]*?:? ?|current: )\(?([1-9]\d*)\)?( \(\d+\))?"#));
+static REVISION_IN_TEXT: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(r#"(?i)(resource ?version[a-z :,\\"]*?:? ?|current: )\(?([1-9]\d*)\)?( \(\d+\))?"#)
+});
 /// Go's place in the code of the scheme that was asked.
 static SCHEME: LazyLock<Regex> = LazyLock::new(|| pattern(r#"in scheme \\?"[^"]*""#));
 

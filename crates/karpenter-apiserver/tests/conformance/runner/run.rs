@@ -53,7 +53,11 @@ pub(crate) async fn run(script: &Script, target: &Target) -> Result<Transcript, 
         }
         if step.forget {
             forget(target).await?;
-            steps.push(Answered { name: step.name.clone(), fingerprint: step.fingerprint(), answer: Value::Null });
+            steps.push(Answered {
+                name: step.name.clone(),
+                fingerprint: step.fingerprint(),
+                answer: Value::Null,
+            });
             continue;
         }
         let answer = match tokio::time::timeout(STEP_LIMIT, runner.step(step)).await {
@@ -73,18 +77,23 @@ async fn forget(target: &Target) -> Result<(), Error> {
             "apiVersion": "v1", "kind": "Event", "metadata": { "name": format!("noise-{count}"), "namespace": "default" },
             "involvedObject": { "namespace": "default" },
         });
-        let request = Request::post("/api/v1/namespaces/default/events").header("content-type", "application/json");
+        let request =
+            Request::post("/api/v1/namespaces/default/events").header("content-type", "application/json");
         let response = target.client.send(request.body(Body::from(serde_json::to_vec(&event)?))?).await?;
         if !response.status().is_success() {
             return Err(format!("an event was refused: {}", response.status()).into());
         }
     }
     if let Some(etcd) = &target.etcd {
-        let ask = |path: &str, body: Value| Request::post(path).body(serde_json::to_vec(&body).unwrap_or_default());
+        let ask =
+            |path: &str, body: Value| Request::post(path).body(serde_json::to_vec(&body).unwrap_or_default());
         // Keys are in base64; this one is "/".
-        let range: Value = etcd.request(ask("/v3/kv/range", json!({ "key": "Lw==", "count_only": true }))?).await?;
+        let range: Value =
+            etcd.request(ask("/v3/kv/range", json!({ "key": "Lw==", "count_only": true }))?).await?;
         let revision = range["header"]["revision"].clone();
-        let _: Value = etcd.request(ask("/v3/kv/compaction", json!({ "revision": revision, "physical": true }))?).await?;
+        let _: Value = etcd
+            .request(ask("/v3/kv/compaction", json!({ "revision": revision, "physical": true }))?)
+            .await?;
     }
     Ok(())
 }
@@ -290,8 +299,11 @@ fn sort_causes(body: &mut Value) {
     let lines = |causes: &[Value]| {
         let mut lines: Vec<String> = Vec::new();
         for cause in causes {
-            let line =
-                format!("{}: {}", cause["field"].as_str().unwrap_or_default(), cause["message"].as_str().unwrap_or_default());
+            let line = format!(
+                "{}: {}",
+                cause["field"].as_str().unwrap_or_default(),
+                cause["message"].as_str().unwrap_or_default()
+            );
             if !lines.contains(&line) {
                 lines.push(line);
             }

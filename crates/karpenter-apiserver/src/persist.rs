@@ -1,0 +1,250 @@
+//! State that survives the process: a journal of commits, with a snapshot now and then.
+//!
+//! A commit is written and synced before the client hears of it; commits that arrive while the disk is busy are synced
+//! together. After a restart all objects have their old revisions; history starts anew, so old watches are told to
+//! list again. One process at a time may use a directory.
+
+mod files;
+mod record;
+mod recovery;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread::JoinHandle;
+
+use tokio::sync::watch;
+
+use crate::server::Core;
+use crate::store::{CommitSink, Entry, StorageId};
+
+pub(crate) use recovery::{Recovered, recover};
+
+/// A journal is replaced by a snapshot when it is larger than this and than the last snapshot.
+const JOURNAL_BYTES_MIN: u64 = 64 * 1024 * 1024;
+
+/// Why a directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PersistError {
+    #[error("{}: another process uses this directory", .0.display())]
+    InUse(PathBuf),
+    #[error("{}: not written by this server, or by another version of it", .0.display())]
+    Foreign(PathBuf),
+    #[error("{}: damaged at byte {at}: {why}", .file.display())]
+    Damaged { file: PathBuf, at: u64, why: &'static str },
+    #[error("{}: {source}", .file.display())]
+    Io { file: PathBuf, source: io::Error },
+}
+
+impl PersistError {
+    fn io(file: &Path) -> impl FnOnce(io::Error) -> Self {
+        let file = file.to_path_buf();
+        move |source| Self::Io { file, source }
+    }
+}
+
+/// How far commits are on disk.
+#[derive(Debug, Clone, Default)]
+struct Durable {
+    revision: u64,
+    /// Set once the disk has failed; nothing is acknowledged after that.
+    failure: Option<String>,
+}
+
+/// Commits on their way to the disk.
+#[derive(Debug, Default)]
+struct Queue {
+    bytes: Vec<u8>,
+    revision: u64,
+    closed: bool,
+}
+
+/// What the store and the writing thread share.
+#[derive(Debug)]
+struct Shared {
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    durable: watch::Sender<Durable>,
+    core: OnceLock<Weak<Core>>,
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The journal of a running server. Dropping it writes what is left and waits for the disk.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl CommitSink for Journal {
+    fn committed(&self, storage: &StorageId, entry: &Entry, deleted: bool) {
+        let mut queue = self.shared.queue();
+        let object = if deleted { None } else { Some(entry.object().as_ref()) };
+        record::append(&mut queue.bytes, entry.revision(), storage, entry.key(), object);
+        queue.revision = entry.revision();
+        self.shared.wake.notify_one();
+    }
+}
+
+impl Journal {
+    /// Starts writing to the journal numbered `number`, which must exist.
+    pub(crate) fn start(
+        directory: &Path,
+        number: u64,
+        revision: u64,
+        lock: File,
+    ) -> Result<Self, PersistError> {
+        let path = files::journal(directory, number);
+        let file = File::options().append(true).open(&path).map_err(PersistError::io(&path))?;
+        let length = file.metadata().map_err(PersistError::io(&path))?.len();
+        let durable = Durable { revision, failure: None };
+        let shared = Arc::new(Shared {
+            queue: Mutex::new(Queue { revision, ..Queue::default() }),
+            wake: Condvar::new(),
+            durable: watch::Sender::new(durable),
+            core: OnceLock::new(),
+        });
+        let writer = Writer {
+            shared: shared.clone(),
+            directory: directory.to_path_buf(),
+            number,
+            file,
+            journal_bytes: length,
+            snapshot_bytes: files::snapshot_length(directory, number),
+            snapshot: None,
+            _lock: lock,
+        };
+        let thread = std::thread::Builder::new()
+            .name("journal".into())
+            .spawn(move || writer.run())
+            .map_err(PersistError::io(directory))?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Tells the journal whose commits it writes, so that it can publish them and take snapshots.
+    pub(crate) fn attach(&self, core: &Arc<Core>) {
+        // A second call would be a mistake of this crate; the first one counts.
+        let _ = self.shared.core.set(Arc::downgrade(core));
+    }
+
+    /// Waits until everything up to `revision` is on disk.
+    pub(crate) async fn durable(&self, revision: u64) -> Result<(), String> {
+        let mut durable = self.shared.durable.subscribe();
+        let reached = durable
+            .wait_for(|state| state.revision >= revision || state.failure.is_some())
+            .await
+            .map_err(|_| "the journal is closed".to_string())?;
+        match &reached.failure {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.shared.queue().closed = true;
+        self.shared.wake.notify_one();
+        let Some(thread) = self.thread.take() else { return };
+        // The last reference to the server can be dropped by the journal's own thread.
+        if thread.thread().id() != std::thread::current().id() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The thread that writes.
+struct Writer {
+    shared: Arc<Shared>,
+    directory: PathBuf,
+    number: u64,
+    file: File,
+    journal_bytes: u64,
+    snapshot_bytes: u64,
+    /// A snapshot under way; its result is the length of the file.
+    snapshot: Option<JoinHandle<Option<u64>>>,
+    /// Held as long as the thread runs.
+    _lock: File,
+}
+
+impl Writer {
+    fn run(mut self) {
+        loop {
+            let (bytes, revision, closed) = self.next_batch();
+            if !bytes.is_empty()
+                && let Err(error) = self.write(&bytes)
+            {
+                let failure = format!("the journal cannot be written: {error}");
+                self.shared.durable.send_modify(|state| state.failure = Some(failure));
+                return;
+            }
+            // Watchers first: whoever hears that its write is done finds it everywhere.
+            if let Some(core) = self.shared.core.get().and_then(Weak::upgrade) {
+                core.store.publish(revision);
+            }
+            self.shared.durable.send_modify(|state| state.revision = revision);
+            if closed {
+                if let Some(snapshot) = self.snapshot.take() {
+                    let _ = snapshot.join();
+                }
+                return;
+            }
+            self.compact();
+        }
+    }
+
+    fn next_batch(&self) -> (Vec<u8>, u64, bool) {
+        let mut queue = self.shared.queue();
+        while queue.bytes.is_empty() && !queue.closed {
+            queue = self.shared.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        (std::mem::take(&mut queue.bytes), queue.revision, queue.closed)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        use std::io::Write;
+        self.file.write_all(bytes)?;
+        self.file.sync_data()?;
+        self.journal_bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Starts a snapshot when the journal has grown enough. Until it is complete, the old files stay.
+    fn compact(&mut self) {
+        if let Some(snapshot) = self.snapshot.take_if(|snapshot| snapshot.is_finished())
+            && let Ok(Some(length)) = snapshot.join()
+        {
+            self.snapshot_bytes = length;
+        }
+        if self.snapshot.is_some() || self.journal_bytes < JOURNAL_BYTES_MIN.max(self.snapshot_bytes) {
+            return;
+        }
+        let Some(core) = self.shared.core.get().and_then(Weak::upgrade) else { return };
+        // Commits that come now go to the next journal; those in the snapshot already are skipped on recovery.
+        let Ok(file) = files::create_journal(&self.directory, self.number + 1) else { return };
+        self.number += 1;
+        self.file = file;
+        self.journal_bytes = 0;
+        let (directory, number) = (self.directory.clone(), self.number);
+        // Taken here, so that no other thread than this one can hold the server last and wait for this one.
+        let (revision, entries) = core.store.everything();
+        drop(core);
+        self.snapshot = std::thread::Builder::new()
+            .name("snapshot".into())
+            .spawn(move || {
+                let length = files::write_snapshot(&directory, number, revision, &entries).ok()?;
+                // Old files that stay do no harm.
+                let _ = files::remove_before(&directory, number);
+                Some(length)
+            })
+            .ok();
+    }
+}

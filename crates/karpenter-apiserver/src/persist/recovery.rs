@@ -1,0 +1,136 @@
+//! Reading a directory back: the newest snapshot and the journals from there on.
+//!
+//! A journal may end in the middle of a record: that commit was never acknowledged and is cut off. Anything else that
+//! is not as it was written is an error, because starting with part of the state would be worse than not starting.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use super::files::{self, JOURNAL_MAGIC, SNAPSHOT_HEAD_BYTES, SNAPSHOT_MAGIC};
+use super::record::{self, Found};
+use super::{Journal, PersistError};
+
+/// The state of a directory, and the journal to go on with.
+pub(crate) struct Recovered {
+    pub(crate) revision: u64,
+    /// Revision and text of each object, by kind and key.
+    pub(crate) objects: BTreeMap<(String, String), (u64, Vec<u8>)>,
+    pub(crate) journal: Journal,
+}
+
+pub(crate) fn recover(directory: &Path) -> Result<Recovered, PersistError> {
+    let lock = files::lock(directory)?;
+    let mut state = State::default();
+    let first = match files::numbers(directory, "snapshot-")?.last() {
+        Some(number) => {
+            state.read_snapshot(&files::snapshot(directory, *number))?;
+            *number
+        }
+        None => 0,
+    };
+    let journals: Vec<u64> =
+        files::numbers(directory, "journal-")?.into_iter().filter(|number| *number >= first).collect();
+    for number in &journals {
+        let is_last = Some(number) == journals.last();
+        state.read_journal(&files::journal(directory, *number), is_last)?;
+    }
+    let number = match journals.last() {
+        Some(number) => *number,
+        None => {
+            let path = files::journal(directory, first);
+            files::create_journal(directory, first).map_err(PersistError::io(&path))?;
+            first
+        }
+    };
+    let journal = Journal::start(directory, number, state.revision, lock)?;
+    Ok(Recovered { revision: state.revision, objects: state.objects, journal })
+}
+
+#[derive(Default)]
+struct State {
+    revision: u64,
+    objects: BTreeMap<(String, String), (u64, Vec<u8>)>,
+}
+
+impl State {
+    fn read_snapshot(&mut self, path: &Path) -> Result<(), PersistError> {
+        let bytes = fs::read(path).map_err(PersistError::io(path))?;
+        let (magic, rest) = bytes.split_at_checked(SNAPSHOT_MAGIC.len()).unwrap_or_default();
+        if magic != SNAPSHOT_MAGIC {
+            return Err(PersistError::Foreign(path.to_path_buf()));
+        }
+        let damaged = |at: usize, why| PersistError::Damaged { file: path.to_path_buf(), at: at as u64, why };
+        let number = |at: usize| {
+            let bytes = rest.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
+            bytes.ok_or_else(|| damaged(at, "the snapshot has no head"))
+        };
+        let (revision, count) = (number(0)?, number(8)?);
+        let mut at = SNAPSHOT_HEAD_BYTES;
+        for _ in 0..count {
+            match record::read(bytes.get(at..).unwrap_or_default()) {
+                Found::Record(record, length) => {
+                    self.apply(&record);
+                    at += length;
+                }
+                _ => return Err(damaged(at, "the snapshot is not what was written")),
+            }
+        }
+        self.revision = self.revision.max(revision);
+        Ok(())
+    }
+
+    fn read_journal(&mut self, path: &Path, is_last: bool) -> Result<(), PersistError> {
+        let bytes = fs::read(path).map_err(PersistError::io(path))?;
+        // A journal that was being created when the process ended holds nothing yet.
+        if is_last && bytes.len() < JOURNAL_MAGIC.len() && JOURNAL_MAGIC.starts_with(&bytes) {
+            return fs::write(path, JOURNAL_MAGIC).map_err(PersistError::io(path));
+        }
+        if !bytes.starts_with(JOURNAL_MAGIC) {
+            return Err(PersistError::Foreign(path.to_path_buf()));
+        }
+        let covered = self.revision;
+        let mut at = JOURNAL_MAGIC.len();
+        loop {
+            let rest = &bytes[at..];
+            match record::read(rest) {
+                Found::End => return Ok(()),
+                Found::Record(record, length) => {
+                    if record.revision > covered {
+                        self.apply(&record);
+                    }
+                    at += length;
+                }
+                Found::Cut if is_last => return cut(path, at),
+                Found::Wrong(length) if is_last && (length >= rest.len() || is_blank(rest)) => {
+                    return cut(path, at);
+                }
+                Found::Cut | Found::Wrong(_) => {
+                    let why = "the journal is not what was written";
+                    return Err(PersistError::Damaged { file: PathBuf::from(path), at: at as u64, why });
+                }
+            }
+        }
+    }
+
+    fn apply(&mut self, record: &record::Record<'_>) {
+        self.revision = self.revision.max(record.revision);
+        let place = (record.storage.to_string(), record.key.to_string());
+        match record.object {
+            Some(object) => self.objects.insert(place, (record.revision, object.to_vec())),
+            None => self.objects.remove(&place),
+        };
+    }
+}
+
+/// Space that was reserved and never written.
+fn is_blank(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
+}
+
+/// Cuts off what was never acknowledged.
+fn cut(path: &Path, length: usize) -> Result<(), PersistError> {
+    let file = File::options().write(true).open(path).map_err(PersistError::io(path))?;
+    file.set_len(length as u64).map_err(PersistError::io(path))?;
+    file.sync_all().map_err(PersistError::io(path))
+}

@@ -1,0 +1,193 @@
+//! The server behind a socket, for kubectl and other programs.
+//!
+//! Who gets in: with TLS, whoever shows the token or the client certificate of [`Credentials`]; without TLS,
+//! everybody who reaches the address, which is why that is for loopback only. Everybody who gets in may do everything.
+
+mod credentials;
+mod kubeconfig;
+#[cfg(test)]
+mod tests;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+
+pub use credentials::Credentials;
+
+use crate::ApiServer;
+use crate::encode::{Reply, RespBody};
+use crate::status::Failure;
+
+/// How long connections may take to finish what they are doing when the server stops.
+const DRAIN_PERIOD: Duration = Duration::from_secs(5);
+
+/// How clients prove who they are.
+#[derive(Debug, Clone)]
+pub enum Security {
+    /// No encryption, no authentication; refused on anything but loopback.
+    Plain,
+    Tls(Arc<Credentials>),
+}
+
+/// A listening server. Dropping it stops listening at once; [`Serving::shutdown`] does so in good order.
+#[derive(Debug)]
+pub struct Serving {
+    address: SocketAddr,
+    security: Security,
+    server: ApiServer,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl ApiServer {
+    /// Listens on `address`; port 0 takes any free port.
+    pub async fn serve(&self, address: SocketAddr, security: Security) -> io::Result<Serving> {
+        if matches!(security, Security::Plain) && !address.ip().is_loopback() {
+            let why = format!("{address} is not a loopback address, so TLS is required");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let tls = match &security {
+            Security::Plain => None,
+            Security::Tls(credentials) => {
+                Some(TlsAcceptor::from(credentials.server_config().map_err(io::Error::other)?))
+            }
+        };
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        let stop = watch::Sender::new(false);
+        let door = Door { server: self.clone(), security: security.clone(), tls, stop: stop.subscribe() };
+        let task = tokio::spawn(accept(listener, door));
+        Ok(Serving { address, security, server: self.clone(), stop, task })
+    }
+}
+
+impl Serving {
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `https://127.0.0.1:6443`
+    pub fn url(&self) -> String {
+        let scheme = if matches!(self.security, Security::Plain) { "http" } else { "https" };
+        format!("{scheme}://{}", self.address)
+    }
+
+    /// A kubeconfig that leads here.
+    pub fn kubeconfig(&self) -> String {
+        let credentials = match &self.security {
+            Security::Plain => None,
+            Security::Tls(credentials) => Some(credentials.as_ref()),
+        };
+        kubeconfig::render(&self.url(), credentials)
+    }
+
+    /// Stops listening, ends watches, lets requests finish. The server itself cannot be watched any more after this.
+    pub async fn shutdown(mut self) {
+        self.server.stop();
+        self.stop.send_replace(true);
+        // The task ends by itself, after its connections.
+        let _ = (&mut self.task).await;
+    }
+}
+
+/// What each connection needs.
+#[derive(Clone)]
+struct Door {
+    server: ApiServer,
+    security: Security,
+    tls: Option<TlsAcceptor>,
+    stop: watch::Receiver<bool>,
+}
+
+/// Waits until it is time to stop; the end of whoever could say so counts as well.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    drop(stop.wait_for(|stopped| *stopped).await);
+}
+
+async fn accept(listener: TcpListener, door: Door) {
+    let mut connections = JoinSet::new();
+    let mut stop = door.stop.clone();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => drop(connections.spawn(door.clone().welcome(stream))),
+                // Out of file descriptors, most likely: others have to finish first.
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            },
+            Some(_) = connections.join_next() => {}
+            () = stopped(&mut stop) => break,
+        }
+    }
+    drop(listener);
+    let drained = async { while connections.join_next().await.is_some() {} };
+    // What is still open then is cut off with the set.
+    let _ = tokio::time::timeout(DRAIN_PERIOD, drained).await;
+}
+
+impl Door {
+    async fn welcome(self, stream: TcpStream) {
+        // Small answers must not wait for each other.
+        let _ = stream.set_nodelay(true);
+        match &self.tls {
+            None => self.clone().converse(stream, false).await,
+            Some(tls) => {
+                // A failed handshake is the client's to see.
+                if let Ok(stream) = tls.accept(stream).await {
+                    let has_certificate = stream.get_ref().1.peer_certificates().is_some();
+                    self.clone().converse(stream, has_certificate).await;
+                }
+            }
+        }
+    }
+
+    async fn converse<S>(self, stream: S, has_certificate: bool)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let mut stop = self.stop.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let door = self.clone();
+            async move { Ok::<_, Infallible>(door.answer(request, has_certificate).await) }
+        });
+        let builder = auto::Builder::new(TokioExecutor::new());
+        let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+        // Connection errors are between the client and its network.
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            () = stopped(&mut stop) => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        let _ = connection.await;
+    }
+
+    async fn answer(&self, request: Request<Incoming>, has_certificate: bool) -> Response<RespBody> {
+        let known = match &self.security {
+            Security::Plain => true,
+            Security::Tls(credentials) => has_certificate || credentials.admits(request.headers()),
+        };
+        let public = matches!(request.uri().path(), "/healthz" | "/livez" | "/readyz" | "/version");
+        if known || public {
+            return self.server.handle(request).await;
+        }
+        Reply::from(&Failure::new(401, "Unauthorized", "Unauthorized")).into_response()
+    }
+}

@@ -1,0 +1,44 @@
+//! Objects of an earlier life of the server, put back at their old revisions.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::Core;
+use crate::selector::SelectableFields;
+use crate::store::{Draft, StorageId};
+
+const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+
+pub(super) fn restore(core: &Core, revision: u64, objects: BTreeMap<(String, String), (u64, Vec<u8>)>) {
+    // Definitions first: they say by which fields objects of their kinds are selected.
+    let (definitions, others): (Vec<_>, Vec<_>) =
+        objects.into_iter().partition(|((storage, _), _)| storage == DEFINITIONS);
+    for (place, stored) in definitions {
+        let definition = put_back(core, &place, &stored);
+        core.change_registry(|registry| {
+            // It was served before.
+            let _ = registry.define(&definition);
+        });
+    }
+    for (place, stored) in others {
+        put_back(core, &place, &stored);
+    }
+    core.store.restored(revision);
+    core.ids.skip_past(revision);
+}
+
+fn put_back(core: &Core, (storage, key): &(String, String), (revision, text): &(u64, Vec<u8>)) -> Value {
+    // The journal's checksums hold, so this is a text that the server once encoded.
+    let object: Value = serde_json::from_slice(text).unwrap_or_default();
+    let registry = core.registry();
+    let resource = registry.all().find(|resource| *resource.storage == **storage);
+    let storage: StorageId =
+        resource.map_or_else(|| storage.as_str().into(), |resource| resource.storage.clone());
+    let draft = match resource {
+        Some(resource) => Draft::new(&object, &resource.selectable),
+        None => Draft::new(&object, &SelectableFields::metadata_only()),
+    };
+    core.store.restore(&storage, *revision, Some(draft), key);
+    object
+}

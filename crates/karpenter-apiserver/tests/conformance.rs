@@ -1,0 +1,68 @@
+//! Compares the embedded server with a real kube-apiserver: every step of `conformance/steps/*.yaml` is asked here, and
+//! the answers must be those in `conformance/recorded/*.json`, which a real server gave. The only exceptions are listed,
+//! with a reason each, in `conformance/differences.yaml`.
+//!
+//! `CONFORMANCE_REPORT=FILE` writes the differences to a file, by the part of the server they concern;
+//! `CONFORMANCE_ONLY=SCRIPT` runs one script.
+
+#[path = "conformance/runner/runner.rs"]
+mod runner;
+
+use std::time::Duration;
+
+use karpenter_apiserver::{ApiServer, Config};
+use runner::compare::{self, Difference};
+use runner::run::{self, CHANGES_TO_FORGET, Target};
+use runner::{script, transcript};
+
+#[tokio::test]
+async fn the_embedded_server_answers_as_a_real_one() -> Result<(), runner::Error> {
+    let only = std::env::var("CONFORMANCE_ONLY").ok();
+    let mut differences: Vec<Difference> = Vec::new();
+    let mut steps = 0;
+    for script in script::load_all()? {
+        if only.as_ref().is_some_and(|only| *only != script.name) {
+            continue;
+        }
+        let recorded = transcript::load(&script.name)?;
+        // Each script has a server of its own: nothing depends on their order.
+        let server = ApiServer::new(Config { history_limit: CHANGES_TO_FORGET - 50, ..Config::default() });
+        let client = kube::Client::new(server, "default");
+        let answered = run::run(&script, &Target { client, settle_time: Duration::ZERO, etcd: None }).await?;
+        steps += answered.steps.len();
+        differences.extend(compare::differences(&script, &recorded, &answered)?);
+    }
+    let mut known = compare::load_known()?;
+    if let Some(only) = &only {
+        known.retain(|entry| entry.script.as_ref() == Some(only));
+    }
+    let (unknown, unused) = compare::settle(&differences, &known);
+    let report = compare::report(&unknown);
+    if let Ok(file) = std::env::var("CONFORMANCE_REPORT") {
+        std::fs::write(file, &report)?;
+    }
+    assert!(
+        unknown.is_empty() && unused.is_empty(),
+        "{report}\n{} of {steps} steps differ from the recorded answers; known differences that do not occur: {unused:#?}",
+        compare::count_steps(&unknown),
+    );
+    Ok(())
+}
+
+#[test]
+fn recorded_answers_and_scripts_belong_together() -> Result<(), runner::Error> {
+    let scripts: Vec<String> = script::load_all()?.into_iter().map(|script| script.name).collect();
+    assert_eq!(scripts, transcript::recorded_names()?);
+    for name in scripts {
+        let recorded = transcript::load(&name)?;
+        assert!(recorded.server.starts_with("v1.35."), "{name} was recorded from {}", recorded.server);
+        for step in recorded.steps {
+            assert!(
+                step.answer.get("failed").is_none(),
+                "{name}: the real server did not answer {:?}",
+                step.name
+            );
+        }
+    }
+    Ok(())
+}
