@@ -41,6 +41,24 @@ pub struct ScalePaths {
     pub label_selector: Option<String>,
 }
 
+/// Writes whole numbers as such: a server reads `2.0` and stores `2`. For objects that passed validation, which
+/// still tells the two apart.
+pub fn normalise_numbers(value: &mut Value) {
+    // Beyond this, floats do not hold every whole number and are written with an exponent anyway.
+    const WHOLE_MAX: f64 = (1_i64 << 53) as f64;
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let float = number.as_f64().unwrap_or_default();
+            if float.fract() == 0.0 && float.abs() <= WHOLE_MAX {
+                *value = Value::from(float as i64);
+            }
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(normalise_numbers),
+        Value::Object(fields) => fields.values_mut().for_each(normalise_numbers),
+        _ => {}
+    }
+}
+
 /// One version of a custom kind. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct CustomKind(Arc<Inner>);

@@ -66,6 +66,8 @@ pub struct FieldError {
     pub detail: String,
     /// The message leaves the value out, which servers do for whole objects and lists.
     pub value_omitted: bool,
+    /// How the message shows the value, where that is not its JSON: Go prints structs in the order of their fields.
+    pub value_text: Option<String>,
 }
 
 impl FieldError {
@@ -75,7 +77,14 @@ impl FieldError {
         bad_value: Value,
         detail: impl Into<String>,
     ) -> Self {
-        Self { kind, field: field.into(), bad_value, detail: detail.into(), value_omitted: false }
+        Self {
+            kind,
+            field: field.into(),
+            bad_value,
+            detail: detail.into(),
+            value_omitted: false,
+            value_text: None,
+        }
     }
 
     pub fn required(field: impl Into<String>, detail: impl Into<String>) -> Self {
@@ -114,6 +123,12 @@ impl FieldError {
         self
     }
 
+    /// The same error, with another text for its value.
+    pub fn with_value_text(mut self, text: impl Into<String>) -> Self {
+        self.value_text = Some(text.into());
+        self
+    }
+
     /// `valid` is listed as Go lists it: quoted, separated by commas.
     pub fn not_supported(field: impl Into<String>, bad_value: Value, valid: &[&str]) -> Self {
         let quoted: Vec<String> = valid.iter().map(|value| format!("\"{value}\"")).collect();
@@ -126,7 +141,10 @@ impl FieldError {
         let mut text = self.kind.words().to_string();
         if self.kind.shows_value() && !self.value_omitted {
             text.push_str(": ");
-            text.push_str(&go_value(&self.bad_value));
+            match &self.value_text {
+                Some(shown) => text.push_str(shown),
+                None => text.push_str(&go_value(&self.bad_value)),
+            }
         }
         if !self.detail.is_empty() {
             text.push_str(": ");
@@ -162,15 +180,18 @@ fn go_value(value: &Value) -> String {
         Value::Number(number) if number.as_i64().is_none() => {
             number.as_f64().map_or_else(String::new, go_float)
         }
-        Value::Array(_) | Value::Object(_) => {
-            let text = value.to_string();
-            if text.contains(['<', '>', '&']) {
-                text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
-            } else {
-                text
-            }
-        }
+        Value::Array(_) | Value::Object(_) => go_json(value),
         other => other.to_string(),
+    }
+}
+
+/// Go's JSON, which escapes what HTML would take for markup.
+pub fn go_json(value: &Value) -> String {
+    let text = value.to_string();
+    if text.contains(['<', '>', '&']) {
+        text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+    } else {
+        text
     }
 }
 
@@ -200,10 +221,10 @@ pub fn go_quote(text: &str) -> String {
     quoted
 }
 
-/// Go's `%v` of a float64: the shortest text, with an exponent below -4 and from 21 on.
+/// Go's `%v` of a float64: the shortest text, with an exponent below -4 and from 6 on.
 pub fn go_float(number: f64) -> String {
     let exponent = if number == 0.0 { 0 } else { number.abs().log10().floor() as i32 };
-    if (-4..21).contains(&exponent) {
+    if (-4..6).contains(&exponent) {
         return number.to_string();
     }
     let text = format!("{number:e}");
@@ -230,6 +251,9 @@ mod tests {
             (json!(1.5), "1.5"),
             (json!(2.0), "2"),
             (json!(1e21), "1e+21"),
+            (json!(1234567.0), "1.234567e+06"),
+            (json!(123456.0), "123456"),
+            (json!(9223372036854775808_u64), "9.223372036854776e+18"),
             (json!(0.00001), "1e-05"),
             (Value::Null, "null"),
         ] {

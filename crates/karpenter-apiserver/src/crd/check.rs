@@ -288,7 +288,7 @@ impl Walk<'_> {
     }
 
     fn number(&self, schema: &Schema, number: &Number, findings: &mut Findings) {
-        let mut complain = |words: String| {
+        let complain = |findings: &mut Findings, words: String| {
             findings.push(self.error(FieldErrorKind::Invalid, Value::Number(number.clone()), &words));
         };
         // Whole numbers are compared as such; their limits lose a fraction.
@@ -301,29 +301,34 @@ impl Walk<'_> {
         };
         if let Some(factor) = schema.multiple_of {
             let fits = match whole {
-                Some(whole) if factor >= 1.0 => whole % (factor as i64) == 0,
-                Some(_) => true,
+                // Whole numbers are divided by whole numbers, for which small factors are zero.
+                Some(_) if (factor as i64) <= 0 => {
+                    let detail = format!("factor MultipleOf declared for {} must be positive: 0", self.path);
+                    findings.push(FieldError::invalid(self.field(&self.path), Value::from(0), detail));
+                    true
+                }
+                Some(whole) => whole % (factor as i64) == 0,
                 None if factor < 1.0 => is_whole(1.0 / factor * float),
                 None => is_whole(float / factor),
             };
             if !fits {
-                complain(format!("should be a multiple of {}", shown(factor)));
+                complain(findings, format!("should be a multiple of {}", shown(factor)));
             }
         }
         if let Some(limit) = schema.minimum {
             let order = compare(limit);
             if schema.minimum_exclusive && !order.is_some_and(|order| order.is_gt()) {
-                complain(format!("should be greater than {}", shown(limit)));
+                complain(findings, format!("should be greater than {}", shown(limit)));
             } else if order.is_some_and(|order| order.is_lt()) {
-                complain(format!("should be greater than or equal to {}", shown(limit)));
+                complain(findings, format!("should be greater than or equal to {}", shown(limit)));
             }
         }
         if let Some(limit) = schema.maximum {
             let order = compare(limit);
             if schema.maximum_exclusive && !order.is_some_and(|order| order.is_lt()) {
-                complain(format!("should be less than {}", shown(limit)));
+                complain(findings, format!("should be less than {}", shown(limit)));
             } else if order.is_some_and(|order| order.is_gt()) {
-                complain(format!("should be less than or equal to {}", shown(limit)));
+                complain(findings, format!("should be less than or equal to {}", shown(limit)));
             }
         }
         findings.matches += 2;

@@ -8,10 +8,36 @@ mod expressions;
 mod openapi;
 mod structural;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::names;
-use crate::field::FieldError;
+use crate::field::{FieldError, go_json};
+
+/// What may stand at the root of a schema whose status is validated apart, with Go's names for it.
+const ROOT_KEYWORDS_WITH_STATUS: [(&str, &str); 22] = [
+    ("description", "Description"),
+    ("type", "Type"),
+    ("format", "Format"),
+    ("title", "Title"),
+    ("maximum", "Maximum"),
+    ("exclusiveMaximum", "ExclusiveMaximum"),
+    ("minimum", "Minimum"),
+    ("exclusiveMinimum", "ExclusiveMinimum"),
+    ("maxLength", "MaxLength"),
+    ("minLength", "MinLength"),
+    ("pattern", "Pattern"),
+    ("maxItems", "MaxItems"),
+    ("minItems", "MinItems"),
+    ("uniqueItems", "UniqueItems"),
+    ("multipleOf", "MultipleOf"),
+    ("required", "Required"),
+    ("items", "Items"),
+    ("properties", "Properties"),
+    ("externalDocs", "ExternalDocs"),
+    ("example", "Example"),
+    ("x-kubernetes-preserve-unknown-fields", "XPreserveUnknownFields"),
+    ("x-kubernetes-validations", "XValidations"),
+];
 
 /// A definition with its versions at hand.
 struct Definition<'a> {
@@ -27,6 +53,12 @@ impl<'a> Definition<'a> {
 
     fn text(&self, pointer: &str) -> &'a str {
         self.crd.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    fn storage_versions(&self) -> impl Iterator<Item = &'a Value> {
+        self.versions
+            .iter()
+            .filter(|version| version.get("storage").and_then(Value::as_bool).unwrap_or_default())
     }
 
     /// Whether a part is equal in all versions and so counts as a part of the whole.
@@ -48,26 +80,29 @@ impl<'a> Definition<'a> {
         found.collect()
     }
 
-    /// The versions as the internal form prints them.
-    fn shown_versions(&self) -> Value {
-        let part = |version: &Value, name: &str| {
-            if self.is_shared(name) { Value::Null } else { version.get(name).cloned().unwrap_or_default() }
-        };
-        let shown = self.versions.iter().map(|version| {
-            // A server prints these fields in another order; our objects are sorted by name.
-            json!({
-                "Name": version.get("name").cloned().unwrap_or_else(|| "".into()),
-                "Served": version.get("served").and_then(Value::as_bool).unwrap_or_default(),
-                "Storage": version.get("storage").and_then(Value::as_bool).unwrap_or_default(),
-                "Deprecated": version.get("deprecated").and_then(Value::as_bool).unwrap_or_default(),
-                "DeprecationWarning": version.get("deprecationWarning").cloned().unwrap_or_default(),
-                "Schema": part(version, "schema"),
-                "Subresources": part(version, "subresources"),
-                "AdditionalPrinterColumns": part(version, "additionalPrinterColumns"),
-                "SelectableFields": part(version, "selectableFields"),
-            })
-        });
-        Value::Array(shown.collect())
+    /// An error about all versions, which shows them as the internal form prints them.
+    fn versions_error(&self, detail: &str) -> FieldError {
+        let shown: Vec<String> = self.versions.iter().map(|version| self.shown_version(version)).collect();
+        FieldError::invalid("spec.versions", Value::Array(self.versions.to_vec()), detail)
+            .with_value_text(format!("[{}]", shown.join(",")))
+    }
+
+    fn shown_version(&self, version: &Value) -> String {
+        let json = |name: &str| go_json(version.get(name).unwrap_or(&Value::Null));
+        let flag = |name: &str| version.get(name).and_then(Value::as_bool).unwrap_or_default();
+        let part = |name: &str| if self.is_shared(name) { "null".to_string() } else { json(name) };
+        let name = go_json(version.get("name").unwrap_or(&Value::String(String::new())));
+        format!(
+            r#"{{"Name":{name},"Served":{},"Storage":{},"Deprecated":{},"DeprecationWarning":{},"Schema":{},"Subresources":{},"AdditionalPrinterColumns":{},"SelectableFields":{}}}"#,
+            flag("served"),
+            flag("storage"),
+            flag("deprecated"),
+            json("deprecationWarning"),
+            part("schema"),
+            part("subresources"),
+            part("additionalPrinterColumns"),
+            part("selectableFields"),
+        )
     }
 }
 
@@ -192,16 +227,18 @@ fn check_versions(definition: &Definition, errors: &mut Vec<FieldError>) {
         }
     }
     if !is_unique {
-        let detail = "must contain unique version names";
-        errors.push(FieldError::invalid("spec.versions", definition.shown_versions(), detail));
+        errors.push(definition.versions_error("must contain unique version names"));
     }
-    let storage = definition
-        .versions
-        .iter()
-        .filter(|version| version.get("storage").and_then(Value::as_bool).unwrap_or_default());
-    if storage.count() != 1 {
-        let detail = "must have exactly one version marked as storage version";
-        errors.push(FieldError::invalid("spec.versions", definition.shown_versions(), detail));
+    if definition.storage_versions().count() != 1 {
+        errors.push(definition.versions_error("must have exactly one version marked as storage version"));
+    }
+    // The name of the first version also stands at the top.
+    if let Some(first) = definition.versions.first() {
+        let name = first.get("name").and_then(Value::as_str).unwrap_or_default();
+        let words = names::dns1035_label_errors(name);
+        if !name.is_empty() && !words.is_empty() {
+            errors.push(FieldError::invalid("spec.version", Value::from(name), words.join(",")));
+        }
     }
 }
 
@@ -250,6 +287,20 @@ fn check_schema(document: &Value, path: &str, has_status: bool) -> Vec<FieldErro
         let detail = "only \"object\" is allowed as the type at the root of the schema if the status \
                       subresource is enabled";
         errors.push(FieldError::invalid(format!("{path}.type"), Value::from(kind), detail));
+    }
+    let strange = document.as_object().into_iter().flatten().any(|(keyword, value)| {
+        let is_zero = matches!(value, Value::Null | Value::Bool(false))
+            || value.as_array().is_some_and(Vec::is_empty)
+            || value.as_object().is_some_and(serde_json::Map::is_empty);
+        !is_zero && !ROOT_KEYWORDS_WITH_STATUS.iter().any(|(known, _)| known == keyword)
+    });
+    if has_status && strange {
+        let names: Vec<&str> = ROOT_KEYWORDS_WITH_STATUS.iter().map(|(_, name)| *name).collect();
+        let detail = format!(
+            "only [{}] fields are allowed at the root of the schema if the status subresource is enabled",
+            names.join(" ")
+        );
+        errors.push(FieldError::invalid(path, document.clone(), detail));
     }
     if document.get("nullable").and_then(Value::as_bool).unwrap_or_default() {
         errors.push(FieldError::forbidden(format!("{path}.nullable"), "nullable cannot be true at the root"));
@@ -444,6 +495,21 @@ fn check_unchanged(definition: &Definition, old: &Value, errors: &mut Vec<FieldE
 
 /// Versions in which objects may still be stored must stay. What the status says is decided by the server.
 fn check_stored_versions(definition: &Definition, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    // A new definition is stored in the first of its storage versions.
+    let mut storage = definition.storage_versions().map(|version| version["name"].clone());
+    if old.is_none() {
+        let path = "status.storedVersions";
+        match storage.next() {
+            None => {
+                errors.push(FieldError::invalid(path, Value::Null, "must have at least one stored version"));
+            }
+            Some(first) => errors.extend(storage.map(|other| {
+                let detail = format!("must have the storage version {}", other.as_str().unwrap_or_default());
+                FieldError::invalid(path, Value::Array(vec![first.clone()]), detail)
+            })),
+        }
+        return;
+    }
     let stored = old.and_then(|old| old.pointer("/status/storedVersions")).and_then(Value::as_array);
     for (index, stored) in stored.into_iter().flatten().enumerate() {
         let name = stored.as_str().unwrap_or_default();

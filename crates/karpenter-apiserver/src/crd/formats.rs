@@ -171,24 +171,35 @@ fn is_date(text: &str) -> bool {
         && text.parse::<jiff::civil::Date>().is_ok()
 }
 
-/// Go's durations, or a number with a unit anywhere in the text.
 fn is_duration(text: &str) -> bool {
-    const UNITS: [&str; 16] =
-        ["ns", "us", "µs", "ms", "s", "sec", "m", "min", "h", "hr", "d", "w", "wk", "nano", "micro", "milli"];
-    const UNIT_PREFIXES: [&str; 8] = ["nano", "micro", "milli", "sec", "min", "hour", "day", "week"];
-    if is_go_duration(text) {
-        return true;
-    }
-    let mut found = false;
+    is_go_duration(text) || loose_duration_nanoseconds(text).is_some()
+}
+
+/// The sum of all numbers with a unit anywhere in the text, which is what a server takes besides Go's durations.
+pub(crate) fn loose_duration_nanoseconds(text: &str) -> Option<i64> {
+    const SECOND: i64 = 1_000_000_000;
+    // The last word of a unit may be continued (`minutes`), the others may not.
+    const UNITS: [(&[&str], &str, i64); 8] = [
+        (&["ns"], "nano", 1),
+        (&["us", "µs"], "micro", 1_000),
+        (&["ms"], "milli", 1_000_000),
+        (&["s"], "sec", SECOND),
+        (&["m"], "min", 60 * SECOND),
+        (&["h", "hr"], "hour", 3600 * SECOND),
+        (&["d"], "day", 24 * 3600 * SECOND),
+        (&["w", "wk"], "week", 7 * 24 * 3600 * SECOND),
+    ];
+    let mut total = None;
     for part in DURATION_PART.captures_iter(text) {
-        if part[1].parse::<i64>().is_err() {
-            return false;
-        }
+        let number: i64 = part[1].parse().ok()?;
         let unit = part[2].to_lowercase();
-        found |=
-            UNITS.contains(&unit.as_str()) || UNIT_PREFIXES.iter().any(|prefix| unit.starts_with(prefix));
+        for (words, lead, factor) in UNITS {
+            if words.contains(&unit.as_str()) || unit.starts_with(lead) {
+                total = Some(total.unwrap_or(0_i64).wrapping_add(number.wrapping_mul(factor)));
+            }
+        }
     }
-    found
+    total
 }
 
 pub(crate) fn is_go_duration(text: &str) -> bool {

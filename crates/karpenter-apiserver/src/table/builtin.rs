@@ -3,6 +3,7 @@
 //! Kinds without an entry show their name and when they were created, as a real server's do.
 
 mod nodes;
+mod operations;
 mod other;
 mod pods;
 mod storage;
@@ -41,7 +42,10 @@ pub fn builtin_columns(group: &str, _version: &str, kind: &str) -> &'static Colu
     // Two groups may have a kind of one name (events do).
     static KINDS: LazyLock<BTreeMap<&str, Vec<(&str, Columns)>>> = LazyLock::new(|| {
         let mut by_kind: BTreeMap<&str, Vec<(&str, Columns)>> = BTreeMap::new();
-        for kind in [pods::KINDS, nodes::KINDS, workloads::KINDS, storage::KINDS, other::KINDS].concat() {
+        for kind in
+            [pods::KINDS, nodes::KINDS, workloads::KINDS, storage::KINDS, other::KINDS, operations::KINDS]
+                .concat()
+        {
             by_kind.entry(kind.kind).or_default().push((kind.group, columns_of(&kind)));
         }
         by_kind

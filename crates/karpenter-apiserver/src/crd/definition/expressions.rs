@@ -29,7 +29,8 @@ pub(super) fn check(rule: &Value, schema: &Schema, is_root: bool) -> Checked {
         let program = match Program::compile(source) {
             Ok(program) => program,
             Err(error) => {
-                checked.errors.push((part, format!("compilation failed: {error}")));
+                let words = error.to_string().replace("\n| ", "\n | ");
+                checked.errors.push((part, format!("compilation failed: {words}")));
                 continue;
             }
         };
@@ -61,6 +62,22 @@ enum Kind<'a> {
 }
 
 impl Kind<'_> {
+    /// The name of a plain type, if that is certain.
+    fn cel_type(self) -> Option<&'static str> {
+        let json_type = match self {
+            Kind::Scalar(found) => found,
+            Kind::Of(schema, _) if schema.format.is_none() => schema.json_type?,
+            _ => return None,
+        };
+        match json_type {
+            JsonType::String => Some("string"),
+            JsonType::Integer => Some("int"),
+            JsonType::Number => Some("double"),
+            JsonType::Boolean => Some("bool"),
+            JsonType::Object | JsonType::Array => None,
+        }
+    }
+
     fn is_certainly_not(self, wanted: JsonType) -> bool {
         match self {
             Kind::Unknown => false,
@@ -123,6 +140,7 @@ impl<'a> Scope<'a> {
                     _ => self.walk(target),
                 });
                 let arguments: Vec<Kind> = call.args.iter().map(|argument| self.walk(argument)).collect();
+                self.check_comparison(&call.func_name, &arguments);
                 match call.func_name.as_str() {
                     "_[_]" => element(*arguments.first().unwrap_or(&Kind::Unknown)),
                     "_&&_" | "_||_" | "!_" | "_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_" | "@in" => {
@@ -180,6 +198,24 @@ impl<'a> Scope<'a> {
                 LiteralValue::Bytes(_) | LiteralValue::Null => Kind::Unknown,
             },
             Expr::Struct(_) | Expr::Unspecified => Kind::Unknown,
+        }
+    }
+
+    /// Texts, numbers and flags cannot be compared with each other.
+    fn check_comparison(&mut self, function: &str, arguments: &[Kind]) {
+        let symbol = match function {
+            "_<_" | "_<=_" | "_>_" | "_>=_" | "_==_" | "_!=_" => &function[1..function.len() - 1],
+            _ => return,
+        };
+        let [Some(left), Some(right)] =
+            [0, 1].map(|index| arguments.get(index).and_then(|kind| kind.cel_type()))
+        else {
+            return;
+        };
+        let is_number = |name: &str| matches!(name, "int" | "double");
+        if left != right && !(is_number(left) && is_number(right)) {
+            let words = format!("found no matching overload for '{function}' applied to '({left}, {right})'");
+            self.complain(symbol, &words);
         }
     }
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::expressions;
 use crate::crd::schema::Schema;
 use crate::crd::{lists, rules};
-use crate::field::FieldError;
+use crate::field::{FieldError, go_json};
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 const REASONS: [&str; 4] =
@@ -304,7 +304,17 @@ fn rules_of(
     let list = keywords.get("x-kubernetes-validations").and_then(Value::as_array);
     let Some(list) = list.filter(|list| !list.is_empty()) else { return };
     for (index, rule) in list.iter().enumerate() {
-        rule_texts(rule, &format!("{path}.x-kubernetes-validations[{index}]"), &mut found.schema);
+        let path = format!("{path}.x-kubernetes-validations[{index}]");
+        rule_texts(rule, &path, &mut found.schema);
+        let field_path = rule.get("fieldPath").and_then(Value::as_str).unwrap_or_default();
+        if !field_path.is_empty() && !leads_to_a_field(document, field_path) {
+            let shown = Value::from(field_path);
+            found.schema.push(FieldError::invalid(
+                format!("{path}.fieldPath"),
+                shown,
+                "must be a valid path",
+            ));
+        }
     }
     if found.schema.len() > errors_before || !place.checks_rules {
         return;
@@ -315,7 +325,7 @@ fn rules_of(
         let checked = expressions::check(rule, &schema, place.is_root);
         for (name, detail) in checked.errors {
             let detail = format!("{}{detail}", if name == "rule" { "" } else { "messageExpression " });
-            found.rules.push(FieldError::invalid(at(name), shown_rule(rule), detail));
+            found.rules.push(rule_error(at(name), rule, detail));
         }
         if checked.uses_old_self {
             if let Some(above) = &place.uncorrelatable {
@@ -331,17 +341,44 @@ fn rules_of(
     }
 }
 
-/// A rule as the internal form prints it.
-fn shown_rule(rule: &Value) -> Value {
-    let text = |name: &str| rule.get(name).and_then(Value::as_str).unwrap_or_default();
-    json!({
-        "Rule": text("rule"),
-        "Message": text("message"),
-        "MessageExpression": text("messageExpression"),
-        "Reason": rule.get("reason").cloned().unwrap_or_default(),
-        "FieldPath": text("fieldPath"),
-        "OptionalOldSelf": rule.get("optionalOldSelf").cloned().unwrap_or_default(),
-    })
+/// Whether a field path such as `.a['b']` names something that the schema knows.
+fn leads_to_a_field(document: &Value, path: &str) -> bool {
+    let mut node = document;
+    let mut rest = path;
+    while !rest.is_empty() {
+        let (name, after) = if let Some(quoted) = rest.strip_prefix("['") {
+            let Some(found) = quoted.split_once("']") else { return false };
+            found
+        } else {
+            let Some(plain) = rest.strip_prefix('.') else { return false };
+            let end = plain.find(['.', '[']).unwrap_or(plain.len());
+            (&plain[..end], &plain[end..])
+        };
+        let property = node.get("properties").and_then(|properties| properties.get(name));
+        let additional = node.get("additionalProperties").filter(|additional| additional.is_object());
+        let Some(child) = property.or(additional.filter(|_| node.get("properties").is_none())) else {
+            return false;
+        };
+        node = child;
+        rest = after;
+    }
+    true
+}
+
+/// An error about a rule, which shows it as the internal form prints it.
+fn rule_error(path: String, rule: &Value, detail: String) -> FieldError {
+    let text = |name: &str| go_json(&Value::from(rule.get(name).and_then(Value::as_str).unwrap_or_default()));
+    let json = |name: &str| go_json(rule.get(name).unwrap_or(&Value::Null));
+    let shown = format!(
+        r#"{{"Rule":{},"Message":{},"MessageExpression":{},"Reason":{},"FieldPath":{},"OptionalOldSelf":{}}}"#,
+        text("rule"),
+        text("message"),
+        text("messageExpression"),
+        json("reason"),
+        text("fieldPath"),
+        json("optionalOldSelf"),
+    );
+    FieldError::invalid(path, rule.clone(), detail).with_value_text(shown)
 }
 
 fn rule_texts(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {

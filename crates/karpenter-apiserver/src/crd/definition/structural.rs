@@ -176,10 +176,7 @@ fn values(
     if !expression.is_empty()
         && let Err(error) = pattern::compile(expression)
     {
-        let reason = match error {
-            regex::Error::Syntax(_) => "error parsing regexp".to_string(),
-            other => other.to_string(),
-        };
+        let reason = pattern_words(expression, &error.to_string());
         let detail = format!("must be a valid regular expression, but isn't: {reason}");
         errors.push(FieldError::invalid(format!("{path}.pattern"), Value::from(expression), detail));
     }
@@ -261,4 +258,22 @@ fn nested_completeness(
         let node = known.and_then(|known: &Map<String, Value>| known.get(name));
         nested_completeness(property, node, &node_path, &path, errors);
     }
+}
+
+/// The complaint in the words of Go's parser, as far as the kind of mistake is known.
+fn pattern_words(expression: &str, error: &str) -> String {
+    let words = if error.contains("unclosed group") {
+        format!("missing closing ): `{expression}`")
+    } else if error.contains("unopened group") {
+        format!("unexpected ): `{expression}`")
+    } else if error.contains("unclosed character class") {
+        let from = expression.rfind('[').unwrap_or_default();
+        format!("missing closing ]: `{}`", &expression[from..])
+    } else if error.contains("repetition operator missing expression") {
+        let operator = expression.chars().find(|character| "*+?".contains(*character)).unwrap_or('*');
+        format!("missing argument to repetition operator: `{operator}`")
+    } else {
+        format!("invalid or unsupported syntax: `{expression}`")
+    };
+    format!("error parsing regexp: {words}")
 }

@@ -11,7 +11,7 @@ use kube_cel::cel::objects::{Key, Map};
 use kube_cel::cel::{Context, Program, Value as CelValue};
 use serde_json::Value;
 
-use crate::crd::formats::{FormatKind, is_go_duration};
+use crate::crd::formats::{FormatKind, is_go_duration, loose_duration_nanoseconds};
 use crate::crd::schema::{JsonType, Schema};
 
 pub(super) fn convert(schema: &Schema, value: &Value, is_resource: bool) -> CelValue {
@@ -80,6 +80,8 @@ fn convert_text(schema: &Schema, text: &str) -> CelValue {
         FormatKind::DateTime if format.name == "date-time" => call("timestamp(text)", text),
         FormatKind::Date => call("timestamp(text)", &format!("{text}T00:00:00Z")),
         FormatKind::Duration if is_go_duration(text) => call("duration(text)", text),
+        FormatKind::Duration => loose_duration_nanoseconds(text)
+            .and_then(|nanoseconds| call("duration(text)", &format!("{nanoseconds}ns"))),
         FormatKind::Byte => call("base64.decode(text)", text),
         _ => None,
     };
