@@ -5,6 +5,7 @@
 //! result is used only if it is cheaper; otherwise the plain order's plan stands.
 
 mod bound;
+mod dive;
 mod items;
 mod knapsack;
 mod pack;
@@ -31,6 +32,15 @@ use items::Demands;
 pub(crate) use items::pins;
 use knapsack::Scratch;
 use relaxation::{Effort, Relaxation};
+
+/// A packing within this of the bound is not looked at again.
+const ACCEPTABLE: f64 = 1.006;
+/// A packing within this of the bound is as good as the best one.
+const GOOD_ENOUGH: f64 = 1.0002;
+/// How many times longer the second look may take.
+const SECOND_LOOK: u64 = 4;
+/// Rounding step by step solves the relaxation many times over; with more rows than this that takes too long.
+const DIVE_ROWS_MAX: usize = 250;
 
 /// Work units per unit of effort.
 const WORK_PER_EFFORT: u64 = 3_000;
@@ -158,19 +168,21 @@ fn repack(ledger: &mut Ledger<'_>, tier: &Bits, scratch: &mut Scratch) -> Repack
         return stands(0.0);
     }
     let effort = ledger.problem.options.effort;
+    let first_effort = effort.min(EFFORT_DEFAULT);
     let mut anywhere_demands = Demands::default();
     let anywhere = items::rows(ledger, &items, &mut anywhere_demands, tier, items::Purpose::Values);
     let mut anywhere_kinds = items::kinds(ledger, tier, &anywhere_demands.list, true);
     let mut is_flexible = true;
-    let mut relaxed = relaxation::relax(&anywhere.rows, &anywhere_kinds, relaxation_effort(effort), scratch);
+    let mut relaxed =
+        relaxation::relax(&anywhere.rows, &anywhere_kinds, relaxation_effort(first_effort), scratch);
     if relaxed.is_none() {
         // Some pods fit only types that few others can stand in for.
         is_flexible = false;
         anywhere_kinds = items::kinds(ledger, tier, &anywhere_demands.list, false);
-        relaxed = relaxation::relax(&anywhere.rows, &anywhere_kinds, relaxation_effort(effort), scratch);
+        relaxed =
+            relaxation::relax(&anywhere.rows, &anywhere_kinds, relaxation_effort(first_effort), scratch);
     }
     let Some(relaxed) = relaxed else { return stands(0.0) };
-    let lower_bound = frozen_price + relaxed.lower_bound;
     let mut demands = Demands::default();
     let pinned = items::rows(ledger, &items, &mut demands, tier, items::Purpose::Packing);
     let is_zoned = items.iter().any(|item| item.added != item.added_anywhere);
@@ -179,21 +191,31 @@ fn repack(ledger: &mut Ledger<'_>, tier: &Bits, scratch: &mut Scratch) -> Repack
     } else {
         anywhere_kinds.clone()
     };
-    let values = values_of(&relaxed, &anywhere, &pinned, items.len());
-    let work_max = scratch.work + effort.saturating_mul(WORK_PER_EFFORT);
-    let mut packer =
-        pack::Packer::new(&pinned.rows, &kinds, values, relaxed.fluid_weights, scratch, work_max);
-    packer.good_enough = relaxed.lower_bound * if effort > EFFORT_DEFAULT { 1.0002 } else { 1.0025 };
-    // Small problems that are still far from the bound get more time: it is little, and money is at stake.
-    if pinned.rows.len() <= 200 {
-        packer.acceptable = relaxed.lower_bound * 1.008;
+    let task = Task { anywhere, anywhere_kinds, pinned, kinds, is_zoned, items: items.len() };
+    let mut packing = task.pack(&relaxed, first_effort, Stage::Quick, scratch);
+    let mut bound = relaxed.lower_bound;
+    // Money is at stake where an answer is far from the bound; there a harder look at the relaxation pays. More effort
+    // adds looks and takes none away, so it never makes a plan dearer.
+    let mut looks = vec![(first_effort * SECOND_LOOK, ACCEPTABLE)];
+    if effort > EFFORT_DEFAULT {
+        looks.push((effort, GOOD_ENOUGH));
     }
-    let columns = if is_zoned {
-        zoned_columns(&relaxed, &anywhere, &anywhere_kinds, &pinned, &kinds)
-    } else {
-        relaxed.columns.clone()
-    };
-    let Some(bins) = packer.pack(&columns) else { return stands(lower_bound) };
+    for (effort, acceptable) in looks {
+        if packing.as_ref().is_some_and(|(price, _)| *price <= bound * acceptable) {
+            continue;
+        }
+        let (rows, kinds) = (&task.anywhere.rows, &task.anywhere_kinds);
+        let Some(relaxed) = relaxation::relax(rows, kinds, relaxation_effort(effort), scratch) else { break };
+        bound = bound.max(relaxed.lower_bound);
+        if let Some((price, bins)) = task.pack(&relaxed, effort, Stage::Thorough, scratch)
+            && packing.as_ref().is_none_or(|(known, _)| price < *known)
+        {
+            packing = Some((price, bins));
+        }
+    }
+    let lower_bound = frozen_price + bound;
+    let Some((_, bins)) = packing else { return stands(lower_bound) };
+    let Task { pinned, kinds, .. } = task;
     let mut claims = realize::claims(ledger, &items, &pinned, &kinds, &bins);
     if tier.len() == ledger.prepared.templates.len() {
         // Hosts of other weights would count too; sharing is tried only where all nodes are in view.
@@ -205,6 +227,53 @@ fn repack(ledger: &mut Ledger<'_>, tier: &Bits, scratch: &mut Scratch) -> Repack
         claims.extend(repacking.frozen);
     }
     Repacked { lower_bound, claims, frozen_from }
+}
+
+/// What there is to pack, twice: without the zones for the relaxation, with them for the packing.
+struct Task {
+    anywhere: items::Rows,
+    anywhere_kinds: Vec<shapes::Kind>,
+    pinned: items::Rows,
+    kinds: Vec<shapes::Kind>,
+    is_zoned: bool,
+    items: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Quick,
+    /// Also rounds the relaxation step by step.
+    Thorough,
+}
+
+impl Task {
+    /// A packing and its price.
+    fn pack(
+        &self,
+        relaxed: &Relaxation,
+        effort: u64,
+        stage: Stage,
+        scratch: &mut Scratch,
+    ) -> Option<(f64, Vec<pack::Bin>)> {
+        let values = values_of(relaxed, &self.anywhere, &self.pinned, self.items);
+        let work_max = scratch.work + effort.saturating_mul(WORK_PER_EFFORT);
+        let rows = &self.pinned.rows;
+        let mut packer =
+            pack::Packer::new(rows, &self.kinds, values, relaxed.fluid_weights, scratch, work_max);
+        packer.good_enough = relaxed.lower_bound
+            * match stage {
+                Stage::Quick => 1.0025,
+                Stage::Thorough => GOOD_ENOUGH,
+            };
+        packer.dives = stage == Stage::Thorough && rows.len() <= DIVE_ROWS_MAX;
+        let columns = if self.is_zoned {
+            zoned_columns(relaxed, &self.anywhere, &self.anywhere_kinds, &self.pinned, &self.kinds)
+        } else {
+            relaxed.columns.clone()
+        };
+        let bins = packer.pack(&columns)?;
+        Some((pack::price(&bins, &self.kinds), bins))
+    }
 }
 
 /// The relaxation's fillings once per zone, each with its share of the amount.
@@ -259,7 +328,7 @@ fn relaxation_effort(effort: u64) -> Effort {
     Effort {
         rounds: (120 * scale as usize).min(2_000),
         search_nodes: (300 * scale).min(20_000),
-        deep_passes: (6 * scale as usize).min(200),
+        deep_passes: (40 * scale as usize).min(400),
         rows_max: if scale > 1 { 600 } else { 250 },
         work_max: 2_500_000 * scale,
     }

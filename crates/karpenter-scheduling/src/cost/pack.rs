@@ -8,9 +8,6 @@ use super::knapsack::{self, Exclusions, Order, Pattern, Scratch};
 use super::relaxation::{inverse_weights, shared_orders, shared_orders_of};
 use super::shapes::{DIMENSIONS_MAX, Kind, Row, Vector, covers, representatives};
 
-/// How many times longer an unacceptable packing may be worked on.
-const PATIENCE: u64 = 5;
-
 /// A column of the relaxation: kind, filling, how often.
 pub(crate) type Share = (usize, Pattern, f64);
 
@@ -32,8 +29,8 @@ pub(crate) struct Packer<'a> {
     pub(crate) work_max: u64,
     /// A total price at which further improvement is not worth the work.
     pub(crate) good_enough: f64,
-    /// Above this price the search may take several times as long.
-    pub(crate) acceptable: f64,
+    /// Whether the relaxation is also rounded step by step.
+    pub(crate) dives: bool,
     random: SplitMix,
 }
 
@@ -58,7 +55,7 @@ impl<'a> Packer<'a> {
             scratch,
             work_max,
             good_enough: 0.0,
-            acceptable: f64::MAX,
+            dives: false,
             random: SplitMix(0x5eed),
         }
     }
@@ -90,6 +87,18 @@ impl<'a> Packer<'a> {
             if best.as_ref().is_none_or(|(least, _, _)| cost < *least) {
                 best = Some((cost, bins, values.clone()));
             }
+        }
+        if self.dives && !columns.is_empty() {
+            self.values.clone_from(&guided);
+            let started = self.scratch.work;
+            if let Some(bins) = self.dive(columns, self.work_max) {
+                let cost = price(&bins, self.kinds);
+                if best.as_ref().is_none_or(|(least, _, _)| cost < *least) {
+                    best = Some((cost, bins, guided.clone()));
+                }
+            }
+            // The dive does not eat into what improving may cost.
+            self.work_max += self.scratch.work - started;
         }
         let (_, mut bins, values) = best?;
         self.values = values;
@@ -131,8 +140,42 @@ impl<'a> Packer<'a> {
         bins
     }
 
+    /// A filling of one node with more pods added in order of their value per resource.
+    pub(super) fn filled_up(&mut self, kind: usize, pattern: Pattern, remaining: &[u32]) -> Pattern {
+        let kind = &self.kinds[kind];
+        let mut left = kind.free;
+        let mut exclusions = Exclusions::default();
+        let mut filled = pattern;
+        for (row, count) in &filled {
+            let row = &self.rows[*row as usize];
+            knapsack::take(&mut left, &row.requests, *count);
+            exclusions.occupy(row, *count);
+        }
+        let order = Order::new(self.rows, &self.values, self.weights, |row| remaining[row] > 0);
+        self.scratch.work += self.rows.len() as u64;
+        for index in order.rows {
+            let row = &self.rows[index as usize];
+            if !kind.takes(row) {
+                continue;
+            }
+            let present = filled.iter().find(|(known, _)| *known == index).map_or(0, |(_, count)| *count);
+            let at_most =
+                (remaining[index as usize].min(row.cap).saturating_sub(present)).min(exclusions.room(row));
+            let count = knapsack::copies(&left, &row.requests, at_most);
+            if count > 0 {
+                knapsack::take(&mut left, &row.requests, count);
+                exclusions.occupy(row, count);
+                match filled.iter_mut().find(|(known, _)| *known == index) {
+                    Some((_, total)) => *total += count,
+                    None => filled.push((index, count)),
+                }
+            }
+        }
+        filled
+    }
+
     /// Packs what remains, always taking the filling that is worth most per price. False if a row fits nowhere.
-    fn greedy_rest(&mut self, remaining: &mut [u32], bins: &mut Vec<Bin>) -> bool {
+    pub(super) fn greedy_rest(&mut self, remaining: &mut [u32], bins: &mut Vec<Bin>) -> bool {
         let values = self.values.clone();
         let likely = representatives(self.kinds);
         self.greedy_with(&values, &likely, remaining, bins, f64::MAX)
@@ -232,7 +275,7 @@ impl<'a> Packer<'a> {
         true
     }
 
-    fn total(&self, pattern: &Pattern) -> Vector {
+    pub(super) fn total(&self, pattern: &Pattern) -> Vector {
         let mut total = [0; DIMENSIONS_MAX];
         for (row, count) in pattern {
             for (sum, request) in total.iter_mut().zip(&self.rows[*row as usize].requests) {
@@ -243,7 +286,7 @@ impl<'a> Packer<'a> {
     }
 
     /// The cheapest of all kinds that holds a filling. Kinds are sorted by price.
-    fn cheapest_for(&mut self, total: &Vector, pattern: &Pattern) -> Option<usize> {
+    pub(super) fn cheapest_for(&mut self, total: &Vector, pattern: &Pattern) -> Option<usize> {
         self.scratch.work += self.kinds.len() as u64 / 8;
         (0..self.kinds.len()).find(|kind| {
             let kind = &self.kinds[*kind];
@@ -257,13 +300,7 @@ impl<'a> Packer<'a> {
         let reserve = set_aside_copies(bins);
         let kinds: Vec<u32> = self.useful_kinds(bins);
         let mut remaining = vec![0u32; self.rows.len()];
-        let start = self.scratch.work;
-        let patience = (self.work_max.saturating_sub(start)).saturating_mul(PATIENCE);
-        while bins.len() > 1
-            && total > self.good_enough
-            && (self.scratch.work < self.work_max
-                || (total > self.acceptable && self.scratch.work < start + patience))
-        {
+        while bins.len() > 1 && total > self.good_enough && self.scratch.work < self.work_max {
             // Even a move that finds nothing at once must bring the end nearer.
             self.scratch.work += 8;
             if self.random.below(4) == 0 {

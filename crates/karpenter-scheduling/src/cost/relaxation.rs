@@ -32,6 +32,10 @@ pub(crate) struct Effort {
     pub(crate) work_max: u64,
 }
 
+/// Quick fillers that bring less than this in so many rounds are at their end, although they go on finding trifles.
+const STALL_ROUNDS: usize = 4;
+const STALLED: f64 = 0.998;
+
 /// Solves the relaxation. `None` if some row fits on no kind.
 pub(crate) fn relax(
     rows: &[Row],
@@ -70,6 +74,7 @@ pub(crate) fn relax(
             .collect(),
         pool: Vec::new(),
         ratios: vec![f64::MAX; kinds.len()],
+        sharpened: vec![None; kinds.len()],
         round: 0,
         looked_at_all: false,
         master: {
@@ -88,6 +93,7 @@ pub(crate) fn relax(
     let mut center = guided;
     let mut smoothing = 0.5;
     let mut deep_passes = effort.deep_passes;
+    let mut objective_before = f64::MAX;
     let work_end = scratch.work + effort.work_max;
     for round in 0..effort.rounds {
         if scratch.work > work_end {
@@ -114,7 +120,15 @@ pub(crate) fn relax(
             continue;
         }
         smoothing = if pivots == 0 || smoothing < 0.1 { 0.0 } else { smoothing * 0.9 };
-        let objective = generation.master.objective();
+        let mut objective = generation.master.objective();
+        if round % STALL_ROUNDS == STALL_ROUNDS - 1 {
+            if objective > objective_before * STALLED && deep_passes > 0 {
+                generation.search_all(scratch);
+                deep_passes -= 1;
+                objective = generation.master.objective();
+            }
+            objective_before = objective;
+        }
         // Without smoothing the found ratio estimates the gap; proving it is left to Farley's bound now and then.
         if round % 16 == 15 || (smoothing == 0.0 && best_ratio < 1.002) {
             let duals = generation.clean_duals();
@@ -159,6 +173,8 @@ struct Generation<'a> {
     pool: Vec<Column>,
     /// Best worth per price each kind had when last looked at.
     ratios: Vec<f64>,
+    /// The resource weights under which each kind's content is bounded best, as far as known.
+    sharpened: Vec<Option<[f64; DIMENSIONS_MAX]>>,
     round: usize,
     looked_at_all: bool,
     weights: [f64; DIMENSIONS_MAX],
@@ -247,18 +263,23 @@ impl Generation<'_> {
     /// When the quick fillers find nothing more: a bounded search on every kind that might still pay. Returns whether
     /// something was found.
     fn search_all(&mut self, scratch: &mut Scratch) -> bool {
-        const FOUND_MAX: usize = 6;
+        const FOUND_MAX: usize = 24;
         let values = self.clean_duals();
         let order = Order::new(self.rows, &values, self.weights, |_| true);
         let mut found = Vec::new();
         for index in self.likely.iter().map(|index| *index as usize) {
             let kind = &self.kinds[index];
-            let own = Order::new(self.rows, &values, inverse_weights(kind, &self.weights), |_| true);
-            let bound = knapsack::upper_bound(self.rows, &values, &own, kind);
-            scratch.work += 2 * self.rows.len() as u64;
-            if bound.min(knapsack::upper_bound(self.rows, &values, &order, kind)) <= kind.price * 1.0005 {
+            scratch.work += self.rows.len() as u64;
+            if knapsack::upper_bound(self.rows, &values, &order, kind) <= kind.price * 1.0005 {
                 continue;
             }
+            let known = self.sharpened[index];
+            let (bound, weights) = sharpen(self.rows, &values, kind, &self.weights, known, scratch);
+            self.sharpened[index] = Some(weights);
+            if bound <= kind.price * 1.0005 {
+                continue;
+            }
+            let own = Order::new(self.rows, &values, weights, |_| true);
             let bounds: Vec<_> = [order.weights, own.weights]
                 .into_iter()
                 .map(|weights| (weights, knapsack::suffix_density(self.rows, &values, &own.rows, &weights)))
@@ -272,8 +293,23 @@ impl Generation<'_> {
                 bounds: &bounds,
                 complete: std::cell::Cell::new(false),
             };
-            let mut pattern = Pattern::new();
-            let value = search.run(scratch, self.effort.search_nodes, &mut pattern, kind.price * 1.0001);
+            let (mut pattern, mut best) = (Pattern::new(), kind.price * 1.0001);
+            let mut filling = Pattern::new();
+            let even = knapsack::balanced(
+                self.rows,
+                &values,
+                &own.rows,
+                kind,
+                &own.weights,
+                &self.remaining,
+                scratch,
+                &mut filling,
+            );
+            if even > best {
+                best = even;
+                pattern.clone_from(&filling);
+            }
+            let value = search.run(scratch, self.effort.search_nodes, &mut pattern, best);
             if !pattern.is_empty() {
                 found.push((value / kind.price, index, pattern));
             }
@@ -517,10 +553,12 @@ pub(crate) fn worst_ratio(
         let kind = &kinds[index];
         let mut bound = ratio * kind.price;
         if ratio > 1.0 {
-            bound = bound.min(sharpen(rows, duals, kind, fluid, bound, scratch));
-        }
-        if bound / kind.price > worst.max(1.0) {
-            bound = bound.min(exact(rows, duals, kind, &shared[0], exact_nodes, scratch));
+            let (sharper, weights) = sharpen(rows, duals, kind, fluid, None, scratch);
+            bound = bound.min(sharper);
+            if bound / kind.price > worst.max(1.0) {
+                let order = Order::new(rows, duals, weights, |_| true);
+                bound = bound.min(exact(rows, duals, kind, &order, &shared[0], exact_nodes, scratch));
+            }
         }
         worst = worst.max(bound / kind.price);
     }
@@ -528,8 +566,16 @@ pub(crate) fn worst_ratio(
 }
 
 /// The most valuable filling of a kind, if a bounded search can prove it; otherwise nothing is known.
-fn exact(rows: &[Row], duals: &[f64], kind: &Kind, order: &Order, nodes: u64, scratch: &mut Scratch) -> f64 {
-    let bounds: Vec<_> = [order.weights, inverse_weights(kind, &order.weights)]
+fn exact(
+    rows: &[Row],
+    duals: &[f64],
+    kind: &Kind,
+    order: &Order,
+    other: &Order,
+    nodes: u64,
+    scratch: &mut Scratch,
+) -> f64 {
+    let bounds: Vec<_> = [order.weights, other.weights]
         .into_iter()
         .map(|weights| (weights, knapsack::suffix_density(rows, duals, &order.rows, &weights)))
         .collect();
@@ -554,18 +600,18 @@ fn sharpen(
     duals: &[f64],
     kind: &Kind,
     fluid: &[f64; DIMENSIONS_MAX],
-    known: f64,
+    start: Option<[f64; DIMENSIONS_MAX]>,
     scratch: &mut Scratch,
-) -> f64 {
+) -> (f64, [f64; DIMENSIONS_MAX]) {
     let mut evaluate = |weights: &[f64; DIMENSIONS_MAX]| {
         scratch.work += rows.len() as u64 * 2;
         knapsack::upper_bound(rows, duals, &Order::new(rows, duals, *weights, |_| true), kind)
     };
     // Every resource the kind has must be able to matter, also those that cost nothing on the whole.
-    let mut weights = inverse_weights(kind, fluid);
+    let mut factor = if start.is_some() { 1.4 } else { 4.0 };
+    let mut weights = start.unwrap_or_else(|| inverse_weights(kind, fluid));
     let mut best = evaluate(&weights);
-    let mut factor = 4.0;
-    while factor > 1.03 {
+    while factor > 1.05 {
         let mut improved = false;
         for dimension in 0..DIMENSIONS_MAX {
             if weights[dimension] == 0.0 {
@@ -587,5 +633,5 @@ fn sharpen(
             factor = f64::sqrt(factor);
         }
     }
-    best.min(known)
+    (best, weights)
 }
