@@ -26,7 +26,7 @@ mod verdict;
 mod volumes;
 mod writes;
 
-pub use cycle::schedule_one;
+pub use cycle::{best_nodes, schedule_one};
 pub use pod::PodInfo;
 pub use resources::{Amounts, PodRequests};
 pub use runner::{Settings, run};

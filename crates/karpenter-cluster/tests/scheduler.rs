@@ -249,17 +249,13 @@ async fn an_urgent_pod_sends_another_away_and_takes_its_place() {
     world.pod("urgent", "3", urgent).await;
     let pod = world.until("urgent", "nominated", |pod| nominated_node(pod).is_some()).await;
     assert_eq!(nominated_node(&pod).as_deref(), Some("n1"));
-    let victim = world.pods().get_opt("victim").await.expect("an answer");
-    if let Some(victim) = victim {
-        let victim = world.until("victim", "told", |pod| pod.metadata.deletion_timestamp.is_some()).await;
-        let (reason, message) = condition(&victim, "DisruptionTarget").expect("told why");
-        assert_eq!(reason, "PreemptionByScheduler");
-        assert_eq!(message, "default-scheduler: preempting to accommodate a higher priority pod");
-        // There is no kubelet here to finish it.
-        let now = DeleteParams::default().grace_period(0);
-        world.pods().delete("victim", &now).await.expect("finished");
-        drop(victim);
-    }
+    let victim = world.until("victim", "told", |pod| pod.metadata.deletion_timestamp.is_some()).await;
+    let (reason, message) = condition(&victim, "DisruptionTarget").expect("told why");
+    assert_eq!(reason, "PreemptionByScheduler");
+    assert_eq!(message, "default-scheduler: preempting to accommodate a higher priority pod");
+    // There is no kubelet here to finish it.
+    let now = DeleteParams::default().grace_period(0);
+    world.pods().delete("victim", &now).await.expect("finished");
     assert_eq!(world.bound("urgent").await, "n1");
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(world.events("Preempted").await.len(), 1);

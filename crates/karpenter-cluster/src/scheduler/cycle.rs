@@ -11,7 +11,7 @@ use super::affinity::{AffinityDelta, AffinityState, queries as affinity_queries}
 use super::node::{Load, NodeFacts, Verdict};
 use super::pod::PodInfo;
 use super::preemption::{Preemption, preempt};
-use super::score::{default_spread, pick};
+use super::score::{best_of, default_spread};
 use super::snapshot::Snapshot;
 use super::spread::{SpreadState, query_of};
 use super::tables::{NodeIndex, PodQuery};
@@ -38,22 +38,39 @@ pub(super) struct Delta {
 
 /// Decides about a pod that waits. The snapshot is changed only in what it remembers to answer the next time sooner.
 pub fn schedule_one(snapshot: &mut Snapshot, pod: &PodInfo) -> Decision {
+    match attempt(snapshot, pod) {
+        Ok((cycle, best)) => {
+            let facts = best.first().and_then(|index| cycle.snapshot.nodes[*index].facts.as_ref());
+            facts.map_or_else(|| Decision::Failed { message: NO_NODES.to_owned() }, |facts| cycle.bind(facts))
+        }
+        Err(decision) => decision,
+    }
+}
+
+/// The nodes among which kube-scheduler would draw lots, by name. None if the pod can go nowhere.
+pub fn best_nodes(snapshot: &mut Snapshot, pod: &PodInfo) -> Vec<Arc<str>> {
+    let Ok((cycle, best)) = attempt(snapshot, pod) else { return Vec::new() };
+    let facts = best.iter().filter_map(|index| cycle.snapshot.nodes[*index].facts.as_ref());
+    facts.map(|facts| facts.name.clone()).collect()
+}
+
+/// The nodes that suit the pod best, or what to do if there is none.
+fn attempt<'a>(
+    snapshot: &'a mut Snapshot,
+    pod: &'a PodInfo,
+) -> Result<(Cycle<'a>, Vec<NodeIndex>), Decision> {
     if snapshot.node_count() == 0 {
         let failure = Failure { plugins: BTreeSet::new(), message: NO_NODES.to_owned() };
-        return Decision::Unschedulable { failure, gives_up_nomination: true };
+        return Err(Decision::Unschedulable { failure, gives_up_nomination: true });
     }
     prepare_tables(snapshot, pod);
     let snapshot = &*snapshot;
     let verdicts = snapshot.verdicts.get(&pod.placement).map(Vec::as_slice).unwrap_or_default();
-    let named = match wanted_names(pod) {
-        Ok(named) => named,
-        Err(rejection) => return fail_everywhere(snapshot, pod, rejection),
-    };
-    let volumes = match VolumeState::prepare(snapshot, pod) {
-        Ok(volumes) => volumes,
-        Err(Obstacle::Rejected(rejection)) => return fail_everywhere(snapshot, pod, rejection),
-        Err(Obstacle::Error(message)) => return Decision::Failed { message },
-    };
+    let named = wanted_names(pod).map_err(|rejection| fail_everywhere(snapshot, pod, &rejection))?;
+    let volumes = VolumeState::prepare(snapshot, pod).map_err(|obstacle| match obstacle {
+        Obstacle::Rejected(rejection) => fail_everywhere(snapshot, pod, &rejection),
+        Obstacle::Error(message) => Decision::Failed { message },
+    })?;
     let cycle = Cycle {
         snapshot,
         pod,
@@ -67,7 +84,7 @@ pub fn schedule_one(snapshot: &mut Snapshot, pod: &PodInfo) -> Decision {
         if let Some(facts) = &entry.facts
             && cycle.filter(nominated, facts, &entry.load, &Delta::default()).is_ok()
         {
-            return cycle.bind(facts);
+            return Ok((cycle, vec![nominated]));
         }
     }
     let mut feasible: Vec<NodeIndex> = Vec::new();
@@ -83,9 +100,9 @@ pub fn schedule_one(snapshot: &mut Snapshot, pod: &PodInfo) -> Decision {
             Err(rejection) => rejected.push((index, rejection)),
         }
     }
-    let chosen = pick(&cycle, &feasible);
-    if let Some(facts) = chosen.and_then(|index| snapshot.nodes[index].facts.as_ref()) {
-        return cycle.bind(facts);
+    if !feasible.is_empty() {
+        let best = best_of(&cycle, feasible);
+        return Ok((cycle, best));
     }
     let mut histogram = Histogram::default();
     for (_, rejection) in &rejected {
@@ -98,11 +115,11 @@ pub fn schedule_one(snapshot: &mut Snapshot, pod: &PodInfo) -> Decision {
         plugins.insert(Plugin::NodeAffinity);
     }
     let message = histogram.message(snapshot.node_count());
-    conclude(preempt(&cycle, &rejected), message, plugins)
+    Err(conclude(preempt(&cycle, &rejected), message, plugins))
 }
 
 /// Turned away before any node was looked at; preemption cannot help then.
-fn fail_everywhere(snapshot: &Snapshot, pod: &PodInfo, rejection: Rejection) -> Decision {
+fn fail_everywhere(snapshot: &Snapshot, pod: &PodInfo, rejection: &Rejection) -> Decision {
     let nodes = snapshot.node_count();
     let message = format!("0/{nodes} nodes are available: {}.", rejection.first);
     let outcome = if pod.never_preempts { Preemption::never() } else { Preemption::not_helpful(nodes) };

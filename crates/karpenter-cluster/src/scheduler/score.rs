@@ -21,14 +21,14 @@ const SPREAD_WEIGHT: i64 = 2;
 const POD_AFFINITY_WEIGHT: i64 = 2;
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
-/// The best of the nodes, which are in the order of their names.
-pub(super) fn pick(cycle: &Cycle<'_>, feasible: &[NodeIndex]) -> Option<NodeIndex> {
+/// The best of the nodes, in the order in which they were given.
+pub(super) fn best_of(cycle: &Cycle<'_>, feasible: Vec<NodeIndex>) -> Vec<NodeIndex> {
     if feasible.len() <= 1 {
-        return feasible.first().copied();
+        return feasible;
     }
-    let totals = totals(cycle, feasible);
-    let best = totals.iter().copied().max()?;
-    feasible.iter().zip(totals).find(|(_, total)| *total == best).map(|(node, _)| *node)
+    let totals = totals(cycle, &feasible);
+    let best = totals.iter().copied().max();
+    feasible.into_iter().zip(totals).filter(|(_, total)| Some(*total) == best).map(|(node, _)| node).collect()
 }
 
 fn totals(cycle: &Cycle<'_>, feasible: &[NodeIndex]) -> Vec<i64> {

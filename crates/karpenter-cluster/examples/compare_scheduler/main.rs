@@ -1,0 +1,96 @@
+//! Compares this scheduler with kube-scheduler on a real API server, pod by pod on generated clusters.
+//!
+//! Needs a kubeconfig for an API server on which kube-scheduler runs and no controllers do: they would change objects
+//! in between. Every pod is given to kube-scheduler; from the state before it, our own decision is worked out. Where
+//! kube-scheduler binds, its node must be one of those that we find best; where it refuses, the words must be equal;
+//! where it preempts, node and victims must be. `e2e/compare-scheduling` sets everything up.
+
+mod generate;
+mod world;
+
+use karpenter_cluster::scheduler::{Decision, PodInfo, best_nodes, schedule_one};
+
+use crate::generate::Generator;
+use crate::world::{Outcome, World};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let first_seed: u64 = arguments.next().map_or(Ok(1), |text| text.parse())?;
+    let clusters: u64 = arguments.next().map_or(Ok(10), |text| text.parse())?;
+    let world = World::connect().await?;
+    let (mut pods, mut bound, mut refused, mut preempted, mut differences) = (0, 0, 0, 0, 0);
+    for seed in first_seed..first_seed + clusters {
+        let mut generator = Generator::new(seed);
+        world.wipe().await?;
+        world.build(&mut generator).await?;
+        for index in 0..generator.pods() {
+            let (difference, outcome) = compare(&world, &mut generator, index).await?;
+            pods += 1;
+            match outcome {
+                Outcome::Bound { .. } => bound += 1,
+                Outcome::Refused { .. } => refused += 1,
+                Outcome::Preempted { .. } => preempted += 1,
+            }
+            if let Some(difference) = difference {
+                differences += 1;
+                println!("seed {seed}, pod {index}: {difference}");
+            }
+        }
+        eprintln!(
+            "seed {seed} done: {pods} pods, {bound} bound, {refused} refused, {preempted} preempted others, {differences} differences"
+        );
+    }
+    world.wipe().await?;
+    println!(
+        "{pods} pods: {bound} bound, {refused} refused, {preempted} preempted others; {differences} differences"
+    );
+    if differences > 0 {
+        std::process::exit(1);
+    }
+    Ok(())
+}
+
+async fn compare(
+    world: &World,
+    generator: &mut Generator,
+    index: u32,
+) -> kube::Result<(Option<String>, Outcome)> {
+    let mut snapshot = world.snapshot().await?;
+    let pod = world.create_pod(generator.pod(index)).await?;
+    let info = PodInfo::parse(&pod);
+    let ours = schedule_one(&mut snapshot, &info);
+    let theirs = world.outcome(&pod).await?;
+    let difference = match (&ours, &theirs) {
+        (Decision::Bind { .. }, Outcome::Bound { node }) => {
+            let best = best_nodes(&mut snapshot, &info);
+            let names: Vec<&str> = best.iter().map(AsRef::as_ref).collect();
+            (!names.contains(&node.as_str())).then(|| format!("bound to {node}, best here: {names:?}"))
+        }
+        (Decision::Unschedulable { failure, .. }, Outcome::Refused { message }) => (failure.message
+            != *message)
+            .then(|| format!("refused with\n  {message}\nhere\n  {}", failure.message)),
+        (
+            Decision::Nominate { node, victims, failure },
+            Outcome::Preempted { node: chosen, victims: gone, message },
+        ) => {
+            let mut expected: Vec<String> = victims.iter().map(ToString::to_string).collect();
+            expected.sort();
+            let same = **node == **chosen && expected == *gone && failure.message == *message;
+            (!same).then(|| {
+                format!(
+                    "preempted {gone:?} on {chosen} ({message}), here {expected:?} on {node} ({})",
+                    failure.message
+                )
+            })
+        }
+        _ => Some(format!("{theirs:?}, here {ours:?}")),
+    };
+    let difference = difference.map(|text| {
+        let spec = serde_json::to_string(&pod.spec).unwrap_or_default();
+        let labels = serde_json::to_string(&pod.metadata.labels).unwrap_or_default();
+        format!("{text}\n  labels {labels}\n  spec {spec}")
+    });
+    world.settle(&pod, &theirs).await?;
+    Ok((difference, theirs))
+}
