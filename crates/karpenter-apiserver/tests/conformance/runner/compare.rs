@@ -149,31 +149,38 @@ pub(crate) fn count_steps(differences: &[&Difference]) -> usize {
 
 /// A report for people: by area, script and step.
 pub(crate) fn report(differences: &[&Difference]) -> String {
-    let mut text = String::new();
     let mut sorted = differences.to_vec();
     sorted.sort_by_key(|difference| difference.area);
-    let mut heading = (None, String::new(), String::new());
-    for difference in sorted {
-        if heading.0 != Some(difference.area) {
-            let _ = writeln!(text, "\n## {}", format!("{:?}", difference.area).to_uppercase());
-            heading = (Some(difference.area), String::new(), String::new());
+    let mut text = String::new();
+    let mut area = None;
+    for step in sorted.chunk_by(|a, b| (&a.script, &a.step) == (&b.script, &b.step)) {
+        let first = step[0];
+        if area.replace(first.area) != Some(first.area) {
+            let _ = writeln!(text, "\n## {}", format!("{:?}", first.area).to_uppercase());
         }
-        if (&heading.1, &heading.2) != (&difference.script, &difference.step) {
-            let _ =
-                writeln!(text, "\n- **{} / {}** `{}`", difference.script, difference.step, difference.action);
-            heading.1.clone_from(&difference.script);
-            heading.2.clone_from(&difference.step);
-        }
-        let side = |value: &Option<Value>| match value {
-            None => String::from("(nothing)"),
-            Some(value) => shortened(&value.to_string()),
+        let _ = writeln!(text, "\n- **{} / {}** `{}`", first.script, first.step, first.action);
+        // Where one refuses and the other does not, the rest of the answers has nothing in common.
+        let verdicts_differ = step.iter().any(|difference| difference.place == "/status");
+        let telling = |difference: &&&Difference| {
+            !verdicts_differ || ["/status", "/body/message"].contains(&difference.place.as_str())
         };
-        let _ = writeln!(text, "  - `{}`", difference.place);
-        let _ = writeln!(text, "    - real: `{}`", side(&difference.recorded));
-        let _ = writeln!(text, "    - here: `{}`", side(&difference.answered));
+        for difference in step.iter().filter(telling).take(PLACES_PER_STEP_MAX) {
+            let side = |value: &Option<Value>| match value {
+                None => String::from("(nothing)"),
+                Some(value) => shortened(&value.to_string()),
+            };
+            let _ = writeln!(text, "  - `{}`", difference.place);
+            let _ = writeln!(text, "    - real: `{}`", side(&difference.recorded));
+            let _ = writeln!(text, "    - here: `{}`", side(&difference.answered));
+        }
+        if !verdicts_differ && step.len() > PLACES_PER_STEP_MAX {
+            let _ = writeln!(text, "  - and {} more places", step.len() - PLACES_PER_STEP_MAX);
+        }
     }
     text
 }
+
+const PLACES_PER_STEP_MAX: usize = 10;
 
 fn shortened(text: &str) -> String {
     const LIMIT: usize = 700;
