@@ -39,7 +39,7 @@ pub(super) fn custom(
     schema: &Value,
     wanted: &mut BTreeSet<String>,
 ) -> [(String, Value); 2] {
-    let metadata = |name: &str| json!({"allOf": [{"$ref": format!("{PLACE}{META_PREFIX}{name}")}]});
+    let metadata = |name: &str, description: &str| json!({"description": description, "allOf": [{"$ref": format!("{PLACE}{META_PREFIX}{name}")}]});
     let api_version = json!({
         "type": "string", "description": "The version of the schema of this object: group and version.",
     });
@@ -52,7 +52,7 @@ pub(super) fn custom(
     }
     object["properties"]["apiVersion"] = api_version.clone();
     object["properties"]["kind"] = kind_name.clone();
-    object["properties"]["metadata"] = metadata("ObjectMeta");
+    object["properties"]["metadata"] = metadata("ObjectMeta", "Name, labels and what else every object has.");
     object["x-kubernetes-group-version-kind"] = json!([kind.group_version_kind()]);
     let list = json!({
         "description": format!("{} is a list of {}", kind.list_kind, kind.kind),
@@ -65,7 +65,7 @@ pub(super) fn custom(
                 "items": {"$ref": format!("{PLACE}{}", custom_name(kind, kind.kind))},
             },
             "kind": kind_name,
-            "metadata": metadata("ListMeta"),
+            "metadata": metadata("ListMeta", "What every list has."),
         },
         "x-kubernetes-group-version-kind": [
             {"group": kind.group, "version": kind.version, "kind": kind.list_kind},
