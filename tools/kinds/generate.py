@@ -135,9 +135,8 @@ class GoTypes:
                 for inner, (numbers, *rest) in self.fields(path, type_name).items():
                     found[inner] = ([number] + numbers if number and numbers else [], *rest)
                 continue
-            bare = go_type.lstrip("*")
-            if re.fullmatch(r"[A-Z]\w*", bare):
-                bare = f"{import_path.rsplit('/', 1)[-1]}.{bare}"
+            package = import_path.rsplit("/", 1)[-1]
+            bare = re.sub(r"(?<![\w.])([A-Z])", rf"{package}.\1", go_type.lstrip("*"))
             found[json_name] = ([number] if number else [], go_type.startswith("*"), options, bare)
         return found
 
@@ -213,8 +212,9 @@ def field_line(schemas, name, schema, go, required, wanted):
     ):
         if value:
             parts.append(f"{key}={value}")
-    if len(parts[1]) == 1 and "." in go_type:
-        parts.append(f"go={go_type.rsplit('/', 1)[-1]}")
+    # Only what the type does not tell: named plain types, also as elements, and named maps.
+    if "." in go_type and ("." not in parts[1] or parts[1][0] in "[{" and "]" not in go_type):
+        parts.append(f"go={go_type}")
     if "default" in schema:
         parts.append("default=" + json.dumps(schema["default"], separators=(",", ":")))
     line = " ".join(parts)

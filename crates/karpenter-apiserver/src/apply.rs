@@ -99,7 +99,11 @@ pub fn apply(request: ApplyRequest<'_>) -> Answer<Value> {
     drop_leftover_nulls(&mut object, &[Some(&live), Some(request.applied)]);
     normalise(&mut object);
     put_managed_fields(&mut object, managed.encode());
-    Ok(object)
+    match request.live {
+        // An empty field that normal form leaves out looked like a change.
+        Some(live) if same_but_for_times(live, &object) => Ok(live.clone()),
+        _ => Ok(object),
+    }
 }
 
 /// Notes in `new` who owns the fields that differ from `old`; `old` is `None` for a create.
@@ -277,6 +281,21 @@ fn put_managed_fields(object: &mut Value, entries: Vec<Value>) {
     if let Some(metadata) = metadata.as_object_mut() {
         metadata.insert("managedFields".to_string(), Value::Array(entries));
     }
+}
+
+/// Whether two objects differ in nothing but the times of managedFields.
+fn same_but_for_times(left: &Value, right: &Value) -> bool {
+    let timeless = |object: &Value| {
+        let mut object = object.clone();
+        let mut entries = take_managed_fields(&mut object).unwrap_or_default();
+        for entry in entries.as_array_mut().into_iter().flatten() {
+            if let Some(entry) = entry.as_object_mut() {
+                entry.remove("time");
+            }
+        }
+        (object, entries)
+    };
+    timeless(left) == timeless(right)
 }
 
 /// A client gives up all ownership by sending an empty list, or one empty entry.

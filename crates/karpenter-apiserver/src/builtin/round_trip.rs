@@ -85,6 +85,13 @@ fn structure(info: &TypeInfo, value: &mut Value) {
 fn typed(field_type: &FieldType, value: &mut Value) {
     match (field_type, value) {
         (FieldType::Named(id), value) => named(id.info(), value),
+        // Go writes a float without a fraction like an integer.
+        (FieldType::Double, value) => {
+            if let Some(number) = value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < 1e15)
+            {
+                *value = json!(number as i64);
+            }
+        }
         (FieldType::List(element), Value::Array(items)) => {
             items.iter_mut().for_each(|item| element_value(element, item));
         }

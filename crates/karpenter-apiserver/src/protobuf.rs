@@ -1,0 +1,81 @@
+//! Bodies in protobuf, which kubectl and Go clients prefer for built-in kinds: read into the JSON form.
+//!
+//! The wire format carries numbers instead of names, so only kinds in the table of built-in types can be read. Answers
+//! are never written in protobuf: clients that ask for it accept JSON as well.
+
+mod value;
+mod wire;
+
+use serde_json::{Map, Value};
+
+use crate::builtin;
+use crate::status::{Answer, Failure};
+use wire::{Reader, Wire};
+
+const PREFIX: &[u8] = b"k8s\0";
+
+/// Whether a body starts like a protobuf message of Kubernetes.
+pub fn is_protobuf(body: &[u8]) -> bool {
+    body.starts_with(PREFIX)
+}
+
+/// The object in a body, in the form that Go would give it as JSON.
+pub fn decode(body: &[u8]) -> Answer<Value> {
+    let Some(envelope) = body.strip_prefix(PREFIX) else {
+        return Err(refused(
+            "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]",
+        ));
+    };
+    let envelope = Envelope::read(envelope).ok_or_else(|| refused("unexpected EOF"))?;
+    let (group, version) = envelope.api_version.split_once('/').unwrap_or(("", &envelope.api_version));
+    let Some(info) = builtin::type_of(group, version, &envelope.kind) else {
+        return Err(refused(&format!(
+            "no kind \"{}\" is registered for version \"{}\"",
+            envelope.kind, envelope.api_version
+        )));
+    };
+    let mut object = Map::new();
+    value::read_struct(info, envelope.raw, &mut object)
+        .ok_or_else(|| Box::new(crate::strict::undecodable(version, &envelope.kind, "unexpected EOF")))?;
+    object.insert("apiVersion".to_string(), Value::String(envelope.api_version.clone()));
+    object.insert("kind".to_string(), Value::String(envelope.kind.clone()));
+    let mut object = Value::Object(object);
+    // The wire has zeros where JSON has nothing.
+    builtin::round_trip(&mut object, group, version, &envelope.kind);
+    Ok(object)
+}
+
+fn refused(message: &str) -> Box<Failure> {
+    Box::new(Failure::bad_request(message))
+}
+
+/// `runtime.Unknown`: what is inside, and its bytes.
+struct Envelope<'body> {
+    api_version: String,
+    kind: String,
+    raw: &'body [u8],
+}
+
+impl<'body> Envelope<'body> {
+    fn read(bytes: &'body [u8]) -> Option<Self> {
+        let mut envelope = Self { api_version: String::new(), kind: String::new(), raw: &[] };
+        let mut reader = Reader::new(bytes);
+        while let Some((number, wire)) = reader.next()? {
+            match (number, wire) {
+                (1, Wire::Bytes(type_meta)) => {
+                    let mut reader = Reader::new(type_meta);
+                    while let Some((number, wire)) = reader.next()? {
+                        match (number, wire) {
+                            (1, Wire::Bytes(text)) => envelope.api_version = wire::text(text)?,
+                            (2, Wire::Bytes(text)) => envelope.kind = wire::text(text)?,
+                            _ => {}
+                        }
+                    }
+                }
+                (2, Wire::Bytes(raw)) => envelope.raw = raw,
+                _ => {}
+            }
+        }
+        Some(envelope)
+    }
+}
