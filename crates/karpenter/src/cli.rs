@@ -22,6 +22,46 @@ pub(crate) enum Command {
     Crds(CrdsArguments),
     /// Measure the packing engine on generated workloads
     Bench(BenchArguments),
+    /// Run a Kubernetes in this process, for kubectl on the same machine
+    Up(UpArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpArguments {
+    /// Port to listen on; 0 takes any free one
+    #[arg(long, default_value_t = 6443)]
+    pub(crate) port: u16,
+
+    /// Address to listen on; anything but loopback also needs --allow-remote
+    #[arg(long, default_value = "127.0.0.1")]
+    pub(crate) address: std::net::IpAddr,
+
+    /// Let other machines connect; they still need the credentials of the kubeconfig
+    #[arg(long)]
+    pub(crate) allow_remote: bool,
+
+    /// Where to write the kubeconfig; by default into --data, or a temporary file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// Nodes that are there from the beginning, with 8 CPUs and 32 GiB each
+    #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=10_000))]
+    pub(crate) nodes: u32,
+
+    /// How many seconds pass in the cluster for each second outside
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_speed)]
+    pub(crate) speed: f64,
+
+    /// Keep the cluster's state in this directory and start from what is there
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+}
+
+fn parse_speed(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(speed) if speed > 0.0 && speed <= 1_000.0 => Ok(speed),
+        _ => Err("must be a number above 0 and at most 1000, for example 10".to_owned()),
+    }
 }
 
 #[derive(Debug, Args)]

@@ -8,6 +8,7 @@ mod crds;
 mod diagnostics;
 mod plan;
 mod render;
+mod up;
 
 use std::io;
 use std::process::ExitCode;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Up(arguments) => up::run(&arguments),
     };
     match result {
         Ok(outcome) => outcome.into(),

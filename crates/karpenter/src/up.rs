@@ -1,0 +1,142 @@
+//! `karpenter up`: a Kubernetes in this process, for kubectl on the same machine.
+//!
+//! Starts the API server, the control plane around it, and nodes if asked for; installs the CustomResourceDefinitions;
+//! writes a kubeconfig and says what to try. It holds no behaviour of its own: everything a cluster does is in
+//! `karpenter-apiserver` and `karpenter-cluster`.
+
+mod files;
+mod install;
+mod nodes;
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use jiff::Timestamp;
+use karpenter_apiserver::clock::Clock as ServerClock;
+use karpenter_apiserver::serve::{Credentials, Security, Serving};
+use karpenter_apiserver::{ApiServer, Config};
+use karpenter_cluster::clock::Clock;
+use karpenter_cluster::cluster::{Cluster, Options};
+use kube::Client;
+
+use crate::Outcome;
+use crate::cli::UpArguments;
+
+pub(crate) fn run(arguments: &UpArguments) -> Result<Outcome> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the threads of the cluster")?;
+    runtime.block_on(serve(arguments))?;
+    // Watches of clients that are still connected must not keep the process.
+    runtime.shutdown_background();
+    Ok(Outcome::Done)
+}
+
+/// The server stamps objects with the time that the control plane runs on.
+struct SharedClock(Clock);
+
+impl ServerClock for SharedClock {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+}
+
+async fn serve(arguments: &UpArguments) -> Result<()> {
+    if !arguments.address.is_loopback() && !arguments.allow_remote {
+        bail!(
+            "--address {} can be reached from other machines; add --allow-remote if that is meant (clients still need \
+             the kubeconfig's credentials)",
+            arguments.address
+        );
+    }
+    let clock = Clock::system().with_speed(arguments.speed);
+    let server = open(arguments, &clock)?;
+    let security = Security::Tls(Arc::new(credentials(arguments)?));
+    let address = SocketAddr::new(arguments.address, arguments.port);
+    let serving = server.serve(address, security).await.with_context(|| {
+        format!("cannot listen on {address}: choose another --port, or 0 for any free one")
+    })?;
+    let client = Client::new(server.clone(), "default");
+    install::definitions(&client).await?;
+    let cluster = Cluster::start(client.clone(), Options { clock, ..Options::default() }).await;
+    nodes::create(&client, arguments.nodes).await?;
+    let kubeconfig = kubeconfig_path(arguments, &serving);
+    files::write_private(&kubeconfig, &serving.kubeconfig())?;
+    greet(&serving, &kubeconfig, arguments)?;
+    wait_for_signal().await?;
+    // Writes under way end first: what was acknowledged must be on disk.
+    cluster.stop().await;
+    serving.shutdown().await;
+    if arguments.kubeconfig.is_none() && arguments.data.is_none() {
+        // Nobody asked for the file, and it leads nowhere now.
+        let _ = std::fs::remove_file(&kubeconfig);
+    }
+    Ok(())
+}
+
+fn open(arguments: &UpArguments, clock: &Clock) -> Result<ApiServer> {
+    let config = Config {
+        clock: Arc::new(SharedClock(clock.clone())),
+        // Names must differ from those of an earlier run on the same data.
+        seed: u64::try_from(clock.now().as_nanosecond()).unwrap_or(0),
+        ..Config::default()
+    };
+    match &arguments.data {
+        None => Ok(ApiServer::new(config)),
+        Some(directory) => ApiServer::open(config, directory)
+            .with_context(|| format!("cannot use --data {}", directory.display())),
+    }
+}
+
+/// With `--data` they are kept, so that a kubeconfig stays good across restarts.
+fn credentials(arguments: &UpArguments) -> Result<Credentials> {
+    let names = [arguments.address.to_string()];
+    match &arguments.data {
+        None => Credentials::generate(&names).context("cannot generate credentials"),
+        Some(directory) => {
+            let file = directory.join("credentials.json");
+            Credentials::load_or_generate(&file, &names)
+                .with_context(|| format!("cannot use credentials in {}", file.display()))
+        }
+    }
+}
+
+fn kubeconfig_path(arguments: &UpArguments, serving: &Serving) -> PathBuf {
+    match (&arguments.kubeconfig, &arguments.data) {
+        (Some(file), _) => file.clone(),
+        (None, Some(directory)) => directory.join("kubeconfig"),
+        (None, None) => {
+            std::env::temp_dir().join(format!("karpenter-up-{}.kubeconfig", serving.address().port()))
+        }
+    }
+}
+
+fn greet(serving: &Serving, kubeconfig: &Path, arguments: &UpArguments) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "A Kubernetes v1.35 is up at {}", serving.url())?;
+    if arguments.speed != 1.0 {
+        writeln!(out, "Its time runs {} times as fast as yours.", arguments.speed)?;
+    }
+    writeln!(out, "\nTry, in another terminal:\n")?;
+    writeln!(out, "  export KUBECONFIG={}", files::shell_quoted(kubeconfig))?;
+    writeln!(out, "  kubectl get nodes")?;
+    writeln!(out, "  kubectl create deployment web --image=nginx --replicas=3")?;
+    writeln!(out, "  kubectl get pods -o wide --watch")?;
+    writeln!(out, "\nCtrl-C stops it{}.", if arguments.data.is_some() { "; its state is kept" } else { "" })?;
+    out.flush()?;
+    Ok(())
+}
+
+async fn wait_for_signal() -> Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted.context("cannot listen for Ctrl-C")?,
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,25 @@
+//! The CustomResourceDefinitions, put onto a fresh or an older cluster.
+
+use anyhow::{Context, Result};
+use karpenter_api::crds;
+use kube::Client;
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::core::{ApiResource, GroupVersionKind};
+
+/// The field manager of what `up` installs.
+const MANAGER: &str = "karpenter-up";
+
+/// Applies all definitions; those that are there already become what this build ships.
+pub(super) async fn definitions(client: &Client) -> Result<()> {
+    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+    for crd in crds::all() {
+        let definition: serde_json::Value = serde_saphyr::from_str(crd.yaml)
+            .with_context(|| format!("the definition of {} is not YAML", crd.kind))?;
+        let parameters = PatchParams::apply(MANAGER).force();
+        api.patch(crd.name, &parameters, &Patch::Apply(&definition))
+            .await
+            .with_context(|| format!("the definition of {} was refused", crd.kind))?;
+    }
+    Ok(())
+}
