@@ -9,7 +9,6 @@
 //! against its schema; only metadata and strategy of custom kinds are here.
 
 mod binding;
-mod canonical;
 mod conditions;
 mod defaults;
 mod eviction;

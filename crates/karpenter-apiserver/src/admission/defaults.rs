@@ -1,7 +1,8 @@
 //! Static defaults of the built-in kinds: what the API fills in without looking at anything but the object.
 //!
 //! Pods and pod templates are in `pods`, workloads in `workloads`, volumes and storage in `storage`. Includes the
-//! few conversions that show in the result (`stringData` of secrets, mirrored fields).
+//! few conversions that show in the result (`stringData` of secrets, mirrored fields). Objects come in the form that
+//! `builtin::round_trip` gives them: no nulls, no empty optional values.
 
 mod pods;
 mod storage;
@@ -9,11 +10,10 @@ mod workloads;
 
 use serde_json::{Value, json};
 
-use super::canonical;
 use super::json::{Object, child, child_mut, items, objects_mut, set_default, text};
+use super::quantity::Quantity;
 
 pub(crate) fn default_object(group: &str, version: &str, kind: &str, object: &mut Value) {
-    canonical::canonicalize(group, version, kind, object);
     let Value::Object(map) = object else { return };
     match (group, kind) {
         ("", "Pod") => pods::default_pod(map),
@@ -27,6 +27,7 @@ pub(crate) fn default_object(group: &str, version: &str, kind: &str, object: &mu
         ("", "Namespace") => default_namespace(map),
         ("", "Node") => default_node(map),
         ("", "LimitRange") => default_limit_range(map),
+        ("", "ResourceQuota") => round_quantities(child(map, "spec"), "hard"),
         ("", "Endpoints") => {
             for subset in objects_mut(map, "subsets") {
                 for port in objects_mut(subset, "ports") {
@@ -170,7 +171,24 @@ fn default_namespace(map: &mut Object) {
     set_default(child(map, "status"), "phase", "Active");
 }
 
+/// Resource lists have a resolution of one thousandth; finer amounts are rounded up.
+fn round_quantities(holder: &mut Object, key: &str) {
+    let Some(list) = child_mut(holder, key) else { return };
+    for value in list.values_mut() {
+        // Only these suffixes, and fractions, can be finer than that.
+        let may_be_finer = value.as_str().is_some_and(|text| text.contains(['.', 'u', 'n', 'm', 'e', 'E']));
+        if let (true, Some(mut quantity)) = (may_be_finer, Quantity::from_json(value)) {
+            quantity.round_up_to_milli();
+            *value = Value::String(quantity.to_string());
+        }
+    }
+}
+
 fn default_node(map: &mut Object) {
+    if let Some(status) = child_mut(map, "status") {
+        round_quantities(status, "capacity");
+        round_quantities(status, "allocatable");
+    }
     if let Some(status) = child_mut(map, "status")
         && let Some(capacity) = status.get("capacity").cloned()
     {
@@ -195,6 +213,9 @@ fn default_limit_range(map: &mut Object) {
     for item in objects_mut(child(map, "spec"), "limits") {
         if item.get("type").is_none_or(|kind| text(kind) != "Container") {
             continue;
+        }
+        for list in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
+            round_quantities(item, list);
         }
         fill(item, "max", "default");
         fill(item, "default", "defaultRequest");

@@ -2,7 +2,14 @@
 
 use serde_json::Value;
 
-use super::json::{Object, child, is_set, objects_mut, text};
+use super::json::{Object, child, is_set, objects_mut, set_default, text};
+
+/// The list of addresses starts with the single one, whoever wrote only that gets both.
+pub(crate) fn mirror_addresses(spec: &mut Object) {
+    if let Some(address) = spec.get("clusterIP").filter(|address| !text(address).is_empty()).cloned() {
+        set_default(spec, "clusterIPs", Value::Array(vec![address]));
+    }
+}
 
 /// A client that changes only the type must not have to clear what the server filled in for the old type.
 pub(crate) fn drop_type_dependent_fields(map: &mut Object, old: &Value) {

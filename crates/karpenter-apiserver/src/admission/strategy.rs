@@ -4,9 +4,9 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::canonical;
-use super::json::{Object, child, child_mut, is_set, items, objects_mut, set_or_remove, text};
+use super::json::{Object, child, child_mut, is_set, items, objects_mut, set_default, set_or_remove, text};
 use super::resources::quality_of_service;
+use crate::builtin;
 use crate::clock::rfc3339_seconds;
 
 /// When the generation starts at one and grows.
@@ -16,6 +16,8 @@ enum Generation {
     /// Starts at one, never counted.
     OnlyFirst,
     Spec,
+    /// Like `Spec`, but new objects have none.
+    OnlyChanges,
     SpecAndAnnotations,
     /// Everything except metadata counts (webhook configurations).
     WholeObject,
@@ -34,7 +36,6 @@ fn generation_of(group: &str, kind: &str) -> Generation {
             "admissionregistration.k8s.io",
             "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding",
         )
-        | ("storage.k8s.io", "CSIDriver")
         | ("resource.k8s.io", "DeviceClass" | "ResourceSlice") => Generation::Spec,
         (
             "admissionregistration.k8s.io",
@@ -42,6 +43,7 @@ fn generation_of(group: &str, kind: &str) -> Generation {
         )
         | ("discovery.k8s.io", "EndpointSlice") => Generation::WholeObject,
         ("scheduling.k8s.io", "PriorityClass") => Generation::OnlyFirst,
+        ("storage.k8s.io", "CSIDriver") => Generation::OnlyChanges,
         _ => Generation::None,
     }
 }
@@ -78,12 +80,14 @@ fn has_status(group: &str, kind: &str) -> bool {
 pub(crate) fn prepare_create(group: &str, version: &str, kind: &str, object: &mut Value, now: Timestamp) {
     let Value::Object(map) = object else { return };
     prepare_new_metadata(map);
-    if generation_of(group, kind) != Generation::None {
+    if !matches!(generation_of(group, kind), Generation::None | Generation::OnlyChanges) {
         child(map, "metadata").insert("generation".into(), json!(1));
     }
     if has_status(group, kind) && kind != "Node" {
-        let fresh = canonical::zero_field(group, version, kind, "status");
-        set_or_remove(map, "status", Some(fresh));
+        // What is written when nobody set anything, e.g. the counts of a daemon set.
+        let mut fresh = json!({});
+        builtin::round_trip(&mut fresh, group, version, kind);
+        set_or_remove(map, "status", fresh.get("status").cloned());
     }
     match (group, kind) {
         ("", "Pod") => prepare_new_pod(map, now),
@@ -114,6 +118,7 @@ pub(crate) fn prepare_create(group: &str, version: &str, kind: &str, object: &mu
             mirror_data_sources(child(map, "spec"));
         }
         ("", "ServiceAccount") => clean_secret_references(map),
+        ("", "Service") => super::services::mirror_addresses(child(map, "spec")),
         ("apps", "DaemonSet") => set_template_generation(map, 1),
         ("batch", "Job") => generate_selector(map),
         _ => {}
@@ -303,7 +308,7 @@ fn keep_observed_generations(status: &mut Object, old: &Value) {
 fn count_generation(map: &mut Object, old: &Value, rule: Generation) {
     let counts = match rule {
         Generation::None | Generation::OnlyFirst => false,
-        Generation::Spec => is_changed(map, old, "spec"),
+        Generation::Spec | Generation::OnlyChanges => is_changed(map, old, "spec"),
         Generation::SpecAndAnnotations => {
             let annotations = map.get("metadata").and_then(|metadata| metadata.get("annotations"));
             is_changed(map, old, "spec") || annotations != old["metadata"].get("annotations")
@@ -465,10 +470,12 @@ fn generate_selector(map: &mut Object) {
     ] {
         labels.entry(key).or_insert_with(|| Value::String(text(value).to_string()));
     }
+    let labels = labels.clone();
     let selected = child(child(spec, "selector"), "matchLabels");
     selected
         .entry("batch.kubernetes.io/controller-uid")
         .or_insert_with(|| Value::String(text(&uid).to_string()));
+    set_default(child(map, "metadata"), "labels", Value::Object(labels));
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ pub(crate) fn validate_create(group: &str, version: &str, kind: &str, object: &V
     // Events of the core group and disruption budgets have no rules for their names.
     if !matches!((group, kind), ("", "Event") | ("policy", "PodDisruptionBudget")) {
         metadata::check(object, rule, namespaced, &mut errors);
+        metadata::check_finalizer_names(object, &mut errors);
     }
     check_kind(group, version, kind, object, None, &mut errors);
     if errors.is_empty() {
@@ -52,6 +53,7 @@ pub(crate) fn validate_update(
     let (_, namespaced) = name_rule(group, kind);
     metadata::check(new, NameRule::PathSegment, namespaced, &mut errors);
     metadata::check_update(new, old, &mut errors);
+    metadata::check_finalizer_names(new, &mut errors);
     match (subresource, kind) {
         ("status", "Pod") if group.is_empty() => pod_updates::check_status(new, old, &mut errors),
         ("status", "Node") if group.is_empty() => nodes::check_node(new, Some(old), &mut errors),
@@ -172,6 +174,13 @@ fn check_nonnegative(value: &Value, path: &str, errors: &mut Errors) {
 fn too_long(path: &str, limit: usize) -> FieldError {
     let kind = crate::field::FieldErrorKind::TooLong;
     FieldError::new(kind, path, Value::Null, format!("may not be more than {limit} bytes"))
+}
+
+/// An error that shows a struct of the server's own types: Go's field names, in the order of the fields.
+fn showing(mut error: FieldError, fields: &[(&str, &Value)]) -> FieldError {
+    let fields: Vec<String> = fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+    error.value_text = Some(format!("{{{}}}", fields.join(",")));
+    error
 }
 
 fn not_found(path: impl Into<String>, value: &Value) -> FieldError {

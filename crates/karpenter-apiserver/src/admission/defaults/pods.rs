@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::storage;
+use super::{round_quantities, storage};
 use crate::admission::json::{Object, child, child_mut, items, objects_mut, set_default, text};
 use crate::admission::resources::{ResourceList, add_list, container_lists, max_list};
 
 /// A pod proper: what templates get, and more.
 pub(super) fn default_pod(map: &mut Object) {
     let spec = child(map, "spec");
+    if spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|seconds| seconds < 0) {
+        spec.insert("terminationGracePeriodSeconds".into(), json!(1));
+    }
     default_spec(spec);
     for list in ["containers", "initContainers"] {
         for container in objects_mut(spec, list) {
@@ -52,6 +55,10 @@ fn default_spec(spec: &mut Object) {
     for list in ["containers", "initContainers", "ephemeralContainers"] {
         for container in objects_mut(spec, list) {
             default_container(container);
+            if let Some(resources) = child_mut(container, "resources") {
+                round_quantities(resources, "requests");
+                round_quantities(resources, "limits");
+            }
         }
     }
     for volume in objects_mut(spec, "volumes") {

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::pods::pull_policy;
+use super::round_quantities;
 use crate::admission::json::{Object, child, child_mut, objects_mut, set_default, text};
 
 const FILE_MODE: i64 = 0o644;
@@ -20,7 +21,12 @@ pub(super) fn default_volume(map: &mut Object) {
 
 pub(super) fn default_claim(map: &mut Object) {
     set_default(child(map, "status"), "phase", "Pending");
-    set_default(child(map, "spec"), "volumeMode", "Filesystem");
+    let spec = child(map, "spec");
+    set_default(spec, "volumeMode", "Filesystem");
+    if let Some(resources) = child_mut(spec, "resources") {
+        round_quantities(resources, "requests");
+        round_quantities(resources, "limits");
+    }
 }
 
 pub(super) fn default_class(map: &mut Object) {

@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 use super::default_object;
 
 fn defaulted(group: &str, version: &str, kind: &str, mut object: Value) -> Value {
+    crate::builtin::round_trip(&mut object, group, version, kind);
     default_object(group, version, kind, &mut object);
     let once = object.clone();
     default_object(group, version, kind, &mut object);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::metadata::{check_label_name, check_selector};
-use super::{Errors, check_immutable, check_nonnegative, metadata, quantities, text};
+use super::{Errors, check_immutable, check_nonnegative, metadata, quantities, showing, text};
 use crate::admission::json::{entries, integer, is_set, items, name, text as string};
 use crate::admission::quantity::Quantity;
 use crate::field::FieldError;
@@ -32,10 +32,14 @@ pub(super) fn check_at_most_all(value: &Value, path: &str, errors: &mut Errors) 
 pub(super) fn check_disruption_budget(budget: &Value, errors: &mut Errors) {
     let spec = &budget["spec"];
     if is_set(&spec["minAvailable"]) && is_set(&spec["maxUnavailable"]) {
-        let shown = json!({"MinAvailable": spec["minAvailable"], "MaxUnavailable": spec["maxUnavailable"],
-            "Selector": spec["selector"], "UnhealthyPodEvictionPolicy": spec["unhealthyPodEvictionPolicy"]});
         let why = "minAvailable and maxUnavailable cannot be both set";
-        errors.push(FieldError::invalid("spec", shown, why));
+        let shown = [
+            ("MinAvailable", &spec["minAvailable"]),
+            ("Selector", &spec["selector"]),
+            ("MaxUnavailable", &spec["maxUnavailable"]),
+            ("UnhealthyPodEvictionPolicy", &spec["unhealthyPodEvictionPolicy"]),
+        ];
+        errors.push(showing(FieldError::invalid("spec", spec.clone(), why), &shown));
     }
     for key in ["minAvailable", "maxUnavailable"] {
         if is_set(&spec[key]) {
@@ -139,6 +143,16 @@ pub(super) fn check_autoscaler(version: &str, autoscaler: &Value, errors: &mut E
             errors.push(FieldError::required(format!("spec.scaleTargetRef.{key}"), ""));
         }
     }
+    if !string(&spec["scaleTargetRef"]["apiVersion"]).contains('/') {
+        let shown = json!(string(&spec["scaleTargetRef"]["apiVersion"]));
+        let why = "apiVersion must specify API group";
+        errors.push(FieldError::invalid("spec.scaleTargetRef.apiVersion", shown, why));
+    }
+    let is_outside = |metric: &Value| matches!(string(&metric["type"]), "Object" | "External");
+    if least == Some(0) && !items(&spec["metrics"]).iter().any(is_outside) {
+        let why = "must specify at least one Object or External metric to support scaling to zero replicas";
+        errors.push(FieldError::forbidden("spec.metrics", why));
+    }
     if version == "v2" {
         for (index, metric) in items(&spec["metrics"]).iter().enumerate() {
             if string(&metric["type"]).is_empty() {
@@ -164,6 +178,13 @@ pub(super) fn check_quota(quota: &Value, old: Option<&Value>, errors: &mut Error
         let path = format!("spec.hard[{resource}]");
         if !resource.starts_with("count/") {
             check_resource_name(resource, &path, errors);
+            if !resource.contains('/') && !quantities::is_standard(resource) {
+                errors.push(FieldError::invalid(
+                    &path,
+                    json!(resource),
+                    "must be a standard resource for quota",
+                ));
+            }
         }
         if let Some(quantity) = Quantity::from_json(value) {
             quantities::check_amount(resource, &quantity, &path, errors);
@@ -230,7 +251,12 @@ fn check_limit_item(item: &Value, own: &str, errors: &mut Errors) {
     let mut values: BTreeMap<&str, BTreeMap<&str, Quantity>> = BTreeMap::new();
     for list in lists {
         for (resource, value) in entries(&item[list]) {
-            check_resource_name(resource, &format!("{own}.{list}[{resource}]"), errors);
+            let path = format!("{own}.{list}[{resource}]");
+            if matches!(string(&item["type"]), "Pod" | "Container") {
+                quantities::check_container_resource_name(resource, &path, errors);
+            } else {
+                check_resource_name(resource, &path, errors);
+            }
             if let Some(quantity) = Quantity::from_json(value) {
                 values.entry(resource).or_default().insert(list, quantity);
             }

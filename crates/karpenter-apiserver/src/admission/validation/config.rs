@@ -33,7 +33,8 @@ pub(super) fn check_config_map(map: &Value, old: Option<&Value>, errors: &mut Er
         size += decoded_length(string(value));
     }
     if size > DATA_BYTES_MAX {
-        errors.push(too_long("", DATA_BYTES_MAX));
+        // A path with one empty element, as Go prints it.
+        errors.push(too_long("[]", DATA_BYTES_MAX));
     }
 }
 

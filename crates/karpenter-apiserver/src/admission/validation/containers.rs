@@ -199,16 +199,12 @@ fn check_environment(container: &Value, path: &str, errors: &mut Errors) {
         }
         for reference in ["configMapKeyRef", "secretKeyRef"] {
             if is_set(&source[reference]) {
-                for key in ["name", "key"] {
-                    if string(&source[reference][key]).is_empty() {
-                        errors.push(FieldError::required(format!("{own}.{reference}.{key}"), ""));
-                    }
-                }
+                check_key_reference(&source[reference], &format!("{own}.{reference}"), errors);
             }
         }
         let count = SOURCES.iter().filter(|key| is_set(&source[**key])).count();
         let problem = if count == 0 {
-            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
+            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
         } else if !string(&variable["value"]).is_empty() {
             "may not be specified when `value` is not empty"
         } else if count > 1 {
@@ -217,6 +213,21 @@ fn check_environment(container: &Value, path: &str, errors: &mut Errors) {
             continue;
         };
         errors.push(FieldError::invalid(own, json!(""), problem));
+    }
+}
+
+/// A key of a config map or a secret.
+fn check_key_reference(reference: &Value, path: &str, errors: &mut Errors) {
+    let (name, key) = (string(&reference["name"]), string(&reference["key"]));
+    for problem in text::subdomain(name) {
+        errors.push(FieldError::invalid(format!("{path}.name"), json!(name), problem));
+    }
+    if key.is_empty() {
+        errors.push(FieldError::required(format!("{path}.key"), ""));
+    } else {
+        for problem in text::config_key(key) {
+            errors.push(FieldError::invalid(format!("{path}.key"), json!(key), problem));
+        }
     }
 }
 

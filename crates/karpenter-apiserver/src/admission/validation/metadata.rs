@@ -160,7 +160,12 @@ fn check_owners(owners: &Value, errors: &mut Errors) {
                     let why = format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {current}"
                     );
-                    errors.push(FieldError::invalid(path, owners.clone(), why));
+                    let keys = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+                    let shown: Vec<String> =
+                        items(owners).iter().map(|owner| in_field_order(owner, &keys)).collect();
+                    let mut error = FieldError::invalid(path, owners.clone(), why);
+                    error.value_text = Some(format!("[{}]", shown.join(",")));
+                    errors.push(error);
                 }
                 None => controller = Some(current),
             }
@@ -178,6 +183,27 @@ fn check_finalizers(finalizers: &Value, errors: &mut Errors) {
         let why = "finalizer orphan and foregroundDeletion cannot be both set";
         errors.push(FieldError::invalid(path, finalizers.clone(), why));
     }
+}
+
+/// Names of finalizers, which custom kinds choose more freely.
+pub(super) fn check_finalizer_names(object: &Value, errors: &mut Errors) {
+    for (index, finalizer) in items(&object["metadata"]["finalizers"]).iter().enumerate() {
+        let name = string(finalizer);
+        if !name.contains('/') && !matches!(name, "kubernetes" | "orphan" | "foregroundDeletion") {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid(format!("metadata.finalizers[{index}]"), json!(name), why));
+        }
+    }
+}
+
+/// A value as Go prints a struct: keys in the order of its fields, those with a value.
+pub(super) fn in_field_order(value: &Value, keys: &[&str]) -> String {
+    let fields: Vec<String> = keys
+        .iter()
+        .filter(|key| is_set(&value[**key]))
+        .map(|key| format!("\"{key}\":{}", value[*key]))
+        .collect();
+    format!("{{{}}}", fields.join(","))
 }
 
 /// A `LabelSelector`, if there is one.

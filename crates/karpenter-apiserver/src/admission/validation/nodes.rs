@@ -13,9 +13,7 @@ pub(super) fn check_node(node: &Value, old: Option<&Value>, errors: &mut Errors)
         metadata::check_update(node, old, errors);
     }
     // The path is that of a real server, although taints are in the spec.
-    if old.is_none() {
-        scheduling::check_taints(&node["spec"]["taints"], "metadata.taints", errors);
-    }
+    scheduling::check_taints(&node["spec"]["taints"], "metadata.taints", errors);
     for list in ["capacity", "allocatable"] {
         for (name, value) in entries(&node["status"][list]) {
             if let Some(quantity) = Quantity::from_json(value) {

@@ -190,6 +190,12 @@ fn check_annotation_updates(new: &Value, old: &Value, errors: &mut Errors) {
     } else if is_set(after) && !is_set(before) {
         errors.push(FieldError::forbidden(path, "may not add mirror pod annotation"));
     }
+    pods::check_pod_annotations(
+        &new["metadata"]["annotations"],
+        &new["spec"],
+        "metadata.annotations",
+        errors,
+    );
 }
 
 pub(super) fn check_status(new: &Value, old: &Value, errors: &mut Errors) {
@@ -239,7 +245,7 @@ pub(super) fn check_ephemeral_containers(new: &Value, old: &Value, errors: &mut 
     metadata::check_update(new, old, errors);
     pods::check_pod(new, true, errors);
     if is_set(&old["metadata"]["annotations"]["kubernetes.io/config.mirror"]) {
-        errors.push(FieldError::forbidden("", "static pods do not support ephemeral containers"));
+        errors.push(FieldError::forbidden("[]", "static pods do not support ephemeral containers"));
         return;
     }
     for container in items(&old["spec"]["ephemeralContainers"]) {

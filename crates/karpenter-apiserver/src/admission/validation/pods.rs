@@ -48,7 +48,7 @@ fn check_annotations_and_spec(pod: &Value, errors: &mut Errors) {
     }
 }
 
-fn check_pod_annotations(annotations: &Value, spec: &Value, path: &str, errors: &mut Errors) {
+pub(super) fn check_pod_annotations(annotations: &Value, spec: &Value, path: &str, errors: &mut Errors) {
     let mirror = &annotations["kubernetes.io/config.mirror"];
     if is_set(mirror) && string(&spec["nodeName"]).is_empty() {
         let why = "must set spec.nodeName if mirror pod annotation is set";
@@ -253,6 +253,10 @@ fn check_source(volume: &Value, path: &str, errors: &mut Errors) {
             if string(&source[*key]).is_empty() {
                 errors.push(FieldError::required(format!("{own}.{key}"), ""));
             }
+        }
+        if kind == "nfs" && !string(&source["path"]).starts_with('/') {
+            let why = "must be an absolute path";
+            errors.push(FieldError::invalid(format!("{own}.path"), json!(string(&source["path"])), why));
         }
         if let Some(mode) = integer(&source["defaultMode"])
             && !(0..=0o777).contains(&mode)

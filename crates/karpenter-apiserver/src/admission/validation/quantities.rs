@@ -84,7 +84,7 @@ pub(super) fn check_amount(name: &str, quantity: &Quantity, path: &str, errors: 
     }
 }
 
-fn check_container_resource_name(name: &str, path: &str, errors: &mut Errors) {
+pub(super) fn check_container_resource_name(name: &str, path: &str, errors: &mut Errors) {
     let before = errors.len();
     check_label_name(name, path, errors);
     let is_well_formed = errors.len() == before;

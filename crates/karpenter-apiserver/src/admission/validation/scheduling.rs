@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::metadata::{check_label_name, check_selector};
-use super::{Errors, text};
+use super::{Errors, showing, text};
 use crate::admission::json::{entries, integer, is_set, items, text as string};
 use crate::field::FieldError;
 
@@ -84,12 +84,15 @@ pub(super) fn check_taints(taints: &Value, path: &str, errors: &mut Errors) {
             errors.push(FieldError::not_supported(format!("{own}.effect"), json!(effect), &EFFECTS));
         }
         if !seen.insert((effect, key)) {
-            // Shown as the server's internal type, in the order of its fields, which JSON objects here do not keep.
-            let shown =
-                json!({"Key": key, "Value": value, "Effect": effect, "TimeAdded": taint["timeAdded"]});
-            let mut error = FieldError::duplicate(own, shown);
+            let mut error = FieldError::duplicate(own, taint.clone());
             error.detail = "taints must be unique by key and effect pair".to_string();
-            errors.push(error);
+            let shown = [
+                ("Key", &json!(key)),
+                ("Value", &json!(value)),
+                ("Effect", &json!(effect)),
+                ("TimeAdded", &taint["timeAdded"]),
+            ];
+            errors.push(showing(error, &shown));
         }
     }
 }

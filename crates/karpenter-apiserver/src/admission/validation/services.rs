@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::containers::{check_choice, check_port};
 use super::metadata::check_labels;
-use super::{Errors, text};
+use super::{Errors, showing, text};
 use crate::admission::json::{integer, is_set, items, text as string};
 use crate::field::FieldError;
 
@@ -126,9 +126,16 @@ fn check_node_ports(spec: &Value, kind: &str, errors: &mut Errors) {
     for (index, port) in items(&spec["ports"]).iter().enumerate() {
         let number = integer(&port["port"]).unwrap_or(0);
         if !ports.insert((string(&port["protocol"]), number)) {
-            let shown = json!({"Name": "", "Protocol": port["protocol"], "AppProtocol": null, "Port": number,
-                "TargetPort": 0, "NodePort": 0});
-            errors.push(FieldError::duplicate(format!("spec.ports[{index}]"), shown));
+            let error = FieldError::duplicate(format!("spec.ports[{index}]"), port.clone());
+            let shown = [
+                ("Name", &json!("")),
+                ("Protocol", &port["protocol"]),
+                ("AppProtocol", &Value::Null),
+                ("Port", &json!(number)),
+                ("TargetPort", &json!(0)),
+                ("NodePort", &json!(0)),
+            ];
+            errors.push(showing(error, &shown));
         }
     }
 }

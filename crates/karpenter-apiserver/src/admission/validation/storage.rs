@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::containers::check_choice;
 use super::metadata::{check_label_name, check_selector};
-use super::{Errors, check_immutable, metadata, scheduling, text};
+use super::{Errors, check_immutable, metadata, scheduling, showing, text};
 use crate::admission::json::{child_mut, entries, is_set, items, set_or_remove, text as string};
 use crate::admission::quantity::Quantity;
 use crate::field::FieldError;
@@ -56,7 +56,8 @@ pub(super) fn check_volume(volume: &Value, old: Option<&Value>, errors: &mut Err
         errors.push(FieldError::required("spec.capacity", ""));
     }
     if capacity.len() != 1 || capacity[0].0 != "storage" {
-        errors.push(FieldError::not_supported("spec.capacity", spec["capacity"].clone(), &["storage"]));
+        let shown = if capacity.is_empty() { json!({}) } else { spec["capacity"].clone() };
+        errors.push(FieldError::not_supported("spec.capacity", shown, &["storage"]));
     }
     for (name, size) in capacity {
         if Quantity::from_json(size).is_some_and(|size| size <= Quantity::zero()) {
@@ -204,10 +205,9 @@ pub(super) fn check_class(class: &Value, old: Option<&Value>, errors: &mut Error
 
 pub(super) fn check_attachment(attachment: &Value, old: Option<&Value>, errors: &mut Errors) {
     let spec = &attachment["spec"];
-    for key in ["attacher", "nodeName"] {
-        if string(&spec[key]).is_empty() {
-            errors.push(FieldError::required(format!("spec.{key}"), ""));
-        }
+    if string(&spec["attacher"]).is_empty() {
+        errors.push(FieldError::required("spec.attacher", ""));
+        errors.push(FieldError::required("spec.attacher", ""));
     }
     let source = &spec["source"];
     let why = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
@@ -216,8 +216,20 @@ pub(super) fn check_attachment(attachment: &Value, old: Option<&Value>, errors: 
         (true, true) => errors.push(FieldError::forbidden("spec.source", why)),
         _ => {}
     }
-    if let Some(old) = old {
-        check_immutable(spec, &old["spec"], "spec", errors);
+    for problem in text::subdomain(string(&spec["nodeName"])) {
+        errors.push(FieldError::invalid("spec.nodeName", json!(string(&spec["nodeName"])), problem));
+    }
+    if old.is_some_and(|old| *spec != old["spec"]) {
+        let source = format!(
+            "{{\"PersistentVolumeName\":{},\"InlineVolumeSpec\":{}}}",
+            source["persistentVolumeName"], source["inlineVolumeSpec"]
+        );
+        let mut error = FieldError::invalid("spec", spec.clone(), "field is immutable");
+        error.value_text = Some(format!(
+            "{{\"Attacher\":{},\"Source\":{source},\"NodeName\":{}}}",
+            spec["attacher"], spec["nodeName"]
+        ));
+        errors.push(error);
     }
 }
 
@@ -257,7 +269,16 @@ pub(super) fn check_csi_node(node: &Value, old: Option<&Value>, errors: &mut Err
                 }
                 bare
             };
-            check_immutable(&bare(driver), &bare(before), "spec.drivers", errors);
+            if bare(driver) != bare(before) {
+                let error = FieldError::invalid("spec.drivers", driver.clone(), "field is immutable");
+                let shown = [
+                    ("Name", &driver["name"]),
+                    ("NodeID", &driver["nodeID"]),
+                    ("TopologyKeys", &driver["topologyKeys"]),
+                    ("Allocatable", &Value::Null),
+                ];
+                errors.push(showing(error, &shown));
+            }
         }
     }
 }

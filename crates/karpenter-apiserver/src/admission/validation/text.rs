@@ -24,6 +24,10 @@ fn is_qualified_text(text: &str) -> bool {
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
+fn too_many_bytes(limit: usize) -> String {
+    format!("must be no more than {limit} bytes")
+}
+
 fn too_long(limit: usize) -> String {
     format!("must be no more than {limit} characters")
 }
@@ -117,7 +121,7 @@ pub(super) fn qualified_name(text: &str) -> Vec<String> {
     if own.is_empty() {
         problems.push("name part must be non-empty".to_string());
     } else if own.len() > 63 {
-        problems.push(format!("name part {}", too_long(63)));
+        problems.push(format!("name part {}", too_many_bytes(63)));
     }
     if !is_qualified_text(own) {
         problems.push(format!("name part {}", mismatch(rule, QUALIFIED, &examples)));
@@ -128,7 +132,7 @@ pub(super) fn qualified_name(text: &str) -> Vec<String> {
 pub(super) fn label_value(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if text.len() > 63 {
-        problems.push(too_long(63));
+        problems.push(too_many_bytes(63));
     }
     if !text.is_empty() && !is_qualified_text(text) {
         let rule = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::budgets::{check_at_most_all, check_int_or_percent};
 use super::metadata::check_selector;
-use super::{Errors, check_immutable, check_nonnegative, metadata, pods, storage, text};
+use super::{Errors, check_immutable, check_nonnegative, metadata, pods, showing, storage, text};
 use crate::admission::json::{
     Object, child, entries, integer, is_set, items, objects_mut, set_or_remove, text as string,
 };
@@ -25,6 +25,11 @@ fn check_required_selector(spec: &Value, kind: &str, errors: &mut Errors) {
         let why = format!("empty selector is invalid for {kind}");
         errors.push(FieldError::invalid("spec.selector", own.clone(), why));
     }
+}
+
+/// A selector that is there and empty; a missing one matches nothing.
+fn is_everything(own: &Value) -> bool {
+    is_set(own) && is_empty_selector(own)
 }
 
 fn is_empty_selector(own: &Value) -> bool {
@@ -58,7 +63,7 @@ fn check_replicated_template(spec: &Value, errors: &mut Errors) {
         errors.push(FieldError::invalid("spec.selector", spec["selector"].clone(), "invalid label selector"));
         return;
     }
-    if is_set(&spec["selector"]) && !is_empty_selector(&spec["selector"]) {
+    if !is_everything(&spec["selector"]) {
         check_selected(spec, "spec", errors);
     }
     pods::check_template(&spec["template"], "spec.template", errors);
@@ -109,8 +114,8 @@ fn check_strategy(strategy: &Value, errors: &mut Errors) {
             check_at_most_all(&rolling["maxUnavailable"], &unavailable, errors);
         }
         kind => {
-            let shown = json!({"Type": kind, "RollingUpdate": rolling});
-            errors.push(FieldError::not_supported(path, shown, &["Recreate", "RollingUpdate"]));
+            let error = FieldError::not_supported(path, strategy.clone(), &["Recreate", "RollingUpdate"]);
+            errors.push(showing(error, &[("Type", &json!(kind)), ("RollingUpdate", rolling)]));
         }
     }
 }
@@ -172,7 +177,12 @@ pub(super) fn check_stateful_set(set: &Value, old: Option<&Value>, errors: &mut 
         "OnDelete" => {
             if is_set(rolling) {
                 let why = "only allowed for updateStrategy 'RollingUpdate'";
-                errors.push(FieldError::invalid("spec.updateStrategy.rollingUpdate", rolling.clone(), why));
+                let error = FieldError::invalid("spec.updateStrategy.rollingUpdate", rolling.clone(), why);
+                let partition = json!(integer(&rolling["partition"]).unwrap_or(0));
+                errors.push(showing(
+                    error,
+                    &[("Partition", &partition), ("MaxUnavailable", &rolling["maxUnavailable"])],
+                ));
             }
         }
         "RollingUpdate" => {
@@ -180,7 +190,9 @@ pub(super) fn check_stateful_set(set: &Value, old: Option<&Value>, errors: &mut 
         }
         _ => {
             let why = "must be 'RollingUpdate' or 'OnDelete'";
-            errors.push(FieldError::invalid("spec.updateStrategy", spec["updateStrategy"].clone(), why));
+            let strategy = &spec["updateStrategy"];
+            let error = FieldError::invalid("spec.updateStrategy", strategy.clone(), why);
+            errors.push(showing(error, &[("Type", &strategy["type"]), ("RollingUpdate", rolling)]));
         }
     }
     if old.is_none() {
@@ -202,10 +214,22 @@ pub(super) fn check_stateful_set(set: &Value, old: Option<&Value>, errors: &mut 
         }
     }
     check_required_selector(spec, "statefulset", errors);
-    if is_set(&spec["selector"]) && !is_empty_selector(&spec["selector"]) {
-        check_selected(spec, "spec", errors);
+    if selector::matches(&spec["selector"], &Value::Null).is_none() {
+        errors.push(FieldError::invalid("spec.selector", spec["selector"].clone(), ""));
+    } else {
+        if !is_everything(&spec["selector"]) {
+            check_selected(spec, "spec", errors);
+        }
+        let template = template_with_claims(spec);
+        pods::check_template(&template, "spec.template", errors);
+        // A second time, as a real server does.
+        metadata::check_labels(&template["metadata"]["labels"], "spec.template.labels", errors);
+        metadata::check_annotations(
+            &template["metadata"]["annotations"],
+            "spec.template.annotations",
+            errors,
+        );
     }
-    pods::check_template(&template_with_claims(spec), "spec.template", errors);
     check_always_restarts(spec, "StatefulSet", errors);
     if let Some(old) = old {
         check_stateful_set_change(spec, &old["spec"], errors);
@@ -303,12 +327,9 @@ fn check_daemon_strategy(strategy: &Value, errors: &mut Errors) {
             }
         }
         kind => {
-            let shown = json!({"Type": kind, "RollingUpdate": rolling});
-            errors.push(FieldError::not_supported(
-                "spec.updateStrategy",
-                shown,
-                &["RollingUpdate", "OnDelete"],
-            ));
+            let supported = ["RollingUpdate", "OnDelete"];
+            let error = FieldError::not_supported("spec.updateStrategy", strategy.clone(), &supported);
+            errors.push(showing(error, &[("Type", &json!(kind)), ("RollingUpdate", rolling)]));
         }
     }
 }
