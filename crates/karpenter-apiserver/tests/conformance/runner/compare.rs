@@ -28,13 +28,24 @@ pub(crate) struct Difference {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Known {
+    /// As docs/embedded-cluster.md calls it.
+    pub(crate) title: String,
+    /// For the reader of the file.
+    #[allow(dead_code)]
+    pub(crate) reason: String,
+    #[serde(rename = "where")]
+    pub(crate) places: Vec<KnownPlace>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KnownPlace {
     /// Name of the script; none stands for every script.
     pub(crate) script: Option<String>,
-    /// Name of the step; none stands for every step.
+    /// Name of the step, or the beginning of it up to a `*`; none stands for every step.
     pub(crate) step: Option<String>,
     /// Where in the answer, and everything below; `*` stands for one segment. None stands for the whole answer.
     pub(crate) place: Option<String>,
-    pub(crate) reason: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -49,10 +60,14 @@ pub(crate) fn load_known() -> Result<Vec<Known>, Error> {
     Ok(file.differences)
 }
 
-impl Known {
+impl KnownPlace {
     pub(crate) fn covers(&self, difference: &Difference) -> bool {
+        let step = |wanted: &String| match wanted.strip_suffix('*') {
+            Some(beginning) => difference.step.starts_with(beginning),
+            None => *wanted == difference.step,
+        };
         self.script.as_ref().is_none_or(|script| *script == difference.script)
-            && self.step.as_ref().is_none_or(|step| *step == difference.step)
+            && self.step.as_ref().is_none_or(step)
             && self.place.as_ref().is_none_or(|place| is_at_or_below(place, &difference.place))
     }
 }
@@ -130,11 +145,12 @@ fn walk(recorded: Option<&Value>, answered: Option<&Value>, place: &mut String, 
 pub(crate) fn settle<'a>(
     differences: &'a [Difference],
     known: &'a [Known],
-) -> (Vec<&'a Difference>, Vec<&'a Known>) {
-    let unknown =
-        differences.iter().filter(|difference| !known.iter().any(|entry| entry.covers(difference))).collect();
-    let unused =
-        known.iter().filter(|entry| !differences.iter().any(|difference| entry.covers(difference))).collect();
+) -> (Vec<&'a Difference>, Vec<&'a KnownPlace>) {
+    let places: Vec<&KnownPlace> = known.iter().flat_map(|entry| &entry.places).collect();
+    let covered = |difference: &Difference| places.iter().any(|place| place.covers(difference));
+    let unknown = differences.iter().filter(|difference| !covered(difference)).collect();
+    let used = |place: &KnownPlace| differences.iter().any(|difference| place.covers(difference));
+    let unused = places.iter().filter(|place| !used(place)).copied().collect();
     (unknown, unused)
 }
 
