@@ -7,6 +7,9 @@
 mod builtin;
 mod jsonpath;
 
+#[cfg(test)]
+mod tests;
+
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 

@@ -187,6 +187,25 @@ fn objects_are_answered_as_by_a_real_server() {
     }
 }
 
+/// The stored object was wrong before the definition became strict, so parts of it may stay wrong.
+#[test]
+fn updates_of_wrong_objects_are_answered_as_by_a_real_server() {
+    let answers = answers(include_str!("custom_kinds/updates.json"));
+    let kind = CustomKind::from_definition(&answers["definition"], "v1").expect("a definition");
+    let cases = answers["cases"].as_array().expect("cases");
+    assert!(cases.len() > 20, "only {} cases", cases.len());
+    for case in cases {
+        let (object, old) = (&case["object"], &answers["old"]);
+        let errors = if case["status"] == true {
+            kind.validate_status_update(object, old)
+        } else {
+            kind.validate_update(object, old)
+        };
+        let expected = sorted(case["causes"].as_array().expect("causes").clone());
+        assert_eq!(causes(&errors), expected, "{}", case["name"]);
+    }
+}
+
 #[test]
 fn definitions_are_answered_as_by_a_real_server() {
     let answers = answers(include_str!("custom_kinds/definitions.json"));
