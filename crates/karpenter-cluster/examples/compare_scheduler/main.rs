@@ -8,6 +8,7 @@
 mod generate;
 mod world;
 
+use k8s_openapi::api::core::v1::Pod;
 use karpenter_cluster::scheduler::{Decision, PodInfo, best_nodes, schedule_one};
 
 use crate::generate::Generator;
@@ -86,11 +87,29 @@ async fn compare(
         }
         _ => Some(format!("{theirs:?}, here {ours:?}")),
     };
-    let difference = difference.map(|text| {
-        let spec = serde_json::to_string(&pod.spec).unwrap_or_default();
-        let labels = serde_json::to_string(&pod.metadata.labels).unwrap_or_default();
-        format!("{text}\n  labels {labels}\n  spec {spec}")
-    });
+    let difference = difference.map(|text| format!("{text}\n  {}", without_noise(&pod)));
     world.settle(&pod, &theirs).await?;
     Ok((difference, theirs))
+}
+
+/// The pod as it was asked for, without what every pod gets.
+fn without_noise(pod: &Pod) -> String {
+    let mut pod = serde_json::json!({"labels": pod.metadata.labels, "spec": pod.spec});
+    if let Some(spec) = pod["spec"].as_object_mut() {
+        let noise = ["dnsPolicy", "enableServiceLinks", "restartPolicy", "securityContext", "schedulerName"];
+        spec.retain(|key, _| !noise.contains(&key.as_str()) && !key.starts_with("service"));
+        for containers in ["containers", "initContainers"] {
+            for container in spec.get_mut(containers).and_then(|it| it.as_array_mut()).into_iter().flatten() {
+                if let Some(container) = container.as_object_mut() {
+                    container.retain(|key, _| {
+                        ["name", "resources", "ports", "restartPolicy"].contains(&key.as_str())
+                    });
+                }
+            }
+        }
+        if let Some(volumes) = spec.get_mut("volumes").and_then(|it| it.as_array_mut()) {
+            volumes.retain(|volume| volume.get("projected").is_none());
+        }
+    }
+    pod.to_string()
 }

@@ -66,9 +66,9 @@ fn attempt<'a>(
     prepare_tables(snapshot, pod);
     let snapshot = &*snapshot;
     let verdicts = snapshot.verdicts.get(&pod.placement).map(Vec::as_slice).unwrap_or_default();
-    let named = wanted_names(pod).map_err(|rejection| fail_everywhere(snapshot, pod, &rejection))?;
+    let named = wanted_names(pod).map_err(|rejection| fail_everywhere(snapshot, &rejection))?;
     let volumes = VolumeState::prepare(snapshot, pod).map_err(|obstacle| match obstacle {
-        Obstacle::Rejected(rejection) => fail_everywhere(snapshot, pod, &rejection),
+        Obstacle::Rejected(rejection) => fail_everywhere(snapshot, &rejection),
         Obstacle::Error(message) => Decision::Failed { message },
     })?;
     let cycle = Cycle {
@@ -118,12 +118,12 @@ fn attempt<'a>(
     Err(conclude(preempt(&cycle, &rejected), message, plugins))
 }
 
-/// Turned away before any node was looked at; preemption cannot help then.
-fn fail_everywhere(snapshot: &Snapshot, pod: &PodInfo, rejection: &Rejection) -> Decision {
-    let nodes = snapshot.node_count();
-    let message = format!("0/{nodes} nodes are available: {}.", rejection.first);
-    let outcome = if pod.never_preempts { Preemption::never() } else { Preemption::not_helpful(nodes) };
-    conclude(outcome, message, rejection.plugin.into_iter().collect())
+/// Turned away before any node was looked at. Preemption is not even considered then: the rule about dynamic resources
+/// comes first and misses what it should have been told, which is the last thing kube-scheduler says.
+fn fail_everywhere(snapshot: &Snapshot, rejection: &Rejection) -> Decision {
+    let message = format!("0/{} nodes are available: {}. not found", snapshot.node_count(), rejection.first);
+    let failure = Failure { plugins: rejection.plugin.into_iter().collect(), message };
+    Decision::Unschedulable { failure, gives_up_nomination: false }
 }
 
 fn conclude(outcome: Preemption, message: String, plugins: BTreeSet<Plugin>) -> Decision {
@@ -132,8 +132,9 @@ fn conclude(outcome: Preemption, message: String, plugins: BTreeSet<Plugin>) -> 
             Decision::Nominate { node, victims, failure: Failure { plugins, message } }
         }
         Preemption::Useless { why, gives_up_nomination } => {
-            let failure = Failure { plugins, message: format!("{message} preemption: {why}") };
-            Decision::Unschedulable { failure, gives_up_nomination }
+            // Before preemption kube-scheduler asks whether giving up dynamic resources would help; there are none.
+            let message = format!("{message} no new claims to deallocate, preemption: {why}");
+            Decision::Unschedulable { failure: Failure { plugins, message }, gives_up_nomination }
         }
     }
 }

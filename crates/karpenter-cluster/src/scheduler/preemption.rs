@@ -22,21 +22,6 @@ const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 /// At least so many candidates are compared before the search may end.
 const CANDIDATES_MIN: usize = 100;
 
-impl Preemption {
-    pub(super) fn never() -> Self {
-        Self::Useless {
-            why: "not eligible due to preemptionPolicy=Never.".to_owned(),
-            gives_up_nomination: false,
-        }
-    }
-
-    pub(super) fn not_helpful(nodes: usize) -> Self {
-        let mut histogram = Histogram::default();
-        histogram.add_times(NOT_HELPFUL.into(), nodes);
-        Self::Useless { why: histogram.message(nodes), gives_up_nomination: true }
-    }
-}
-
 struct Candidate {
     node: Arc<str>,
     /// By falling importance.
@@ -47,7 +32,10 @@ struct Candidate {
 pub(super) fn preempt(cycle: &Cycle<'_>, rejected: &[(NodeIndex, Rejection)]) -> Preemption {
     let (snapshot, pod) = (cycle.snapshot, cycle.pod);
     if pod.never_preempts {
-        return Preemption::never();
+        return Preemption::Useless {
+            why: "not eligible due to preemptionPolicy=Never.".to_owned(),
+            gives_up_nomination: false,
+        };
     }
     if waits_for_victims(cycle, rejected) {
         return Preemption::Useless {

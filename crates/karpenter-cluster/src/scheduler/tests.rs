@@ -94,8 +94,9 @@ fn assert_bound(snapshot: &mut Snapshot, pod: Value, expected: &str) {
 #[track_caller]
 fn assert_refused(snapshot: &mut Snapshot, pod: Value, expected: &str) {
     let message = message(snapshot, pod);
-    let (reasons, _) = message.split_once(" preemption: ").unwrap_or((&message, ""));
-    assert_eq!(reasons, expected);
+    let (reasons, _) =
+        message.split_once(" no new claims to deallocate, preemption: ").unwrap_or((&message, ""));
+    assert_eq!(reasons.trim_end_matches(" not found"), expected);
 }
 
 #[track_caller]

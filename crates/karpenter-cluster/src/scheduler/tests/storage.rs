@@ -102,10 +102,7 @@ fn claims_that_are_not_ready_have_their_words() {
         storage.classes.push(class("now", json!({"volumeBindingMode": "Immediate"})));
         assert_eq!(
             message(&mut with_storage([], storage), using("p", &["data"])),
-            format!(
-                "0/2 nodes are available: {reason}. preemption: 0/2 nodes are available: \
-                 2 Preemption is not helpful for scheduling."
-            )
+            format!("0/2 nodes are available: {reason}. not found")
         );
     }
 }
