@@ -149,7 +149,9 @@ impl Call<'_> {
         if errors.is_empty() {
             return Ok(());
         }
-        Err(Box::new(Failure::invalid(&self.resource.group, &self.resource.kind, name, errors)))
+        // Events of both groups are one kind, which is named after the core group.
+        let group = if self.resource.is("events.k8s.io", "Event") { "" } else { &self.resource.group };
+        Err(Box::new(Failure::invalid(group, &self.resource.kind, name, errors)))
     }
 
     /// Stores a new object, all checks included.
@@ -173,15 +175,16 @@ impl Call<'_> {
         self.record(None, &mut object, ownership);
         let given = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
         admission::admit(&self.operation(Verb::Create, &given, None), &mut object, &Stored(self.core))?;
+        // Before the object is prepared: a job selects its pods by its uid and labels them with its name.
+        self.set_system_metadata(&mut object);
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
         match &resource.custom {
             Some(custom) => admission::prepare_custom_create(&mut object, custom.kind.has_status()),
             None => admission::prepare_create(group, version, kind, &mut object, self.now),
         }
-        self.set_system_metadata(&mut object);
         if resource.is("", "Service") {
             services::allocate(&mut object, None, &Stored(self.core));
         }
-        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
         let errors = match &resource.custom {
             Some(custom) => {
                 let mut errors = admission::validate_custom_metadata(&object, resource.namespaced);
