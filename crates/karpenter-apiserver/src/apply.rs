@@ -13,6 +13,8 @@ mod tests;
 mod typed;
 mod updater;
 
+use std::sync::LazyLock;
+
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -71,7 +73,7 @@ pub fn apply(request: ApplyRequest<'_>) -> Answer<Value> {
             described(request.applied)
         )));
     }
-    let reset = reset_fields(request.subresource);
+    let reset = reset_fields(request.applied, request.subresource);
     let write = Write { shape: request.shape, reset: &reset, now: rfc3339_seconds(request.now) };
     let managed = if managed.is_empty() {
         // Nobody has applied yet: what is there belongs to one manager that stands for all before.
@@ -137,7 +139,7 @@ pub fn record_update(
     }
     let mut live = old.cloned().unwrap_or_else(|| empty_object(new));
     take_managed_fields(&mut live);
-    let reset = reset_fields(subresource);
+    let reset = reset_fields(new, subresource);
     let write = Write { shape, reset: &reset, now: rfc3339_seconds(now) };
     let manager = if manager.is_empty() { "unknown" } else { manager };
     let managed = write.update(&live, new, managed, &ManagerId::update(manager, api_version, subresource));
@@ -154,7 +156,7 @@ struct Write<'write> {
 impl Write<'_> {
     fn update(&self, live: &Value, new: &Value, mut managed: Managed, id: &ManagerId) -> Managed {
         let own = updater::update(live, new, self.shape, self.reset, &mut managed);
-        let own = own.difference(&stripped_fields());
+        let own = own.difference(&STRIPPED);
         if !own.is_empty() {
             managed.add(id, own, &id.api_version);
             managed.set_time(id, &self.now);
@@ -180,7 +182,7 @@ impl Write<'_> {
             (id, request.api_version),
             force,
         )?;
-        managed.strip(id, &stripped_fields());
+        managed.strip(id, &STRIPPED);
         if request.live.is_none() || !path::equal(live, &new) {
             managed.set_time(id, &self.now);
         }
@@ -189,36 +191,48 @@ impl Write<'_> {
 }
 
 /// Fields of all objects that nobody owns.
-fn stripped_fields() -> FieldSet {
-    let mut set = FieldSet::default();
-    for name in ["apiVersion", "kind", "metadata"] {
-        set.insert(&[path::field(name)]);
-    }
-    for name in [
-        "name",
-        "namespace",
-        "creationTimestamp",
-        "selfLink",
-        "uid",
-        "clusterName",
-        "generation",
-        "managedFields",
-        "resourceVersion",
-    ] {
-        set.insert(&[path::field("metadata"), path::field(name)]);
-    }
-    set
-}
+static STRIPPED: LazyLock<FieldSet> = LazyLock::new(|| {
+    FieldSet::of(&[
+        &["apiVersion"],
+        &["kind"],
+        &["metadata"],
+        &["metadata", "name"],
+        &["metadata", "namespace"],
+        &["metadata", "creationTimestamp"],
+        &["metadata", "selfLink"],
+        &["metadata", "uid"],
+        &["metadata", "clusterName"],
+        &["metadata", "generation"],
+        &["metadata", "managedFields"],
+        &["metadata", "resourceVersion"],
+    ])
+});
 
 /// Fields that a write through this endpoint cannot change, so that it cannot own them either.
-fn reset_fields(subresource: &str) -> FieldSet {
-    let mut set = FieldSet::default();
-    match subresource {
-        "" => set.insert(&[path::field("status")]),
-        "status" => set.insert(&[path::field("spec")]),
-        _ => {}
-    }
-    set
+///
+/// Custom kinds are taken to have a status endpoint.
+fn reset_fields(object: &Value, subresource: &str) -> FieldSet {
+    let kind = object.get("kind").and_then(Value::as_str).unwrap_or("");
+    FieldSet::of(match (subresource, kind) {
+        ("", "CertificateSigningRequest") => &[&["spec"], &["status"]],
+        ("" | "finalize", _) => &[&["status"]],
+        ("status", "Pod") => {
+            &[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]]
+        }
+        ("status", "Deployment") => &[&["spec"], &["metadata", "labels"]],
+        ("status", "CertificateSigningRequest") => &[&["spec"], &["status", "conditions"]],
+        (
+            "status",
+            "CustomResourceDefinition"
+            | "FlowSchema"
+            | "PriorityLevelConfiguration"
+            | "ResourceClaim"
+            | "VolumeAttachment",
+        ) => &[&["metadata"], &["spec"]],
+        ("status", _) => &[&["spec"]],
+        ("approval", _) => &[&["spec"], &["status", "certificate"]],
+        _ => &[],
+    })
 }
 
 /// The object before it exists: for a built-in kind the zero value of its Go type, whose structs are all present.

@@ -161,6 +161,22 @@ func runStrategic(test *strategicCase) {
 	test.Answer = answer
 }
 
+// What the kind's strategy in kubernetes/pkg/registry returns from GetResetFields.
+func resetFields(kind, subresource string) *fieldpath.Set {
+	switch {
+	case subresource == "":
+		return fieldpath.NewSet(fieldpath.MakePathOrDie("status"))
+	case subresource == "status" && kind == "Pod":
+		return fieldpath.NewSet(fieldpath.MakePathOrDie("spec"),
+			fieldpath.MakePathOrDie("metadata", "deletionTimestamp"), fieldpath.MakePathOrDie("metadata", "ownerReferences"))
+	case subresource == "status" && kind == "Deployment":
+		return fieldpath.NewSet(fieldpath.MakePathOrDie("spec"), fieldpath.MakePathOrDie("metadata", "labels"))
+	case subresource == "status":
+		return fieldpath.NewSet(fieldpath.MakePathOrDie("spec"))
+	}
+	return fieldpath.NewSet()
+}
+
 func runApply(converter managedfields.TypeConverter, test *applyCase) {
 	kind := parseKind(test.Kind)
 	version := fieldpath.APIVersion(kind.GroupVersion().String())
@@ -168,10 +184,7 @@ func runApply(converter managedfields.TypeConverter, test *applyCase) {
 	check(err)
 	for index := range test.Operations {
 		operation := &test.Operations[index]
-		reset := fieldpath.NewSet(fieldpath.MakePathOrDie("status"))
-		if operation.Subresource == "status" {
-			reset = fieldpath.NewSet(fieldpath.MakePathOrDie("spec"))
-		}
+		reset := resetFields(kind.Kind, operation.Subresource)
 		manager, err := managedfields.NewDefaultFieldManager(converter, scheme.Scheme, scheme.Scheme, scheme.Scheme, kind,
 			kind.GroupVersion(), operation.Subresource, fieldpath.NewExcludeFilterSetMap(map[fieldpath.APIVersion]*fieldpath.Set{version: reset}))
 		check(err)

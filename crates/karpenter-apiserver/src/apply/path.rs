@@ -20,10 +20,6 @@ pub(super) enum Element {
     Index(i64),
 }
 
-pub(super) fn field(name: &str) -> Element {
-    Element::Field(name.to_string())
-}
-
 impl Element {
     /// Reads `f:name`, `k:{...}`, `v:...`, `i:0`. `Ok(None)` for a kind of step that does not exist (yet).
     pub(super) fn parse(text: &str) -> Result<Option<Self>, String> {

@@ -16,6 +16,16 @@ pub(super) struct FieldSet {
 }
 
 impl FieldSet {
+    /// Fields by the names that lead to them.
+    pub(super) fn of(paths: &[&[&str]]) -> Self {
+        let mut set = Self::default();
+        for path in paths {
+            let path: Path = path.iter().map(|name| Element::Field((*name).to_string())).collect();
+            set.insert(&path);
+        }
+        set
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.members.is_empty() && self.children.is_empty()
     }
