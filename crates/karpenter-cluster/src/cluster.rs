@@ -7,17 +7,23 @@ use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
 use crate::controllers::context::Context;
+use crate::controllers::cronjob::CronJobs;
 use crate::controllers::daemonset::DaemonSets;
 use crate::controllers::deployment::Deployments;
 use crate::controllers::disruption::Budgets;
+use crate::controllers::garbage::GarbageCollector;
+use crate::controllers::job::Jobs;
+use crate::controllers::namespaces::Namespaces;
 use crate::controllers::nodes::{self, NodeLifecycle, TaintEviction};
 use crate::controllers::pod_gc::PodCollector;
 use crate::controllers::replicaset::ReplicaSets;
 use crate::controllers::service_accounts::ServiceAccounts;
 use crate::controllers::statefulset::StatefulSets;
+use crate::controllers::volumes::{Attachments, Claims, Volumes};
 use crate::harness::{self, Queue, Reconcile, Stop};
 use crate::kubelet::{self, NodeKubelets, PodKubelets};
 use crate::mirrors::Mirrors;
+use crate::scheduler;
 
 /// What runs, and how.
 #[derive(Debug, Clone)]
@@ -26,6 +32,9 @@ pub struct Options {
     pub clock: Clock,
     pub kubelet: kubelet::Options,
     pub nodes: nodes::Options,
+    pub scheduler: scheduler::Settings,
+    /// Whether pods are scheduled. Off where a real kube-scheduler does it.
+    pub schedules: bool,
     /// Whether fake nodes get kubelets. Off where a real kwok does it.
     pub kubelets: bool,
     /// Whether the controllers of kube-controller-manager run. Off where a real one does.
@@ -38,6 +47,8 @@ impl Default for Options {
             clock: Clock::system(),
             kubelet: kubelet::Options::default(),
             nodes: nodes::Options::default(),
+            scheduler: scheduler::Settings::default(),
+            schedules: true,
             kubelets: true,
             controllers: true,
         }
@@ -61,6 +72,9 @@ impl Cluster {
         let mut cluster = Self { context, stop: Stop::default(), workers: Vec::new(), watches };
         if options.controllers {
             cluster.start_controllers(options.nodes.clone());
+        }
+        if options.schedules {
+            cluster.start_scheduler(options.scheduler);
         }
         if options.kubelets {
             cluster.start_kubelets(Arc::new(options.kubelet));
@@ -94,12 +108,33 @@ impl Cluster {
         self.spawn(Deployments { context: context.clone() }, Deployments::watch, 1);
         self.spawn(StatefulSets { context: context.clone() }, StatefulSets::watch, 1);
         self.spawn(DaemonSets { context: context.clone() }, DaemonSets::watch, 1);
+        self.spawn(Jobs::new(context.clone()), Jobs::watch, 1);
+        self.spawn(CronJobs { context: context.clone() }, CronJobs::watch, 1);
         self.spawn(Budgets { context: context.clone() }, Budgets::watch, 1);
         let lifecycle = NodeLifecycle { context: context.clone(), options };
         self.spawn(lifecycle, NodeLifecycle::watch, 8);
         self.spawn(TaintEviction::new(context.clone()), TaintEviction::watch, 8);
         self.spawn(PodCollector::new(context.clone()), PodCollector::watch, 1);
-        self.spawn(ServiceAccounts { context }, ServiceAccounts::watch, 1);
+        self.spawn(ServiceAccounts { context: context.clone() }, ServiceAccounts::watch, 1);
+        self.spawn(Claims { context: context.clone() }, Claims::watch, 1);
+        self.spawn(Volumes { context: context.clone() }, Volumes::watch, 1);
+        self.spawn(Attachments { context: context.clone() }, Attachments::watch, 1);
+        self.spawn(Namespaces { context: context.clone() }, Namespaces::watch, 4);
+
+        let garbage = Arc::new(GarbageCollector::new(context));
+        let queue = Queue::default();
+        let follow = garbage.clone().follow_kinds(queue.clone(), self.stop.clone());
+        self.workers.push(tokio::spawn(follow));
+        let collect = harness::run(garbage, queue, 8, self.context.clock, self.stop.clone());
+        self.workers.push(tokio::spawn(collect));
+    }
+
+    fn start_scheduler(&mut self, settings: scheduler::Settings) {
+        let Context { client, mirrors, clock } = self.context.clone();
+        let (sources, watch) = scheduler::Sources::shared(&client, &mirrors);
+        self.watches.push(watch);
+        let running = scheduler::run(client, sources, clock, settings, self.stop.clone());
+        self.workers.push(tokio::spawn(running));
     }
 
     fn start_kubelets(&mut self, options: Arc<kubelet::Options>) {

@@ -4,13 +4,18 @@
 //! it. None calls another: they meet in the API server only.
 
 pub mod context;
+pub mod cronjob;
 pub mod daemonset;
 pub mod deployment;
 pub mod disruption;
 pub mod events;
 #[cfg(test)]
 pub(crate) mod fixtures;
+pub mod garbage;
 pub mod hash;
+pub mod job;
+pub mod kinds;
+pub mod namespaces;
 pub mod nodes;
 pub mod owners;
 pub mod placement;
@@ -21,3 +26,4 @@ pub mod revisions;
 pub mod selector;
 pub mod service_accounts;
 pub mod statefulset;
+pub mod volumes;

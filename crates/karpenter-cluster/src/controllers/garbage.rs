@@ -1,0 +1,305 @@
+//! The garbage collector: objects whose owners are all gone are deleted, in the background or before their owner,
+//! or orphaned if the owner's deletion asks for that. It works on every kind that the server serves.
+//!
+//! Kinds that have a mirror are read from it; of all others only the metadata is watched. What is there and who owns
+//! whom is kept in a [`graph::Graph`]; before something is deleted because an owner is missing, the server is asked.
+
+mod graph;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy};
+use kube::core::PartialObjectMeta;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Resource, ResourceExt};
+use serde_json::json;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use self::graph::{Graph, Item, Verdict};
+use super::context::{Context, is_conflict, is_not_found};
+use super::kinds::{self, ServedKind};
+use crate::harness::{After, Queue, Reconcile, Stop};
+use crate::mirror::{Change, Mirror, ObjectKey};
+
+const FOREGROUND: &str = "foregroundDeletion";
+const ORPHAN: &str = "orphan";
+/// How often discovery is asked although no definition changed.
+const DISCOVERY_INTERVAL: Duration = Duration::from_secs(300);
+
+/// Keys are uids.
+pub struct GarbageCollector {
+    context: Context,
+    graph: Arc<Mutex<Graph>>,
+    kinds: Mutex<Vec<Arc<ServedKind>>>,
+}
+
+type Metadata = PartialObjectMeta<DynamicObject>;
+
+/// A key for a uid.
+fn key(uid: &str) -> ObjectKey {
+    ObjectKey::new("", uid)
+}
+
+impl GarbageCollector {
+    pub fn new(context: Context) -> Self {
+        Self { context, graph: Arc::default(), kinds: Mutex::new(Vec::new()) }
+    }
+
+    fn graph(&self) -> MutexGuard<'_, Graph> {
+        self.graph.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps watching whatever kinds the server serves until told to stop.
+    pub async fn follow_kinds(self: Arc<Self>, queue: Queue, stop: Stop) {
+        let definitions_changed = Arc::new(Notify::new());
+        let mut watches: BTreeMap<String, (Arc<ServedKind>, Option<JoinHandle<()>>)> = BTreeMap::new();
+        while !stop.is_stopped() {
+            if let Ok(kinds) = kinds::discover(&self.context.client).await {
+                self.follow(kinds, &queue, &definitions_changed, &mut watches).await;
+            }
+            tokio::select! {
+                () = stop.stopped() => {}
+                () = definitions_changed.notified() => {}
+                () = self.context.clock.sleep(DISCOVERY_INTERVAL) => {}
+            }
+        }
+        for (_, watch) in watches.into_values() {
+            if let Some(watch) = watch {
+                watch.abort();
+            }
+        }
+    }
+
+    async fn follow(
+        &self,
+        kinds: Vec<Arc<ServedKind>>,
+        queue: &Queue,
+        definitions_changed: &Arc<Notify>,
+        watches: &mut BTreeMap<String, (Arc<ServedKind>, Option<JoinHandle<()>>)>,
+    ) {
+        let served: BTreeSet<String> = kinds.iter().map(|kind| kind.full_name()).collect();
+        let gone: Vec<String> = watches
+            .iter()
+            .filter(|(name, (kind, _))| {
+                !served.contains(*name) || !kinds.iter().any(|served| served.resource == kind.resource)
+            })
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in gone {
+            if let Some((kind, Some(watch))) = watches.remove(&name) {
+                watch.abort();
+                for uid in self.graph().remove_kind(&kind) {
+                    queue.add(key(&uid));
+                }
+            }
+        }
+        let mut new = Vec::new();
+        for kind in &kinds {
+            // Events are no garbage of anything, and there are many.
+            if kind.resource.kind == "Event" || watches.contains_key(&kind.full_name()) {
+                continue;
+            }
+            let watch = match self.observe_mirror(kind, queue) {
+                true => None,
+                false => {
+                    let (mirror, task) = self.watch_metadata(kind);
+                    new.push((kind.clone(), mirror));
+                    Some(task)
+                }
+            };
+            watches.insert(kind.full_name(), (kind.clone(), watch));
+        }
+        *self.kinds.lock().unwrap_or_else(PoisonError::into_inner) = kinds;
+        for (kind, mirror) in new {
+            // A kind that cannot be listed must not hold the others up.
+            let _ = tokio::time::timeout(Duration::from_secs(10), mirror.synced()).await;
+            if kind.is("apiextensions.k8s.io", "CustomResourceDefinition") {
+                let changed = definitions_changed.clone();
+                mirror.observe(move |_| changed.notify_one());
+            }
+            self.observe(&mirror, &kind, queue);
+        }
+    }
+
+    fn watch_metadata(&self, kind: &ServedKind) -> (Mirror<Metadata>, JoinHandle<()>) {
+        let mirror = Mirror::<Metadata>::empty(trim, &[]);
+        let api = Api::<Metadata>::all_with(self.context.client.clone(), &kind.resource);
+        let events = watcher(api, watcher::Config::default()).default_backoff();
+        let task = tokio::spawn(mirror.clone().feed(events));
+        (mirror, task)
+    }
+
+    /// Takes in everything that a mirror shows, and marks what may have become garbage.
+    fn observe<K>(&self, mirror: &Mirror<K>, kind: &Arc<ServedKind>, queue: &Queue)
+    where
+        K: Resource + Clone + std::fmt::Debug + Send + Sync + 'static,
+    {
+        let (graph, kind, queue) = (self.graph.clone(), kind.clone(), queue.clone());
+        mirror.observe(move |change: &Change<K>| {
+            let meta = change.object().meta();
+            let Some(uid) = &meta.uid else { return };
+            let mut graph = graph.lock().unwrap_or_else(PoisonError::into_inner);
+            let affected = match change {
+                Change::Applied { old, .. } => {
+                    // A namesake that took an object's place means that the object is gone.
+                    let replaced =
+                        old.as_ref().and_then(|old| old.meta().uid.clone()).filter(|old| old != uid);
+                    let mut affected = replaced.map(|old| graph.remove(&old)).unwrap_or_default();
+                    affected.extend(graph.put(uid, Item::of(&kind, meta)));
+                    affected
+                }
+                Change::Deleted { .. } => graph.remove(uid),
+            };
+            drop(graph);
+            for uid in affected {
+                queue.add(key(&uid));
+            }
+        });
+    }
+
+    /// Reads the kind from the mirror that the controllers share, if there is one.
+    fn observe_mirror(&self, kind: &Arc<ServedKind>, queue: &Queue) -> bool {
+        let mirrors = &self.context.mirrors;
+        match (kind.resource.group.as_str(), kind.resource.kind.as_str()) {
+            ("", "Pod") => self.observe(&mirrors.pods, kind, queue),
+            ("", "Node") => self.observe(&mirrors.nodes, kind, queue),
+            ("", "Namespace") => self.observe(&mirrors.namespaces, kind, queue),
+            ("", "ServiceAccount") => self.observe(&mirrors.service_accounts, kind, queue),
+            ("", "PersistentVolumeClaim") => self.observe(&mirrors.claims, kind, queue),
+            ("", "PersistentVolume") => self.observe(&mirrors.volumes, kind, queue),
+            ("apps", "Deployment") => self.observe(&mirrors.deployments, kind, queue),
+            ("apps", "ReplicaSet") => self.observe(&mirrors.replica_sets, kind, queue),
+            ("apps", "StatefulSet") => self.observe(&mirrors.stateful_sets, kind, queue),
+            ("apps", "DaemonSet") => self.observe(&mirrors.daemon_sets, kind, queue),
+            ("apps", "ControllerRevision") => self.observe(&mirrors.controller_revisions, kind, queue),
+            ("batch", "Job") => self.observe(&mirrors.jobs, kind, queue),
+            ("batch", "CronJob") => self.observe(&mirrors.cron_jobs, kind, queue),
+            ("policy", "PodDisruptionBudget") => self.observe(&mirrors.budgets, kind, queue),
+            ("storage.k8s.io", "StorageClass") => self.observe(&mirrors.storage_classes, kind, queue),
+            ("storage.k8s.io", "VolumeAttachment") => self.observe(&mirrors.attachments, kind, queue),
+            ("storage.k8s.io", "CSINode") => self.observe(&mirrors.csi_nodes, kind, queue),
+            ("coordination.k8s.io", "Lease") => self.observe(&mirrors.leases, kind, queue),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Whether the owner exists after all. `None` if its kind is unknown, so nobody can tell.
+    async fn exists(&self, item: &Item, owner: &OwnerReference) -> kube::Result<Option<bool>> {
+        let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
+        let found = {
+            let kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+            kinds.iter().find(|kind| kind.is(group, &owner.kind)).cloned()
+        };
+        let Some(kind) = found else { return Ok(None) };
+        if kind.namespaced && !item.kind.namespaced {
+            // An object without a namespace cannot have an owner in one.
+            return Ok(None);
+        }
+        let mut kind = ServedKind::clone(&kind);
+        kind.resource.version = version.to_string();
+        kind.resource.api_version = owner.api_version.clone();
+        let found = kind.api(&self.context.client, &item.namespace).get_metadata_opt(&owner.name).await?;
+        Ok(Some(found.is_some_and(|found| found.uid().as_ref() == Some(&owner.uid))))
+    }
+
+    /// Removes references to owners from an object.
+    async fn disown(&self, uid: &str, item: &Item, owners: &BTreeSet<String>) -> kube::Result<()> {
+        let api = item.kind.api(&self.context.client, &item.namespace);
+        let Some(fresh) = api.get_metadata_opt(&item.name).await? else { return Ok(()) };
+        if fresh.uid().as_deref() != Some(uid) {
+            return Ok(());
+        }
+        let left: Vec<&OwnerReference> =
+            fresh.owner_references().iter().filter(|owner| !owners.contains(&owner.uid)).collect();
+        if left.len() == fresh.owner_references().len() {
+            return Ok(());
+        }
+        let patch =
+            json!({"metadata": {"ownerReferences": left, "resourceVersion": fresh.resource_version()}});
+        let patched = api.patch_metadata(&item.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        patched.map(drop).or_else(gone_is_fine)
+    }
+
+    async fn remove_finalizer(&self, uid: &str, item: &Item, finalizer: &str) -> kube::Result<()> {
+        let api = item.kind.api(&self.context.client, &item.namespace);
+        let Some(fresh) = api.get_metadata_opt(&item.name).await? else { return Ok(()) };
+        if fresh.uid().as_deref() != Some(uid) {
+            return Ok(());
+        }
+        let left: Vec<&String> = fresh.finalizers().iter().filter(|known| *known != finalizer).collect();
+        let patch = json!({"metadata": {"finalizers": left, "resourceVersion": fresh.resource_version()}});
+        let patched = api.patch_metadata(&item.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        patched.map(drop).or_else(gone_is_fine)
+    }
+
+    async fn delete(&self, uid: &str, item: &Item, policy: PropagationPolicy) -> kube::Result<()> {
+        let params = DeleteParams {
+            propagation_policy: Some(policy),
+            preconditions: Some(Preconditions { uid: Some(uid.to_string()), resource_version: None }),
+            ..DeleteParams::default()
+        };
+        let api = item.kind.api(&self.context.client, &item.namespace);
+        match api.delete(&item.name, &params).await {
+            Err(error) if is_conflict(&error) => Ok(()),
+            outcome => outcome.map(drop).or_else(gone_is_fine),
+        }
+    }
+}
+
+fn gone_is_fine(error: kube::Error) -> kube::Result<()> {
+    if is_not_found(&error) { Ok(()) } else { Err(error) }
+}
+
+fn trim(object: &mut Metadata) {
+    object.metadata.labels = None;
+    object.metadata.annotations = None;
+}
+
+impl Reconcile for GarbageCollector {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let uid = key.name.as_str();
+        loop {
+            let Some((item, verdict)) = self.graph().judge(uid) else { return Ok(After::Done) };
+            match verdict {
+                Verdict::Keep => return Ok(After::Done),
+                Verdict::AskFor(owner) => match self.exists(&item, &owner).await? {
+                    Some(false) => self.graph().note_absent(&owner.uid),
+                    Some(true) => self.graph().note_present(uid, &owner.uid),
+                    None => {
+                        // Its kind may be served later on.
+                        self.graph().note_present(uid, &owner.uid);
+                        return Ok(After::Again(DISCOVERY_INTERVAL));
+                    }
+                },
+                Verdict::Disown(owners) => {
+                    self.disown(uid, &item, &owners).await?;
+                    return Ok(After::Done);
+                }
+                Verdict::Delete(policy) => {
+                    self.delete(uid, &item, policy).await?;
+                    return Ok(After::Done);
+                }
+                Verdict::Orphan(dependents) => {
+                    let owners: BTreeSet<String> = [uid.to_string()].into();
+                    for (dependent, item) in dependents {
+                        self.disown(&dependent, &item, &owners).await?;
+                    }
+                    self.remove_finalizer(uid, &item, ORPHAN).await?;
+                    return Ok(After::Done);
+                }
+                Verdict::Finish => {
+                    self.remove_finalizer(uid, &item, FOREGROUND).await?;
+                    return Ok(After::Done);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

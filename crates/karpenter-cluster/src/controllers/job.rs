@@ -1,0 +1,134 @@
+//! Job: runs pods until enough of them have succeeded, or too many failed.
+//!
+//! Each pod carries a finalizer until its outcome is counted: first its uid is noted in the status, then the
+//! finalizer goes, then the uid becomes part of a count. Whoever is interrupted in between carries on from there.
+
+mod indexes;
+mod plan;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
+
+use self::plan::{Backoff, FINALIZER, plan};
+use super::context::{Context, is_namespace_terminating, namespace_of, uid_of};
+use super::{owners, pods};
+use crate::clock::{since, until};
+use crate::harness::{After, Queue, Reconcile};
+use crate::mirror::{Change, ObjectKey};
+use crate::mirrors::BY_CONTROLLER;
+
+pub struct Jobs {
+    pub context: Context,
+    /// Failures in a row, by uid of the job.
+    backoff: Mutex<BTreeMap<String, Backoff>>,
+}
+
+impl Jobs {
+    pub fn new(context: Context) -> Self {
+        Self { context, backoff: Mutex::new(BTreeMap::new()) }
+    }
+
+    pub fn watch(&self, queue: &Queue) {
+        let to = queue.clone();
+        self.context.mirrors.jobs.observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
+        let to = queue.clone();
+        self.context.mirrors.pods.observe(move |change: &Change<Pod>| {
+            for pod in change.both() {
+                if let Some(owner) = owners::controller_of(&pod.metadata).filter(|owner| owner.kind == "Job")
+                {
+                    to.add(ObjectKey::new(namespace_of(&**pod), &owner.name));
+                }
+            }
+        });
+    }
+
+    /// Lets a pod go whose outcome is counted or does not matter.
+    async fn release(&self, pod: &Pod) -> kube::Result<()> {
+        let finalizers = pod.metadata.finalizers.iter().flatten();
+        let left: Vec<&String> = finalizers.filter(|finalizer| *finalizer != FINALIZER).collect();
+        if left.len() == pod.metadata.finalizers.as_ref().map_or(0, Vec::len) {
+            return Ok(());
+        }
+        let patch = json!({"metadata": {"finalizers": left}});
+        self.context.merge(&self.context.mirrors.pods, pod, patch).await.map(drop)
+    }
+
+    /// The afterlife of a finished job: its pods are let go, and after its time to live it goes too.
+    async fn bury(
+        &self,
+        job: &Job,
+        owned: &[std::sync::Arc<Pod>],
+        finished: Timestamp,
+    ) -> kube::Result<After> {
+        self.backoff.lock().unwrap_or_else(PoisonError::into_inner).remove(uid_of(job));
+        for pod in owned.iter().filter(|pod| pods::is_finished(pod)) {
+            self.release(pod).await?;
+        }
+        let Some(seconds) = job.spec.as_ref().and_then(|spec| spec.ttl_seconds_after_finished) else {
+            return Ok(After::Done);
+        };
+        let live = Duration::from_secs(seconds.max(0) as u64);
+        let lived = since(self.context.clock.now(), finished);
+        if lived < live {
+            return Ok(After::Again(live - lived));
+        }
+        let foreground = kube::api::DeleteParams::foreground();
+        self.context.delete_with(&self.context.mirrors.jobs, job, foreground).await?;
+        Ok(After::Done)
+    }
+}
+
+impl Reconcile for Jobs {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let mirrors = &self.context.mirrors;
+        let Some(job) = mirrors.jobs.get_key(key) else { return Ok(After::Done) };
+        let owned = mirrors.pods.by(BY_CONTROLLER, uid_of(&*job));
+        if let Some(finished) = plan::finished_at(&job) {
+            return self.bury(&job, &owned, finished).await;
+        }
+        if job.metadata.deletion_timestamp.is_some() {
+            for pod in &owned {
+                self.release(pod).await?;
+            }
+            return Ok(After::Done);
+        }
+        let now = self.context.clock.now();
+        let known = self.backoff.lock().unwrap_or_else(PoisonError::into_inner).get(uid_of(&*job)).copied();
+        let plan = plan(&job, &owned, known.unwrap_or_default(), now);
+
+        let old = job.status.clone().unwrap_or_default();
+        self.context.merge_status(&mirrors.jobs, &*job, &old, &plan.status).await?;
+        self.backoff
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(uid_of(&*job).to_string(), plan.backoff);
+        let find = |name: &String| owned.iter().find(|pod| pod.metadata.name.as_ref() == Some(name));
+        for pod in plan.release.iter().filter_map(find) {
+            self.release(pod).await?;
+        }
+        for pod in plan.delete.iter().filter_map(find) {
+            self.context.delete(&mirrors.pods, &**pod).await?;
+        }
+        for index in &plan.create {
+            let pod = plan::new_pod(&job, *index);
+            match self.context.create(&mirrors.pods, &pod).await {
+                Err(error) if is_namespace_terminating(&error) => return Ok(After::Done),
+                outcome => drop(outcome?),
+            }
+        }
+        let acted = !(plan.create.is_empty() && plan.delete.is_empty() && plan.release.is_empty());
+        if acted || super::context::difference(&old, &plan.status).is_some() {
+            return Ok(After::Again(Duration::ZERO));
+        }
+        Ok(plan.again.map(|at| until(now, at)).into())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,261 @@
+//! The end of a namespace: everything in it is deleted, pods first, and then the namespace lets go of itself.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition, Pod};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use serde_json::json;
+
+use super::context::{Context, is_conflict, is_not_found, message_of, name_of, namespace_of};
+use super::kinds::{self, ServedKind};
+use crate::harness::{After, Queue, Reconcile};
+use crate::mirror::{Change, ObjectKey};
+
+const FINALIZER: &str = "kubernetes";
+/// How soon a namespace with content that takes its time is looked at again.
+const RETRY: Duration = Duration::from_secs(1);
+
+pub struct Namespaces {
+    pub context: Context,
+}
+
+/// What is left in a namespace.
+#[derive(Debug, Default, PartialEq)]
+struct Remains {
+    /// Objects by kind.
+    objects: BTreeMap<String, usize>,
+    /// Objects by finalizer that holds them.
+    finalizers: BTreeMap<String, usize>,
+    failures: Vec<String>,
+}
+
+impl Namespaces {
+    pub fn watch(&self, queue: &Queue) {
+        let to = queue.clone();
+        self.context
+            .mirrors
+            .namespaces
+            .observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
+        let (to, namespaces) = (queue.clone(), self.context.mirrors.namespaces.clone());
+        self.context.mirrors.pods.observe(move |change: &Change<Pod>| {
+            let namespace = namespace_of(&**change.object());
+            let ends = |namespace: Arc<Namespace>| namespace.metadata.deletion_timestamp.is_some();
+            if change.is_deleted() && namespaces.get("", namespace).is_some_and(ends) {
+                to.add(ObjectKey::new("", namespace));
+            }
+        });
+    }
+
+    /// Deletes what there is of a kind, and counts what stays nevertheless.
+    async fn clear(&self, kind: &ServedKind, namespace: &str, remains: &mut Remains) -> kube::Result<()> {
+        let api = kind.api(&self.context.client, namespace);
+        let everything = ListParams::default();
+        let listed = match api.list_metadata(&everything).await {
+            // The kind is gone, or was never really there.
+            Err(error)
+                if is_not_found(&error)
+                    || matches!(&error, kube::Error::Api(status) if status.code == 405) =>
+            {
+                return Ok(());
+            }
+            listed => listed?,
+        };
+        if listed.items.is_empty() {
+            return Ok(());
+        }
+        let background = DeleteParams::background();
+        let deleted = if kind.delete_collection {
+            api.delete_collection(&background, &everything).await.map(drop)
+        } else {
+            let mut outcome = Ok(());
+            for object in &listed.items {
+                let deleted = api.delete(name_of(object), &background).await.map(drop);
+                outcome = outcome
+                    .and(deleted.or_else(|error| if is_not_found(&error) { Ok(()) } else { Err(error) }));
+            }
+            outcome
+        };
+        if let Err(error) = deleted {
+            remains.failures.push(message_of(&error));
+        }
+        let left = api.list_metadata(&everything).await?;
+        if !left.items.is_empty() {
+            let ApiName { plural, group } = ApiName::of(kind);
+            remains.objects.insert(format!("{plural}.{group}"), left.items.len());
+        }
+        for object in &left.items {
+            for finalizer in object.metadata.finalizers.iter().flatten() {
+                *remains.finalizers.entry(finalizer.clone()).or_default() += 1;
+            }
+        }
+        Ok(())
+    }
+
+    async fn finalize(&self, namespace: &Namespace) -> kube::Result<()> {
+        let api = self.context.api(namespace);
+        let Some(mut fresh) = api.get_opt(name_of(namespace)).await? else { return Ok(()) };
+        let finalizers = fresh.spec.get_or_insert_default().finalizers.get_or_insert_default();
+        finalizers.retain(|finalizer| finalizer != FINALIZER);
+        match api.replace_subresource("finalize", name_of(namespace), &PostParams::default(), &fresh).await {
+            Err(error) if is_not_found(&error) => Ok(()),
+            outcome => outcome.map(drop),
+        }
+    }
+}
+
+struct ApiName<'a> {
+    plural: &'a str,
+    group: &'a str,
+}
+
+impl<'a> ApiName<'a> {
+    fn of(kind: &'a ServedKind) -> Self {
+        Self { plural: &kind.resource.plural, group: &kind.resource.group }
+    }
+}
+
+impl Reconcile for Namespaces {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let mirrors = &self.context.mirrors;
+        let Some(namespace) = mirrors.namespaces.get_key(key) else { return Ok(After::Done) };
+        let finalizers =
+            namespace.spec.as_ref().and_then(|spec| spec.finalizers.as_deref()).unwrap_or_default();
+        let holds = finalizers.iter().any(|finalizer| finalizer == FINALIZER);
+        if namespace.metadata.deletion_timestamp.is_none() || !holds {
+            return Ok(After::Done);
+        }
+        let kinds = kinds::discover(&self.context.client).await?;
+        let mut remains = Remains::default();
+        let (pods, others): (Vec<_>, Vec<_>) =
+            kinds.into_iter().filter(|kind| kind.namespaced).partition(|kind| kind.is("", "Pod"));
+        for kind in &pods {
+            self.clear(kind, &key.name, &mut remains).await?;
+        }
+        // What pods rely on stays until they are gone.
+        if remains == Remains::default() {
+            for kind in &others {
+                self.clear(kind, &key.name, &mut remains).await?;
+            }
+        }
+        let conditions = conditions(&namespace, &remains, self.context.clock.time());
+        let done = remains == Remains::default();
+        if conditions != namespace.status.clone().unwrap_or_default().conditions.unwrap_or_default() {
+            let patch = json!({"status": {"conditions": conditions, "phase": "Terminating"}});
+            match self.context.strategic_status(&mirrors.namespaces, &*namespace, patch).await {
+                Err(error) if is_conflict(&error) => {}
+                outcome => drop(outcome?),
+            }
+        }
+        if !done {
+            return Ok(After::Again(RETRY));
+        }
+        self.finalize(&namespace).await?;
+        Ok(After::Done)
+    }
+}
+
+/// The five conditions by which a namespace says why it is still there.
+fn conditions(
+    namespace: &Namespace,
+    remains: &Remains,
+    now: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time,
+) -> Vec<NamespaceCondition> {
+    let list = |counts: &BTreeMap<String, usize>, what: &str| {
+        let parts: Vec<String> =
+            counts.iter().map(|(name, count)| format!("{name} {what} {count} resource instances")).collect();
+        parts.join(", ")
+    };
+    let failures = remains.failures.join(", ");
+    let found = [
+        (
+            "NamespaceDeletionDiscoveryFailure",
+            None,
+            ("ResourcesDiscovered", "All resources successfully discovered"),
+        ),
+        (
+            "NamespaceDeletionGroupVersionParsingFailure",
+            None,
+            ("ParsedGroupVersions", "All legacy kube types successfully parsed"),
+        ),
+        (
+            "NamespaceDeletionContentFailure",
+            (!failures.is_empty()).then(|| {
+                (
+                    "ContentDeletionFailed",
+                    format!(
+                        "Failed to delete all resource types, {} remaining: {failures}",
+                        remains.failures.len()
+                    ),
+                )
+            }),
+            ("ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
+        ),
+        (
+            "NamespaceContentRemaining",
+            (!remains.objects.is_empty()).then(|| {
+                (
+                    "SomeResourcesRemain",
+                    format!("Some resources are remaining: {}", list(&remains.objects, "has")),
+                )
+            }),
+            ("ContentRemoved", "All content successfully removed"),
+        ),
+        (
+            "NamespaceFinalizersRemaining",
+            (!remains.finalizers.is_empty()).then(|| {
+                let held = list(&remains.finalizers, "in");
+                (
+                    "SomeFinalizersRemain",
+                    format!("Some content in the namespace has finalizers remaining: {held}"),
+                )
+            }),
+            ("ContentHasNoFinalizers", "All content-preserving finalizers finished"),
+        ),
+    ];
+    let known = namespace.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    found
+        .into_iter()
+        .map(|(kind, trouble, (good_reason, good_message))| {
+            let (status, reason, message) = match trouble {
+                Some((reason, message)) => ("True", reason.to_string(), message),
+                None => ("False", good_reason.to_string(), good_message.to_string()),
+            };
+            let before = known.iter().find(|known| known.type_ == kind);
+            let same =
+                before.filter(|before| before.status == status && before.reason.as_ref() == Some(&reason));
+            NamespaceCondition {
+                type_: kind.to_string(),
+                status: status.to_string(),
+                message: Some(message),
+                reason: Some(reason),
+                last_transition_time: same
+                    .and_then(|same| same.last_transition_time.clone())
+                    .or(Some(now.clone())),
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_name_what_is_left() {
+        let remains = Remains {
+            objects: [("pods.".to_string(), 2)].into(),
+            finalizers: [("example.com/hold".to_string(), 1)].into(),
+            failures: Vec::new(),
+        };
+        let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(crate::controllers::fixtures::now());
+        let all = conditions(&Namespace::default(), &remains, now);
+        let messages: Vec<(&str, &str)> =
+            all.iter().map(|one| (one.status.as_str(), one.message.as_deref().unwrap_or_default())).collect();
+        assert_eq!(messages[3], ("True", "Some resources are remaining: pods. has 2 resource instances"));
+        let held = "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances";
+        assert_eq!(messages[4], ("True", held));
+        assert_eq!(messages[0].0, "False");
+    }
+}

@@ -1,0 +1,114 @@
+//! VolumeAttachments: a volume that a pod on a node mounts is attached to that node, and detached when the last such
+//! pod is gone. Attaching always works at once.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::decide::volume_of;
+use crate::controllers::context::{Context, is_already_exists, namespace_of};
+use crate::controllers::hash::fnv32a;
+use crate::controllers::pods;
+use crate::harness::{After, Queue, Reconcile};
+use crate::mirror::{Change, Mirror, ObjectKey};
+use crate::mirrors::{BY_CLAIM, claims_of};
+
+/// Keys are a node, in the place of a namespace, and a volume.
+pub struct Attachments {
+    pub context: Context,
+}
+
+/// The volumes behind a pod's claims.
+fn volumes_of(pod: &Pod, claims: &Mirror<k8s_openapi::api::core::v1::PersistentVolumeClaim>) -> Vec<String> {
+    let found = claims_of(pod).into_iter().filter_map(|claim| claims.get(namespace_of(pod), &claim));
+    found.filter_map(|claim| volume_of(&claim).map(str::to_string)).collect()
+}
+
+impl Attachments {
+    pub fn watch(&self, queue: &Queue) {
+        let mirrors = &self.context.mirrors;
+        let (to, claims) = (queue.clone(), mirrors.claims.clone());
+        mirrors.pods.observe(move |change: &Change<Pod>| {
+            for pod in change.both() {
+                let Some(node) = pods::node_name(pod) else { continue };
+                for volume in volumes_of(pod, &claims) {
+                    to.add(ObjectKey::new(node, volume));
+                }
+            }
+        });
+        let (to, pods) = (queue.clone(), mirrors.pods.clone());
+        mirrors.claims.observe(move |change| {
+            let key = ObjectKey::of(&change.object().metadata);
+            let Some(volume) = volume_of(change.object()) else { return };
+            for pod in pods.by(BY_CLAIM, &key.to_string()) {
+                if let Some(node) = pods::node_name(&pod) {
+                    to.add(ObjectKey::new(node, volume));
+                }
+            }
+        });
+        let to = queue.clone();
+        mirrors.attachments.observe(move |change| to.add(key_of(change.object())));
+    }
+
+    /// Whether a pod on the node still has the volume mounted.
+    fn is_wanted(&self, key: &ObjectKey) -> bool {
+        let mirrors = &self.context.mirrors;
+        let on_node = mirrors.pods.by(crate::mirrors::BY_NODE, &key.namespace);
+        on_node
+            .iter()
+            .filter(|pod| !pods::is_finished(pod))
+            .any(|pod| volumes_of(pod, &mirrors.claims).contains(&key.name))
+    }
+}
+
+fn key_of(attachment: &VolumeAttachment) -> ObjectKey {
+    let spec = &attachment.spec;
+    ObjectKey::new(&spec.node_name, spec.source.persistent_volume_name.clone().unwrap_or_default())
+}
+
+fn attachment_name(key: &ObjectKey, driver: &str) -> String {
+    let first = fnv32a(format!("{}/{}/{driver}", key.name, key.namespace).as_bytes());
+    let second = fnv32a(format!("{driver}/{}/{}", key.namespace, key.name).as_bytes());
+    format!("csi-{first:08x}{second:08x}")
+}
+
+impl Reconcile for Attachments {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let mirrors = &self.context.mirrors;
+        let all = mirrors.attachments.list();
+        let known = all.iter().find(|attachment| key_of(attachment) == *key);
+        let volume = mirrors.volumes.get("", &key.name);
+        let driver =
+            volume.as_ref().and_then(|volume| Some(volume.spec.as_ref()?.csi.as_ref()?.driver.clone()));
+        let node_exists = mirrors.nodes.get("", &key.namespace).is_some();
+        match (known, driver.filter(|_| self.is_wanted(key) && node_exists)) {
+            (None, Some(driver)) => {
+                let metadata =
+                    ObjectMeta { name: Some(attachment_name(key, &driver)), ..ObjectMeta::default() };
+                let source = VolumeAttachmentSource {
+                    persistent_volume_name: Some(key.name.clone()),
+                    ..VolumeAttachmentSource::default()
+                };
+                let spec =
+                    VolumeAttachmentSpec { attacher: driver, node_name: key.namespace.clone(), source };
+                let attachment = VolumeAttachment { metadata, spec, status: None };
+                match self.context.create(&mirrors.attachments, &attachment).await {
+                    Err(error) if is_already_exists(&error) => {}
+                    outcome => drop(outcome?),
+                }
+            }
+            (Some(attachment), Some(_)) => {
+                let old = attachment.status.clone().unwrap_or_default();
+                let mut new = old.clone();
+                new.attached = true;
+                let unset = attachment.status.is_none() || !old.attached;
+                if unset {
+                    self.context.merge_status(&mirrors.attachments, &**attachment, &old, &new).await?;
+                }
+            }
+            (Some(attachment), None) => self.context.delete(&mirrors.attachments, &**attachment).await?,
+            (None, None) => {}
+        }
+        Ok(After::Done)
+    }
+}
