@@ -3,6 +3,8 @@
 //! The wire format carries numbers instead of names, so only kinds in the table of built-in types can be read. Answers
 //! are never written in protobuf: clients that ask for it accept JSON as well.
 
+#[cfg(test)]
+mod tests;
 mod value;
 mod wire;
 

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::set::FieldSet;
 use crate::field::go_quote;
+use crate::shape::Shape;
 
 /// Who: the same name writing differently counts as another owner.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,6 +82,13 @@ pub(super) struct Managed {
 impl Managed {
     pub(super) fn is_empty(&self) -> bool {
         self.owners.is_empty()
+    }
+
+    /// See [`FieldSet::reconciled`].
+    pub(super) fn reconcile(&mut self, shape: &Shape) {
+        for owned in self.owners.values_mut() {
+            owned.set = owned.set.reconciled(shape);
+        }
     }
 
     pub(super) fn set(&mut self, id: &ManagerId, set: FieldSet, api_version: &str) {

@@ -129,6 +129,32 @@ impl FieldSet {
         result
     }
 
+    /// What the set means under a shape that may have become atomic in places since it was written: who owned parts
+    /// of such a place owns the whole.
+    pub(super) fn reconciled(&self, shape: &Shape) -> Self {
+        let mut result = Self { members: self.members.clone(), children: BTreeMap::new() };
+        for (element, child) in &self.children {
+            let below = match (element, shape) {
+                (Element::Field(name), Shape::Struct(fields)) => fields.field(name).map(|field| &field.shape),
+                (Element::Field(_), Shape::Map(value)) => Some(&**value),
+                (Element::Key(_), Shape::Keyed(keyed)) => Some(&keyed.element),
+                _ => None,
+            };
+            match below {
+                Some(Shape::Atomic) => {
+                    result.members.insert(element.clone());
+                }
+                Some(below) => {
+                    result.children.insert(element.clone(), child.reconciled(below));
+                }
+                None => {
+                    result.children.insert(element.clone(), child.clone());
+                }
+            }
+        }
+        result
+    }
+
     /// All member paths, a level's members before what is below.
     pub(super) fn paths(&self) -> Vec<Path> {
         let mut paths = Vec::new();

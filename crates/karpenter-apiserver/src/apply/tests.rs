@@ -115,6 +115,20 @@ fn fields_without_a_schema_follow_the_value() {
 }
 
 #[test]
+fn parts_of_what_became_atomic_become_the_whole() {
+    let mut live = stored(apply_custom(None, "a", &custom(json!({"size": 1}))).unwrap());
+    live["spec"]["size"] = json!({"w": 1, "h": 2});
+    live["metadata"]["managedFields"][0]["fieldsV1"] = json!({"f:spec": {"f:size": {".": {}, "f:w": {}}}});
+    let conflict = apply_custom(Some(&live), "b", &custom(json!({"size": {"h": 3}}))).unwrap_err();
+    assert_eq!(conflict.message, "Apply failed with 1 conflict: conflict with \"a\": .spec.size");
+    let mut changed = live.clone();
+    changed["spec"]["free"] = json!({});
+    record_update(Some(&live), &mut changed, &custom_shape(), "c", "example.com/v1", "", second(1));
+    let fields = &changed["metadata"]["managedFields"][0]["fieldsV1"];
+    assert_eq!(fields, &json!({"f:spec": {"f:size": {}}}));
+}
+
+#[test]
 fn what_cannot_be_applied() {
     let message = |spec: Value| apply_custom(None, "a", &custom(spec)).unwrap_err().message;
     let start = "failed to create typed patch object (/x; example.com/v1, Kind=Thing): ";

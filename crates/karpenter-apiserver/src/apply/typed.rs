@@ -1,5 +1,7 @@
 //! Objects seen through their shape: which fields they have, how two of them differ, merge, and lose parts.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::{Map, Value};
 
 use super::path::{Element, Path, equal};
@@ -93,24 +95,15 @@ fn element_shape<'shape>(walk: &Walk<'shape>) -> &'shape Shape {
     }
 }
 
-/// The elements of a list by identity, in the list's order; equal ones are together.
-fn grouped<'value>(walk: &Walk<'_>, items: &'value [Value]) -> Vec<(Element, Vec<&'value Value>)> {
-    let mut groups: Vec<(Element, Vec<&Value>)> = Vec::with_capacity(items.len());
+/// The elements of a list by identity; those without one are left out.
+fn grouped<'value>(walk: &Walk<'_>, items: &'value [Value]) -> BTreeMap<Element, Vec<&'value Value>> {
+    let mut groups: BTreeMap<Element, Vec<&Value>> = BTreeMap::new();
     for item in items {
-        let Ok(identity) = element(walk, item) else { continue };
-        match groups.iter_mut().find(|(known, _)| *known == identity) {
-            Some((_, same)) => same.push(item),
-            None => groups.push((identity, vec![item])),
+        if let Ok(identity) = element(walk, item) {
+            groups.entry(identity).or_default().push(item);
         }
     }
     groups
-}
-
-fn group<'groups, 'value>(
-    groups: &'groups [(Element, Vec<&'value Value>)],
-    identity: &Element,
-) -> &'groups [&'value Value] {
-    groups.iter().find(|(known, _)| known == identity).map_or(&[], |(_, same)| same.as_slice())
 }
 
 /// All fields that an object sets.
@@ -189,6 +182,10 @@ fn difference(
     path: &mut Path,
     into: &mut Comparison,
 ) {
+    if left.is_some() && left == right {
+        // Most of an object does not change.
+        return;
+    }
     let walk = walk(shape, [left, right]);
     match walk {
         Walk::Leaf => return leaf_difference(left, right, path, into),
@@ -198,10 +195,8 @@ fn difference(
             if empty(left_fields) && empty(right_fields) {
                 return leaf_difference(left, right, path, into);
             }
-            let mut names: Vec<&String> = left_fields.iter().flat_map(|fields| fields.keys()).collect();
-            names.extend(right_fields.iter().flat_map(|fields| fields.keys()));
-            names.sort();
-            names.dedup();
+            let names: BTreeSet<&String> =
+                left_fields.into_iter().chain(right_fields).flat_map(Map::keys).collect();
             for name in names {
                 let left_child = left_fields.and_then(|fields| fields.get(name));
                 let right_child = right_fields.and_then(|fields| fields.get(name));
@@ -225,17 +220,23 @@ fn difference(
 }
 
 /// Elements that occur more than once are compared as a whole.
-fn list_difference(walk: &Walk<'_>, left: &[Value], right: &[Value], path: &mut Path, into: &mut Comparison) {
+fn list_difference<'value>(
+    walk: &Walk<'_>,
+    left: &'value [Value],
+    right: &'value [Value],
+    path: &mut Path,
+    into: &mut Comparison,
+) {
     let shape = element_shape(walk);
     let left_groups = grouped(walk, left);
     let right_groups = grouped(walk, right);
-    let mut identities: Vec<&Element> = left_groups.iter().map(|(identity, _)| identity).collect();
-    identities.extend(right_groups.iter().map(|(identity, _)| identity));
-    identities.sort();
-    identities.dedup();
+    let identities: BTreeSet<&Element> = left_groups.keys().chain(right_groups.keys()).collect();
+    let group = |groups: &BTreeMap<Element, Vec<&'value Value>>, identity: &Element| {
+        groups.get(identity).cloned().unwrap_or_default()
+    };
     for identity in identities {
         path.push(identity.clone());
-        match (group(&left_groups, identity), group(&right_groups, identity)) {
+        match (&*group(&left_groups, identity), &*group(&right_groups, identity)) {
             (left @ ([] | [_]), right @ ([] | [_])) => {
                 difference(left.first().copied(), right.first().copied(), shape, path, into);
             }
@@ -314,26 +315,20 @@ fn merge_lists(walk: &Walk<'_>, left: &[Value], right: &[Value]) -> Vec<Value> {
             .collect()
     };
     let (left_ids, right_ids) = (identities(left), identities(right));
-    let in_right =
-        |id: &Element| right_ids.iter().find(|(known, _)| known == id).map(|(_, index)| &right[*index]);
+    let (left_groups, right_groups) = (grouped(walk, left), grouped(walk, right));
+    let in_right = |id: &Element| right_groups.get(id).map(|same| same[0]);
     // An element that occurs twice cannot be merged with.
-    let in_left = |id: &Element| {
-        let mut found = left_ids.iter().filter(|(known, _)| known == id);
-        match (found.next(), found.next()) {
-            (Some((_, index)), None) => Some(&left[*index]),
-            _ => None,
-        }
-    };
-    let occurs_left = |id: &Element| left_ids.iter().any(|(known, _)| known == id);
+    let in_left = |id: &Element| left_groups.get(id).filter(|same| same.len() == 1).map(|same| same[0]);
+    let occurs_left = |id: &Element| left_groups.contains_key(id);
     let mut shared = right_ids.iter().map(|(id, _)| id).filter(|id| occurs_left(id));
     let mut next_shared = shared.next();
-    let mut merged_right: Vec<&Element> = Vec::new();
+    let mut merged_right: BTreeSet<&Element> = BTreeSet::new();
     let mut out = Vec::with_capacity(left.len().max(right.len()));
     let (mut left_at, mut right_at) = (0, 0);
     while left_at < left_ids.len() || right_at < right_ids.len() {
         if let (Some((left_id, _)), Some((right_id, _))) = (left_ids.get(left_at), right_ids.get(right_at)) {
             if left_id == right_id {
-                merged_right.push(right_id);
+                merged_right.insert(right_id);
                 out.extend(merge_parts(in_left(left_id), in_right(right_id), shape));
                 left_at += 1;
                 right_at += 1;
@@ -351,12 +346,12 @@ fn merge_lists(walk: &Walk<'_>, left: &[Value], right: &[Value]) -> Vec<Value> {
                 left_at += 1;
                 continue;
             }
-            if merged_right.contains(&left_id) {
+            if merged_right.contains(left_id) {
                 left_at += 1;
             }
         }
         if let Some((right_id, _)) = right_ids.get(right_at) {
-            merged_right.push(right_id);
+            merged_right.insert(right_id);
             out.extend(merge_parts(in_left(right_id), in_right(right_id), shape));
             right_at += 1;
             if next_shared == Some(right_id) {
@@ -458,7 +453,7 @@ fn check(value: &Value, shape: &Shape, path: &mut String, problems: &mut Vec<(St
             problems.push((path.clone(), format!("expected map, got {}", shown(other))));
         }
         (_, Value::Array(items)) => {
-            let mut seen: Vec<Element> = Vec::new();
+            let mut seen: BTreeSet<Element> = BTreeSet::new();
             for (index, item) in items.iter().enumerate() {
                 let identity = match element(&walk, item) {
                     Ok(identity) => identity,
@@ -474,7 +469,7 @@ fn check(value: &Value, shape: &Shape, path: &mut String, problems: &mut Vec<(St
                 path.push_str(&identity.to_string());
                 check(item, element_shape(&walk), path, problems);
                 path.truncate(length);
-                seen.push(identity);
+                seen.insert(identity);
             }
         }
         (_, other) => problems.push((path.clone(), format!("expected list, got {}", shown(other)))),

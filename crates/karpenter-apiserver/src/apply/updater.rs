@@ -24,6 +24,7 @@ pub(super) fn update(
     reset: &FieldSet,
     managed: &mut Managed,
 ) -> FieldSet {
+    managed.reconcile(shape);
     let comparison = typed::compare(live, new, shape).without(reset);
     take(&comparison, managed, None);
     comparison.modified.union(&comparison.added)
@@ -39,6 +40,7 @@ pub(super) fn apply(
     (id, api_version): (&ManagerId, &str),
     force: bool,
 ) -> Result<Value, Vec<Conflict>> {
+    managed.reconcile(shape);
     let merged = typed::merge(live, applied, shape);
     let last = managed.owners.get(id).map(|owned| owned.set.clone()).unwrap_or_default();
     let wanted = typed::field_set(applied, shape).recursive_difference(reset);
