@@ -4,9 +4,9 @@
 //! (`value`), what `oldSelf` is, whose failures an update may keep, and where and with which words a failure is
 //! reported. No cost is counted: rules of a definition that a real server would refuse as too expensive run here.
 
+mod functions;
 mod value;
 
-use kube_cel::KubeCelExt;
 use kube_cel::cel::objects::OptionalValue;
 use kube_cel::cel::{Context, ExecutionError, Program, Value as CelValue};
 use serde_json::Value;
@@ -34,7 +34,10 @@ pub(crate) struct Rule {
 impl Rule {
     pub(crate) fn parse(document: &Value) -> Self {
         let text = |name: &str| document.get(name).and_then(Value::as_str).unwrap_or_default();
-        let program = Program::compile(text("rule")).ok();
+        let compile = |expression: &str| {
+            Program::compile(expression).ok().filter(|program| functions::is_supported(program.expression()))
+        };
+        let program = compile(text("rule"));
         let uses_old_self =
             program.as_ref().is_some_and(|program| program.references().has_variable("oldSelf"));
         Self {
@@ -46,7 +49,7 @@ impl Rule {
             program,
             message_program: Some(text("messageExpression"))
                 .filter(|expression| !expression.is_empty())
-                .and_then(|expression| Program::compile(expression).ok()),
+                .and_then(compile),
             uses_old_self,
         }
     }
@@ -86,7 +89,7 @@ fn normalised_field_path(path: &str) -> String {
 
 thread_local! {
     /// The functions that rules may call. Registering them costs more than running a rule.
-    static FUNCTIONS: Context<'static> = Context::default().with_all();
+    static FUNCTIONS: Context<'static> = functions::context();
 }
 
 /// Runs all rules of a schema. With an old object, failures of parts that did not change are dropped unless

@@ -148,3 +148,17 @@ fn whole_floats_are_stored_as_integers() {
     normalise_numbers(&mut object);
     assert_eq!(object.to_string(), r#"{"a":2,"b":[1.5,-3],"c":{"d":1e+300}}"#);
 }
+
+/// The evaluator would panic on such a literal.
+#[test]
+fn literals_of_messages_are_refused_and_never_run() {
+    let mut crd = definition();
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] =
+        json!([{"rule": "Thing{a: 1} == self"}]);
+    default_definition(&mut crd);
+    let errors = validate_definition(&crd, None);
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert!(errors[0].detail.contains("undeclared reference to 'Thing'"), "{errors:?}");
+    let kind = CustomKind::from_definition(&crd, "v1").expect("a version");
+    assert_eq!(kind.validate_create(&json!({"metadata": {"name": "x"}})), Vec::new());
+}

@@ -197,7 +197,12 @@ impl<'a> Scope<'a> {
                 LiteralValue::String(_) => Kind::Scalar(JsonType::String),
                 LiteralValue::Bytes(_) | LiteralValue::Null => Kind::Unknown,
             },
-            Expr::Struct(_) | Expr::Unspecified => Kind::Unknown,
+            Expr::Struct(found) => {
+                let name = found.type_name.clone();
+                self.complain(&name, &format!("undeclared reference to '{name}' (in container '')"));
+                Kind::Unknown
+            }
+            Expr::Unspecified => Kind::Unknown,
         }
     }
 
