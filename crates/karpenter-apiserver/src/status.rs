@@ -115,6 +115,17 @@ impl Failure {
 
     pub fn method_not_allowed() -> Self {
         Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+            .about("", "", "")
+    }
+
+    /// A path under a known group that leads nowhere.
+    pub fn unknown_resource() -> Self {
+        Self::new(404, "NotFound", "the server could not find the requested resource").about("", "", "")
+    }
+
+    /// Says which of the general failures it is without saying about what: the details are there, and empty.
+    pub fn about_nothing(self) -> Self {
+        self.about("", "", "")
     }
 
     pub fn unsupported_media_type(message: impl Into<String>) -> Self {
@@ -131,7 +142,9 @@ impl Failure {
             if !about.group.is_empty() {
                 details.insert("group".into(), json!(about.group));
             }
-            details.insert("kind".into(), json!(about.kind));
+            if !about.kind.is_empty() {
+                details.insert("kind".into(), json!(about.kind));
+            }
         }
         if let Some(uid) = &self.uid {
             details.insert("uid".into(), json!(uid));
@@ -155,9 +168,12 @@ impl Failure {
         }
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": self.message, "reason": self.reason, "code": self.code,
+            "message": self.message, "code": self.code,
         });
-        if !details.is_empty() {
+        if !self.reason.is_empty() {
+            status["reason"] = json!(self.reason);
+        }
+        if !details.is_empty() || self.group_kind.is_some() {
             status["details"] = Value::Object(details);
         }
         status

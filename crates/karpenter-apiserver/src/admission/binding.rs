@@ -60,14 +60,21 @@ pub(crate) fn topology_labels(node_name: &str, lookup: &dyn Lookup) -> Vec<(Stri
 
 fn check_target(binding: &Value) -> Answer<()> {
     let kind = text(&binding["target"]["kind"]);
-    let error = if !kind.is_empty() && kind != "Node" {
-        FieldError::not_supported("target.kind", Value::String(kind.into()), &["Node", "<empty>"])
-    } else if text(&binding["target"]["name"]).is_empty() {
-        FieldError::required("target.name", "")
-    } else {
-        return Ok(());
-    };
-    Err(Box::new(Failure::new(500, "InternalError", error.to_string())))
+    let mut errors = Vec::new();
+    if !kind.is_empty() && kind != "Node" {
+        let supported = ["Node", "<empty>"];
+        errors.push(
+            FieldError::not_supported("target.kind", Value::String(kind.into()), &supported).to_string(),
+        );
+    }
+    if text(&binding["target"]["name"]).is_empty() {
+        errors.push(FieldError::required("target.name", "").to_string());
+    }
+    match errors.as_slice() {
+        [] => Ok(()),
+        [one] => Err(Box::new(Failure::new(500, "", one))),
+        many => Err(Box::new(Failure::new(500, "", format!("[{}]", many.join(", "))))),
+    }
 }
 
 fn check_preconditions(pod: &Value, binding: &Value) -> Answer<()> {

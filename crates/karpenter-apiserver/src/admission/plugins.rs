@@ -2,9 +2,9 @@
 //! LimitRanger, Priority, DefaultTolerationSeconds, PodTopologyLabels, DefaultStorageClass,
 //! StorageObjectInUseProtection, RuntimeClass, and the checks that follow them.
 //!
-//! Two deliberate differences. The token volume of service accounts is not mounted: no container runs here, and it
-//! would make every pod larger. The account `default` need not exist, because it appears in a namespace only once a
-//! controller has made it, and there may be none. ResourceQuota is not enforced.
+//! Deliberately different: the account `default` need not exist, because it appears in a namespace only once a
+//! controller has made it, and there may be none; pods then run without its token. What a real server checks after
+//! the rules of the kind (limits, expansion of claims) is checked before them. ResourceQuota is not enforced.
 
 mod limits;
 mod pods;

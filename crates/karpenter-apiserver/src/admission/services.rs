@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::json::{Object, child, is_set, objects_mut, set_default, text};
+use super::json::{Object, child, child_mut, is_set, objects_mut, set_default, text};
 
 /// The list of addresses starts with the single one, whoever wrote only that gets both.
 pub(crate) fn mirror_addresses(spec: &mut Object) {
@@ -14,6 +14,14 @@ pub(crate) fn mirror_addresses(spec: &mut Object) {
 /// A client that changes only the type must not have to clear what the server filled in for the old type.
 pub(crate) fn drop_type_dependent_fields(map: &mut Object, old: &Value) {
     let before = &old["spec"];
+    if let Some(spec) = child_mut(map, "spec") {
+        let changed = spec.get("clusterIP").unwrap_or(&Value::Null) != &before["clusterIP"];
+        let list_kept = spec.get("clusterIPs").unwrap_or(&Value::Null) == &before["clusterIPs"];
+        if changed && list_kept {
+            spec.remove("clusterIPs");
+            mirror_addresses(spec);
+        }
+    }
     let new_type = map.get("spec").map(|spec| text(&spec["type"]).to_string()).unwrap_or_default();
     let old_type = text(&before["type"]).to_string();
     let needs_cluster_ip = |kind: &str| matches!(kind, "ClusterIP" | "NodePort" | "LoadBalancer");

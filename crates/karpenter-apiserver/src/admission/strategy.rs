@@ -41,11 +41,23 @@ fn generation_of(group: &str, kind: &str) -> Generation {
             "admissionregistration.k8s.io",
             "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration",
         )
-        | ("discovery.k8s.io", "EndpointSlice") => Generation::WholeObject,
+        | ("discovery.k8s.io", "EndpointSlice")
+        | ("", "PodTemplate") => Generation::WholeObject,
         ("scheduling.k8s.io", "PriorityClass") => Generation::OnlyFirst,
         ("storage.k8s.io", "CSIDriver") => Generation::OnlyChanges,
         _ => Generation::None,
     }
+}
+
+/// Whether an update may leave out the resource version, which then means the stored one.
+fn allows_unconditional_update(group: &str, kind: &str) -> bool {
+    !matches!(
+        (group, kind),
+        ("admissionregistration.k8s.io" | "coordination.k8s.io" | "node.k8s.io" | "apiextensions.k8s.io", _)
+            | ("apiregistration.k8s.io" | "storagemigration.k8s.io" | "internal.apiserver.k8s.io", _)
+            | ("policy", "PodDisruptionBudget")
+            | ("storage.k8s.io", "CSIDriver" | "CSIStorageCapacity" | "VolumeAttachment" | "CSINode")
+    )
 }
 
 /// Kinds whose status clients write only through the subresource. Nodes may be created with a status.
@@ -135,6 +147,12 @@ pub(crate) fn prepare_update(
 ) {
     let Value::Object(map) = new else { return };
     keep_metadata(map, old);
+    if allows_unconditional_update(group, kind) {
+        let metadata = child(map, "metadata");
+        if metadata.get("resourceVersion").is_none_or(|version| text(version).is_empty()) {
+            set_or_remove(metadata, "resourceVersion", old["metadata"].get("resourceVersion").cloned());
+        }
+    }
     match subresource {
         "status" => prepare_status_update(group, kind, map, old),
         "" | "scale" | "approval" => prepare_object_update(group, kind, map, old),
@@ -223,15 +241,11 @@ fn prepare_object_update(group: &str, kind: &str, map: &mut Object, old: &Value)
             set_or_remove(child(map, "spec"), "finalizers", old["spec"].get("finalizers").cloned());
             label_namespace(map);
         }
-        ("", "Node") => {
-            if old["spec"]["configSource"].is_null() {
-                child(map, "spec").remove("configSource");
-            }
+        ("", "Node") if old["spec"]["configSource"].is_null() => {
+            child(map, "spec").remove("configSource");
         }
-        ("", "Secret") => {
-            if map.get("type").is_none_or(|kind| text(kind).is_empty()) {
-                set_or_remove(map, "type", old.get("type").cloned());
-            }
+        ("", "Secret") if map.get("type").is_none_or(|kind| text(kind).is_empty()) => {
+            set_or_remove(map, "type", old.get("type").cloned());
         }
         ("", "ServiceAccount") => clean_secret_references(map),
         ("", "PersistentVolumeClaim") => mirror_data_sources(child(map, "spec")),
@@ -446,9 +460,9 @@ fn template_generation(object: &Value) -> i64 {
     text(&object["metadata"]["annotations"][TEMPLATE_GENERATION]).parse().unwrap_or(0)
 }
 
-fn set_template_generation(map: &mut Object, minimum_or_value: i64) {
+fn set_template_generation(map: &mut Object, value: i64) {
     let annotations = child(child(map, "metadata"), "annotations");
-    annotations.insert(TEMPLATE_GENERATION.into(), json!(minimum_or_value.to_string()));
+    annotations.insert(TEMPLATE_GENERATION.into(), json!(value.to_string()));
 }
 
 /// Jobs select their pods by the job's uid unless the client insists on its own selector.

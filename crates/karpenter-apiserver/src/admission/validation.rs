@@ -49,16 +49,27 @@ pub(crate) fn validate_update(
     old: &Value,
     subresource: &str,
 ) -> Errors {
+    if let Some(missing) = metadata::missing_version(new) {
+        return vec![missing];
+    }
     let mut errors = Errors::new();
-    let (_, namespaced) = name_rule(group, kind);
+    let (rule, namespaced) = name_rule(group, kind);
     metadata::check(new, NameRule::PathSegment, namespaced, &mut errors);
     metadata::check_update(new, old, &mut errors);
+    // Most kinds check it themselves, again, and some all that they check when they are created. It shows: causes are
+    // listed as often as they are found.
+    if !skips_metadata_of_updates(group, kind) {
+        metadata::check_update(new, old, &mut errors);
+    }
     metadata::check_finalizer_names(new, &mut errors);
+    if subresource.is_empty() && repeats_metadata_of_creation(group, kind) {
+        metadata::check(new, rule, namespaced, &mut errors);
+    }
     match (subresource, kind) {
         ("status", "Pod") if group.is_empty() => pod_updates::check_status(new, old, &mut errors),
         ("status", "Node") if group.is_empty() => nodes::check_node(new, Some(old), &mut errors),
         ("status", "Namespace") if group.is_empty() => nodes::check_namespace_status(new, &mut errors),
-        ("status", _) => {}
+        ("status", _) => workloads::status::check(group, kind, new, old, &mut errors),
         ("finalize", "Namespace") => nodes::check_namespace_finalizers(new, &mut errors),
         ("ephemeralcontainers", "Pod") => pod_updates::check_ephemeral_containers(new, old, &mut errors),
         ("resize", "Pod") => pods::check_pod(new, true, &mut errors),
@@ -74,10 +85,32 @@ pub(crate) fn validate_custom_metadata(object: &Value, namespaced: bool) -> Erro
 }
 
 pub(crate) fn validate_custom_metadata_update(new: &Value, old: &Value, namespaced: bool) -> Errors {
+    if let Some(missing) = metadata::missing_version(new) {
+        return vec![missing];
+    }
     let mut errors = Errors::new();
     metadata::check(new, NameRule::PathSegment, namespaced, &mut errors);
     metadata::check_update(new, old, &mut errors);
     errors
+}
+
+fn skips_metadata_of_updates(group: &str, kind: &str) -> bool {
+    matches!(
+        (group, kind),
+        ("", "PersistentVolume" | "Event" | "LimitRange")
+            | ("policy", "PodDisruptionBudget")
+            | ("storage.k8s.io", "VolumeAttachment" | "CSINode")
+    )
+}
+
+fn repeats_metadata_of_creation(group: &str, kind: &str) -> bool {
+    matches!(
+        (group, kind),
+        ("", "ConfigMap" | "Secret" | "PersistentVolume" | "PersistentVolumeClaim" | "LimitRange")
+            | ("batch", "Job")
+            | ("storage.k8s.io", "VolumeAttachment" | "CSINode")
+            | ("rbac.authorization.k8s.io", _)
+    )
 }
 
 fn check_kind(

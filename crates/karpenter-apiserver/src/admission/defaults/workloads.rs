@@ -83,6 +83,9 @@ pub(super) fn default_daemon_set(map: &mut Object) {
     }
     set_default(spec, "revisionHistoryLimit", 10);
     default_template(child(spec, "template"));
+    // Counted when the object is prepared; there from the start, so that it has an owner.
+    let annotations = child(child(map, "metadata"), "annotations");
+    set_default(annotations, "deprecated.daemonset.template.generation", "0");
 }
 
 pub(super) fn default_job(map: &mut Object) {

@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use super::{forbidden, limits, push};
 use crate::admission::binding::topology_labels;
-use crate::admission::json::{child, entries, integer, is_set, items, name, set_default, text};
+use crate::admission::json::{
+    Object, child, entries, integer, is_set, items, name, objects_mut, set_default, text,
+};
 use crate::admission::{Lookup, Operation, Verb};
 use crate::status::Answer;
 
@@ -46,16 +48,78 @@ fn set_service_account(operation: &Operation<'_>, pod: &mut Value, lookup: &dyn 
         );
         return Err(forbidden(operation, pod, &why));
     }
+    let mounts_token = [Some(&pod["spec"]), account.as_ref()]
+        .into_iter()
+        .flatten()
+        .find_map(|holder| holder["automountServiceAccountToken"].as_bool());
+    let volume_name = token_volume_name(pod);
     let Value::Object(map) = pod else { return Ok(()) };
     let spec = child(map, "spec");
     spec.insert("serviceAccountName".into(), json!(account_name));
     spec.insert("serviceAccount".into(), json!(account_name));
+    if account.is_some() && mounts_token.unwrap_or(true) {
+        mount_token(spec, volume_name);
+    }
     if let Some(secrets) =
         account.as_ref().map(|account| items(&account["imagePullSecrets"])).filter(|list| !list.is_empty())
     {
         set_default(spec, "imagePullSecrets", Value::Array(secrets.to_vec()));
     }
     Ok(())
+}
+
+const TOKEN_VOLUME_PREFIX: &str = "kube-api-access-";
+const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// A real server takes random letters; these follow from the pod, so that equal requests have equal answers.
+fn token_volume_name(pod: &Value) -> String {
+    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let metadata = &pod["metadata"];
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in ["namespace", "name", "generateName"].into_iter().flat_map(|key| text(&metadata[key]).bytes())
+    {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    let mut name = TOKEN_VOLUME_PREFIX.to_string();
+    for _ in 0..5 {
+        name.push(char::from(LETTERS[(hash % LETTERS.len() as u64) as usize]));
+        hash /= LETTERS.len() as u64;
+    }
+    name
+}
+
+/// Gives every container the account's token, unless it has something else in its place.
+fn mount_token(spec: &mut Object, volume_name: String) {
+    let existing = items(spec.get("volumes").unwrap_or(&Value::Null))
+        .iter()
+        .map(|volume| text(&volume["name"]))
+        .find(|name| name.starts_with(TOKEN_VOLUME_PREFIX))
+        .map(str::to_string);
+    let has_volume = existing.is_some();
+    let volume_name = existing.unwrap_or(volume_name);
+    let mut is_needed = false;
+    for list in ["initContainers", "containers"] {
+        for container in objects_mut(spec, list) {
+            let mounts = items(container.get("volumeMounts").unwrap_or(&Value::Null));
+            if !mounts.iter().any(|mount| mount["mountPath"] == TOKEN_PATH) {
+                let mount = json!({"name": volume_name, "readOnly": true, "mountPath": TOKEN_PATH});
+                push(container, "volumeMounts", mount);
+                is_needed = true;
+            }
+        }
+    }
+    if is_needed && !has_volume {
+        let token = json!({"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}});
+        let authority = json!({"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}});
+        let field = json!({"apiVersion": "v1", "fieldPath": "metadata.namespace"});
+        let namespace = json!({"downwardAPI": {"items": [{"path": "namespace", "fieldRef": field}]}});
+        let sources = json!([token, authority, namespace]);
+        push(
+            spec,
+            "volumes",
+            json!({"name": volume_name, "projected": {"defaultMode": 420, "sources": sources}}),
+        );
+    }
 }
 
 /// Of several default classes the one with the lowest value.

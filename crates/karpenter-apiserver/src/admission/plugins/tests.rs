@@ -154,6 +154,29 @@ fn service_accounts_other_than_default_must_exist() {
 }
 
 #[test]
+fn tokens_are_mounted_unless_somebody_objects() {
+    let mut objects = cluster();
+    objects.add("", "serviceaccounts", json!({"metadata": {"name": "default", "namespace": "n"}}));
+    let silent =
+        json!({"metadata": {"name": "silent", "namespace": "n"}, "automountServiceAccountToken": false});
+    objects.add("", "serviceaccounts", silent);
+    let other = json!({"name": "own", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"});
+    let containers = json!([{"name": "a"}, {"name": "b", "volumeMounts": [other]}]);
+    let admitted = create(&objects, "pods", "n", pod(json!({"containers": containers}))).expect("admitted");
+    let volume = &admitted["spec"]["volumes"][0];
+    assert_eq!(volume["projected"]["sources"].as_array().map(Vec::len), Some(3));
+    assert_eq!(admitted["spec"]["containers"][0]["volumeMounts"][0]["name"], volume["name"]);
+    assert_eq!(admitted["spec"]["containers"][1]["volumeMounts"], json!([other]), "something else is there");
+    for spec in [
+        json!({"containers": [{"name": "a"}], "automountServiceAccountToken": false}),
+        json!({"containers": [{"name": "a"}], "serviceAccountName": "silent"}),
+    ] {
+        let admitted = create(&objects, "pods", "n", pod(spec)).expect("admitted");
+        assert_eq!(admitted["spec"].get("volumes"), None);
+    }
+}
+
+#[test]
 fn limit_ranges_default_and_bound() {
     let mut objects = cluster();
     objects.add("", "limitranges", json!({"metadata": {"name": "l", "namespace": "n"}, "spec": {"limits": [

@@ -54,7 +54,8 @@ fn generations_count_specs() {
     let old = json!({"metadata": {"generation": 3, "uid": "u", "creationTimestamp": "t"}, "spec": {"a": 1}, "status": {"s": 1}});
     let spec = |new: &mut Value| new["spec"]["a"] = json!(2);
     let annotation = |new: &mut Value| new["metadata"]["annotations"] = json!({"k": "v"});
-    let table: [(&str, &str, fn(&mut Value), &str, i64); 8] = [
+    type Row = (&'static str, &'static str, fn(&mut Value), &'static str, i64);
+    let table: [Row; 8] = [
         ("apps", "Deployment", spec, "", 4),
         ("apps", "Deployment", annotation, "", 4),
         ("apps", "ReplicaSet", annotation, "", 3),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::metadata::{check_label_name, check_selector};
-use super::{Errors, check_immutable, check_nonnegative, metadata, quantities, showing, text};
+use super::{Errors, check_immutable, check_nonnegative, quantities, showing, text};
 use crate::admission::json::{entries, integer, is_set, items, name, text as string};
 use crate::admission::quantity::Quantity;
 use crate::field::FieldError;
@@ -60,7 +60,6 @@ const HIGHEST_USER_PRIORITY: i64 = 1_000_000_000;
 pub(super) fn check_priority_class(class: &Value, old: Option<&Value>, errors: &mut Errors) {
     let value = integer(&class["value"]).unwrap_or(0);
     if let Some(old) = old {
-        metadata::check_update(class, old, errors);
         if value != integer(&old["value"]).unwrap_or(0) {
             errors.push(FieldError::forbidden("value", "may not be changed in an update."));
         }

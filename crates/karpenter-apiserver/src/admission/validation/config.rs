@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::metadata::check_label_name;
-use super::{Errors, check_immutable, metadata, text, too_long};
+use super::{Errors, check_immutable, text, too_long};
 use crate::admission::json::{entries, integer, is_set, text as string};
 use crate::field::FieldError;
 
@@ -124,7 +124,6 @@ pub(super) fn check_event(event: &Value, old: Option<&Value>, is_core: bool, err
         return;
     }
     if let Some(old) = old {
-        metadata::check_update(event, old, errors);
         for (key, path) in [
             ("regarding", "involvedObject"),
             ("reason", "reason"),

@@ -73,6 +73,13 @@ pub(super) fn check(object: &Value, rule: NameRule, namespaced: bool, errors: &m
     check_finalizers(&metadata["finalizers"], errors);
 }
 
+/// Kinds that may be replaced without saying which version have got it from the stored object by now.
+pub(super) fn missing_version(object: &Value) -> Option<FieldError> {
+    string(&object["metadata"]["resourceVersion"])
+        .is_empty()
+        .then(|| FieldError::invalid("metadata.resourceVersion", json!(0), "must be specified for an update"))
+}
+
 pub(super) fn check_update(new: &Value, old: &Value, errors: &mut Errors) {
     let (after, before) = (&new["metadata"], &old["metadata"]);
     if is_set(&before["deletionTimestamp"]) {
@@ -91,10 +98,6 @@ pub(super) fn check_update(new: &Value, old: &Value, errors: &mut Errors) {
             );
             errors.push(FieldError::forbidden("metadata.finalizers", why));
         }
-    }
-    if string(&after["resourceVersion"]).is_empty() {
-        let why = "must be specified for an update";
-        errors.push(FieldError::invalid("metadata.resourceVersion", json!(""), why));
     }
     for key in
         ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"]

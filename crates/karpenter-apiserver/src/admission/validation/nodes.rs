@@ -3,15 +3,12 @@
 use serde_json::{Value, json};
 
 use super::metadata::check_label_name;
-use super::{Errors, check_immutable, metadata, quantities, scheduling, text};
+use super::{Errors, check_immutable, quantities, scheduling, text};
 use crate::admission::json::{entries, is_deleting, is_set, items, text as string};
 use crate::admission::quantity::Quantity;
 use crate::field::FieldError;
 
 pub(super) fn check_node(node: &Value, old: Option<&Value>, errors: &mut Errors) {
-    if let Some(old) = old {
-        metadata::check_update(node, old, errors);
-    }
     // The path is that of a real server, although taints are in the spec.
     scheduling::check_taints(&node["spec"]["taints"], "metadata.taints", errors);
     for list in ["capacity", "allocatable"] {

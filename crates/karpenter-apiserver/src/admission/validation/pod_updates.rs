@@ -12,7 +12,6 @@ const UPDATABLE: &str = "pod updates may not change fields other than `spec.cont
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
 pub(super) fn check(new: &Value, old: &Value, errors: &mut Errors) {
-    metadata::check_update(new, old, errors);
     pods::check_pod(new, true, errors);
     check_annotation_updates(new, old, errors);
     let (after, before) = (&new["spec"], &old["spec"]);
@@ -199,7 +198,6 @@ fn check_annotation_updates(new: &Value, old: &Value, errors: &mut Errors) {
 }
 
 pub(super) fn check_status(new: &Value, old: &Value, errors: &mut Errors) {
-    metadata::check_update(new, old, errors);
     check_annotation_updates(new, old, errors);
     let (after, before) = (&new["status"], &old["status"]);
     for (index, condition) in items(&after["conditions"]).iter().enumerate() {
@@ -242,7 +240,6 @@ pub(super) fn check_status(new: &Value, old: &Value, errors: &mut Errors) {
 }
 
 pub(super) fn check_ephemeral_containers(new: &Value, old: &Value, errors: &mut Errors) {
-    metadata::check_update(new, old, errors);
     pods::check_pod(new, true, errors);
     if is_set(&old["metadata"]["annotations"]["kubernetes.io/config.mirror"]) {
         errors.push(FieldError::forbidden("[]", "static pods do not support ephemeral containers"));

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::containers::check_choice;
 use super::metadata::{check_label_name, check_selector};
-use super::{Errors, check_immutable, metadata, scheduling, showing, text};
+use super::{Errors, check_immutable, scheduling, showing, text};
 use crate::admission::json::{child_mut, entries, is_set, items, set_or_remove, text as string};
 use crate::admission::quantity::Quantity;
 use crate::field::FieldError;
@@ -140,9 +140,6 @@ pub(super) fn check_claim_spec(spec: &Value, path: &str, errors: &mut Errors) {
 }
 
 pub(super) fn check_claim(claim: &Value, old: Option<&Value>, errors: &mut Errors) {
-    if let Some(old) = old {
-        metadata::check_update(claim, old, errors);
-    }
     check_claim_spec(&claim["spec"], "spec", errors);
     let Some(old) = old else { return };
     let (mut after, mut before) = (claim["spec"].clone(), old["spec"].clone());

@@ -1,6 +1,7 @@
 //! Deployments, replica sets, stateful sets and daemon sets; jobs are in `jobs`.
 
 pub(super) mod jobs;
+pub(super) mod status;
 
 use serde_json::{Value, json};
 
@@ -72,9 +73,6 @@ fn check_replicated_template(spec: &Value, errors: &mut Errors) {
 
 pub(super) fn check_deployment(deployment: &Value, old: Option<&Value>, errors: &mut Errors) {
     let spec = &deployment["spec"];
-    if let Some(old) = old {
-        metadata::check_update(deployment, old, errors);
-    }
     check_nonnegative(&spec["replicas"], "spec.replicas", errors);
     check_required_selector(spec, "deployment", errors);
     check_replicated_template(spec, errors);
@@ -130,9 +128,6 @@ fn is_zero(value: &Value) -> bool {
 
 pub(super) fn check_replica_set(set: &Value, old: Option<&Value>, errors: &mut Errors) {
     let spec = &set["spec"];
-    if let Some(old) = old {
-        metadata::check_update(set, old, errors);
-    }
     check_nonnegative(&spec["replicas"], "spec.replicas", errors);
     check_nonnegative(&spec["minReadySeconds"], "spec.minReadySeconds", errors);
     check_required_selector(spec, "deployment", errors);
@@ -164,9 +159,6 @@ pub(super) fn check_replication_controller(controller: &Value, errors: &mut Erro
 
 pub(super) fn check_stateful_set(set: &Value, old: Option<&Value>, errors: &mut Errors) {
     let spec = &set["spec"];
-    if let Some(old) = old {
-        metadata::check_update(set, old, errors);
-    }
     let policy = &spec["podManagementPolicy"];
     if !matches!(string(policy), "OrderedReady" | "Parallel") {
         let why = "must be 'OrderedReady' or 'Parallel'";
@@ -282,7 +274,6 @@ fn check_stateful_set_change(after: &Value, before: &Value, errors: &mut Errors)
 pub(super) fn check_daemon_set(set: &Value, old: Option<&Value>, errors: &mut Errors) {
     let spec = &set["spec"];
     if let Some(old) = old {
-        metadata::check_update(set, old, errors);
         check_immutable(&spec["selector"], &old["spec"]["selector"], "spec.selector", errors);
     }
     check_selector(&spec["selector"], "spec.selector", errors);

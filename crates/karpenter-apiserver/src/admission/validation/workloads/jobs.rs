@@ -8,7 +8,7 @@ use crate::admission::json::{
 };
 use crate::admission::selector;
 use crate::admission::validation::metadata::check_selector;
-use crate::admission::validation::{Errors, check_immutable, check_nonnegative, cron, metadata, pods, text};
+use crate::admission::validation::{Errors, check_immutable, check_nonnegative, cron, pods, text};
 use crate::field::FieldError;
 
 const PARALLELISM_MAX_WHEN_INDEXED: i64 = 100_000;
@@ -19,7 +19,6 @@ pub(in crate::admission::validation) fn check_job(job: &Value, old: Option<&Valu
     check_complete_spec(spec, errors);
     check_indexed_name(job, errors);
     if let Some(old) = old {
-        metadata::check_update(job, old, errors);
         check_complete_spec(spec, errors);
         check_change(spec, old, errors);
     }
@@ -197,9 +196,6 @@ pub(in crate::admission::validation) fn check_cron_job(
     errors: &mut Errors,
 ) {
     let spec = &cron_job["spec"];
-    if let Some(old) = old {
-        metadata::check_update(cron_job, old, errors);
-    }
     let schedule = string(&spec["schedule"]);
     if schedule.is_empty() {
         errors.push(FieldError::required("spec.schedule", ""));
