@@ -172,11 +172,16 @@ impl ApiServer {
             body,
         };
         let reply = self.route(&incoming).unwrap_or_else(|failure| Reply::from(failure.as_ref()));
-        if let Some(journal) = &self.core.journal
-            && !matches!(incoming.method, Method::GET | Method::HEAD)
-            && let Err(why) = journal.durable(self.core.store.revision()).await
-        {
-            return Reply::from(&Failure::new(500, "InternalError", why)).into_response();
+        if !matches!(incoming.method, Method::GET | Method::HEAD) {
+            match &self.core.journal {
+                // A busy writer on the same thread must not keep watchers from seeing what it writes.
+                None => tokio::task::yield_now().await,
+                Some(journal) => {
+                    if let Err(why) = journal.durable(self.core.store.revision()).await {
+                        return Reply::from(&Failure::new(500, "InternalError", why)).into_response();
+                    }
+                }
+            }
         }
         reply.into_response()
     }

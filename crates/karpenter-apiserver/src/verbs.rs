@@ -48,7 +48,8 @@ pub(crate) fn page_not_found() -> Reply {
 pub(crate) fn handle(core: &Arc<Core>, incoming: &Incoming, path: ResourcePath) -> Answer<Reply> {
     let registry = core.registry();
     let Some(served) = registry.find(&path.group, &path.version, &path.plural).cloned() else {
-        return Ok(page_not_found());
+        let known_group = path.group.is_empty() || registry.groups().contains(&path.group);
+        return if known_group { Err(Box::new(Failure::unknown_resource())) } else { Ok(page_not_found()) };
     };
     let stored = match served.conversion {
         Conversion::None | Conversion::ApiVersion => Some(&served),
@@ -57,7 +58,7 @@ pub(crate) fn handle(core: &Arc<Core>, incoming: &Incoming, path: ResourcePath) 
     };
     let Some(resource) = stored.cloned() else { return Ok(page_not_found()) };
     if !resource.namespaced && !path.namespace.is_empty() {
-        return Ok(page_not_found());
+        return Err(Box::new(Failure::unknown_resource()));
     }
     let Some(format) = incoming.format() else { return Err(not_acceptable()) };
     let now = core.clock.now();
@@ -79,9 +80,9 @@ impl Call<'_> {
         let watching = self.path.watch || self.incoming.query.flag("watch");
         let named = self.path.name.is_some();
         let verb = match (&self.incoming.method, named) {
-            (&Method::GET | &Method::HEAD, _) if watching => "watch",
-            (&Method::GET | &Method::HEAD, true) => "get",
-            (&Method::GET | &Method::HEAD, false) => "list",
+            (&Method::GET, _) if watching => "watch",
+            (&Method::GET, true) => "get",
+            (&Method::GET, false) => "list",
             (&Method::POST, false) => "create",
             (&Method::PUT, true) => "update",
             (&Method::PATCH, true) => "patch",

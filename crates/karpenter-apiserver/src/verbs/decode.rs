@@ -3,9 +3,13 @@
 use serde_json::{Value, json};
 
 use super::Call;
+use crate::builtin;
 use crate::convert;
+use crate::field::FieldError;
 use crate::options::FieldValidation;
+use crate::protobuf;
 use crate::status::{Answer, Failure};
+use crate::strict;
 
 const FOREIGN_NAMESPACE: &str =
     "the namespace of the provided object does not match the namespace sent on the request";
@@ -14,63 +18,135 @@ impl Call<'_> {
     /// The body as a value, whatever it is encoded in.
     pub(crate) fn body_value(&self) -> Answer<Value> {
         let body = &self.incoming.body;
-        match self.incoming.content_type().as_str() {
+        let custom = self.resource.custom.is_some();
+        let decoded = match self.incoming.content_type().as_str() {
             "" | "application/json" => parse_json(body),
             "application/yaml" => parse_yaml(body),
-            _ => Err(Box::new(Failure::unsupported_media_type(
-                "the body of the request was in an unknown format - accepted media types include: \
-                 application/json, application/yaml, application/vnd.kubernetes.protobuf, application/cbor",
-            ))),
-        }
+            "application/vnd.kubernetes.protobuf" if !custom => protobuf::decode(body),
+            _ => {
+                let protobuf = if custom { "" } else { ", application/vnd.kubernetes.protobuf" };
+                return Err(Box::new(Failure::unsupported_media_type(format!(
+                    "the body of the request was in an unknown format - accepted media types include: \
+                     application/json, application/yaml{protobuf}"
+                ))));
+            }
+        };
+        decoded.map_err(|failure| {
+            bad(format!(
+                "the object provided is unrecognized (must be of type {}): {} ({})",
+                self.served.kind,
+                failure.message,
+                summary(body)
+            ))
+        })
     }
 
     /// The body as an object of this kind, in its stored version: kind and version are checked and filled in, the
     /// namespace too. With warnings.
     pub(crate) fn body_object(&self, validation: FieldValidation) -> Answer<(Value, Vec<String>)> {
         let mut object = self.body_value()?;
+        if object.is_null() {
+            object = json!({});
+        }
         self.check_kind(&mut object)?;
-        let warnings = self.check_fields(&mut object, validation)?;
+        let problems = self.body_problems(&mut object, validation)?;
+        let warnings = match validation {
+            FieldValidation::Strict if !problems.is_empty() => {
+                return Err(self.undecodable(&strict::strict_error(&problems)));
+            }
+            FieldValidation::Warn => problems,
+            FieldValidation::Strict | FieldValidation::Ignore => Vec::new(),
+        };
         self.check_place(&mut object)?;
         Ok((convert::to_stored(&self.served, object, &self.resource.api_version()), warnings))
     }
 
-    /// Fields the kind does not have are dropped; what is said about them is up to the client.
-    pub(crate) fn check_fields(
-        &self,
-        object: &mut Value,
-        validation: FieldValidation,
-    ) -> Answer<Vec<String>> {
-        let unknown: Vec<String> = match &self.resource.custom {
-            Some(custom) => {
-                custom.kind.prune(object).iter().map(|path| format!("unknown field \"{path}\"")).collect()
+    /// What a strict decoder would refuse. Values of a wrong type are always refused.
+    fn body_problems(&self, object: &mut Value, validation: FieldValidation) -> Answer<Vec<String>> {
+        let (group, version, kind) = (&self.served.group, &self.served.version, &self.served.kind);
+        let is_json = matches!(self.incoming.content_type().as_str(), "" | "application/json");
+        let looks = validation != FieldValidation::Ignore;
+        if let Some(custom) = &self.resource.custom {
+            let mut problems =
+                if is_json && looks { strict::duplicate_fields(&self.incoming.body) } else { Vec::new() };
+            problems.extend(unknown_metadata(object).iter().map(|path| unknown(path)));
+            problems.extend(custom.kind.prune(object).iter().map(|path| unknown(path)));
+            return Ok(problems);
+        }
+        if let Some(why) = strict::decode_error(object, group, version, kind) {
+            return Err(self.undecodable(&why));
+        }
+        Ok(match looks {
+            true if is_json => strict::body_problems(&self.incoming.body, group, version, kind),
+            true => strict::unknown_fields(object, group, version, kind).iter().map(|path| unknown(path)).collect(),
+            false => Vec::new(),
+        })
+    }
+
+    fn undecodable(&self, why: &str) -> Box<Failure> {
+        Box::new(strict::undecodable(&self.served.version, &self.served.kind, why))
+    }
+
+    /// What the result of a patch has that the kind does not; such fields are dropped.
+    pub(crate) fn check_patched(&self, object: &mut Value, validation: FieldValidation) -> Answer<Vec<String>> {
+        let (group, version, kind) = (&self.served.group, &self.served.version, &self.served.kind);
+        let paths = match &self.resource.custom {
+            Some(custom) => custom.kind.prune(object),
+            None => {
+                if let Some(why) = strict::decode_error(object, group, version, kind) {
+                    return Err(bad_patch(object, &why));
+                }
+                match validation {
+                    FieldValidation::Ignore => Vec::new(),
+                    _ => strict::unknown_fields(object, group, version, kind),
+                }
             }
-            None => Vec::new(),
         };
+        let problems: Vec<String> = paths.iter().map(|path| unknown(path)).collect();
         match validation {
-            _ if unknown.is_empty() => Ok(Vec::new()),
-            FieldValidation::Ignore => Ok(Vec::new()),
-            FieldValidation::Warn => Ok(unknown),
-            FieldValidation::Strict => Err(bad(format!(
-                "{} in version \"{}\" cannot be handled as a {}: strict decoding error: {}",
-                self.served.kind,
-                self.served.version,
-                self.served.kind,
-                unknown.join(", ")
-            ))),
+            FieldValidation::Strict if !problems.is_empty() => {
+                Err(bad_patch(object, &strict::strict_error(&problems)))
+            }
+            FieldValidation::Warn => Ok(problems),
+            FieldValidation::Strict | FieldValidation::Ignore => Ok(Vec::new()),
         }
     }
 
     pub(crate) fn check_kind(&self, object: &mut Value) -> Answer<()> {
         let served = &self.served;
+        let found = strict_kind_name(object);
         let Some(fields) = object.as_object_mut() else {
             return Err(bad(format!(
-                "{} in version \"{}\" cannot be handled as a {}: the body is not an object",
-                served.kind, served.version, served.kind
+                "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse \
+                 error: json: cannot unmarshal {found} into Go value of type struct {{ APIVersion string \
+                 \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }} ({})",
+                served.kind,
+                summary(&self.incoming.body)
             )));
         };
         let expected = served.api_version();
         let given = fields.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
         let kind = fields.get("kind").and_then(Value::as_str).unwrap_or_default();
+        let (group, version) = given.split_once('/').unwrap_or(("", given));
+        if self.resource.custom.is_none() && !given.is_empty() && (given != expected || kind != served.kind) {
+            let kind = if kind.is_empty() { served.kind.as_str() } else { kind };
+            let why = if builtin::type_of(group, version, kind).is_some() {
+                let internal = match served.group.split('.').next() {
+                    None | Some("") => "core",
+                    Some(group) => group,
+                };
+                format!("converting ({version}.{kind}) to ({internal}.{}): unknown conversion", served.kind)
+            } else {
+                format!(
+                    "no kind \"{kind}\" is registered for version \"{given}\" in scheme \
+                     \"pkg/api/legacyscheme/scheme.go:30\""
+                )
+            };
+            return Err(bad(format!(
+                "{kind} in version \"{version}\" cannot be handled as a {}: {why}",
+                served.kind
+            )));
+        }
         if !given.is_empty() && given != expected {
             return Err(bad(format!(
                 "the API version in the data ({given}) does not match the expected API version ({expected})"
@@ -122,16 +198,80 @@ impl Call<'_> {
     }
 }
 
+fn unknown(path: &str) -> String {
+    format!("unknown field \"{path}\"")
+}
+
+/// The result of a patch is not an object of the kind.
+fn bad_patch(patched: &Value, why: &str) -> Box<Failure> {
+    let error = FieldError::invalid("patch", json!(patched.to_string()), why);
+    Box::new(Failure::invalid("", "", "", &[error]))
+}
+
 pub(crate) fn bad(why: impl Into<String>) -> Box<Failure> {
     Box::new(Failure::bad_request(why))
 }
 
 pub(crate) fn parse_json(body: &[u8]) -> Answer<Value> {
-    if body.iter().all(u8::is_ascii_whitespace) {
-        return Err(bad("Object 'Kind' is missing in ''"));
+    serde_json::from_slice(body).map_err(|error| {
+        bad(format!("couldn't get version/kind; json parse error: {}", go_syntax_error(&error, body)))
+    })
+}
+
+/// A syntax error in the words of Go's decoder.
+pub(crate) fn go_syntax_error(error: &serde_json::Error, body: &[u8]) -> String {
+    if error.is_eof() {
+        return "unexpected end of JSON input".to_owned();
     }
-    serde_json::from_slice(body)
-        .map_err(|error| bad(format!("couldn't get version/kind; json parse error: {error}")))
+    let text = error.to_string();
+    let context = if text.starts_with("trailing characters") {
+        "after top-level value"
+    } else if text.starts_with("expected `,` or `}`") {
+        "after object key:value pair"
+    } else if text.starts_with("expected `,` or `]`") {
+        "after array element"
+    } else if text.starts_with("expected `:`") {
+        "after object key"
+    } else if text.starts_with("key must be a string") || text.starts_with("trailing comma") {
+        "looking for beginning of object key string"
+    } else {
+        "looking for beginning of value"
+    };
+    let line = body.split(|byte| *byte == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
+    let offender = line.get(error.column().saturating_sub(1)).copied().unwrap_or(b' ');
+    format!("invalid character '{}' {context}", char::from(offender))
+}
+
+/// The beginning of a body, as messages quote it.
+fn summary(body: &[u8]) -> String {
+    const SHOWN: usize = 30;
+    let more = if body.len() > SHOWN { " ..." } else { "" };
+    let shown = &body[..body.len().min(SHOWN)];
+    match body.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(shown)),
+        Some(_) => {
+            let digits: String = shown.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{digits}{more}")
+        }
+    }
+}
+
+fn strict_kind_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Paths of fields that metadata does not have, on any kind.
+fn unknown_metadata(object: &Value) -> Vec<String> {
+    let alone = json!({ "metadata": object["metadata"] });
+    strict::unknown_fields(&alone, "", "v1", "ConfigMap")
 }
 
 /// JSON is YAML, and faster to read as what it is.

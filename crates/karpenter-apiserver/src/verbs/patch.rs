@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use super::Call;
-use super::decode::{bad, parse_json, parse_yaml};
+use super::decode::{bad, go_syntax_error, parse_yaml};
 use super::pipeline::{Ownership, Unchanged};
 use crate::apply::{self, ApplyRequest};
 use crate::convert;
 use crate::encode::Reply;
-use crate::options::WriteOptions;
+use crate::options::{FieldValidation, WriteOptions};
 use crate::patch;
 use crate::shape::Shape;
 use crate::status::{Answer, Failure};
@@ -29,7 +29,9 @@ impl Call<'_> {
         if kind == PatchKind::Apply {
             return self.server_side_apply(&options, &manager);
         }
-        let patch = parse_json(&self.incoming.body)?;
+        let body = &self.incoming.body;
+        let patch = serde_json::from_slice(body)
+            .map_err(|error| bad(format!("error decoding patch: {}", go_syntax_error(&error, body))))?;
         loop {
             let entry = self.stored()?;
             let old = self.load(&entry);
@@ -50,13 +52,13 @@ impl Call<'_> {
             "application/merge-patch+json" => Ok(PatchKind::Merge),
             "application/strategic-merge-patch+json" if !custom => Ok(PatchKind::Strategic),
             "application/apply-patch+yaml" => Ok(PatchKind::Apply),
+            _ if custom => Err(Box::new(Failure::unsupported_media_type(
+                "the body of the request was in an unknown format - accepted media types include: \
+                 application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            ))),
             _ => {
-                let strategic = if custom { "" } else { "application/strategic-merge-patch+json, " };
-                Err(Box::new(Failure::unsupported_media_type(format!(
-                    "the body of the request was in an unknown format - accepted media types include: \
-                     application/json-patch+json, application/merge-patch+json, {strategic}\
-                     application/apply-patch+yaml, application/apply-patch+cbor"
-                ))))
+                let failure = Failure::unsupported_media_type("415: Unsupported Media Type");
+                Err(Box::new(failure.about_nothing()))
             }
         }
     }
@@ -72,7 +74,7 @@ impl Call<'_> {
         let before = convert::from_stored(&self.served, old.clone());
         let mut after = apply_patch(kind, &before, patch, self.served_shape())?;
         self.check_kind(&mut after)?;
-        let warnings = self.check_fields(&mut after, options.field_validation)?;
+        let warnings = self.check_patched(&mut after, options.field_validation)?;
         let after = convert::to_stored(&self.served, after, &self.resource.api_version());
         Ok((after, warnings))
     }
@@ -88,7 +90,7 @@ impl Call<'_> {
     fn server_side_apply(&self, options: &WriteOptions, manager: &str) -> Answer<Reply> {
         let mut applied = parse_yaml(&self.incoming.body)?;
         self.check_applied(&mut applied)?;
-        let warnings = self.check_fields(&mut applied, options.field_validation)?;
+        let warnings = self.check_applied_fields(&mut applied, options.field_validation)?;
         let applied = convert::to_stored(&self.served, applied, &self.resource.api_version());
         let api_version = self.resource.api_version();
         loop {
@@ -127,6 +129,14 @@ impl Call<'_> {
                 Err(Unchanged::Outdated) => {}
             }
         }
+    }
+
+    /// Custom kinds drop what they do not have; built-in kinds refuse it when they merge.
+    fn check_applied_fields(&self, applied: &mut Value, validation: FieldValidation) -> Answer<Vec<String>> {
+        if self.resource.custom.is_none() {
+            return Ok(Vec::new());
+        }
+        self.check_patched(applied, validation)
     }
 
     /// An applied object names its kind; name and namespace agree with the path.

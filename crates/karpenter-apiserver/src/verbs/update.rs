@@ -34,8 +34,13 @@ impl Call<'_> {
                 return Err(self.revision_required());
             }
             self.check_revision(&object, &old)?;
+            let mut object = object.clone();
+            if unconditional {
+                // Whatever is there is what the client meant to replace.
+                object["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"].clone();
+            }
             let ownership = Ownership::Manager(&manager);
-            match self.store_changed(&entry, &old, object.clone(), ownership, options.dry_run) {
+            match self.store_changed(&entry, &old, object, ownership, options.dry_run) {
                 Ok(written) => return Ok(self.reply_written(200, &written).with_warnings(warnings)),
                 Err(Unchanged::Refused(failure)) => return Err(failure),
                 Err(Unchanged::Outdated) if !unconditional => return Err(self.modified()),
@@ -49,7 +54,7 @@ impl Call<'_> {
     }
 
     fn revision_required(&self) -> Box<Failure> {
-        let body = "Invalid value: 0x0: must be specified for an update";
+        let body = "Invalid value: 0: must be specified for an update";
         let mut failure = Failure::invalid(&self.resource.group, &self.resource.plural, self.name(), &[]);
         failure.message = format!(
             "{} \"{}\" is invalid: metadata.resourceVersion: {body}",
