@@ -14,7 +14,7 @@ pub(crate) struct Crate {
     pub(crate) may_use: &'static [&'static str],
 }
 
-pub(crate) const CRATES: [Crate; 9] = [
+pub(crate) const CRATES: [Crate; 12] = [
     Crate { name: "karpenter-model", pure: true, may_use: &[] },
     Crate { name: "karpenter-scheduling", pure: true, may_use: &["karpenter-model"] },
     Crate { name: "karpenter-catalog", pure: true, may_use: &["karpenter-model"] },
@@ -26,6 +26,30 @@ pub(crate) const CRATES: [Crate; 9] = [
     },
     Crate { name: "karpenter-apiserver", pure: false, may_use: &[] },
     Crate { name: "karpenter-cluster", pure: false, may_use: &["karpenter-model"] },
+    Crate { name: "karpenter-cloud", pure: false, may_use: &["karpenter-model", "karpenter-api"] },
+    Crate {
+        name: "karpenter-kwok",
+        pure: false,
+        may_use: &[
+            "karpenter-model",
+            "karpenter-catalog",
+            "karpenter-api",
+            "karpenter-cluster",
+            "karpenter-cloud",
+        ],
+    },
+    Crate {
+        name: "karpenter-controllers",
+        pure: false,
+        may_use: &[
+            "karpenter-model",
+            "karpenter-scheduling",
+            "karpenter-api",
+            "karpenter-state",
+            "karpenter-cluster",
+            "karpenter-cloud",
+        ],
+    },
     Crate {
         name: "karpenter",
         pure: false,
@@ -37,6 +61,9 @@ pub(crate) const CRATES: [Crate; 9] = [
             "karpenter-state",
             "karpenter-apiserver",
             "karpenter-cluster",
+            "karpenter-cloud",
+            "karpenter-kwok",
+            "karpenter-controllers",
         ],
     },
     Crate { name: "xtask", pure: false, may_use: &[] },
