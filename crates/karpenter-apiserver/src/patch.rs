@@ -96,7 +96,8 @@ pub(crate) fn go_print(value: &Value) -> String {
 
 /// The server found the patch impossible; why is not told.
 pub(crate) fn unprocessable() -> Box<Failure> {
-    Box::new(Failure::new(422, "Invalid", "the server rejected our request due to an error in our request"))
+    let why = "the server rejected our request due to an error in our request";
+    Box::new(Failure::new(422, "Invalid", why).about_nothing())
 }
 
 /// An error that a real server did not expect: no reason, only text.
