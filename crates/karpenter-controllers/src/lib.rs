@@ -1,6 +1,12 @@
 //! Karpenter's controllers: each one observes, decides with a pure function, and acts.
 //!
 //! They speak to Kubernetes through `kube::Client` and to the cloud through `karpenter_cloud::CloudProvider`, and to
-//! each other not at all: what one writes, the others read from the API server (or from the mirrors, which take in own
-//! writes at once). Objects that are not Karpenter's are never written, except where a rule names them: nodes of our
-//! claims, pods that are nominated or evicted.
+//! each other not at all: what one writes, the others read from the mirrors, which take in own writes at once. Objects
+//! that are not Karpenter's are never written, except where a rule names them: nodes of our claims, pods that are
+//! nominated or evicted.
+
+pub mod context;
+pub mod events;
+pub mod mirrors;
+
+pub use context::Context;
