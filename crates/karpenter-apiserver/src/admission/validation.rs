@@ -1,6 +1,6 @@
 //! The rules of the built-in kinds, with the field paths and the words of kube-apiserver v1.35.
 //!
-//! Kinds without rules of their own here are still checked for their metadata. Where a real server prints a Go diff
+//! `tests/admission.rs` compares them with recorded answers. Kinds without rules of their own here are still checked for their metadata. Where a real server prints a Go diff
 //! of the whole spec behind a message, only the message is given.
 
 mod budgets;
@@ -219,6 +219,3 @@ fn showing(mut error: FieldError, fields: &[(&str, &Value)]) -> FieldError {
 fn not_found(path: impl Into<String>, value: &Value) -> FieldError {
     FieldError::new(crate::field::FieldErrorKind::NotFound, path, value.clone(), "")
 }
-
-#[cfg(test)]
-mod tests;
