@@ -1,7 +1,8 @@
 //! The rules of the built-in kinds, with the field paths and the words of kube-apiserver v1.35.
 //!
-//! `tests/admission.rs` compares them with recorded answers. Kinds without rules of their own here are still checked for their metadata. Where a real server prints a Go diff
-//! of the whole spec behind a message, only the message is given.
+//! `tests/admission.rs` compares them with recorded answers. Kinds without rules of their own here are still checked
+//! for their metadata. Where a real server prints a Go diff of the whole spec behind a message, only the message is
+//! given.
 
 mod budgets;
 mod config;
