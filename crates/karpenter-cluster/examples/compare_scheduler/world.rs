@@ -217,8 +217,8 @@ impl World {
             if let Some(node) = now.spec.as_ref().and_then(|spec| spec.node_name.clone()) {
                 return Ok(Outcome::Bound { node });
             }
-            let conditions = status.conditions.iter().flatten();
-            let refusal = conditions.filter(|it| it.type_ == "PodScheduled" && it.status == "False").next();
+            let mut conditions = status.conditions.iter().flatten();
+            let refusal = conditions.find(|it| it.type_ == "PodScheduled" && it.status == "False");
             let nominated = status.nominated_node_name.clone().filter(|node| !node.is_empty());
             match (refusal, nominated) {
                 (Some(refusal), None) => {

@@ -138,6 +138,7 @@ pub(super) struct Owner {
 pub struct PodInfo {
     pub key: Arc<ObjectKey>,
     pub uid: Arc<str>,
+    pub(super) version: Arc<str>,
     pub labels: Labels,
     /// Where it runs, or is about to.
     pub node: Option<Arc<str>>,
@@ -198,6 +199,7 @@ impl PodInfo {
             |text: Option<&String>| text.filter(|text| !text.is_empty()).map(|text| text.as_str().into());
         Self {
             uid: meta.uid.as_deref().unwrap_or_default().into(),
+            version: meta.resource_version.as_deref().unwrap_or_default().into(),
             // Only a pod that is bound has a node; until then the same field is a wish.
             node: filled(spec.node_name.as_ref()),
             requested_node: filled(spec.node_name.as_ref()),

@@ -55,7 +55,7 @@ impl Default for Settings {
 
 /// After so many decisions the runner looks at what has happened meanwhile.
 const DECISIONS_AT_ONCE: usize = 16;
-/// How long repeated events of a kind about a pod are counted rather than written anew.
+/// After a pause this long an event is written anew rather than counted.
 const EVENT_SERIES: SignedDuration = SignedDuration::from_mins(6);
 
 /// Runs until it is told to stop; writes that are under way are finished first.
@@ -124,10 +124,11 @@ struct VolumeWait {
 /// What users were told about a pod that could not be placed.
 struct Series {
     uid: Arc<str>,
+    /// The version of the pod; whatever changes the pod begins a new series.
+    version: Arc<str>,
     name: Option<String>,
     count: u32,
-    /// When the API server last heard of it.
-    written_at: Timestamp,
+    last_at: Timestamp,
 }
 
 impl Runner {
@@ -562,25 +563,30 @@ impl Runner {
 
     // ---- events
 
-    /// Tells users why a pod was not placed. Repetitions are counted, and the count is written now and then.
+    /// Tells users why a pod was not placed. As with kube-scheduler, repetitions while the pod does not change are
+    /// counted, and the API server hears of the first of them only.
     fn note(&mut self, pod: &PodInfo, note: &str, now: Timestamp) {
         let (key, uid, writer) = (pod.key.clone(), pod.uid.clone(), self.writer.clone());
-        let note = note.to_owned();
-        if let Some(series) = self.events.get_mut(&*key).filter(|series| series.uid == uid) {
+        let same = |series: &&mut Series| {
+            series.uid == uid
+                && series.version == pod.version
+                && now.duration_since(series.last_at) < EVENT_SERIES
+        };
+        if let Some(series) = self.events.get_mut(&*key).filter(same) {
             series.count += 1;
-            let quiet = now.duration_since(series.written_at) < EVENT_SERIES;
-            if let Some(name) = series.name.clone().filter(|_| series.count == 2 || !quiet) {
-                series.written_at = now;
-                let count = series.count;
+            series.last_at = now;
+            if let Some(name) = series.name.clone().filter(|_| series.count == 2) {
                 self.notes.spawn(async move {
-                    writer.repeat(&key.namespace, &name, count, &note).await;
+                    writer.repeat(&key.namespace, &name, 2).await;
                     Noted { key, uid, name: Some(name) }
                 });
             }
             return;
         }
-        let series = Series { uid: uid.clone(), name: None, count: 1, written_at: now };
+        let version = pod.version.clone();
+        let series = Series { uid: uid.clone(), version, name: None, count: 1, last_at: now };
         self.events.insert(key.clone(), series);
+        let note = note.to_owned();
         self.notes.spawn(async move {
             let name = writer.note(&key, &uid, None, EventKind::FailedScheduling, &note).await;
             Noted { key, uid, name }

@@ -43,6 +43,14 @@ pub(super) struct Budget {
     pub(super) disrupted: BTreeSet<String>,
 }
 
+/// A volume that is attached to a node.
+#[derive(Debug, Clone)]
+struct Attachment {
+    node: Arc<str>,
+    attacher: Arc<str>,
+    volume: Arc<str>,
+}
+
 /// Which pods a workload or a service looks after.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Workloads {
@@ -72,7 +80,7 @@ pub struct Snapshot {
     volumes_by_class: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Arc<Volume>>>,
     pub(super) classes: BTreeMap<Arc<str>, StorageClass>,
     pub(super) attach_limits: BTreeMap<Arc<str>, BTreeMap<Arc<str>, i64>>,
-    attachments: BTreeMap<String, (Arc<str>, Arc<str>, Arc<str>)>,
+    attachments: BTreeMap<String, Attachment>,
     attachments_by_node: BTreeMap<Arc<str>, BTreeSet<String>>,
     /// How many pods with a node use each claim.
     claim_users: BTreeMap<ObjectKey, u32>,
@@ -413,17 +421,21 @@ impl Snapshot {
         self.remove_attachment(&name);
         let spec = &attachment.spec;
         let Some(volume) = &spec.source.persistent_volume_name else { return };
-        let node: Arc<str> = spec.node_name.as_str().into();
-        self.attachments_by_node.entry(node.clone()).or_default().insert(name.clone());
-        self.attachments.insert(name, (node, spec.attacher.as_str().into(), volume.as_str().into()));
+        let attachment = Attachment {
+            node: spec.node_name.as_str().into(),
+            attacher: spec.attacher.as_str().into(),
+            volume: volume.as_str().into(),
+        };
+        self.attachments_by_node.entry(attachment.node.clone()).or_default().insert(name.clone());
+        self.attachments.insert(name, attachment);
     }
 
     pub fn remove_attachment(&mut self, name: &str) {
-        let Some((node, ..)) = self.attachments.remove(name) else { return };
-        if let Some(names) = self.attachments_by_node.get_mut(&node) {
+        let Some(attachment) = self.attachments.remove(name) else { return };
+        if let Some(names) = self.attachments_by_node.get_mut(&attachment.node) {
             names.remove(name);
             if names.is_empty() {
-                self.attachments_by_node.remove(&node);
+                self.attachments_by_node.remove(&attachment.node);
             }
         }
     }
@@ -432,8 +444,8 @@ impl Snapshot {
     pub(super) fn attached_to(&self, node: &str) -> impl Iterator<Item = (&Arc<str>, &Arc<Volume>)> {
         let names = self.attachments_by_node.get(node).into_iter().flatten();
         names.filter_map(|name| {
-            let (_, attacher, volume) = self.attachments.get(name)?;
-            Some((attacher, self.volumes.get(volume)?))
+            let attachment = self.attachments.get(name)?;
+            Some((&attachment.attacher, self.volumes.get(&attachment.volume)?))
         })
     }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use serde_json::{Value, json};
@@ -204,7 +203,7 @@ impl Writer {
         let now = self.clock.now();
         let event: Event = serde_json::from_value(json!({
             "metadata": {"namespace": key.namespace, "name": format!("{}.{:x}", key.name, name_suffix(now, uid, reason))},
-            "eventTime": MicroTime(Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)),
+            "eventTime": self.clock.micro_time(),
             "reportingController": &*self.name,
             "reportingInstance": &*self.name,
             "type": severity,
@@ -221,12 +220,9 @@ impl Writer {
     }
 
     /// The same again: the event that was written counts how often.
-    pub(super) async fn repeat(&self, namespace: &str, name: &str, count: u32, note: &str) {
-        let now = self.clock.now();
-        let time = MicroTime(Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now));
-        let patch = Patch::Merge(
-            json!({"series": {"count": count, "lastObservedTime": time}, "note": shortened(note)}),
-        );
+    pub(super) async fn repeat(&self, namespace: &str, name: &str, count: u32) {
+        let patch =
+            Patch::Merge(json!({"series": {"count": count, "lastObservedTime": self.clock.micro_time()}}));
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         // An event that has expired is not missed.
         let _ = events.patch(name, &PatchParams::default(), &patch).await;
