@@ -44,8 +44,11 @@ pub fn group(registry: &Registry, name: &str) -> Option<Value> {
 /// `/api/v1`, `/apis/apps/v1`
 pub fn resources(registry: &Registry, group: &str, version: &str) -> Option<Value> {
     let mut entries = Vec::new();
+    // Custom kinds list their subresources in another order.
+    let mut ordered_by_name = true;
     for resource in registry.version(group, version) {
         entries.push(resource_entry(resource));
+        ordered_by_name &= resource.custom.is_none();
         for subresource in &resource.subresources {
             let mut entry = json!({
                 "name": format!("{}/{}", resource.plural, subresource.name), "singularName": "",
@@ -63,7 +66,9 @@ pub fn resources(registry: &Registry, group: &str, version: &str) -> Option<Valu
     if entries.is_empty() {
         return None;
     }
-    entries.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
+    if ordered_by_name {
+        entries.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
+    }
     let mut list = json!({
         "kind": "APIResourceList", "groupVersion": group_version(group, version), "resources": entries,
     });
@@ -89,9 +94,9 @@ pub fn aggregated(registry: &Registry, core: bool, format_version: &str) -> Valu
                 })
                 .collect();
             let metadata = if group.is_empty() {
-                json!({"creationTimestamp": null})
+                json!({})
             } else {
-                json!({"name": group, "creationTimestamp": null})
+                json!({ "name": group })
             };
             json!({"metadata": metadata, "versions": versions})
         })
@@ -132,8 +137,35 @@ fn described(resource: &Resource) -> ServedKind<'_> {
     }
 }
 
+/// The order in which a real server names its own groups; others come after them.
+const GROUPS_IN_ORDER: [&str; 20] = [
+    "apiregistration.k8s.io",
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+    "discovery.k8s.io",
+    "resource.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+];
+
 fn named_groups(registry: &Registry) -> Vec<String> {
-    registry.groups().into_iter().filter(|name| !name.is_empty()).collect()
+    let mut names: Vec<String> = registry.groups().into_iter().filter(|name| !name.is_empty()).collect();
+    let rank = |name: &String| GROUPS_IN_ORDER.iter().position(|known| known == name).unwrap_or(usize::MAX);
+    names.sort_by_key(rank);
+    names
 }
 
 fn group_entry(registry: &Registry, name: &str) -> Value {
@@ -164,8 +196,12 @@ fn resource_entry(resource: &Resource) -> Value {
 }
 
 fn aggregated_entry(resource: &Resource) -> Value {
-    let kind =
-        |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
+    // What is of the group and version that the entry stands under does not name them again.
+    let kind = |group: &str, version: &str, kind: &str| {
+        let same = group == resource.group && version == resource.version;
+        let (group, version) = if same { ("", "") } else { (group, version) };
+        json!({"group": group, "version": version, "kind": kind})
+    };
     let mut entry = json!({
         "resource": resource.plural, "singularResource": resource.singular, "verbs": resource.verbs,
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },

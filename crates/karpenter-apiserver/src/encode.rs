@@ -30,7 +30,8 @@ pub enum RowObject {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Json,
-    Table,
+    /// A table, in this version of its format.
+    Table(&'static str),
     /// `PartialObjectMetadata`, or a list of them.
     Metadata,
     /// Aggregated discovery in this version of its format.
@@ -54,14 +55,12 @@ impl Format {
                 |key: &str| parameters.iter().find(|(name, _)| *name == key).map_or("", |(_, value)| *value);
             match (parameter("as"), parameter("g"), parameter("v")) {
                 ("", ..) => Some(Self::Json),
-                ("Table", "meta.k8s.io", "v1" | "v1beta1") => Some(Self::Table),
+                ("Table", "meta.k8s.io", "v1") => Some(Self::Table("meta.k8s.io/v1")),
+                ("Table", "meta.k8s.io", "v1beta1") => Some(Self::Table("meta.k8s.io/v1beta1")),
                 ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") => {
                     Some(Self::Metadata)
                 }
                 ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") => Some(Self::Discovery("v2")),
-                ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2beta1") => {
-                    Some(Self::Discovery("v2beta1"))
-                }
                 _ => None,
             }
         })
@@ -97,6 +96,8 @@ impl std::fmt::Debug for RespBody {
 #[derive(Debug)]
 pub struct ListBody {
     head: Option<Vec<u8>>,
+    /// Where the texts begin, with kind and version; left out of the items of built-in lists.
+    type_bytes: usize,
     entries: VecDeque<Arc<Entry>>,
     bytes_left: u64,
 }
@@ -105,6 +106,7 @@ impl ListBody {
     pub fn new(
         kind: &str,
         api_version: &str,
+        names_kinds: bool,
         metadata: &Map<String, Value>,
         entries: Vec<Arc<Entry>>,
     ) -> Self {
@@ -115,10 +117,18 @@ impl ListBody {
         // Writing JSON into a vector cannot fail.
         let _ = serde_json::to_writer(&mut head, metadata);
         head.extend_from_slice(b",\"items\":[");
-        let objects: usize = entries.iter().map(|entry| entry.object().len() + 1).sum();
+        let type_bytes = if names_kinds {
+            0
+        } else {
+            let kind = kind.strip_suffix("List").unwrap_or(kind);
+            format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",").len()
+        };
+        // What is left out gives way to a brace.
+        let left_out = type_bytes.saturating_sub(1);
+        let objects: usize = entries.iter().map(|entry| entry.object().len() - left_out + 1).sum();
         // One comma less than objects, and `]}` and a newline at the end.
         let bytes_left = (head.len() + objects.saturating_sub(1) + 3) as u64;
-        Self { head: Some(head), entries: entries.into(), bytes_left }
+        Self { head: Some(head), type_bytes, entries: entries.into(), bytes_left }
     }
 
     fn next_frame(&mut self) -> Option<Bytes> {
@@ -127,7 +137,10 @@ impl ListBody {
         }
         let mut frame = self.head.take().unwrap_or_default();
         while let Some(entry) = self.entries.pop_front() {
-            frame.extend_from_slice(entry.object());
+            if self.type_bytes > 0 {
+                frame.push(b'{');
+            }
+            frame.extend_from_slice(&entry.object()[self.type_bytes..]);
             if !self.entries.is_empty() {
                 frame.push(b',');
             }
@@ -185,6 +198,7 @@ pub struct Reply {
     pub content_type: &'static str,
     pub body: RespBody,
     pub warnings: Vec<String>,
+    pub retry_after_seconds: Option<u32>,
 }
 
 impl Reply {
@@ -195,7 +209,7 @@ impl Reply {
     }
 
     pub fn bytes(code: u16, content_type: &'static str, bytes: Bytes) -> Self {
-        Self { code, content_type, body: RespBody::Full(Some(bytes)), warnings: Vec::new() }
+        Self { code, content_type, body: RespBody::Full(Some(bytes)), warnings: Vec::new(), retry_after_seconds: None }
     }
 
     pub fn text(code: u16, text: &str) -> Self {
@@ -214,6 +228,9 @@ impl Reply {
         let headers = response.headers_mut();
         headers.insert("content-type", HeaderValue::from_static(self.content_type));
         headers.insert("cache-control", HeaderValue::from_static("no-cache, private"));
+        if let Some(seconds) = self.retry_after_seconds {
+            headers.insert("retry-after", HeaderValue::from(seconds));
+        }
         for warning in &self.warnings {
             let escaped = warning.replace('\\', "\\\\").replace('"', "\\\"");
             if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{escaped}\"")) {
@@ -226,7 +243,9 @@ impl Reply {
 
 impl From<&Failure> for Reply {
     fn from(failure: &Failure) -> Self {
-        Self::json(failure.code, &failure.to_status())
+        let mut reply = Self::json(failure.code, &failure.to_status());
+        reply.retry_after_seconds = failure.retry_after_seconds;
+        reply
     }
 }
 
@@ -238,7 +257,7 @@ mod tests {
     fn the_first_form_that_can_be_produced_wins() {
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;\
                      g=meta.k8s.io,application/json";
-        assert_eq!(Format::negotiate(table), Some(Format::Table));
+        assert_eq!(Format::negotiate(table), Some(Format::Table("meta.k8s.io/v1")));
         let protobuf_first = "application/vnd.kubernetes.protobuf, application/json";
         assert_eq!(Format::negotiate(protobuf_first), Some(Format::Json));
         assert_eq!(Format::negotiate("application/vnd.kubernetes.protobuf"), None);

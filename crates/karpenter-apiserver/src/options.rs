@@ -173,6 +173,14 @@ impl ListOptions {
     }
 }
 
+/// A resource version where a real server does not expect one that is no number: not the client's fault then.
+pub fn parse_trusted_revision(text: &str) -> Answer<u64> {
+    parse_revision(text).map_err(|failure| {
+        let message = failure.message.trim_start_matches("invalid resource version: ").to_owned();
+        Box::new(Failure::new(500, "", message))
+    })
+}
+
 /// A resource version as a number.
 pub fn parse_revision(text: &str) -> Answer<u64> {
     text.parse().map_err(|_| {
@@ -199,9 +207,11 @@ impl DeleteOptions {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_string);
         let kind = object["kind"].as_str().unwrap_or_default();
         if !kind.is_empty() && kind != "DeleteOptions" {
-            return Err(Box::new(Failure::bad_request(
-                "decoded object cannot be converted to DeleteOptions",
-            )));
+            let version = object["apiVersion"].as_str().unwrap_or_default();
+            return Err(Box::new(Failure::bad_request(format!(
+                "no kind \"{kind}\" is registered for version \"{version}\" in scheme \
+                 \"pkg/api/legacyscheme/scheme.go:30\""
+            ))));
         }
         let dry_runs: Vec<String> = object["dryRun"]
             .as_array()

@@ -208,10 +208,7 @@ impl ApiServer {
                 if let Some(version) = discovered {
                     let document = discovery::aggregated(&registry, core, version);
                     let mut reply = Reply::json(200, &document);
-                    reply.content_type = match version {
-                        "v2" => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
-                        _ => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
-                    };
+                    reply.content_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
                     return Ok(reply);
                 }
                 Some(if core {
@@ -221,12 +218,22 @@ impl ApiServer {
                 })
             }
             Route::Group(name) => discovery::group(&registry, name),
-            Route::GroupVersion { group, version } => discovery::resources(&registry, group, version),
+            Route::GroupVersion { group, version } => {
+                let found = discovery::resources(&registry, group, version);
+                if found.is_none() && group.is_empty() {
+                    return Err(Box::new(Failure::unknown_resource()));
+                }
+                found
+            }
             Route::OpenApi(path) => discovery::openapi(&registry, path),
             Route::Resource(_) | Route::Unknown => None,
         };
         Ok(match found {
             Some(document) => Reply::json(200, &document),
+            // The core group exists whatever its version.
+            None if matches!(&route, Route::GroupVersion { group, .. } if group.is_empty()) => {
+                return Err(Box::new(Failure::unknown_resource()));
+            }
             None => verbs::page_not_found(),
         })
     }

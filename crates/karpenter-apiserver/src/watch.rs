@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
+use crate::builtin;
 use crate::registry::Resource;
 use crate::selector::Selector;
 use crate::server::Core;
@@ -44,6 +45,8 @@ pub(crate) struct WatchRequest {
     pub(crate) bookmarks: bool,
     pub(crate) timeout: Duration,
     pub(crate) transform: Option<Transform>,
+    /// Whether bookmarks go through `transform` too: not where it changes the version of a stored object.
+    pub(crate) transforms_bookmarks: bool,
 }
 
 struct Watcher {
@@ -116,7 +119,12 @@ impl Watcher {
                 !events.is_empty()
             }
             Err(lost) => {
-                let message = format!("too old resource version: {} ({})", self.position, lost.oldest);
+                // Events are the one kind that real servers do not cache, and the store words it differently.
+                let message = if self.request.resource.is("", "Event") {
+                    "The resourceVersion for the provided watch is too old.".to_string()
+                } else {
+                    format!("too old resource version: {} ({})", self.position, lost.oldest)
+                };
                 let status = Failure::gone(message).to_status();
                 self.queue.push_back(line(&json!({"type": "ERROR", "object": status})));
                 self.finished = true;
@@ -161,17 +169,26 @@ impl Watcher {
         if let Some(newest) = self.core.store.caught_up(&self.request.resource.storage, self.position) {
             self.position = newest;
         }
-        self.queue.push_back(self.bookmark(self.position, false));
+        let bookmark = self.bookmark(self.position, false);
+        self.queue.push_back(bookmark);
     }
 
-    fn bookmark(&self, revision: u64, ends_initial: bool) -> Bytes {
+    fn bookmark(&mut self, revision: u64, ends_initial: bool) -> Bytes {
         let mut metadata = json!({"resourceVersion": revision.to_string()});
         if ends_initial {
             metadata["annotations"] = json!({INITIAL_EVENTS_END: "true"});
         }
         let resource = &self.request.served;
-        let object =
+        let mut object =
             json!({"kind": resource.kind, "apiVersion": resource.api_version(), "metadata": metadata});
+        if resource.custom.is_none() {
+            builtin::round_trip(&mut object, &resource.group, &resource.version, &resource.kind);
+        }
+        if self.request.transforms_bookmarks
+            && let Some(transform) = &mut self.request.transform
+        {
+            object = transform(object);
+        }
         line(&json!({"type": "BOOKMARK", "object": object}))
     }
 

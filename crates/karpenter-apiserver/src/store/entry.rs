@@ -206,7 +206,15 @@ fn encode_around_revision(object: &Value) -> (Vec<u8>, Vec<u8>) {
     let top = object.as_object().unwrap_or(&empty);
     let metadata = top.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     head.push(b'{');
-    for (key, value) in top.iter().filter(|(key, _)| key.as_str() < "metadata") {
+    // These two first, so that lists can leave them out.
+    for key in ["kind", "apiVersion"] {
+        if let Some(value) = top.get(key) {
+            write_member(&mut head, key, value);
+            head.push(b',');
+        }
+    }
+    let others = || top.iter().filter(|(key, _)| !matches!(key.as_str(), "kind" | "apiVersion" | "metadata"));
+    for (key, value) in others().filter(|(key, _)| key.as_str() < "metadata") {
         write_member(&mut head, key, value);
         head.push(b',');
     }
@@ -222,7 +230,7 @@ fn encode_around_revision(object: &Value) -> (Vec<u8>, Vec<u8>) {
         write_member(&mut tail, key, value);
     }
     tail.push(b'}');
-    for (key, value) in top.iter().filter(|(key, _)| key.as_str() > "metadata") {
+    for (key, value) in others().filter(|(key, _)| key.as_str() > "metadata") {
         tail.push(b',');
         write_member(&mut tail, key, value);
     }

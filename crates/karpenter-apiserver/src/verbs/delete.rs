@@ -15,6 +15,12 @@ use crate::options::DeleteOptions;
 use crate::status::{Answer, Failure};
 use crate::store::{Entry, WriteRefused};
 
+const JOB_KEEPS_PODS: &str = "child pods are preserved by default when jobs are deleted; set \
+                              propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress \
+                              this warning";
+const JOB_WARNING: &str = "child pods are preserved by default when jobs are deleted; set \
+                           propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress \
+                           this warning";
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 /// Holds a definition until the objects of its kind are gone.
@@ -31,11 +37,22 @@ impl Call<'_> {
     pub(crate) fn delete(&self) -> Answer<Reply> {
         let options = self.delete_options()?;
         let deletion = self.delete_object(&self.key(), self.name(), &options)?;
+        let silent = options.propagation_policy.is_none() && options.orphan_dependents.is_none();
+        let warnings = if silent && self.resource.is("batch", "Job") {
+            vec![JOB_WARNING.to_string()]
+        } else {
+            Vec::new()
+        };
         let code = if !deletion.gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
         if deletion.gone && !self.returns_deleted_object() {
-            return Ok(Reply::json(code, &self.deleted_status(&deletion.written.value())));
+            return Ok(Reply::json(code, &self.deleted_status(&deletion.written.value())).with_warnings(warnings));
         }
-        Ok(self.reply_written(code, &deletion.written))
+        let mut warnings = Vec::new();
+        let policy_given = options.propagation_policy.is_some() || options.orphan_dependents.is_some();
+        if self.resource.is("batch", "Job") && !policy_given {
+            warnings.push(JOB_KEEPS_PODS.to_owned());
+        }
+        Ok(self.reply_written(code, &deletion.written).with_warnings(warnings))
     }
 
     pub(crate) fn delete_options(&self) -> Answer<DeleteOptions> {

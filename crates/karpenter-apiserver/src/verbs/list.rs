@@ -120,11 +120,14 @@ impl Call<'_> {
 
     fn decode_token(&self, token: &str) -> Answer<(String, i64)> {
         let invalid = |why: &str| bad(format!("invalid continue token: {why}"));
-        let token: Value = URL_SAFE_NO_PAD
-            .decode(token)
-            .ok()
-            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-            .ok_or_else(|| invalid("continue key is not valid"))?;
+        // Go names the byte at which its decoder stopped: the first of the quartet that cannot be read.
+        let illegal = |_| {
+            let stopped = token.len() / 4 * 4;
+            invalid(&format!("continue key is not valid: illegal base64 data at input byte {stopped}"))
+        };
+        let bytes = URL_SAFE_NO_PAD.decode(token).map_err(illegal)?;
+        let token: Value =
+            serde_json::from_slice(&bytes).map_err(|_| invalid("continue key is not valid"))?;
         if token["v"] != "meta.k8s.io/v1" {
             let version = token["v"].as_str().unwrap_or_default();
             return Err(invalid(&format!(
@@ -150,8 +153,11 @@ impl Call<'_> {
         Ok((format!("{}{}", self.key_prefix(), start.trim_end_matches('\u{0}')), revision))
     }
 
-    pub(crate) fn reply_list(&self, metadata: Map<String, Value>, entries: Vec<Arc<Entry>>) -> Reply {
+    pub(crate) fn reply_list(&self, mut metadata: Map<String, Value>, entries: Vec<Arc<Entry>>) -> Reply {
         let served = &self.served;
+        if served.custom.is_some() {
+            metadata.entry("continue").or_insert_with(|| json!(""));
+        }
         match self.format {
             Format::Metadata => {
                 let items: Vec<Value> =
@@ -162,21 +168,31 @@ impl Call<'_> {
                 });
                 Reply::json(200, &list)
             }
-            Format::Table => {
+            Format::Table(_) => {
                 let objects: Vec<Value> = entries.iter().map(|entry| self.present_entry(entry)).collect();
-                self.reply_table(&metadata, &objects)
+                self.reply_table(200, &metadata, &objects)
             }
             _ if self.presents_as_stored() => {
-                let list = ListBody::new(&served.list_kind, &served.api_version(), &metadata, entries);
+                let list = ListBody::new(
+                    &served.list_kind,
+                    &served.api_version(),
+                    served.custom.is_some(),
+                    &metadata,
+                    entries,
+                );
                 Reply {
                     code: 200,
                     content_type: "application/json",
-                    body: RespBody::List(list),
-                    warnings: Vec::new(),
-                }
+                    body: RespBody::List(list), warnings: Vec::new(), retry_after_seconds: None }
             }
             _ => {
-                let items: Vec<Value> = entries.iter().map(|entry| self.present_entry(entry)).collect();
+                let mut items: Vec<Value> = entries.iter().map(|entry| self.present_entry(entry)).collect();
+                if served.custom.is_none() {
+                    for fields in items.iter_mut().filter_map(Value::as_object_mut) {
+                        fields.remove("kind");
+                        fields.remove("apiVersion");
+                    }
+                }
                 let list = json!({
                     "kind": served.list_kind, "apiVersion": served.api_version(), "metadata": metadata,
                     "items": items,

@@ -100,9 +100,12 @@ impl Call<'_> {
                 return Err(self.not_found());
             }
             if live.is_none() && applied["metadata"]["uid"].as_str().is_some_and(|uid| !uid.is_empty()) {
-                let why = "uid mismatch: the provided object specified uid, and no existing object was found";
+                let why = format!(
+                    "uid mismatch: the provided object specified uid {}, and no existing object was found",
+                    applied["metadata"]["uid"].as_str().unwrap_or_default()
+                );
                 let (group, plural) = (&self.resource.group, &self.resource.plural);
-                return Err(Box::new(Failure::conflict(group, plural, self.name(), why)));
+                return Err(Box::new(Failure::conflict(group, plural, self.name(), &why)));
             }
             let merged = apply::apply(ApplyRequest {
                 live: live.as_ref(),
@@ -143,6 +146,12 @@ impl Call<'_> {
     fn check_applied(&self, applied: &mut Value) -> Answer<()> {
         if !applied.is_object() {
             return Err(bad("error decoding YAML: the body is not an object"));
+        }
+        let text = |field: &str| applied[field].as_str().unwrap_or_default();
+        let (given, kind) = (text("apiVersion"), text("kind"));
+        if self.resource.custom.is_none() && (given != self.served.api_version() || kind != self.served.kind) {
+            let (group, version) = given.split_once('/').unwrap_or(("", given));
+            return Err(bad(format!("invalid object type: {group}/{version}, Kind={kind}")));
         }
         self.check_kind(applied)?;
         let name = applied["metadata"]["name"].as_str().unwrap_or_default();

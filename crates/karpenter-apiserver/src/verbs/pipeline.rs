@@ -139,7 +139,7 @@ impl Call<'_> {
         }
     }
 
-    fn record(&self, old: Option<&Value>, new: &mut Value, ownership: Ownership<'_>) {
+    pub(crate) fn record(&self, old: Option<&Value>, new: &mut Value, ownership: Ownership<'_>) {
         let Ownership::Manager(manager) = ownership else { return };
         let version = self.resource.api_version();
         apply::record_update(old, new, self.shape(), manager, &version, self.subresource(), self.now);
@@ -172,6 +172,11 @@ impl Call<'_> {
             return Err(Box::new(Failure::new(405, "MethodNotAllowed", why)));
         }
         self.normalise(&mut object);
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            // Not the client's to set, so not the client's to own.
+            metadata.remove("deletionTimestamp");
+            metadata.remove("deletionGracePeriodSeconds");
+        }
         self.record(None, &mut object, ownership);
         let given = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
         admission::admit(&self.operation(Verb::Create, &given, None), &mut object, &Stored(self.core))?;
@@ -200,7 +205,14 @@ impl Call<'_> {
             }
         };
         self.refuse_invalid(&name, &errors)?;
-        let exists = || Box::new(Failure::already_exists(group, &resource.plural, &name));
+        let exists = || {
+            let mut failure = Failure::already_exists(group, &resource.plural, &name);
+            let stored = self.core.store.get(&resource.storage, &key(&self.path.namespace, &name));
+            if stored.is_some_and(|entry| entry.value()["metadata"]["deletionTimestamp"].is_string()) {
+                failure.message = format!("object is being deleted: {}", failure.message);
+            }
+            Box::new(failure)
+        };
         if dry_run {
             let stored = self.core.store.get(&resource.storage, &key(&self.path.namespace, &name));
             return if stored.is_some() { Err(exists()) } else { Ok(Written::Imagined(object)) };
@@ -286,14 +298,17 @@ impl Call<'_> {
         }
         let store = &self.core.store;
         let written = if gone {
-            store.delete(&resource.storage, entry.revision(), self.draft(&new)).map(Written::Deleted)
+            // Watchers see what was stored last; the client sees what it asked for.
+            store
+                .delete(&resource.storage, entry.revision(), self.draft(old))
+                .map(|_| Written::Imagined(new))
         } else {
             store.update(&resource.storage, entry.revision(), self.draft(&new)).map(Written::Stored)
         };
         match written {
             Ok(written) => {
                 if gone {
-                    self.after_removal(&new);
+                    self.after_removal(old);
                 } else if resource.is_definition() && subresource.is_empty() {
                     self.establish(self.name());
                 }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::Call;
+use super::decode::bad;
 use super::pipeline::Written;
 use crate::convert;
 use crate::encode::{Format, Reply, partial_metadata};
 use crate::registry::{Conversion, Resource};
+use crate::status::Answer;
 use crate::store::Entry;
 use crate::table::{self, Columns, IncludeObject};
 use crate::watch::Transform;
@@ -27,10 +29,10 @@ impl Call<'_> {
     pub(crate) fn reply_object(&self, code: u16, object: &Value) -> Reply {
         match self.format {
             Format::Metadata => Reply::json(code, &partial_metadata(object)),
-            Format::Table => {
+            Format::Table(_) => {
                 let revision = object["metadata"]["resourceVersion"].clone();
                 let object = convert::from_stored(&self.served, object.clone());
-                self.reply_table(&Map::from_iter([("resourceVersion".to_string(), revision)]), &[object])
+                self.reply_table(code, &Map::from_iter([("resourceVersion".to_string(), revision)]), &[object])
             }
             _ if self.presents_as_stored() => Reply::json(code, object),
             _ => Reply::json(code, &convert::from_stored(&self.served, object.clone())),
@@ -39,7 +41,7 @@ impl Call<'_> {
 
     pub(crate) fn reply_entry(&self, code: u16, entry: &Entry) -> Reply {
         match self.format {
-            Format::Metadata | Format::Table => self.reply_object(code, &entry.value()),
+            Format::Metadata | Format::Table(_) => self.reply_object(code, &entry.value()),
             _ if self.presents_as_stored() => Reply::bytes(code, "application/json", entry.object().clone()),
             _ => self.reply_object(code, &entry.value()),
         }
@@ -52,30 +54,61 @@ impl Call<'_> {
         }
     }
 
-    fn include_object(&self) -> IncludeObject {
-        IncludeObject::parse(self.incoming.query.get("includeObject")).unwrap_or_default()
+    fn include_object(&self) -> Answer<IncludeObject> {
+        let given = self.incoming.query.get("includeObject");
+        IncludeObject::parse(given).ok_or_else(|| {
+            bad(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: \"{given}\": must be \
+                 'Metadata', 'Object', 'None', or empty"
+            ))
+        })
     }
 
-    pub(crate) fn reply_table(&self, metadata: &Map<String, Value>, objects: &[Value]) -> Reply {
+    pub(crate) fn reply_table(&self, code: u16, metadata: &Map<String, Value>, objects: &[Value]) -> Reply {
+        let include = match self.include_object() {
+            Ok(include) => include,
+            Err(failure) => return Reply::from(failure.as_ref()),
+        };
         let objects: Vec<&Value> = objects.iter().collect();
-        let mut rendered =
-            table::render(columns(&self.served), &objects, self.now, true, self.include_object(), "");
+        let mut rendered = table::render(columns(&self.served), &objects, self.now, true, include, "");
         rendered["metadata"] = json!(metadata);
-        Reply::json(200, &rendered)
+        if let Format::Table(version) = self.format {
+            set_version(&mut rendered, version);
+        }
+        Reply::json(code, &rendered)
     }
 
     /// Each event of a watch is a table of one row; only the first says what the columns are.
-    pub(crate) fn table_transform(&self) -> Transform {
+    pub(crate) fn table_transform(&self, version: &'static str) -> Answer<Transform> {
         let served: Arc<Resource> = self.served.clone();
         let clock = self.core.clock.clone();
-        let include = self.include_object();
+        let include = self.include_object()?;
         let mut first = true;
-        Box::new(move |object| {
+        Ok(Box::new(move |object| {
             let object = convert::from_stored(&served, object);
             let revision = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
             let with_definitions = std::mem::take(&mut first);
-            table::render(columns(&served), &[&object], clock.now(), with_definitions, include, revision)
-        })
+            let mut rendered =
+                table::render(columns(&served), &[&object], clock.now(), with_definitions, include, revision);
+            if !with_definitions {
+                rendered["columnDefinitions"] = Value::Null;
+            }
+            set_version(&mut rendered, version);
+            rendered
+        }))
+    }
+}
+
+/// Tables come in two versions that differ in nothing but their name.
+fn set_version(table: &mut Value, version: &str) {
+    if version == "meta.k8s.io/v1" {
+        return;
+    }
+    table["apiVersion"] = json!(version);
+    for row in table["rows"].as_array_mut().into_iter().flatten() {
+        if row["object"]["kind"] == "PartialObjectMetadata" {
+            row["object"]["apiVersion"] = json!(version);
+        }
     }
 }
 

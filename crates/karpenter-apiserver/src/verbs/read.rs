@@ -17,7 +17,7 @@ impl Call<'_> {
     pub(crate) fn get(&self) -> Answer<Reply> {
         let revision = self.incoming.query.get("resourceVersion");
         if !revision.is_empty() {
-            self.check_not_future(crate::options::parse_revision(revision)?)?;
+            self.check_not_future(crate::options::parse_trusted_revision(revision)?)?;
         }
         let entry = self.stored()?;
         Ok(self.reply_entry(200, &entry))
@@ -49,7 +49,10 @@ impl Call<'_> {
         let options = ListOptions::parse(&self.incoming.query, true)?;
         let selector = self.selector()?;
         let range = self.range(&selector);
-        let from = options.revision()?;
+        let from = match options.resource_version.as_str() {
+            "" => 0,
+            given => revision_or_broken(given)?,
+        };
         let store = &self.core.store;
         let streams_list = options.sends_initial_events == Some(true);
         let (after, mut initial) = match options.sends_initial_events {
@@ -77,22 +80,33 @@ impl Call<'_> {
             marks_initial_end: streams_list && options.bookmarks,
             bookmarks: options.bookmarks,
             timeout,
-            transform: self.watch_transform(),
+            transform: self.watch_transform()?,
+            transforms_bookmarks: matches!(self.format, Format::Table(_) | Format::Metadata),
         };
         let stream = watch::stream(self.core.clone(), request);
         let body = RespBody::Stream(Box::pin(stream));
-        Ok(Reply { code: 200, content_type: "application/json", body, warnings: Vec::new() })
+        Ok(Reply { code: 200, content_type: "application/json", body, warnings: Vec::new(), retry_after_seconds: None })
     }
 
-    fn watch_transform(&self) -> Option<Transform> {
-        match self.format {
+    fn watch_transform(&self) -> Answer<Option<Transform>> {
+        Ok(match self.format {
             Format::Metadata => Some(Box::new(|object| partial_metadata(&object))),
-            Format::Table => Some(self.table_transform()),
+            Format::Table(version) => Some(self.table_transform(version)?),
             _ if self.presents_as_stored() => None,
             _ => {
                 let served = self.served.clone();
                 Some(Box::new(move |object| crate::convert::from_stored(&served, object)))
             }
-        }
+        })
     }
+}
+
+/// Unlike lists, reads and watches take a revision that is no number for a mistake of the server.
+fn revision_or_broken(text: &str) -> Answer<u64> {
+    crate::options::parse_revision(text).map_err(|mut failure| {
+        failure.code = 500;
+        failure.reason = "";
+        failure.message = failure.message.trim_start_matches("invalid resource version: ").to_string();
+        failure
+    })
 }

@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use super::Call;
+use super::pipeline::Ownership;
 use crate::clock::rfc3339_seconds;
 use crate::encode::Reply;
 use crate::status::Answer;
@@ -35,6 +36,10 @@ impl Call<'_> {
         self.check_kind(&mut review)?;
         if self.resource.kind == "SelfSubjectReview" {
             review["metadata"]["creationTimestamp"] = json!(rfc3339_seconds(self.now));
+        }
+        if group == "authorization.k8s.io" {
+            let manager = self.incoming.field_manager();
+            self.record(None, &mut review, Ownership::Manager(&manager));
         }
         review["status"] = status;
         Ok(Some(Reply::json(201, &review)))

@@ -21,11 +21,9 @@ const TOKEN_SECONDS_DEFAULT: i64 = 3600;
 impl Call<'_> {
     pub(crate) fn dispatch_subresource(&self) -> Answer<Reply> {
         let name = self.subresource();
-        if self.resource.subresource(name).is_none() {
-            return Ok(page_not_found());
-        }
-        if self.resource.namespaced && self.path.namespace.is_empty() {
-            return Ok(page_not_found());
+        let needs_namespace = self.resource.namespaced && self.path.namespace.is_empty();
+        if self.resource.subresource(name).is_none() || needs_namespace {
+            return Err(Box::new(Failure::unknown_resource()));
         }
         match (name, &self.incoming.method) {
             ("log" | "exec" | "attach" | "portforward" | "proxy", _) => {

@@ -75,7 +75,10 @@ impl Call<'_> {
         let expected = uid(new);
         if !expected.is_empty() && expected != uid(old) {
             let why = format!(
-                "Precondition failed: UID in precondition: {expected}, UID in object meta: {}",
+                "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: \
+                 Precondition failed: UID in precondition: {expected}, UID in object meta: {}",
+                self.registry_place(),
+                self.key(),
                 uid(old)
             );
             let failure = Failure::conflict(&self.resource.group, &self.resource.plural, self.name(), &why);
@@ -85,6 +88,14 @@ impl Call<'_> {
             return Err(self.modified());
         }
         Ok(())
+    }
+
+    /// Where a real server keeps the kind.
+    fn registry_place(&self) -> String {
+        match &self.resource.custom {
+            Some(_) => format!("{}/{}", self.resource.group, self.resource.plural),
+            None => self.resource.plural.clone(),
+        }
     }
 
     /// Kinds for which a replacement of nothing creates.
