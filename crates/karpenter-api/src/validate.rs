@@ -22,6 +22,8 @@ pub use metadata::{errors as metadata_errors, is_label_value, is_qualified_name}
 pub struct ObjectSchema {
     structure: Schema,
     rules: CelRules,
+    /// Where the scale subresource reads its number, as a JSON pointer.
+    replicas: Option<String>,
 }
 
 impl ObjectSchema {
@@ -30,7 +32,7 @@ impl ObjectSchema {
         let mut structure = Schema::parse(document)?;
         structure.set_property("metadata", metadata::schema()?);
         let rules = CelRules::compile(document).map_err(SchemaError::BadRule)?;
-        Ok(Self { structure, rules })
+        Ok(Self { structure, rules, replicas: None })
     }
 
     /// Compiles the first version of a CRD manifest.
@@ -40,7 +42,9 @@ impl ObjectSchema {
         let document = crd.pointer("/spec/versions/0/schema/openAPIV3Schema").ok_or_else(|| {
             SchemaError::BadCrd("spec.versions[0].schema.openAPIV3Schema is missing".to_string())
         })?;
-        Self::compile(document)
+        let replicas = crd.pointer("/spec/versions/0/subresources/scale/specReplicasPath");
+        let replicas = replicas.and_then(Value::as_str).map(|path| path.replace('.', "/"));
+        Ok(Self { replicas, ..Self::compile(document)? })
     }
 
     /// The number of CEL rules.
@@ -67,6 +71,7 @@ impl ObjectSchema {
         let walked = self.structure.check("", &object);
         findings.errors.extend(walked.errors);
         findings.errors.extend(metadata::errors(&object));
+        findings.errors.extend(self.scale_error(&object));
         findings.blocks_rules = walked.blocks_rules;
         if !findings.blocks_rules {
             let old = old.map(|old| {
@@ -77,6 +82,19 @@ impl ObjectSchema {
             findings.errors.extend(self.rules.errors(&object, old.as_ref()));
         }
         (object, findings)
+    }
+}
+
+impl ObjectSchema {
+    /// A scale subresource holds 32 bits, whatever the schema allows.
+    fn scale_error(&self, object: &Value) -> Option<FieldError> {
+        let path = self.replicas.as_deref()?;
+        let replicas = object.pointer(path)?.as_i64()?;
+        (!(0..=i64::from(i32::MAX)).contains(&replicas)).then(|| {
+            let field = path.trim_start_matches('/').replace('/', ".");
+            FieldError::new(field, Rule::Bound, format!("invalid value: {replicas}: cannot be scaled to"))
+                .with_valid(format!("0 to {}", i32::MAX))
+        })
     }
 }
 

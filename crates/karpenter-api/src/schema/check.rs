@@ -157,19 +157,8 @@ impl Schema {
         }
     }
 
+    /// The formats int32 and int64 are notes to the reader: a server does not hold numbers to them.
     fn check_number(&self, path: &str, number: &Number, findings: &mut Findings) {
-        let exact = whole_number(number);
-        // Every whole number fits into int64.
-        if self.format == Some(Format::Int32) && exact.is_some_and(|whole| i32::try_from(whole).is_err()) {
-            findings.push(
-                FieldError::new(
-                    path,
-                    Rule::Bound,
-                    format!("invalid value: {number}: does not fit into int32"),
-                )
-                .with_valid(format!("{} to {}", i32::MIN, i32::MAX)),
-            );
-        }
         let Some(approximate) = number.as_f64() else { return };
         let valid = match (self.minimum, self.maximum) {
             (Some(low), Some(high)) => format!("{low} to {high}"),
