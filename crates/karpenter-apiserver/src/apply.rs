@@ -137,12 +137,13 @@ pub fn record_update(
         // Ownership was given up; it starts again with the first apply.
         return;
     }
-    let mut live = old.cloned().unwrap_or_else(|| empty_object(new));
-    take_managed_fields(&mut live);
+    // The managedFields of the old object do not disturb the comparison: they are gone, and nobody owns them.
+    let empty = if old.is_none() { empty_object(new) } else { Value::Null };
+    let live = old.unwrap_or(&empty);
     let reset = reset_fields(new, subresource);
     let write = Write { shape, reset: &reset, now: rfc3339_seconds(now) };
     let manager = if manager.is_empty() { "unknown" } else { manager };
-    let managed = write.update(&live, new, managed, &ManagerId::update(manager, api_version, subresource));
+    let managed = write.update(live, new, managed, &ManagerId::update(manager, api_version, subresource));
     put_managed_fields(new, managed.encode());
 }
 
@@ -155,8 +156,8 @@ struct Write<'write> {
 
 impl Write<'_> {
     fn update(&self, live: &Value, new: &Value, mut managed: Managed, id: &ManagerId) -> Managed {
-        let own = updater::update(live, new, self.shape, self.reset, &mut managed);
-        let own = own.difference(&STRIPPED);
+        let mut own = updater::update(live, new, self.shape, self.reset, &mut managed);
+        own.remove_all(&STRIPPED);
         if !own.is_empty() {
             managed.add(id, own, &id.api_version);
             managed.set_time(id, &self.now);

@@ -84,10 +84,10 @@ impl Managed {
         self.owners.is_empty()
     }
 
-    /// See [`FieldSet::reconciled`].
+    /// See [`FieldSet::reconcile`].
     pub(super) fn reconcile(&mut self, shape: &Shape) {
         for owned in self.owners.values_mut() {
-            owned.set = owned.set.reconciled(shape);
+            owned.set.reconcile(shape);
         }
     }
 
@@ -106,7 +106,7 @@ impl Managed {
 
     pub(super) fn strip(&mut self, id: &ManagerId, fields: &FieldSet) {
         if let Some(owned) = self.owners.get_mut(id) {
-            owned.set = owned.set.difference(fields);
+            owned.set.remove_all(fields);
             if owned.set.is_empty() {
                 self.owners.remove(id);
             }

@@ -37,7 +37,10 @@ impl FieldSet {
             [last] => {
                 self.members.insert(last.clone());
             }
-            [first, rest @ ..] => self.children.entry(first.clone()).or_default().insert(rest),
+            [first, rest @ ..] => match self.children.get_mut(first) {
+                Some(child) => child.insert(rest),
+                None => self.children.entry(first.clone()).or_default().insert(rest),
+            },
         }
     }
 
@@ -93,19 +96,31 @@ impl FieldSet {
     }
 
     fn subtract(&self, other: &Self, recursive: bool) -> Self {
-        let children = self
-            .children
-            .iter()
-            .filter(|(element, _)| !(recursive && other.members.contains(element)))
-            .filter_map(|(element, child)| {
-                let rest = match other.children.get(element) {
-                    Some(other) => child.subtract(other, recursive),
-                    None => child.clone(),
-                };
-                (!rest.is_empty()).then(|| (element.clone(), rest))
-            })
-            .collect();
-        Self { members: self.members.difference(&other.members).cloned().collect(), children }
+        let mut result = self.clone();
+        result.remove(other, recursive);
+        result
+    }
+
+    /// [`Self::difference`] in place: most sets lose little or nothing.
+    pub(super) fn remove_all(&mut self, other: &Self) {
+        self.remove(other, false);
+    }
+
+    fn remove(&mut self, other: &Self, recursive: bool) {
+        for (element, other) in &other.children {
+            if let Some(child) = self.children.get_mut(element) {
+                child.remove(other, recursive);
+                if child.is_empty() {
+                    self.children.remove(element);
+                }
+            }
+        }
+        for member in &other.members {
+            self.members.remove(member);
+            if recursive {
+                self.children.remove(member);
+            }
+        }
     }
 
     /// Adds the declared fields of structs on the way to members, which are usually left out.
@@ -129,11 +144,11 @@ impl FieldSet {
         result
     }
 
-    /// What the set means under a shape that may have become atomic in places since it was written: who owned parts
-    /// of such a place owns the whole.
-    pub(super) fn reconciled(&self, shape: &Shape) -> Self {
-        let mut result = Self { members: self.members.clone(), children: BTreeMap::new() };
-        for (element, child) in &self.children {
+    /// Adapts the set to a shape that has become atomic in places since it was written: who owned parts of such a
+    /// place owns the whole.
+    pub(super) fn reconcile(&mut self, shape: &Shape) {
+        let mut atomic = Vec::new();
+        for (element, child) in &mut self.children {
             let below = match (element, shape) {
                 (Element::Field(name), Shape::Struct(fields)) => fields.field(name).map(|field| &field.shape),
                 (Element::Field(_), Shape::Map(value)) => Some(&**value),
@@ -141,18 +156,15 @@ impl FieldSet {
                 _ => None,
             };
             match below {
-                Some(Shape::Atomic) => {
-                    result.members.insert(element.clone());
-                }
-                Some(below) => {
-                    result.children.insert(element.clone(), child.reconciled(below));
-                }
-                None => {
-                    result.children.insert(element.clone(), child.clone());
-                }
+                Some(Shape::Atomic) => atomic.push(element.clone()),
+                Some(below) => child.reconcile(below),
+                None => {}
             }
         }
-        result
+        for element in atomic {
+            self.children.remove(&element);
+            self.members.insert(element);
+        }
     }
 
     /// All member paths, a level's members before what is below.

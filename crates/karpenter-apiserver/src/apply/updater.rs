@@ -26,8 +26,7 @@ pub(super) fn update(
 ) -> FieldSet {
     managed.reconcile(shape);
     let comparison = typed::compare(live, new, shape).without(reset);
-    take(&comparison, managed, None);
-    comparison.modified.union(&comparison.added)
+    take(&comparison, managed, None)
 }
 
 /// The merged object. On conflict, unless forced, nothing is changed.
@@ -66,15 +65,17 @@ pub(super) fn apply(
     Ok(new)
 }
 
-fn take(comparison: &Comparison, managed: &mut Managed, except: Option<&ManagerId>) {
+/// Answers what changed or came.
+fn take(comparison: &Comparison, managed: &mut Managed, except: Option<&ManagerId>) -> FieldSet {
     let changed = comparison.modified.union(&comparison.added);
     managed.owners.retain(|id, owned| {
         if Some(id) != except {
-            let conflict = owned.set.intersection(&changed);
-            owned.set = owned.set.difference(&conflict).difference(&comparison.removed);
+            owned.set.remove_all(&changed);
+            owned.set.remove_all(&comparison.removed);
         }
         !owned.set.is_empty()
     });
+    changed
 }
 
 /// Removes what the manager applied last time and does not apply now, unless somebody owns it.
