@@ -39,6 +39,8 @@ const ACCEPTABLE: f64 = 1.006;
 const GOOD_ENOUGH: f64 = 1.0002;
 /// How many times longer the second look may take.
 const SECOND_LOOK: u64 = 4;
+/// With more rows than this the relaxation says little, and a second look takes as long as everything before.
+const SECOND_LOOK_ROWS_MAX: usize = 700;
 /// Rounding step by step solves the relaxation many times over; with more rows than this that takes too long.
 const DIVE_ROWS_MAX: usize = 250;
 
@@ -199,6 +201,9 @@ fn repack(ledger: &mut Ledger<'_>, tier: &Bits, scratch: &mut Scratch) -> Repack
     let mut looks = vec![(first_effort * SECOND_LOOK, ACCEPTABLE)];
     if effort > EFFORT_DEFAULT {
         looks.push((effort, GOOD_ENOUGH));
+    }
+    if task.pinned.rows.len() > SECOND_LOOK_ROWS_MAX {
+        looks.retain(|(effort, _)| *effort > EFFORT_DEFAULT * SECOND_LOOK);
     }
     for (effort, acceptable) in looks {
         if packing.as_ref().is_some_and(|(price, _)| *price <= bound * acceptable) {
