@@ -149,6 +149,8 @@ impl Waiting {
     }
 }
 
+/// How long changes gather before work on them starts, where it may wait.
+const SETTLE: Duration = Duration::from_millis(10);
 /// The longest pause between two tries of the same key.
 const BACK_OFF_MAX: Duration = Duration::from_secs(30);
 const BACK_OFF_FIRST: Duration = Duration::from_millis(5);
@@ -161,6 +163,14 @@ impl Queue {
     pub fn add(&self, key: ObjectKey) {
         if self.state().add(key) {
             self.shared.changed.notify_one();
+        }
+    }
+
+    /// Adds the key a moment later, so that many changes at once make one piece of work. For what is costly to look
+    /// at and changes with each of its many parts.
+    pub fn add_soon(&self, key: ObjectKey) {
+        if !self.state().dirty.contains(&key) {
+            self.add_at(key, Instant::now() + SETTLE);
         }
     }
 
@@ -257,13 +267,10 @@ mod tests {
     }
 
     async fn record(fail_first: u32, again: &[(&str, u64)], keys: &[&str]) -> Vec<(u64, String)> {
-        let again = again.iter().map(|(name, millis)| (name.to_string(), Duration::from_millis(*millis))).collect();
-        let recorder = Arc::new(Recorder {
-            started: Instant::now(),
-            seen: Mutex::new(Vec::new()),
-            fail_first,
-            again,
-        });
+        let again =
+            again.iter().map(|(name, millis)| (name.to_string(), Duration::from_millis(*millis))).collect();
+        let recorder =
+            Arc::new(Recorder { started: Instant::now(), seen: Mutex::new(Vec::new()), fail_first, again });
         let queue = Queue::default();
         for name in keys {
             queue.add(key(name));

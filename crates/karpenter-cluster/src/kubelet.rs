@@ -215,7 +215,8 @@ impl Reconcile for PodKubelets {
                 match self.context.strategic_status(&mirrors.pods, &*pod, patch).await {
                     // Another pod of the same name took its place: its own event is on its way.
                     Err(error) if is_conflict(&error) => Ok(After::Done),
-                    outcome => outcome.map(|_| After::Again(Duration::ZERO)),
+                    // The outcome shows in the mirror and brings the pod back here.
+                    outcome => outcome.map(|_| After::Done),
                 }
             }
             pod::Step::Remove => {

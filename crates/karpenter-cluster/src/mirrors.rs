@@ -16,8 +16,10 @@ use crate::mirror::{IndexValues, Mirror, keep_all};
 
 /// Pods by the name of the node they are bound to.
 pub const BY_NODE: &str = "node";
-/// Objects by the uid of the controller that owns them.
+/// Objects by the uid of the controller that owns them; those without one by [`orphans_in`] their namespace.
 pub const BY_CONTROLLER: &str = "controller";
+/// Attachments by `node/volume`.
+pub const BY_NODE_AND_VOLUME: &str = "node-and-volume";
 /// Pods by `namespace/claim` of the claims they mount.
 pub const BY_CLAIM: &str = "claim";
 
@@ -76,7 +78,10 @@ impl Mirrors {
             claims: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
             volumes: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
             storage_classes: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
-            attachments: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            attachments: keep(
+                Mirror::watch(client, keep_all, &[(BY_NODE_AND_VOLUME, by_node_and_volume)]),
+                &mut tasks,
+            ),
             csi_nodes: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
             leases: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
         };
@@ -116,8 +121,22 @@ fn by_node(pod: &Pod) -> Vec<String> {
 }
 
 fn by_controller<K: Resource>(object: &K) -> Vec<String> {
-    let owners = object.meta().owner_references.iter().flatten();
-    owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()).collect()
+    let meta = object.meta();
+    let controller = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
+    vec![match controller {
+        Some(owner) => owner.uid.clone(),
+        None => orphans_in(meta.namespace.as_deref().unwrap_or_default()),
+    }]
+}
+
+/// Under what [`BY_CONTROLLER`] finds the objects of a namespace that nobody controls.
+pub fn orphans_in(namespace: &str) -> String {
+    format!("orphans in {namespace}")
+}
+
+fn by_node_and_volume(attachment: &VolumeAttachment) -> Vec<String> {
+    let volume = attachment.spec.source.persistent_volume_name.as_deref().unwrap_or_default();
+    vec![format!("{}/{volume}", attachment.spec.node_name)]
 }
 
 fn by_claim(pod: &Pod) -> Vec<String> {

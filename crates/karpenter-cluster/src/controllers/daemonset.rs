@@ -15,7 +15,7 @@ use super::revisions::{self, REVISION_HASH};
 use super::{owners, pods, selector};
 use crate::harness::{After, Queue, Reconcile};
 use crate::mirror::{Change, ObjectKey};
-use crate::mirrors::BY_CONTROLLER;
+use crate::mirrors::{BY_CONTROLLER, orphans_in};
 
 pub struct DaemonSets {
     pub context: Context,
@@ -32,7 +32,7 @@ impl DaemonSets {
                 if let Some(owner) =
                     owners::controller_of(&pod.metadata).filter(|owner| owner.kind == "DaemonSet")
                 {
-                    to.add(ObjectKey::new(namespace_of(&**pod), &owner.name));
+                    to.add_soon(ObjectKey::new(namespace_of(&**pod), &owner.name));
                 }
             }
         });
@@ -46,7 +46,7 @@ impl DaemonSets {
                 }
             }
             for set in sets.list() {
-                to.add(ObjectKey::of(&set.metadata));
+                to.add_soon(ObjectKey::of(&set.metadata));
             }
         });
     }
@@ -73,14 +73,9 @@ impl Reconcile for DaemonSets {
         let hash = revisions::hash_of(&history.wanted);
 
         let mut candidates = mirrors.pods.by(BY_CONTROLLER, uid_of(&*set));
-        candidates.extend(
-            mirrors
-                .pods
-                .list_in(&key.namespace)
-                .into_iter()
-                .filter(|pod| owners::controller_of(&pod.metadata).is_none())
-                .filter(|pod| selector::matches_meta(&spec.selector, &pod.metadata)),
-        );
+        let orphans = mirrors.pods.by(BY_CONTROLLER, &orphans_in(&key.namespace));
+        candidates
+            .extend(orphans.into_iter().filter(|pod| selector::matches_meta(&spec.selector, &pod.metadata)));
         let owned = owners::claimed(
             &self.context,
             &mirrors.daemon_sets,
@@ -104,7 +99,6 @@ impl Reconcile for DaemonSets {
             let pod = plan::new_pod(&set, node, &hash);
             self.context.create(&mirrors.pods, &pod).await?;
         }
-        let changed = !plan.create.is_empty() || !plan.delete.is_empty();
         let status = plan::status(&set, &nodes, &by_node, &hash, now);
         self.context.merge_status(&mirrors.daemon_sets, &*set, &old_status, &status).await?;
         let used = |revision: &k8s_openapi::api::apps::v1::ControllerRevision| {
@@ -112,9 +106,6 @@ impl Reconcile for DaemonSets {
             owned.iter().any(|pod| super::context::label(&**pod, REVISION_HASH) == Some(&hash))
         };
         revisions::clean_up(&self.context, &history, used, spec.revision_history_limit.unwrap_or(10)).await?;
-        if changed {
-            return Ok(After::Again(Duration::ZERO));
-        }
         let min_ready = spec.min_ready_seconds.unwrap_or(0);
         Ok(pods::next_available_in(owned.iter().map(|pod| &**pod), min_ready, now).into())
     }

@@ -21,7 +21,7 @@ use super::events::Notice;
 use super::{events, owners, pods, selector};
 use crate::harness::{After, Queue, Reconcile};
 use crate::mirror::{Change, ObjectKey};
-use crate::mirrors::BY_CONTROLLER;
+use crate::mirrors::{BY_CONTROLLER, orphans_in};
 
 /// The label that tells the pods of a deployment's revisions apart.
 pub const TEMPLATE_HASH: &str = "pod-template-hash";
@@ -104,7 +104,10 @@ impl Reconcile for Deployments {
             self.context.merge_status(&mirrors.deployments, &*deployment, &status, &seen).await?;
             return Ok(After::Done);
         }
-        let candidates = mirrors.replica_sets.list_in(&key.namespace);
+        let mut candidates = mirrors.replica_sets.by(BY_CONTROLLER, uid_of(&*deployment));
+        let orphans = mirrors.replica_sets.by(BY_CONTROLLER, &orphans_in(&key.namespace));
+        candidates
+            .extend(orphans.into_iter().filter(|set| selector::matches_meta(&spec.selector, &set.metadata)));
         let sets = owners::claimed(
             &self.context,
             &mirrors.deployments,

@@ -38,7 +38,7 @@ impl Budgets {
             let budgets = budgets.list_in(namespace_of(&**change.object()));
             for pod in change.both() {
                 for budget in budgets.iter().filter(|budget| selects(budget, pod)) {
-                    to.add(ObjectKey::of(&budget.metadata));
+                    to.add_soon(ObjectKey::of(&budget.metadata));
                 }
             }
         });

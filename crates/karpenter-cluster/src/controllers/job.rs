@@ -122,10 +122,6 @@ impl Reconcile for Jobs {
                 outcome => drop(outcome?),
             }
         }
-        let acted = !(plan.create.is_empty() && plan.delete.is_empty() && plan.release.is_empty());
-        if acted || super::context::difference(&old, &plan.status).is_some() {
-            return Ok(After::Again(Duration::ZERO));
-        }
         Ok(plan.again.map(|at| until(now, at)).into())
     }
 }

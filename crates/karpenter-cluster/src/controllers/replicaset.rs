@@ -3,7 +3,6 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -17,7 +16,7 @@ use super::{owners, pods, selector};
 use crate::clock::since;
 use crate::harness::{After, Queue, Reconcile};
 use crate::mirror::{Change, ObjectKey};
-use crate::mirrors::BY_CONTROLLER;
+use crate::mirrors::{BY_CONTROLLER, orphans_in};
 
 /// No more than this many pods are created or deleted before the set is looked at again.
 const BURST: usize = 500;
@@ -50,7 +49,7 @@ impl ReplicaSets {
                 let namespace = namespace_of(&**pod);
                 match owners::controller_of(&pod.metadata) {
                     Some(owner) if owner.kind == "ReplicaSet" => {
-                        to.add(ObjectKey::new(namespace, &owner.name))
+                        to.add_soon(ObjectKey::new(namespace, &owner.name))
                     }
                     Some(_) => {}
                     None => {
@@ -76,14 +75,9 @@ impl Reconcile for ReplicaSets {
         let Some(set) = mirrors.replica_sets.get_key(key) else { return Ok(After::Done) };
         let Some(spec) = &set.spec else { return Ok(After::Done) };
         let mut candidates = mirrors.pods.by(BY_CONTROLLER, uid_of(&*set));
-        candidates.extend(
-            mirrors
-                .pods
-                .list_in(&key.namespace)
-                .into_iter()
-                .filter(|pod| owners::controller_of(&pod.metadata).is_none())
-                .filter(|pod| selector::matches_meta(&spec.selector, &pod.metadata)),
-        );
+        let orphans = mirrors.pods.by(BY_CONTROLLER, &orphans_in(&key.namespace));
+        candidates
+            .extend(orphans.into_iter().filter(|pod| selector::matches_meta(&spec.selector, &pod.metadata)));
         let owned = owners::claimed(
             &self.context,
             &mirrors.replica_sets,
@@ -126,11 +120,8 @@ impl Reconcile for ReplicaSets {
         self.context.merge_status(&mirrors.replica_sets, &*set, &old, &status).await?;
         match failure {
             Some(error) if !is_namespace_terminating(&error) => Err(error),
-            _ => {
-                let wait = pods::next_available_in(refs(), spec.min_ready_seconds.unwrap_or(0), now);
-                let more = !matches!(step, Step::Nothing);
-                Ok(After::from(if more { Some(Duration::ZERO) } else { wait }))
-            }
+            // What was created or deleted shows in the mirror and brings the set back here.
+            _ => Ok(pods::next_available_in(refs(), spec.min_ready_seconds.unwrap_or(0), now).into()),
         }
     }
 }

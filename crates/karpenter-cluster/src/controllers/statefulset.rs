@@ -14,7 +14,7 @@ use super::revisions::{self, History, REVISION_HASH};
 use super::{owners, pods, selector};
 use crate::harness::{After, Queue, Reconcile};
 use crate::mirror::{Change, ObjectKey};
-use crate::mirrors::BY_CONTROLLER;
+use crate::mirrors::{BY_CONTROLLER, orphans_in};
 
 pub struct StatefulSets {
     pub context: Context,
@@ -66,16 +66,10 @@ impl Reconcile for StatefulSets {
         let current = current_revision(&history, old_status.current_revision.as_deref());
 
         let mut candidates = mirrors.pods.by(BY_CONTROLLER, uid_of(&*set));
-        candidates.extend(
-            mirrors
-                .pods
-                .list_in(&key.namespace)
-                .into_iter()
-                .filter(|pod| owners::controller_of(&pod.metadata).is_none())
-                .filter(|pod| {
-                    plan::parent_and_ordinal(name_of(&**pod)).is_some_and(|(parent, _)| parent == key.name)
-                }),
-        );
+        let orphans = mirrors.pods.by(BY_CONTROLLER, &orphans_in(&key.namespace));
+        candidates.extend(orphans.into_iter().filter(|pod| {
+            plan::parent_and_ordinal(name_of(&**pod)).is_some_and(|(parent, _)| parent == key.name)
+        }));
         let owned = owners::claimed(
             &self.context,
             &mirrors.stateful_sets,
@@ -102,9 +96,6 @@ impl Reconcile for StatefulSets {
             name == name_of(&*current) || owned.iter().any(|pod| label(&**pod, REVISION_HASH) == Some(name))
         };
         revisions::clean_up(&self.context, &history, used, spec.revision_history_limit.unwrap_or(10)).await?;
-        if !steps.is_empty() {
-            return Ok(After::Again(Duration::ZERO));
-        }
         let min_ready = spec.min_ready_seconds.unwrap_or(0);
         Ok(pods::next_available_in(owned.iter().map(|pod| &**pod), min_ready, now).into())
     }

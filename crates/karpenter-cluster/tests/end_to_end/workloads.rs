@@ -1,6 +1,7 @@
 //! Deployments and their kind.
 
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use serde_json::{Value, json};
@@ -86,5 +87,141 @@ async fn a_deployment_becomes_available_scales_rolls_and_goes_back() {
     assert_eq!(revision(&third).as_deref(), Some("3"));
     let sets = world.api::<ReplicaSet>().list(&ListParams::default()).await.expect("sets");
     assert_eq!(sets.items.len(), 2);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn scheduled_pods_run_where_there_is_room() {
+    let world = World::start().await;
+    for name in ["n1", "n2", "n3"] {
+        world.node(name, json!({})).await;
+    }
+    let mut web = deployment(6, "v1");
+    web["spec"]["template"]["spec"] =
+        json!({"containers": [{"name": "c", "image": "v1", "resources": {"requests": {"cpu": "3"}}}]});
+    world.create::<Deployment>(web).await;
+    rollout(&world).await;
+    let mut nodes: Vec<String> =
+        world.pods("app=web").await.into_iter().filter_map(|pod| pod.spec?.node_name).collect();
+    nodes.sort();
+    assert_eq!(nodes, ["n1", "n1", "n2", "n2", "n3", "n3"]);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn recreate_never_mixes_versions() {
+    let world = World::start().await;
+    world.node("n1", json!({})).await;
+    let mut web = deployment(2, "v1");
+    web["spec"]["strategy"] = json!({"type": "Recreate"});
+    web["spec"]["template"]["metadata"]["annotations"] = json!({"fake-kubelet/stop-seconds": "5"});
+    world.create::<Deployment>(web).await;
+    rollout(&world).await;
+    let image = json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "v2"}]}}}});
+    world.merge::<Deployment>("web", image).await;
+    let look = async || {
+        let pods = world.pods("app=web").await;
+        let mut images: Vec<String> =
+            pods.iter().filter_map(|pod| pod.spec.as_ref()?.containers.first()?.image.clone()).collect();
+        images.dedup();
+        assert!(images.len() <= 1, "old and new pods at once: {images:?}");
+        world.api::<Deployment>().get("web").await.expect("the deployment")
+    };
+    world.until("the rollout", look, rolled_out).await;
+    assert_eq!(images(&world.pods("app=web").await), ["v2", "v2"]);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_daemon_runs_on_every_node_that_suits_it_and_rolls() {
+    let world = World::start().await;
+    world.node("n1", json!({})).await;
+    world.node("n2", json!({})).await;
+    world.node("other", json!({"spec": {"taints": [{"key": "dedicated", "effect": "NoSchedule"}]}})).await;
+    let daemon = |image: &str| {
+        json!({"metadata": {"name": "agent"}, "spec": {"selector": {"matchLabels": {"app": "agent"}},
+            "template": {"metadata": {"labels": {"app": "agent"}},
+                "spec": {"containers": [{"name": "c", "image": image}]}}}})
+    };
+    world.create::<DaemonSet>(daemon("v1")).await;
+    let look = async || world.api::<DaemonSet>().get("agent").await.expect("the set");
+    let done = |wanted: i32| {
+        move |set: &DaemonSet| {
+            let status = set.status.clone().unwrap_or_default();
+            status.observed_generation == set.metadata.generation
+                && status.desired_number_scheduled == wanted
+                && status.updated_number_scheduled == Some(wanted)
+                && status.number_available == Some(wanted)
+        }
+    };
+    world.until("two daemons", look, done(2)).await;
+    world.node("n3", json!({})).await;
+    world.until("a third on the new node", look, done(3)).await;
+    world.merge::<DaemonSet>("agent", json!({"spec": daemon("v2")["spec"]})).await;
+    world.until("the new version", look, done(3)).await;
+    assert_eq!(images(&world.pods("app=agent").await), ["v2", "v2", "v2"]);
+    let mut nodes: Vec<String> =
+        world.pods("app=agent").await.into_iter().filter_map(|pod| pod.spec?.node_name).collect();
+    nodes.sort();
+    assert_eq!(nodes, ["n1", "n2", "n3"]);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_complete_fail_and_leave() {
+    let world = World::start().await;
+    world.node("n1", json!({})).await;
+    let job = |name: &str, spec: Value, notes: Value| {
+        let mut object = json!({"metadata": {"name": name}, "spec": {"template": {
+            "metadata": {"annotations": notes},
+            "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}});
+        for (key, value) in spec.as_object().into_iter().flatten() {
+            object["spec"][key] = value.clone();
+        }
+        object
+    };
+    let runs = json!({"fake-kubelet/run-seconds": "30"});
+    let fails = json!({"fake-kubelet/run-seconds": "1", "fake-kubelet/exit-code": "7"});
+    world.create::<Job>(job("good", json!({"completions": 3, "parallelism": 2}), runs.clone())).await;
+    world.create::<Job>(job("bad", json!({"backoffLimit": 1}), fails)).await;
+    world.create::<Job>(job("brief", json!({"ttlSecondsAfterFinished": 60}), runs)).await;
+    let status = |job: &Job, kind: &str| {
+        let conditions =
+            job.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        conditions.iter().any(|condition| condition.type_ == kind && condition.status == "True")
+    };
+    let get = async |name: &str| world.api::<Job>().get_opt(name).await.expect("an answer");
+    let good = world
+        .until("completion", async || get("good").await.expect("the job"), |job| status(job, "Complete"))
+        .await;
+    assert_eq!(good.status.as_ref().and_then(|status| status.succeeded), Some(3));
+    let bad = world
+        .until("failure", async || get("bad").await.expect("the job"), |job| status(job, "Failed"))
+        .await;
+    assert_eq!(bad.status.as_ref().and_then(|status| status.failed), Some(2));
+    world.until("the end of its time to live", async || get("brief").await, Option::is_none).await;
+    world
+        .until("no pods of it", async || world.pods("job-name=brief").await.len(), |count| *count == 0)
+        .await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cron_job_makes_jobs_on_time() {
+    let world = World::start().await;
+    world.node("n1", json!({})).await;
+    world
+        .create::<CronJob>(json!({"metadata": {"name": "tidy"}, "spec": {"schedule": "*/10 * * * *",
+            "jobTemplate": {"spec": {"template": {"metadata": {"annotations": {"fake-kubelet/run-seconds": "5"}},
+                "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}}}}))
+        .await;
+    let created = world.clock.now();
+    tokio::time::sleep(std::time::Duration::from_secs(3600 + 30)).await;
+    let jobs = world.api::<Job>().list(&ListParams::default()).await.expect("jobs").items;
+    // Six times in an hour, of which three successes are kept.
+    assert_eq!(jobs.len(), 3);
+    let cron = world.api::<CronJob>().get("tidy").await.expect("the cron job");
+    let last = cron.status.and_then(|status| status.last_schedule_time).expect("a time").0;
+    assert_eq!(last.as_second() - created.as_second(), 3600);
     world.stop().await;
 }

@@ -11,7 +11,7 @@ use crate::controllers::hash::fnv32a;
 use crate::controllers::pods;
 use crate::harness::{After, Queue, Reconcile};
 use crate::mirror::{Change, Mirror, ObjectKey};
-use crate::mirrors::{BY_CLAIM, claims_of};
+use crate::mirrors::{BY_CLAIM, BY_NODE_AND_VOLUME, claims_of};
 
 /// Keys are a node, in the place of a namespace, and a volume.
 pub struct Attachments {
@@ -75,8 +75,8 @@ fn attachment_name(key: &ObjectKey, driver: &str) -> String {
 impl Reconcile for Attachments {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
         let mirrors = &self.context.mirrors;
-        let all = mirrors.attachments.list();
-        let known = all.iter().find(|attachment| key_of(attachment) == *key);
+        let known = mirrors.attachments.by(BY_NODE_AND_VOLUME, &key.to_string());
+        let known = known.first();
         let volume = mirrors.volumes.get("", &key.name);
         let driver =
             volume.as_ref().and_then(|volume| Some(volume.spec.as_ref()?.csi.as_ref()?.driver.clone()));
