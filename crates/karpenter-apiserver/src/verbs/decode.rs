@@ -69,8 +69,10 @@ impl Call<'_> {
         if let Some(custom) = &self.resource.custom {
             let mut problems =
                 if is_json && looks { strict::duplicate_fields(&self.incoming.body) } else { Vec::new() };
-            problems.extend(unknown_metadata(object).iter().map(|path| unknown(path)));
-            problems.extend(custom.kind.prune(object).iter().map(|path| unknown(path)));
+            // A real server reads the metadata first and drops unknown fields later.
+            let (metadata, others): (Vec<String>, Vec<String>) =
+                custom.kind.prune(object).into_iter().partition(|path| path.starts_with("metadata."));
+            problems.extend(metadata.iter().chain(&others).map(|path| unknown(path)));
             return Ok(problems);
         }
         if let Some(why) = strict::decode_error(object, group, version, kind) {
@@ -78,7 +80,10 @@ impl Call<'_> {
         }
         Ok(match looks {
             true if is_json => strict::body_problems(&self.incoming.body, group, version, kind),
-            true => strict::unknown_fields(object, group, version, kind).iter().map(|path| unknown(path)).collect(),
+            true => strict::unknown_fields(object, group, version, kind)
+                .iter()
+                .map(|path| unknown(path))
+                .collect(),
             false => Vec::new(),
         })
     }
@@ -88,7 +93,11 @@ impl Call<'_> {
     }
 
     /// What the result of a patch has that the kind does not; such fields are dropped.
-    pub(crate) fn check_patched(&self, object: &mut Value, validation: FieldValidation) -> Answer<Vec<String>> {
+    pub(crate) fn check_patched(
+        &self,
+        object: &mut Value,
+        validation: FieldValidation,
+    ) -> Answer<Vec<String>> {
         let (group, version, kind) = (&self.served.group, &self.served.version, &self.served.kind);
         let paths = match &self.resource.custom {
             Some(custom) => custom.kind.prune(object),
@@ -266,12 +275,6 @@ fn strict_kind_name(value: &Value) -> &'static str {
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     }
-}
-
-/// Paths of fields that metadata does not have, on any kind.
-fn unknown_metadata(object: &Value) -> Vec<String> {
-    let alone = json!({ "metadata": object["metadata"] });
-    strict::unknown_fields(&alone, "", "v1", "ConfigMap")
 }
 
 /// JSON is YAML, and faster to read as what it is.
