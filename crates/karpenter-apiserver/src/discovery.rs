@@ -93,11 +93,7 @@ pub fn aggregated(registry: &Registry, core: bool, format_version: &str) -> Valu
                     json!({"version": version, "resources": resources, "freshness": "Current"})
                 })
                 .collect();
-            let metadata = if group.is_empty() {
-                json!({})
-            } else {
-                json!({ "name": group })
-            };
+            let metadata = if group.is_empty() { json!({}) } else { json!({ "name": group }) };
             json!({"metadata": metadata, "versions": versions})
         })
         .collect();

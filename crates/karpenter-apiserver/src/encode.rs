@@ -96,8 +96,8 @@ impl std::fmt::Debug for RespBody {
 #[derive(Debug)]
 pub struct ListBody {
     head: Option<Vec<u8>>,
-    /// Where the texts begin, with kind and version; left out of the items of built-in lists.
-    type_bytes: usize,
+    /// How texts begin, with kind and version; left out of the items of built-in lists.
+    left_out: Vec<u8>,
     entries: VecDeque<Arc<Entry>>,
     bytes_left: u64,
 }
@@ -117,18 +117,20 @@ impl ListBody {
         // Writing JSON into a vector cannot fail.
         let _ = serde_json::to_writer(&mut head, metadata);
         head.extend_from_slice(b",\"items\":[");
-        let type_bytes = if names_kinds {
-            0
+        let left_out = if names_kinds {
+            Vec::new()
         } else {
             let kind = kind.strip_suffix("List").unwrap_or(kind);
-            format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",").len()
+            format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",").into_bytes()
         };
-        // What is left out gives way to a brace.
-        let left_out = type_bytes.saturating_sub(1);
-        let objects: usize = entries.iter().map(|entry| entry.object().len() - left_out + 1).sum();
+        let length = |entry: &Arc<Entry>| {
+            let (brace, text) = item(entry, &left_out);
+            brace.len() + text.len() + 1
+        };
+        let objects: usize = entries.iter().map(length).sum();
         // One comma less than objects, and `]}` and a newline at the end.
         let bytes_left = (head.len() + objects.saturating_sub(1) + 3) as u64;
-        Self { head: Some(head), type_bytes, entries: entries.into(), bytes_left }
+        Self { head: Some(head), left_out, entries: entries.into(), bytes_left }
     }
 
     fn next_frame(&mut self) -> Option<Bytes> {
@@ -137,10 +139,9 @@ impl ListBody {
         }
         let mut frame = self.head.take().unwrap_or_default();
         while let Some(entry) = self.entries.pop_front() {
-            if self.type_bytes > 0 {
-                frame.push(b'{');
-            }
-            frame.extend_from_slice(&entry.object()[self.type_bytes..]);
+            let (brace, text) = item(&entry, &self.left_out);
+            frame.extend_from_slice(brace);
+            frame.extend_from_slice(text);
             if !self.entries.is_empty() {
                 frame.push(b',');
             }
@@ -155,6 +156,14 @@ impl ListBody {
             self.bytes_left -= frame.len() as u64;
         }
         Some(frame.into())
+    }
+}
+
+/// The text of an item, in two parts: what is left out gives way to a brace.
+fn item<'a>(entry: &'a Entry, left_out: &[u8]) -> (&'static [u8], &'a [u8]) {
+    match entry.object().strip_prefix(left_out) {
+        Some(rest) if !left_out.is_empty() => (b"{", rest),
+        _ => (b"", entry.object()),
     }
 }
 
@@ -209,7 +218,13 @@ impl Reply {
     }
 
     pub fn bytes(code: u16, content_type: &'static str, bytes: Bytes) -> Self {
-        Self { code, content_type, body: RespBody::Full(Some(bytes)), warnings: Vec::new(), retry_after_seconds: None }
+        Self {
+            code,
+            content_type,
+            body: RespBody::Full(Some(bytes)),
+            warnings: Vec::new(),
+            retry_after_seconds: None,
+        }
     }
 
     pub fn text(code: u16, text: &str) -> Self {

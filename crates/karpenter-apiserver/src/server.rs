@@ -208,7 +208,8 @@ impl ApiServer {
                 if let Some(version) = discovered {
                     let document = discovery::aggregated(&registry, core, version);
                     let mut reply = Reply::json(200, &document);
-                    reply.content_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+                    reply.content_type =
+                        "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
                     return Ok(reply);
                 }
                 Some(if core {

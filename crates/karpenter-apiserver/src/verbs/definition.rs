@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::Call;
 use super::delete::CUSTOM_CLEANUP;
+use crate::apply;
 use crate::crd;
 use crate::options::DeleteOptions;
 use crate::registry::Resource;
@@ -26,11 +27,28 @@ impl Call<'_> {
             let mut definition = old.clone();
             crd::established_status(&mut definition, self.now);
             if definition != old {
-                let draft = Draft::new(&definition, &self.resource.selectable);
-                match self.core.store.update(&storage, entry.revision(), draft) {
-                    Err(WriteRefused::Changed(_)) => continue,
-                    Ok(_) | Err(_) => {}
+                // Names are accepted first; the kind is served a moment later.
+                let mut revision = entry.revision();
+                let mut steps = vec![definition.clone()];
+                if old["status"]["conditions"].as_array().is_none_or(Vec::is_empty) {
+                    steps.insert(0, installing(&definition));
                 }
+                let mut before = old.clone();
+                let mut outdated = false;
+                for mut step in steps {
+                    self.record_status(&before, &mut step);
+                    let draft = Draft::new(&step, &self.resource.selectable);
+                    match self.core.store.update(&storage, revision, draft) {
+                        Ok(entry) => revision = entry.revision(),
+                        Err(WriteRefused::Changed(_)) => outdated = true,
+                        Err(_) => return,
+                    }
+                    before = step;
+                }
+                if outdated {
+                    continue;
+                }
+                definition = before;
             }
             self.core.change_registry(|registry| {
                 // A definition that passed validation can be served.
@@ -39,6 +57,12 @@ impl Call<'_> {
             self.core.reindex(&definition);
             return;
         }
+    }
+
+    /// The server itself is who writes the status of definitions.
+    fn record_status(&self, old: &Value, new: &mut Value) {
+        let version = self.resource.api_version();
+        apply::record_update(Some(old), new, self.shape(), "kube-apiserver", &version, "status", self.now);
     }
 
     /// What has to happen after an object is gone for good.
@@ -139,6 +163,18 @@ impl Call<'_> {
             return;
         }
     }
+}
+
+/// The status between acceptance and service.
+fn installing(definition: &Value) -> Value {
+    let mut definition = definition.clone();
+    for condition in definition["status"]["conditions"].as_array_mut().into_iter().flatten() {
+        if condition["type"] == "Established" {
+            condition["status"] = json!("False");
+            condition["reason"] = json!("Installing");
+        }
+    }
+    definition
 }
 
 impl Core {

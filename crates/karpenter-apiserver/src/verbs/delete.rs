@@ -45,7 +45,9 @@ impl Call<'_> {
         };
         let code = if !deletion.gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
         if deletion.gone && !self.returns_deleted_object() {
-            return Ok(Reply::json(code, &self.deleted_status(&deletion.written.value())).with_warnings(warnings));
+            return Ok(
+                Reply::json(code, &self.deleted_status(&deletion.written.value())).with_warnings(warnings)
+            );
         }
         let mut warnings = Vec::new();
         let policy_given = options.propagation_policy.is_some() || options.orphan_dependents.is_some();

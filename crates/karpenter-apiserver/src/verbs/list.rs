@@ -60,6 +60,16 @@ impl Call<'_> {
                 metadata.insert("remainingItemCount".into(), json!(total - limit));
             }
         }
+        // Built-in lists from which everything was filtered out have no items, instead of none.
+        if total > 0 && entries.is_empty() && self.served.custom.is_none() {
+            let (kind, api_version) = match self.format {
+                Format::Json => (self.served.list_kind.clone(), self.served.api_version()),
+                Format::Metadata => ("PartialObjectMetadataList".into(), "meta.k8s.io/v1".into()),
+                _ => return Ok(self.reply_list(metadata, entries)),
+            };
+            let list = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": null});
+            return Ok(Reply::json(200, &list));
+        }
         Ok(self.reply_list(metadata, entries))
     }
 
@@ -155,7 +165,7 @@ impl Call<'_> {
 
     pub(crate) fn reply_list(&self, mut metadata: Map<String, Value>, entries: Vec<Arc<Entry>>) -> Reply {
         let served = &self.served;
-        if served.custom.is_some() {
+        if served.custom.is_some() && self.format == Format::Json {
             metadata.entry("continue").or_insert_with(|| json!(""));
         }
         match self.format {
@@ -183,7 +193,10 @@ impl Call<'_> {
                 Reply {
                     code: 200,
                     content_type: "application/json",
-                    body: RespBody::List(list), warnings: Vec::new(), retry_after_seconds: None }
+                    body: RespBody::List(list),
+                    warnings: Vec::new(),
+                    retry_after_seconds: None,
+                }
             }
             _ => {
                 let mut items: Vec<Value> = entries.iter().map(|entry| self.present_entry(entry)).collect();

@@ -149,7 +149,8 @@ impl Call<'_> {
         }
         let text = |field: &str| applied[field].as_str().unwrap_or_default();
         let (given, kind) = (text("apiVersion"), text("kind"));
-        if self.resource.custom.is_none() && (given != self.served.api_version() || kind != self.served.kind) {
+        if self.resource.custom.is_none() && (given != self.served.api_version() || kind != self.served.kind)
+        {
             let (group, version) = given.split_once('/').unwrap_or(("", given));
             return Err(bad(format!("invalid object type: {group}/{version}, Kind={kind}")));
         }

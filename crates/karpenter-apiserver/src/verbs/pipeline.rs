@@ -182,6 +182,9 @@ impl Call<'_> {
         admission::admit(&self.operation(Verb::Create, &given, None), &mut object, &Stored(self.core))?;
         // Before the object is prepared: a job selects its pods by its uid and labels them with its name.
         self.set_system_metadata(&mut object);
+        if resource.is_definition() {
+            prepare_definition(&mut object);
+        }
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
         match &resource.custom {
             Some(custom) => admission::prepare_custom_create(&mut object, custom.kind.has_status()),
@@ -267,6 +270,10 @@ impl Call<'_> {
             }
             None => admission::prepare_update(group, version, kind, &mut new, old, subresource),
         }
+        if resource.is_definition() && subresource.is_empty() && new["spec"] != old["spec"] {
+            let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
+            new["metadata"]["generation"] = json!(generation + 1);
+        }
         if resource.is("", "Service") && subresource.is_empty() {
             services::allocate(&mut new, Some(old), &Stored(self.core));
         }
@@ -299,9 +306,7 @@ impl Call<'_> {
         let store = &self.core.store;
         let written = if gone {
             // Watchers see what was stored last; the client sees what it asked for.
-            store
-                .delete(&resource.storage, entry.revision(), self.draft(old))
-                .map(|_| Written::Imagined(new))
+            store.delete(&resource.storage, entry.revision(), self.draft(old)).map(|_| Written::Imagined(new))
         } else {
             store.update(&resource.storage, entry.revision(), self.draft(&new)).map(Written::Stored)
         };
@@ -329,6 +334,17 @@ impl Call<'_> {
             && grace == 0
             && (!self.resource.is("", "Namespace") || is_empty(&object["spec"]["finalizers"]))
     }
+}
+
+/// A new definition counts its generation, and has said which versions will be stored.
+fn prepare_definition(definition: &mut Value) {
+    definition["metadata"]["generation"] = json!(1);
+    let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
+    let stored: Vec<Value> = versions
+        .filter(|version| version["storage"] == true)
+        .map(|version| version["name"].clone())
+        .collect();
+    definition["status"]["storedVersions"] = json!(stored);
 }
 
 /// What no update can change.

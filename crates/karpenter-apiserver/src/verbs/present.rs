@@ -32,7 +32,11 @@ impl Call<'_> {
             Format::Table(_) => {
                 let revision = object["metadata"]["resourceVersion"].clone();
                 let object = convert::from_stored(&self.served, object.clone());
-                self.reply_table(code, &Map::from_iter([("resourceVersion".to_string(), revision)]), &[object])
+                self.reply_table(
+                    code,
+                    &Map::from_iter([("resourceVersion".to_string(), revision)]),
+                    &[object],
+                )
             }
             _ if self.presents_as_stored() => Reply::json(code, object),
             _ => Reply::json(code, &convert::from_stored(&self.served, object.clone())),

@@ -31,7 +31,8 @@ impl Call<'_> {
     /// The keys the request can be about, as narrow as path and selector allow.
     pub(crate) fn range(&self, selector: &Selector) -> Range {
         let mut range = Range { namespace: self.path.namespace.clone(), key: None, after: None };
-        let name = self.path.name.as_deref().or_else(|| selector.fields.name());
+        let name =
+            self.path.name.as_deref().or_else(|| selector.fields.name().filter(|name| !name.is_empty()));
         if range.namespace.is_empty()
             && let Some(namespace) = selector.fields.namespace().filter(|_| self.resource.namespaced)
         {
@@ -85,7 +86,13 @@ impl Call<'_> {
         };
         let stream = watch::stream(self.core.clone(), request);
         let body = RespBody::Stream(Box::pin(stream));
-        Ok(Reply { code: 200, content_type: "application/json", body, warnings: Vec::new(), retry_after_seconds: None })
+        Ok(Reply {
+            code: 200,
+            content_type: "application/json",
+            body,
+            warnings: Vec::new(),
+            retry_after_seconds: None,
+        })
     }
 
     fn watch_transform(&self) -> Answer<Option<Transform>> {

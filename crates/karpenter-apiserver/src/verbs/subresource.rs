@@ -23,7 +23,10 @@ impl Call<'_> {
         let name = self.subresource();
         let needs_namespace = self.resource.namespaced && self.path.namespace.is_empty();
         if self.resource.subresource(name).is_none() || needs_namespace {
-            return Err(Box::new(Failure::unknown_resource()));
+            return Err(match &self.resource.custom {
+                Some(_) if !needs_namespace => self.not_found(),
+                _ => Box::new(Failure::unknown_resource()),
+            });
         }
         match (name, &self.incoming.method) {
             ("log" | "exec" | "attach" | "portforward" | "proxy", _) => {

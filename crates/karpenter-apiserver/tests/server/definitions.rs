@@ -77,7 +77,7 @@ async fn a_defined_kind_is_served() {
         .iter()
         .map(|entry| entry["name"].as_str().unwrap())
         .collect();
-    assert_eq!(offered, ["widgets", "widgets/scale", "widgets/status"]);
+    assert_eq!(offered, ["widgets", "widgets/status", "widgets/scale"]);
 }
 
 #[tokio::test]
