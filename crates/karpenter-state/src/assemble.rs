@@ -6,14 +6,16 @@
 
 mod alike;
 mod catalogs;
-mod pods;
+pub(crate) mod pods;
 
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use k8s_openapi::api::storage::v1::CSINode;
 use karpenter_model::instance_type::InstanceType;
 use karpenter_model::labels;
 use karpenter_model::problem::{Node, Problem};
@@ -40,7 +42,7 @@ pub fn assemble(objects: &Objects, catalog: &CatalogChoice) -> (Problem, Vec<Not
     let catalogs = add_pools(objects, catalog, &drafts, &mut problem, &mut interner, &mut notes);
     problem.well_known = catalogs.well_known();
     problem.catalogs = catalogs.into_catalogs();
-    apply_catalog_facts(&mut drafts, &problem, objects);
+    apply_catalog_facts(&mut drafts, &problem, &objects.csi_nodes);
 
     let mut converter = PodConverter::new(
         Interner::default(),
@@ -55,7 +57,7 @@ pub fn assemble(objects: &Objects, catalog: &CatalogChoice) -> (Problem, Vec<Not
         problem.well_known.clone(),
     );
     converter.interner = interner;
-    problem.daemons = pods::daemons(objects, &mut converter);
+    problem.daemons = pods::daemons(objects.pods.iter(), objects.daemon_sets.iter(), &mut converter);
     let unlaunched = std::mem::take(&mut drafts.unlaunched_claims);
     problem.pods = pods::place(objects, &mut drafts, &mut converter, &mut notes);
     problem.pods.extend(pods::expanded(objects, &mut converter));
@@ -63,7 +65,8 @@ pub fn assemble(objects: &Objects, catalog: &CatalogChoice) -> (Problem, Vec<Not
         drafts.drafts.into_iter().filter(|draft| !draft.is_deleting).map(|draft| draft.node).collect();
 
     if !unlaunched.is_empty() {
-        notes.push(Note::UnlaunchedClaims { names: unlaunched });
+        let name = |position: usize| objects.node_claims[position].metadata.name.clone().unwrap_or_default();
+        notes.push(Note::UnlaunchedClaims { names: unlaunched.into_iter().map(name).collect() });
     }
     let unknown_classes = converter.priorities.unknown_classes();
     if !unknown_classes.is_empty() {
@@ -102,7 +105,7 @@ fn add_pools<'a>(
 }
 
 /// What the nodes of each pool take of its limits. Nodes on their way out no longer count.
-fn usage_by_pool(drafts: &NodeDrafts) -> BTreeMap<Arc<str>, ResourceList> {
+pub(crate) fn usage_by_pool(drafts: &NodeDrafts) -> BTreeMap<Arc<str>, ResourceList> {
     let mut usage: BTreeMap<Arc<str>, ResourceList> = BTreeMap::new();
     for draft in drafts.drafts.iter().filter(|draft| !draft.is_deleting) {
         if let Some(pool) = &draft.node.pool {
@@ -113,7 +116,11 @@ fn usage_by_pool(drafts: &NodeDrafts) -> BTreeMap<Arc<str>, ResourceList> {
 }
 
 /// Prices and attachment limits that the catalog knows and the node does not say.
-fn apply_catalog_facts(drafts: &mut NodeDrafts, problem: &Problem, objects: &Objects) {
+pub(crate) fn apply_catalog_facts(
+    drafts: &mut NodeDrafts,
+    problem: &Problem,
+    csi_nodes: &[impl Borrow<CSINode>],
+) {
     let catalog_of: BTreeMap<&str, &Arc<Vec<InstanceType>>> = problem
         .pools
         .iter()
@@ -133,7 +140,7 @@ fn apply_catalog_facts(drafts: &mut NodeDrafts, problem: &Problem, objects: &Obj
         if instance_type.volume_attachment_limits.is_empty() {
             continue;
         }
-        let published = published_drivers(&objects.csi_nodes, &node.name);
+        let published = published_drivers(csi_nodes, &node.name);
         for (driver, limit) in &instance_type.volume_attachment_limits {
             if !published.iter().any(|name| **name == **driver) {
                 node.volume_limits.insert(driver.clone(), *limit);
@@ -151,7 +158,7 @@ fn price(node: &Node, instance_type: &InstanceType) -> Option<f64> {
         .map(|offering| offering.price_per_hour)
 }
 
-fn limited_drivers(drafts: &NodeDrafts, problem: &Problem) -> BTreeSet<Arc<str>> {
+pub(crate) fn limited_drivers(drafts: &NodeDrafts, problem: &Problem) -> BTreeSet<Arc<str>> {
     let on_nodes = drafts.drafts.iter().flat_map(|draft| draft.node.volume_limits.keys());
     let types = problem.catalogs.iter().flat_map(|catalog| catalog.iter());
     let on_types = types.flat_map(|one| one.volume_attachment_limits.keys());

@@ -8,6 +8,7 @@ pub mod assemble;
 mod convert;
 mod expand;
 mod intern;
+pub mod live;
 pub mod notes;
 pub mod objects;
 mod requests;
@@ -16,5 +17,6 @@ mod testing;
 
 pub use assemble::{CatalogChoice, assemble};
 pub use convert::pool::PoolLeftOut;
+pub use live::{Host, Live, LivePool, Round, assemble_live};
 pub use notes::Note;
 pub use objects::{ObjectError, ObjectReader, Objects, Reading, Severity};

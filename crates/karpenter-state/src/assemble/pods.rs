@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Pod, PodSpec as RawPodSpec};
 use karpenter_model::duration::parse_go_duration;
 use karpenter_model::pod::PodSpec;
@@ -20,7 +21,7 @@ use crate::requests::RequestSource;
 
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 
-fn source(pod: &Pod) -> Option<PodSource<'_>> {
+pub(crate) fn source(pod: &Pod) -> Option<PodSource<'_>> {
     Some(PodSource {
         namespace: namespace_of(&pod.metadata),
         name: name_of(&pod.metadata),
@@ -37,7 +38,7 @@ fn is_owned_by(pod: &Pod, api_version: &str, kind: &str) -> bool {
     owners.into_iter().any(|owner| owner.kind == kind && owner.api_version == api_version)
 }
 
-fn is_daemon(pod: &Pod) -> bool {
+pub(crate) fn is_daemon(pod: &Pod) -> bool {
     is_owned_by(pod, "apps/v1", "DaemonSet")
 }
 
@@ -45,7 +46,7 @@ fn is_mirror(pod: &Pod) -> bool {
     is_owned_by(pod, "v1", "Node")
 }
 
-fn is_terminating(pod: &Pod) -> bool {
+pub(crate) fn is_terminating(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }
 
@@ -117,12 +118,12 @@ pub(super) fn place(
 
 /// The latest pod of each controller and what it was converted to.
 #[derive(Default)]
-struct Replicas<'a> {
+pub(crate) struct Replicas<'a> {
     latest: FxHashMap<(&'a str, &'a str), (&'a Pod, Arc<PodSpec>)>,
 }
 
 impl<'a> Replicas<'a> {
-    fn convert(
+    pub(crate) fn convert(
         &mut self,
         pod: &'a Pod,
         source: PodSource<'_>,
@@ -230,9 +231,13 @@ fn group(expansion: &Expansion<'_>, spec: Arc<PodSpec>, positions: &[usize]) -> 
 
 /// One spec per DaemonSet: that of its newest living pod, which shows what admission made of the template, or else
 /// the template's.
-pub(super) fn daemons(objects: &Objects, converter: &mut PodConverter<'_>) -> Vec<Daemon> {
+pub(crate) fn daemons<'a>(
+    pods: impl Iterator<Item = &'a Pod>,
+    sets: impl Iterator<Item = &'a DaemonSet>,
+    converter: &mut PodConverter<'_>,
+) -> Vec<Daemon> {
     let mut newest: FxHashMap<(&str, &str), &Pod> = FxHashMap::default();
-    for pod in objects.pods.iter().filter(|pod| !is_terminal(pod) && !is_terminating(pod) && is_daemon(pod)) {
+    for pod in pods.filter(|pod| !is_terminal(pod) && !is_terminating(pod) && is_daemon(pod)) {
         let Some(owner) = controller(&pod.metadata) else { continue };
         let entry = newest.entry((namespace_of(&pod.metadata), owner.name.as_str())).or_insert(pod);
         let age = |pod: &Pod| (created_at_secs(&pod.metadata), name_of(&pod.metadata).to_owned());
@@ -241,7 +246,7 @@ pub(super) fn daemons(objects: &Objects, converter: &mut PodConverter<'_>) -> Ve
         }
     }
     let mut daemons = Vec::new();
-    for set in &objects.daemon_sets {
+    for set in sets {
         let Some(template) = set.spec.as_ref().map(|spec| &spec.template) else { continue };
         let Some(template_spec) = &template.spec else { continue };
         let (namespace, name) = (namespace_of(&set.metadata), name_of(&set.metadata));

@@ -1,5 +1,6 @@
 //! Constraints between pods: topology spread and (anti-)affinity, with selectors and namespaces resolved.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -23,12 +24,13 @@ pub(crate) struct Namespaces {
 
 impl Namespaces {
     pub(crate) fn new<'a>(
-        objects: &[Namespace],
+        objects: &[impl Borrow<Namespace>],
         mentioned: impl IntoIterator<Item = &'a str>,
         interner: &mut Interner,
     ) -> Self {
         let mut namespaces = Self::default();
         for object in objects {
+            let object: &Namespace = object.borrow();
             let Some(name) = &object.metadata.name else { continue };
             let given = object.metadata.labels.iter().flatten();
             let labels = given.map(|(key, value)| (interner.get(key), interner.get(value))).collect();

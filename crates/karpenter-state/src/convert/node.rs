@@ -4,6 +4,7 @@
 //! are not seen and missing amounts are filled in from the claim. A claim without a node counts as a node that is
 //! still on its way. Nodes that are being deleted are kept apart: their pods have to move.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -39,6 +40,9 @@ pub(crate) struct NodeDraft {
     /// Capacity, with `nodes: 1`: what the node takes of its pool's limits.
     pub(crate) capacity: ResourceList,
     pub(crate) is_deleting: bool,
+    /// Positions in the lists that the draft was made from.
+    pub(crate) node_at: Option<usize>,
+    pub(crate) claim_at: Option<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -46,22 +50,26 @@ pub(crate) struct NodeDrafts {
     pub(crate) drafts: Vec<NodeDraft>,
     /// Position of the draft by the name pods use in `spec.nodeName`.
     pub(crate) by_node_name: FxHashMap<String, usize>,
-    /// Claims that have neither a node nor any known size.
-    pub(crate) unlaunched_claims: Vec<String>,
+    /// Positions of claims that have neither a node nor any known size.
+    pub(crate) unlaunched_claims: Vec<usize>,
 }
 
-pub(crate) fn convert_nodes(
-    nodes: &[RawNode],
-    claims: &[NodeClaim],
-    csi_nodes: &[CSINode],
+pub(crate) fn convert_nodes<N: Borrow<RawNode>, C: Borrow<NodeClaim>, S: Borrow<CSINode>>(
+    nodes: &[N],
+    claims: &[C],
+    csi_nodes: &[S],
     interner: &mut Interner,
 ) -> NodeDrafts {
-    let index = ClaimIndex::new(claims);
-    let csi_nodes: FxHashMap<&str, &CSINode> =
-        csi_nodes.iter().filter_map(|csi| Some((csi.metadata.name.as_deref()?, csi))).collect();
+    let index = ClaimIndex::new(claims.iter().map(Borrow::borrow));
+    let csi_nodes: FxHashMap<&str, &CSINode> = csi_nodes
+        .iter()
+        .map(Borrow::borrow)
+        .filter_map(|csi: &CSINode| Some((csi.metadata.name.as_deref()?, csi)))
+        .collect();
     let mut result = NodeDrafts::default();
     let mut claim_has_node = vec![false; claims.len()];
-    for node in nodes {
+    for (node_at, node) in nodes.iter().enumerate() {
+        let node: &RawNode = node.borrow();
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let position = index.find(node);
         if let Some(position) = position {
@@ -70,28 +78,38 @@ pub(crate) fn convert_nodes(
                 continue;
             }
         }
-        let merged = Merged { node: Some(node), claim: position.map(|position| &claims[position]) };
-        result.push(name, merged, csi_nodes.get(name).copied(), interner);
+        let merged = Merged { node: Some(node), claim: position.map(|position| claims[position].borrow()) };
+        let places = (Some(node_at), position);
+        result.push(name, merged, places, csi_nodes.get(name).copied(), interner);
     }
-    for (claim, has_node) in claims.iter().zip(claim_has_node) {
+    for (claim_at, (claim, has_node)) in claims.iter().zip(claim_has_node).enumerate() {
         if has_node {
             continue;
         }
+        let claim: &NodeClaim = claim.borrow();
         let claim_name = claim.metadata.name.as_deref().unwrap_or_default();
         let status = claim.status.as_ref();
         if status.and_then(|status| status.allocatable.as_ref()).is_none_or(BTreeMap::is_empty) {
-            result.unlaunched_claims.push(claim_name.to_owned());
+            result.unlaunched_claims.push(claim_at);
             continue;
         }
         let node_name = status.and_then(|status| status.node_name.as_deref()).unwrap_or(claim_name);
-        result.push(node_name, Merged { node: None, claim: Some(claim) }, None, interner);
+        let merged = Merged { node: None, claim: Some(claim) };
+        result.push(node_name, merged, (None, Some(claim_at)), None, interner);
     }
     result
 }
 
 impl NodeDrafts {
-    fn push(&mut self, name: &str, merged: Merged<'_>, csi: Option<&CSINode>, interner: &mut Interner) {
-        let draft = merged.draft(name, csi, interner);
+    fn push(
+        &mut self,
+        name: &str,
+        merged: Merged<'_>,
+        (node_at, claim_at): (Option<usize>, Option<usize>),
+        csi: Option<&CSINode>,
+        interner: &mut Interner,
+    ) {
+        let draft = NodeDraft { node_at, claim_at, ..merged.draft(name, csi, interner) };
         self.by_node_name.insert(name.to_owned(), self.drafts.len());
         self.drafts.push(draft);
     }
@@ -103,9 +121,9 @@ struct ClaimIndex<'a> {
 }
 
 impl<'a> ClaimIndex<'a> {
-    fn new(claims: &'a [NodeClaim]) -> Self {
+    fn new(claims: impl Iterator<Item = &'a NodeClaim>) -> Self {
         let mut index = Self { by_provider_id: FxHashMap::default(), by_node_name: FxHashMap::default() };
-        for (position, claim) in claims.iter().enumerate() {
+        for (position, claim) in claims.enumerate() {
             let Some(status) = &claim.status else { continue };
             if let Some(id) = status.provider_id.as_deref().filter(|id| !id.is_empty()) {
                 index.by_provider_id.insert(id, position);
@@ -160,7 +178,7 @@ impl Merged<'_> {
             interner,
         );
         capacity.set(interner.get(NODES), 1);
-        NodeDraft { node, capacity, is_deleting: self.is_deleting() }
+        NodeDraft { node, capacity, is_deleting: self.is_deleting(), node_at: None, claim_at: None }
     }
 
     fn node_label(&self, key: &str) -> Option<&str> {
@@ -277,7 +295,8 @@ fn volume_limits(csi: Option<&CSINode>, interner: &mut Interner) -> BTreeMap<Arc
 }
 
 /// Drivers that a node has registered, with or without a limit.
-pub(crate) fn published_drivers(csi_nodes: &[CSINode], node: &str) -> Vec<String> {
-    let csi = csi_nodes.iter().find(|csi| csi.metadata.name.as_deref() == Some(node));
+pub(crate) fn published_drivers<S: Borrow<CSINode>>(csi_nodes: &[S], node: &str) -> Vec<String> {
+    let mut csi_nodes = csi_nodes.iter().map(Borrow::borrow);
+    let csi = csi_nodes.find(|csi: &&CSINode| csi.metadata.name.as_deref() == Some(node));
     csi.into_iter().flat_map(|csi| &csi.spec.drivers).map(|driver| driver.name.clone()).collect()
 }

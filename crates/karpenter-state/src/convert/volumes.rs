@@ -5,6 +5,7 @@
 //! only make later is taken as it will be made: what its storage class says about places counts, and where the input
 //! has no storage class at all the claim constrains nothing.
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -72,9 +73,9 @@ fn refused(what: String) -> Unusable {
 
 impl<'a> VolumeIndex<'a> {
     pub(crate) fn new(
-        claims: &'a [PersistentVolumeClaim],
-        volumes: &'a [PersistentVolume],
-        classes: &'a [StorageClass],
+        claims: &'a [impl Borrow<PersistentVolumeClaim>],
+        volumes: &'a [impl Borrow<PersistentVolume>],
+        classes: &'a [impl Borrow<StorageClass>],
         limited_drivers: BTreeSet<Arc<str>>,
     ) -> Self {
         let name = |metadata: &'a k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
@@ -86,16 +87,22 @@ impl<'a> VolumeIndex<'a> {
                 .and_then(|annotations| annotations.get(DEFAULT_CLASS))
                 .is_some_and(|value| value == "true")
         };
+        let classes = || classes.iter().map(Borrow::<StorageClass>::borrow);
         Self {
             claims: claims
                 .iter()
+                .map(Borrow::<PersistentVolumeClaim>::borrow)
                 .map(|claim| {
                     ((claim.metadata.namespace.as_deref().unwrap_or("default"), name(&claim.metadata)), claim)
                 })
                 .collect(),
-            volumes: volumes.iter().map(|volume| (name(&volume.metadata), volume)).collect(),
-            classes: classes.iter().map(|class| (name(&class.metadata), class)).collect(),
-            default_class: classes.iter().find(is_default).map(|class| name(&class.metadata)),
+            volumes: volumes
+                .iter()
+                .map(Borrow::<PersistentVolume>::borrow)
+                .map(|volume| (name(&volume.metadata), volume))
+                .collect(),
+            classes: classes().map(|class| (name(&class.metadata), class)).collect(),
+            default_class: classes().find(is_default).map(|class| name(&class.metadata)),
             limited_drivers,
         }
     }

@@ -1,0 +1,81 @@
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::{Live, LivePool, assemble_live};
+use crate::testing::{POOL, objects, pod_yaml};
+
+const CLAIM: &str = "
+apiVersion: karpenter.sh/v1
+kind: NodeClaim
+metadata: {name: general-1, labels: {karpenter.sh/nodepool: general}}
+spec:
+  nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}
+  requirements:
+  - {key: node.kubernetes.io/instance-type, operator: In, values: [c-4x-amd64-linux, m-2x-amd64-linux]}
+  - {key: topology.kubernetes.io/zone, operator: In, values: [test-zone-a]}
+";
+
+fn live(text: &str) -> Live {
+    let read = objects(text);
+    let types = Arc::new(karpenter_catalog::kwok::generic());
+    let arcs = |pods: Vec<Pod>| pods.into_iter().map(Arc::new).collect::<Vec<_>>();
+    let (bound, pending) =
+        read.pods.into_iter().partition(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()));
+    Live {
+        pools: read
+            .node_pools
+            .into_iter()
+            .map(|pool| LivePool { pool: Arc::new(pool), instance_types: types.clone() })
+            .collect(),
+        nodes: read.nodes.into_iter().map(Arc::new).collect(),
+        node_claims: read.node_claims.into_iter().map(Arc::new).collect(),
+        bound: arcs(bound),
+        pending: arcs(pending),
+        ..Live::default()
+    }
+}
+
+#[test]
+fn a_claim_that_is_not_launched_is_its_smallest_option_and_costs_its_largest() {
+    let mut live = live(&format!("{POOL}---{CLAIM}---\n{}", pod_yaml("p", "")));
+    let round = assemble_live(&live);
+    let find = |name: &str| {
+        let types = &live.pools[0].instance_types;
+        types.iter().find(|one| &*one.name == name).expect("in kwok's list")
+    };
+    let (small, large) = (find("m-2x-amd64-linux"), find("c-4x-amd64-linux"));
+    assert!(small.capacity.get("cpu") < large.capacity.get("cpu"));
+    let node = &round.problem.nodes[0];
+    assert_eq!(node.allocatable.get("cpu"), small.allocatable().get("cpu"));
+    let memory = small.allocatable().get("memory").min(large.allocatable().get("memory"));
+    assert_eq!(node.allocatable.get("memory"), memory);
+    assert_eq!(node.labels.get("topology.kubernetes.io/zone").map(|zone| &**zone), Some("test-zone-a"));
+    let pool = &round.problem.pools[0];
+    assert_eq!((pool.usage.get("nodes"), pool.usage.get("cpu")), (1, large.capacity.get("cpu")));
+    assert_eq!(round.hosts[0].claim.as_ref().unwrap().metadata.name.as_deref(), Some("general-1"));
+
+    // The same pod waits, is expected on the claim, or waits again because the claim goes away.
+    assert_eq!((node.pods.len(), round.problem.pods.len()), (0, 1));
+    let pod = live.pending.remove(0);
+    live.expected.push(("general-1".to_owned(), pod));
+    let round = assemble_live(&live);
+    assert_eq!((round.problem.nodes[0].pods.len(), round.problem.pods.len()), (1, 0));
+    live.leaving.insert("general-1".to_owned());
+    let round = assemble_live(&live);
+    assert_eq!((round.problem.nodes.len(), round.problem.pods.len()), (0, 1));
+    assert_eq!(round.problem.pools[0].usage.get("nodes"), 0);
+    assert_eq!(round.pods[0][0].metadata.name.as_deref(), Some("p"));
+}
+
+#[test]
+fn pods_of_nodes_that_leave_are_not_counted_anywhere() {
+    let node = "{apiVersion: v1, kind: Node, metadata: {name: n1}, status: {allocatable: {cpu: 2}}}\n";
+    let text = format!("{POOL}---\n{node}---\n{}", pod_yaml("bound", "nodeName: n1"));
+    let mut live = live(&text);
+    let round = assemble_live(&live);
+    assert_eq!((round.problem.nodes.len(), round.problem.nodes[0].pods.len()), (1, 1));
+    live.leaving.insert("n1".to_owned());
+    let round = assemble_live(&live);
+    assert_eq!((round.problem.nodes.len(), round.problem.pods.len()), (0, 0));
+}
