@@ -67,6 +67,9 @@ impl Call<'_> {
         let is_json = matches!(self.incoming.content_type().as_str(), "" | "application/json");
         let looks = validation != FieldValidation::Ignore;
         if let Some(custom) = &self.resource.custom {
+            if let Some(why) = metadata_error(object) {
+                return Err(self.undecodable(&why));
+            }
             let mut problems =
                 if is_json && looks { strict::duplicate_fields(&self.incoming.body) } else { Vec::new() };
             // A real server reads the metadata first and drops unknown fields later.
@@ -162,11 +165,10 @@ impl Call<'_> {
             )));
         }
         if !kind.is_empty() && kind != served.kind {
-            return Err(bad(format!(
-                "{kind} in version \"{}\" cannot be handled as a {}: converting (v1.{kind}) to ({}.{}): unknown \
-                 conversion",
-                served.version, served.kind, served.version, served.kind
-            )));
+            let error = FieldError::invalid("kind", json!(kind), format!("must be {}", served.kind));
+            let name =
+                fields.get("metadata").and_then(|metadata| metadata["name"].as_str()).unwrap_or_default();
+            return Err(Box::new(Failure::invalid(&served.group, kind, name, &[error])));
         }
         fields.insert("apiVersion".into(), json!(expected));
         fields.insert("kind".into(), json!(served.kind));
@@ -275,6 +277,13 @@ fn strict_kind_name(value: &Value) -> &'static str {
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     }
+}
+
+/// Why the metadata of an object of any kind cannot be read, if it cannot. A real server reads it by itself.
+fn metadata_error(object: &Value) -> Option<String> {
+    let alone = json!({ "metadata": object["metadata"] });
+    let why = strict::decode_error(&alone, "", "v1", "ConfigMap")?;
+    Some(why.replace("ObjectMeta.metadata.", "ObjectMeta."))
 }
 
 /// JSON is YAML, and faster to read as what it is.
