@@ -172,7 +172,8 @@ async fn a_refused_pod_says_why_and_is_placed_when_a_node_comes() {
     assert_eq!(reason, "Unschedulable");
     assert_eq!(
         message,
-        "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are available: \
+        "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, \
+         preemption: 0/1 nodes are available: \
          1 Preemption is not helpful for scheduling."
     );
     tokio::time::sleep(Duration::from_secs(1)).await;

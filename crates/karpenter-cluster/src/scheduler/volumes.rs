@@ -108,7 +108,8 @@ impl VolumeState {
                 Some(class) => class.waits_for_consumer.ok_or_else(|| {
                     let class = &*claim.class;
                     Obstacle::Error(format!(
-                        "running PreFilter plugin \"VolumeBinding\": VolumeBindingMode not set for StorageClass {class:?}"
+                        "running PreFilter plugin \"VolumeBinding\": VolumeBindingMode not set for StorageClass \
+                         {class:?}"
                     ))
                 })?,
             };

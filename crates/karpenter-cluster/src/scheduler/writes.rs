@@ -201,8 +201,9 @@ impl Writer {
     ) -> Option<String> {
         let (severity, reason, action) = kind.words();
         let now = self.clock.now();
+        let name = format!("{}.{:x}", key.name, name_suffix(now, uid, reason));
         let event: Event = serde_json::from_value(json!({
-            "metadata": {"namespace": key.namespace, "name": format!("{}.{:x}", key.name, name_suffix(now, uid, reason))},
+            "metadata": {"namespace": key.namespace, "name": name},
             "eventTime": self.clock.micro_time(),
             "reportingController": &*self.name,
             "reportingInstance": &*self.name,

@@ -64,7 +64,8 @@ fn each_rule_about_nodes_has_its_words() {
             (Decision::Bind { .. }, None) => {}
             (Decision::Unschedulable { failure, .. }, Some(reason)) => {
                 let expected = format!(
-                    "0/1 nodes are available: 1 {reason}. no new claims to deallocate, preemption: 0/1 nodes are available: \
+                    "0/1 nodes are available: 1 {reason}. no new claims to deallocate, \
+                     preemption: 0/1 nodes are available: \
                      1 Preemption is not helpful for scheduling."
                 );
                 assert_eq!(failure.message, expected, "{case}");
@@ -87,7 +88,9 @@ fn reasons_are_counted_and_sorted_as_text() {
     assert_eq!(
         message(&mut cluster(nodes, []), pod("p", spec)),
         "0/12 nodes are available: 1 Too many pods, 2 node(s) were unschedulable, 9 Insufficient cpu, 9 Insufficient \
-         memory. no new claims to deallocate, preemption: 0/12 nodes are available: 1 No preemption victims found for incoming pod, 11 Preemption \
+         memory. no new claims to deallocate, \
+         preemption: 0/12 nodes are available: 1 No preemption victims found for incoming pod, 11 \
+         Preemption \
          is not helpful for scheduling."
     );
 }

@@ -43,13 +43,15 @@ fn pods_of_lower_priority_make_room_and_no_more_of_them_than_needed() {
     assert_victims(&mut snapshot, with_priority("p", 10, "3"), "a", &["a2", "a1"]);
     assert_eq!(
         message(&mut snapshot, with_priority("p", 1, "2")),
-        "0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, preemption: 0/2 nodes are available: \
+        "0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, \
+         preemption: 0/2 nodes are available: \
          2 No preemption victims found for incoming pod."
     );
     // Nobody can make room for what is larger than a node.
     assert_eq!(
         message(&mut snapshot, with_priority("p", 10, "5")),
-        "0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, preemption: 0/2 nodes are available: \
+        "0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, \
+         preemption: 0/2 nodes are available: \
          2 Preemption is not helpful for scheduling."
     );
     // Where the room would not suffice, the words are those of the attempt.
@@ -63,7 +65,8 @@ fn pods_of_lower_priority_make_room_and_no_more_of_them_than_needed() {
     );
     assert_eq!(
         message(&mut one, with_priority("p", 10, "2")),
-        "0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, preemption: 0/2 nodes are available: 1 Insufficient cpu, \
+        "0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, \
+         preemption: 0/2 nodes are available: 1 Insufficient cpu, \
          1 No preemption victims found for incoming pod."
     );
 }
@@ -75,7 +78,8 @@ fn some_pods_never_preempt() {
     let mut snapshot = cluster([node("a", json!({}))], [on("a", with_priority("x", 1, "4"))]);
     assert_eq!(
         message(&mut snapshot, meek),
-        "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: not eligible due to preemptionPolicy=Never."
+        "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, \
+         preemption: not eligible due to preemptionPolicy=Never."
     );
 }
 
@@ -182,7 +186,8 @@ fn a_pod_waits_for_its_victims_before_it_takes_more() {
     let Decision::Unschedulable { failure, gives_up_nomination } = decision else { panic!("{decision:?}") };
     assert_eq!(
         failure.message,
-        "0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, preemption: not eligible due to a terminating pod on the \
+        "0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, \
+         preemption: not eligible due to a terminating pod on the \
          nominated node."
     );
     assert!(!gives_up_nomination);
