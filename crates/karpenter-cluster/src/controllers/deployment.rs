@@ -133,32 +133,11 @@ impl Deployments {
     ) -> kube::Result<After> {
         let mirrors = &self.context.mirrors;
         let old = deployment.status.clone().unwrap_or_default();
-        if let Some(set) = &plan.create {
-            if let Err(error) = self.context.create(&mirrors.replica_sets, set).await {
-                if is_already_exists(&error) {
-                    // Another template has the same hash: count up, so that the next try gets another name.
-                    let mut status = old.clone();
-                    status.collision_count = Some(old.collision_count.unwrap_or(0) + 1);
-                    self.context.merge_status(&mirrors.deployments, &**deployment, &old, &status).await?;
-                } else if !is_namespace_terminating(&error) {
-                    let name = set.metadata.name.as_deref().unwrap_or_default();
-                    let message =
-                        format!("Failed to create new replica set {name:?}: {}", message_of(&error));
-                    let mut status = old.clone();
-                    status::set_condition(
-                        &mut status,
-                        status::condition(
-                            "Progressing",
-                            "False",
-                            "ReplicaSetCreateError",
-                            &message,
-                            self.context.clock.now(),
-                        ),
-                    );
-                    self.context.merge_status(&mirrors.deployments, &**deployment, &old, &status).await?;
-                }
-                return Err(error);
-            }
+        if let Some(set) = &plan.create
+            && let Err(error) = self.context.create(&mirrors.replica_sets, set).await
+        {
+            self.note_creation_failure(deployment, set, &error).await?;
+            return Err(error);
         }
         for change in &plan.changes {
             let Some(set) = sets.iter().find(|set| set.metadata.name == change.metadata.name) else {
@@ -188,6 +167,28 @@ impl Deployments {
         }
         self.context.merge_status(&mirrors.deployments, &**deployment, &old, &plan.status).await?;
         Ok(plan.again.into())
+    }
+
+    /// Says in the status why there is no new set, and makes sure that the next try has a chance.
+    async fn note_creation_failure(
+        &self,
+        deployment: &Deployment,
+        set: &ReplicaSet,
+        error: &kube::Error,
+    ) -> kube::Result<()> {
+        let old = deployment.status.clone().unwrap_or_default();
+        let mut status = old.clone();
+        if is_already_exists(error) {
+            // Another template has the same hash: count up, so that the next try gets another name.
+            status.collision_count = Some(old.collision_count.unwrap_or(0) + 1);
+        } else if !is_namespace_terminating(error) {
+            let name = set.metadata.name.as_deref().unwrap_or_default();
+            let message = format!("Failed to create new replica set {name:?}: {}", message_of(error));
+            let now = self.context.clock.now();
+            let failure = status::condition("Progressing", "False", "ReplicaSetCreateError", &message, now);
+            status::set_condition(&mut status, failure);
+        }
+        self.context.merge_status(&self.context.mirrors.deployments, deployment, &old, &status).await
     }
 }
 

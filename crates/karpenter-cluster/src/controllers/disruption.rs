@@ -52,32 +52,20 @@ impl Budgets {
         let all_in = Arc::new(all_in);
         let tell = all_in.clone();
         mirrors.deployments.observe(move |change| {
-            if let Change::Applied { old: Some(old), new } = change {
-                if old.spec.as_ref().map(|spec| spec.replicas) == new.spec.as_ref().map(|spec| spec.replicas)
-                {
-                    return;
-                }
+            if resized(change, |deployment| deployment.spec.as_ref().and_then(|spec| spec.replicas)) {
+                tell(namespace_of(&**change.object()));
             }
-            tell(namespace_of(&**change.object()));
         });
         let tell = all_in.clone();
         mirrors.replica_sets.observe(move |change| {
-            if let Change::Applied { old: Some(old), new } = change {
-                if old.spec.as_ref().map(|spec| spec.replicas) == new.spec.as_ref().map(|spec| spec.replicas)
-                {
-                    return;
-                }
+            if resized(change, |set| set.spec.as_ref().and_then(|spec| spec.replicas)) {
+                tell(namespace_of(&**change.object()));
             }
-            tell(namespace_of(&**change.object()));
         });
         mirrors.stateful_sets.observe(move |change| {
-            if let Change::Applied { old: Some(old), new } = change {
-                if old.spec.as_ref().map(|spec| spec.replicas) == new.spec.as_ref().map(|spec| spec.replicas)
-                {
-                    return;
-                }
+            if resized(change, |set| set.spec.as_ref().and_then(|spec| spec.replicas)) {
+                all_in(namespace_of(&**change.object()));
             }
-            all_in(namespace_of(&**change.object()));
         });
     }
 
@@ -105,6 +93,14 @@ impl Budgets {
             }
             _ => None,
         }
+    }
+}
+
+/// Whether a change is one of size; that something comes or goes counts too.
+fn resized<K>(change: &Change<K>, size: fn(&K) -> Option<i32>) -> bool {
+    match change {
+        Change::Applied { old: Some(old), new } => size(old) != size(new),
+        _ => true,
     }
 }
 

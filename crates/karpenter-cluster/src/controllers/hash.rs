@@ -27,13 +27,12 @@ fn safe_encode(text: &str) -> String {
 /// The template without the label that a workload controller put on it.
 pub fn without_label(template: &PodTemplateSpec, label: &str) -> PodTemplateSpec {
     let mut template = template.clone();
-    if let Some(labels) = template.metadata.as_mut().and_then(|meta| meta.labels.as_mut()) {
-        labels.remove(label);
-        if labels.is_empty() {
-            if let Some(meta) = template.metadata.as_mut() {
-                meta.labels = None;
-            }
-        }
+    if let Some(meta) = &mut template.metadata {
+        meta.labels = meta.labels.take().map(|mut labels| {
+            labels.remove(label);
+            labels
+        });
+        meta.labels.take_if(|labels| labels.is_empty());
     }
     template
 }

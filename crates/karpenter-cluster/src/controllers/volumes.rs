@@ -92,10 +92,10 @@ impl Claims {
 
     async fn bind(&self, claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> kube::Result<()> {
         let mirrors = &self.context.mirrors;
-        if let Some(patch) = decide::volume_binding(claim, volume) {
-            if self.context.merge_unchanged(&mirrors.volumes, volume, patch).await?.is_none() {
-                return Ok(());
-            }
+        if let Some(patch) = decide::volume_binding(claim, volume)
+            && self.context.merge_unchanged(&mirrors.volumes, volume, patch).await?.is_none()
+        {
+            return Ok(());
         }
         let patch = json!({
             "metadata": {"annotations": {BIND_COMPLETED: "yes", BOUND_BY_CONTROLLER: "yes"}},

@@ -78,10 +78,8 @@ pub(super) fn claim_step(
     }
     let waits =
         class.is_some_and(|class| class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"));
-    if !waits {
-        if let Some(volume) = best_match(claim, volumes) {
-            return ClaimStep::Bind(volume);
-        }
+    if !waits && let Some(volume) = best_match(claim, volumes) {
+        return ClaimStep::Bind(volume);
     }
     match class {
         Some(class) if class.provisioner != "kubernetes.io/no-provisioner" && (!waits || node.is_some()) => {
@@ -91,9 +89,9 @@ pub(super) fn claim_step(
     }
 }
 
-fn storage<'a>(
+fn storage(
     list: Option<
-        &'a std::collections::BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>,
+        &std::collections::BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>,
     >,
 ) -> Option<Quantity> {
     list?.get("storage")?.0.parse().ok()
