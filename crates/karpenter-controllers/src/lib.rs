@@ -8,5 +8,7 @@
 pub mod context;
 pub mod events;
 pub mod mirrors;
+pub mod nodepool;
+pub mod writes;
 
 pub use context::Context;

@@ -1,0 +1,163 @@
+//! What a pool owns right now: the sum of its nodes' capacity and their number, in its status.
+//!
+//! Counted are machines that exist and are not on their way out, as limits count them. Claims that were not launched
+//! yet are not counted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use karpenter_api::labels;
+use karpenter_api::types::{ConditionStatus, NodeClaim, NodePool, Quantities};
+use karpenter_cluster::controllers::context::{is_deleting, label};
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::{Change, Mirror, ObjectKey};
+use karpenter_model::quantity::{Quantity, QuantityFormat};
+use kube::Resource;
+
+use crate::context::Context;
+use crate::mirrors::{BY_POOL, BY_PROVIDER_ID};
+use crate::writes;
+
+/// The name under which nodes themselves are limited and counted.
+const NODES: &str = "nodes";
+/// Always shown, also while the pool owns nothing.
+const ALWAYS_SHOWN: [&str; 5] = ["cpu", "memory", "pods", "ephemeral-storage", NODES];
+/// Changes of a pool's machines gather this long before it is counted anew.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// Keeps `status.resources` and `status.nodes` of pools up to date.
+pub struct NodePoolCounter {
+    pub context: Context,
+}
+
+impl NodePoolCounter {
+    pub fn watch(&self, queue: &Queue) {
+        let to = queue.clone();
+        self.context.mirrors.node_pools.observe(move |change: &Change<NodePool>| {
+            if matches!(change, Change::Applied { old: None, .. }) {
+                to.add(ObjectKey::of(&change.object().metadata));
+            }
+        });
+        self.count_after_changes(&self.context.mirrors.node_claims, queue);
+        self.count_after_changes(&self.context.mirrors.nodes, queue);
+    }
+
+    fn count_after_changes<K>(&self, mirror: &Mirror<K>, queue: &Queue)
+    where
+        K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + Sync + 'static,
+    {
+        let (to, clock) = (queue.clone(), self.context.clock);
+        mirror.observe(move |change: &Change<K>| {
+            if let Some(pool) = label(&**change.object(), labels::NODEPOOL) {
+                to.add_at(ObjectKey::new("", pool), clock.deadline(SETTLE));
+            }
+        });
+    }
+
+    fn machines_of(&self, pool: &str) -> Vec<Machine> {
+        let mirrors = &self.context.mirrors;
+        let mut machines: Vec<Machine> = mirrors
+            .node_claims
+            .by(BY_POOL, pool)
+            .into_iter()
+            .filter_map(|claim| {
+                let id = claim.status.as_ref()?.provider_id.clone().filter(|id| !id.is_empty())?;
+                let node = mirrors.nodes.by(BY_PROVIDER_ID, &id).into_iter().next();
+                Some(Machine { claim: Some(claim), node })
+            })
+            .collect();
+        let alone = mirrors.nodes.by(BY_POOL, pool).into_iter().filter(|node| {
+            let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default();
+            mirrors.node_claims.by(BY_PROVIDER_ID, id).is_empty()
+        });
+        machines.extend(alone.map(|node| Machine { claim: None, node: Some(node) }));
+        machines
+    }
+}
+
+impl Reconcile for NodePoolCounter {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let mirror = &self.context.mirrors.node_pools;
+        let Some(pool) = mirror.get_key(key) else { return Ok(After::Done) };
+        if !self.context.is_managed(&pool.spec.template.spec.node_class_ref) {
+            return Ok(After::Done);
+        }
+        let (resources, nodes) = count(&self.machines_of(&key.name));
+        let old = pool.status.clone().unwrap_or_default();
+        let mut new = old.clone();
+        new.resources = Some(resources);
+        new.nodes = Some(nodes);
+        writes::status_unchanged(&self.context.client, mirror, &*pool, &old, &new).await?;
+        Ok(After::Done)
+    }
+}
+
+/// A claim with its node, or either alone.
+#[derive(Debug, Clone, Default)]
+pub struct Machine {
+    pub claim: Option<Arc<NodeClaim>>,
+    pub node: Option<Arc<Node>>,
+}
+
+impl Machine {
+    fn is_going(&self) -> bool {
+        match (&self.claim, &self.node) {
+            (Some(claim), _) => is_deleting(&**claim) || is_terminating(claim),
+            (None, Some(node)) => is_deleting(&**node),
+            (None, None) => true,
+        }
+    }
+
+    /// What the node says once it is initialised; before, the claim fills in what the node does not say yet.
+    fn capacity(&self) -> Quantities {
+        let of_node = self.node.as_deref().map(node_capacity).unwrap_or_default();
+        let is_initialized =
+            self.node.as_deref().is_some_and(|node| label(node, labels::INITIALIZED) == Some("true"));
+        let Some(claim) = self.claim.as_deref().filter(|_| !is_initialized) else { return of_node };
+        let of_claim = claim.status.as_ref().and_then(|status| status.capacity.clone()).unwrap_or_default();
+        let mut capacity = of_node;
+        for (name, amount) in of_claim {
+            let known = capacity.entry(name).or_insert(amount);
+            if known.is_zero() {
+                *known = amount;
+            }
+        }
+        capacity
+    }
+}
+
+fn is_terminating(claim: &NodeClaim) -> bool {
+    let conditions = claim.status.iter().flat_map(|status| &status.conditions);
+    conditions.into_iter().any(|condition| {
+        condition.type_ == "InstanceTerminating" && condition.status == ConditionStatus::True
+    })
+}
+
+fn node_capacity(node: &Node) -> Quantities {
+    let capacity = node.status.iter().flat_map(|status| status.capacity.iter().flatten());
+    // What a server admitted always parses.
+    capacity.filter_map(|(name, amount)| Some((name.clone(), amount.0.parse().ok()?))).collect()
+}
+
+/// The sum of what is there to stay, and the number of machines.
+pub fn count(machines: &[Machine]) -> (Quantities, i64) {
+    let zero = Quantity::from_value(0, QuantityFormat::DecimalSi);
+    let mut resources: Quantities = ALWAYS_SHOWN.iter().map(|name| ((*name).to_owned(), zero)).collect();
+    let mut nodes = 0i64;
+    for machine in machines.iter().filter(|machine| !machine.is_going()) {
+        nodes += 1;
+        for (name, amount) in machine.capacity() {
+            match resources.get_mut(&name) {
+                Some(sum) if !sum.is_zero() => *sum += amount,
+                // The first amount also decides how the sum is written: 32Gi rather than 34359738368.
+                Some(sum) => *sum = amount,
+                None => {
+                    resources.insert(name, amount);
+                }
+            }
+        }
+    }
+    resources.insert(NODES.to_owned(), Quantity::from_value(nodes, QuantityFormat::DecimalSi));
+    (resources, nodes)
+}

@@ -1,0 +1,164 @@
+//! Whether the machines a pool launches become nodes: the last few outcomes, remembered per pool.
+//!
+//! Informational: nothing is scheduled differently because of it. The memory is this process's; after a restart it
+//! starts from what the pool's condition said last.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use karpenter_api::conditions::{ConditionSet, NODE_POOL_CONDITIONS};
+use karpenter_api::labels;
+use karpenter_api::types::{Condition, ConditionStatus, NodeClaim, NodePool, NodePoolStatus};
+use karpenter_cluster::controllers::context::{label, uid_of};
+
+use crate::context::Context;
+use crate::writes;
+
+pub const NODE_REGISTRATION_HEALTHY: &str = "NodeRegistrationHealthy";
+/// How many outcomes are remembered, and how many failures among them make a pool unhealthy.
+const REMEMBERED_MAX: usize = 4;
+const FAILURES_MAX: usize = 2;
+
+/// What the remembered outcomes say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Health {
+    Unknown,
+    Healthy,
+    Unhealthy,
+}
+
+/// The last outcomes of one pool, oldest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcomes {
+    registered: VecDeque<bool>,
+}
+
+impl Outcomes {
+    /// What is assumed of a pool whose condition is all that is left of its history.
+    pub fn of_condition(status: Option<ConditionStatus>) -> Self {
+        let registered = match status {
+            Some(ConditionStatus::True) => vec![true],
+            Some(ConditionStatus::False) => vec![false; FAILURES_MAX],
+            Some(ConditionStatus::Unknown) | None => Vec::new(),
+        };
+        Self { registered: registered.into() }
+    }
+
+    pub fn health(&self) -> Health {
+        let failures = self.registered.iter().filter(|registered| !**registered).count();
+        match (self.registered.is_empty(), failures) {
+            (true, _) => Health::Unknown,
+            (false, FAILURES_MAX..) => Health::Unhealthy,
+            (false, _) => Health::Healthy,
+        }
+    }
+
+    #[must_use]
+    pub fn with(&self, registered: bool) -> Self {
+        let mut next = self.clone();
+        if next.registered.len() >= REMEMBERED_MAX {
+            next.registered.pop_front();
+        }
+        next.registered.push_back(registered);
+        next
+    }
+}
+
+/// The outcomes of all pools by their uid. Clones share them: the claim lifecycle reports, the pool controller resets.
+#[derive(Debug, Clone, Default)]
+pub struct RegistrationHealth {
+    pools: Arc<Mutex<BTreeMap<String, Outcomes>>>,
+}
+
+impl RegistrationHealth {
+    /// A machine of the pool became a node. Only for claims that the pool owns.
+    pub async fn record_success(&self, context: &Context, claim: &NodeClaim) -> kube::Result<()> {
+        self.record(context, claim, true).await
+    }
+
+    /// A machine of the pool did not become a node in time, or was never launched.
+    pub async fn record_failure(&self, context: &Context, claim: &NodeClaim) -> kube::Result<()> {
+        self.record(context, claim, false).await
+    }
+
+    async fn record(&self, context: &Context, claim: &NodeClaim, registered: bool) -> kube::Result<()> {
+        let mirror = &context.mirrors.node_pools;
+        let pool = label(claim, labels::NODEPOOL).and_then(|name| mirror.get("", name));
+        let Some(pool) = pool.filter(|pool| is_owned_by(claim, pool)) else { return Ok(()) };
+        let next = self.outcomes_of(&pool).with(registered);
+        let old = pool.status.clone().unwrap_or_default();
+        let mut new = old.clone();
+        apply_outcome(&pool, &mut new, &next, registered, claim, context.clock.now());
+        writes::status_unchanged(&context.client, mirror, &*pool, &old, &new).await?;
+        self.pools().insert(uid_of(&*pool).to_owned(), next);
+        Ok(())
+    }
+
+    pub(super) fn forget(&self, pool: &NodePool) {
+        self.pools().insert(uid_of(pool).to_owned(), Outcomes::default());
+    }
+
+    fn outcomes_of(&self, pool: &NodePool) -> Outcomes {
+        let known = self.pools().get(uid_of(pool)).cloned();
+        known.unwrap_or_else(|| Outcomes::of_condition(condition(pool).map(|condition| condition.status)))
+    }
+
+    fn pools(&self) -> MutexGuard<'_, BTreeMap<String, Outcomes>> {
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_owned_by(claim: &NodeClaim, pool: &NodePool) -> bool {
+    let owners = claim.metadata.owner_references.iter().flatten();
+    owners.into_iter().any(|owner| owner.kind == "NodePool" && owner.uid == uid_of(pool))
+}
+
+fn condition(pool: &NodePool) -> Option<&Condition> {
+    let conditions = &pool.status.as_ref()?.conditions;
+    conditions.iter().find(|condition| condition.type_ == NODE_REGISTRATION_HEALTHY)
+}
+
+/// One more outcome as it shows in the pool's status: only a change of health does.
+pub fn apply_outcome(
+    pool: &NodePool,
+    status: &mut NodePoolStatus,
+    outcomes: &Outcomes,
+    registered: bool,
+    claim: &NodeClaim,
+    now: Timestamp,
+) {
+    let was_unhealthy = status.conditions.iter().any(|condition| {
+        condition.type_ == NODE_REGISTRATION_HEALTHY && condition.status == ConditionStatus::False
+    });
+    let mut set = ConditionSet::open(NODE_POOL_CONDITIONS, &pool.metadata, &mut status.conditions, now);
+    match (registered, outcomes.health()) {
+        (true, Health::Healthy) => {
+            set.set_true(NODE_REGISTRATION_HEALTHY);
+        }
+        (false, Health::Unhealthy) if !was_unhealthy => {
+            let (reason, message) = failure_of(claim);
+            set.set_false(NODE_REGISTRATION_HEALTHY, &reason, &message);
+        }
+        (true | false, _) => {}
+    }
+}
+
+/// A machine that was never launched says itself why.
+fn failure_of(claim: &NodeClaim) -> (String, String) {
+    let conditions = claim.status.iter().flat_map(|status| &status.conditions);
+    let launched = conditions.into_iter().find(|condition| condition.type_ == "Launched");
+    match launched {
+        Some(launched) if launched.status != ConditionStatus::True => {
+            (launched.reason.clone(), launched.message.clone())
+        }
+        Some(_) | None => ("RegistrationFailed".to_owned(), "Failed to register node".to_owned()),
+    }
+}
+
+/// Whether what is known about the pool's health was learnt with other settings and must be forgotten.
+pub fn is_outdated(pool: &NodePool, node_class_generation: i64) -> bool {
+    let observed = pool.status.as_ref().and_then(|status| status.node_class_observed_generation);
+    let Some(condition) = condition(pool) else { return true };
+    observed != Some(node_class_generation) || condition.observed_generation != pool.metadata.generation
+}

@@ -1,0 +1,120 @@
+//! Ways to write an object so that the mirror shows the outcome at once.
+//!
+//! Objects in mirrors are readings and may lack parts, so nothing is ever replaced whole. Every write names the uid it
+//! means: a namesake that was made meanwhile is left alone. What is gone already counts as done.
+
+use std::fmt::Debug;
+
+use karpenter_cluster::controllers::context::{
+    difference, is_conflict, is_not_found, name_of, namespace_of, uid_of,
+};
+use karpenter_cluster::mirror::Mirror;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use kube::{Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// A kind without namespaces that the controllers write: nodes, claims and pools.
+pub trait ClusterKind:
+    Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+}
+
+impl ClusterKind for k8s_openapi::api::core::v1::Node {}
+impl ClusterKind for karpenter_api::types::NodeClaim {}
+impl ClusterKind for karpenter_api::types::NodePool {}
+
+/// Merges `patch` into the object. `None` if it is gone.
+pub async fn merge<K: ClusterKind>(
+    client: &Client,
+    mirror: &Mirror<K>,
+    object: &K,
+    patch: Value,
+) -> kube::Result<Option<K>> {
+    let api = Api::<K>::all(client.clone());
+    let patch = Patch::Merge(with_uid(object, patch));
+    taken_in(mirror, api.patch(name_of(object), &PatchParams::default(), &patch).await)
+}
+
+/// The same, but refused with a conflict if the object has changed since it was read: for lists, which a merge patch
+/// replaces whole.
+pub async fn merge_unchanged<K: ClusterKind>(
+    client: &Client,
+    mirror: &Mirror<K>,
+    object: &K,
+    patch: Value,
+) -> kube::Result<Option<K>> {
+    merge(client, mirror, object, with_version(object, patch)).await
+}
+
+/// Writes the parts of the status that differ, refused with a conflict if the object has changed since it was read.
+/// `None` if nothing differs or the object is gone.
+pub async fn status_unchanged<K: ClusterKind, S: Serialize>(
+    client: &Client,
+    mirror: &Mirror<K>,
+    object: &K,
+    old: &S,
+    new: &S,
+) -> kube::Result<Option<K>> {
+    let Some(difference) = difference(old, new) else { return Ok(None) };
+    let api = Api::<K>::all(client.clone());
+    let patch = Patch::Merge(with_version(object, with_uid(object, json!({ "status": difference }))));
+    taken_in(mirror, api.patch_status(name_of(object), &PatchParams::default(), &patch).await)
+}
+
+/// Asks for the object's end.
+pub async fn delete<K: ClusterKind>(client: &Client, mirror: &Mirror<K>, object: &K) -> kube::Result<()> {
+    let api = Api::<K>::all(client.clone());
+    let uid = uid_of(object);
+    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+    match api.delete(name_of(object), &params).await {
+        Ok(outcome) => {
+            let held = outcome.left().filter(|left| {
+                let meta = left.meta();
+                let has_finalizers = meta.finalizers.as_ref().is_some_and(|names| !names.is_empty());
+                meta.deletion_timestamp.is_some() && has_finalizers
+            });
+            match held {
+                Some(left) => mirror.apply(left),
+                None => mirror.forget(namespace_of(object), name_of(object), Some(uid)),
+            }
+            Ok(())
+        }
+        // Not there, or a namesake of what was meant: either way it is gone.
+        Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn taken_in<K: ClusterKind>(mirror: &Mirror<K>, answer: kube::Result<K>) -> kube::Result<Option<K>> {
+    match answer {
+        Ok(object) => {
+            let has_finalizers = object.meta().finalizers.as_ref().is_some_and(|names| !names.is_empty());
+            if object.meta().deletion_timestamp.is_some() && !has_finalizers {
+                // Nothing holds it any longer: this write was its end.
+                mirror.forget(namespace_of(&object), name_of(&object), Some(uid_of(&object)));
+            } else {
+                mirror.apply(object.clone());
+            }
+            Ok(Some(object))
+        }
+        Err(error) if is_not_found(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn with_uid<K: Resource>(object: &K, mut patch: Value) -> Value {
+    if let Some(uid) = &object.meta().uid {
+        patch["metadata"]["uid"] = json!(uid);
+    }
+    patch
+}
+
+fn with_version<K: Resource>(object: &K, mut patch: Value) -> Value {
+    if let Some(version) = &object.meta().resource_version {
+        patch["metadata"]["resourceVersion"] = json!(version);
+    }
+    patch
+}
