@@ -9,6 +9,7 @@ pub mod context;
 pub mod events;
 pub mod mirrors;
 pub mod nodepool;
+pub mod operator;
 pub mod writes;
 
 pub use context::Context;

@@ -1,0 +1,80 @@
+//! Features that are switched on and off by name.
+
+use std::str::FromStr;
+
+/// What upstream's default text says.
+pub(super) const DEFAULT_TEXT: &str = "NodeRepair=false,ReservedCapacity=true,SpotToSpotConsolidation=false,\
+NodeOverlay=false,StaticCapacity=false,CapacityBuffer=false,TerminateFirstDrift=false,TerminateFirstRepair=false,\
+PodDeletionCostManagement=false";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FeatureGates {
+    pub node_repair: bool,
+    pub reserved_capacity: bool,
+    pub spot_to_spot_consolidation: bool,
+    pub node_overlay: bool,
+    pub static_capacity: bool,
+    pub capacity_buffer: bool,
+    pub terminate_first_drift: bool,
+    pub terminate_first_repair: bool,
+    pub pod_deletion_cost_management: bool,
+}
+
+impl Default for FeatureGates {
+    fn default() -> Self {
+        Self {
+            node_repair: false,
+            reserved_capacity: true,
+            spot_to_spot_consolidation: false,
+            node_overlay: false,
+            static_capacity: false,
+            capacity_buffer: false,
+            terminate_first_drift: false,
+            terminate_first_repair: false,
+            pod_deletion_cost_management: false,
+        }
+    }
+}
+
+impl FeatureGates {
+    fn gate(&mut self, name: &str) -> Option<&mut bool> {
+        Some(match name {
+            "NodeRepair" => &mut self.node_repair,
+            "ReservedCapacity" => &mut self.reserved_capacity,
+            "SpotToSpotConsolidation" => &mut self.spot_to_spot_consolidation,
+            "NodeOverlay" => &mut self.node_overlay,
+            "StaticCapacity" => &mut self.static_capacity,
+            "CapacityBuffer" => &mut self.capacity_buffer,
+            "TerminateFirstDrift" => &mut self.terminate_first_drift,
+            "TerminateFirstRepair" => &mut self.terminate_first_repair,
+            "PodDeletionCostManagement" => &mut self.pod_deletion_cost_management,
+            _ => return None,
+        })
+    }
+}
+
+impl FromStr for FeatureGates {
+    type Err = String;
+
+    /// Gates that are not named keep their default; the last word on a gate counts.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut gates = Self::default();
+        for pair in text.split(',').filter(|pair| !pair.is_empty()) {
+            let Some((name, value)) = pair.split_once('=') else {
+                return Err(format!(
+                    "{pair:?} is no gate; valid: Name=true or Name=false, separated by commas"
+                ));
+            };
+            let (name, value) = (name.trim(), value.trim());
+            let is_on = match value {
+                "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
+                "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
+                _ => return Err(format!("gate {name} cannot be {value:?}; valid: true, false")),
+            };
+            if let Some(gate) = gates.gate(name) {
+                *gate = is_on;
+            }
+        }
+        Ok(gates)
+    }
+}

@@ -1,0 +1,70 @@
+//! How single values are read. Every reader takes the empty text for the default: charts leave variables empty.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use karpenter_model::duration::parse_go_duration;
+
+use super::FeatureGates;
+
+pub(super) fn text(value: &str) -> Result<String, String> {
+    Ok(value.to_owned())
+}
+
+pub(super) fn port<const DEFAULT: u16>(value: &str) -> Result<u16, String> {
+    or_default(value, DEFAULT, |value| value.parse().ok(), "valid: a port from 0 to 65535")
+}
+
+pub(super) fn integer<const DEFAULT: i64>(value: &str) -> Result<i64, String> {
+    or_default(value, DEFAULT, |value| value.parse().ok(), "valid: a whole number")
+}
+
+pub(super) fn float<const DEFAULT: i64>(value: &str) -> Result<f64, String> {
+    let read = |value: &str| value.parse().ok().filter(|number: &f64| number.is_finite());
+    or_default(value, DEFAULT as f64, read, "valid: a number")
+}
+
+pub(super) fn boolean<const DEFAULT: bool>(value: &str) -> Result<bool, String> {
+    let read = |value: &str| match value {
+        "true" => Some(true),
+        "false" => Some(false),
+        _ => None,
+    };
+    or_default(value, DEFAULT, read, "valid: true, false")
+}
+
+pub(super) fn duration<const DEFAULT_SECS: u64>(value: &str) -> Result<Duration, String> {
+    let read = |value: &str| {
+        let nanos = parse_go_duration(value).ok()?;
+        u64::try_from(nanos).ok().map(Duration::from_nanos)
+    };
+    let valid = "valid: a duration of zero or more, for example 1s, 500ms or 1m30s";
+    or_default(value, Duration::from_secs(DEFAULT_SECS), read, valid)
+}
+
+pub(super) fn gates(value: &str) -> Result<FeatureGates, String> {
+    value.parse()
+}
+
+/// One of a closed list, written as listed.
+pub(super) fn choice<T: ValueEnum + Clone>(value: &str, default: T) -> Result<T, String> {
+    if value.is_empty() {
+        return Ok(default);
+    }
+    T::from_str(value, false).map_err(|_| {
+        let names: Vec<String> = T::value_variants()
+            .iter()
+            .filter_map(|variant| Some(variant.to_possible_value()?.get_name().to_owned()))
+            .collect();
+        format!("valid: {}", names.join(", "))
+    })
+}
+
+fn or_default<T>(
+    value: &str,
+    default: T,
+    read: impl Fn(&str) -> Option<T>,
+    valid: &str,
+) -> Result<T, String> {
+    if value.is_empty() { Ok(default) } else { read(value).ok_or_else(|| valid.to_owned()) }
+}
