@@ -11,6 +11,11 @@ pub fn from_stored(served: &Resource, mut object: Value) -> Value {
         Conversion::ApiVersion => object["apiVersion"] = json!(served.api_version()),
         Conversion::Event => {
             rename(&mut object, EVENT_FIELDS);
+            if let Some(fields) = object.as_object_mut() {
+                fields.retain(|name, value| {
+                    !matches!(name.as_str(), "reportingController" | "reportingInstance") || value != ""
+                });
+            }
             object["apiVersion"] = json!(served.api_version());
         }
         Conversion::Autoscaler => autoscaler_to_v1(&mut object, &served.api_version()),

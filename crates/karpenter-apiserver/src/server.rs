@@ -230,7 +230,13 @@ impl ApiServer {
             Route::Resource(_) | Route::Unknown => None,
         };
         Ok(match found {
-            Some(document) => Reply::json(200, &document),
+            Some(document) => {
+                let mut reply = Reply::json(200, &document);
+                if route == Route::OpenApi("v3".into()) {
+                    reply.content_type = "text/plain; charset=utf-8";
+                }
+                reply
+            }
             // The core group exists whatever its version.
             None if matches!(&route, Route::GroupVersion { group, .. } if group.is_empty()) => {
                 return Err(Box::new(Failure::unknown_resource()));

@@ -330,12 +330,10 @@ fn check_key(key: &str) -> Result<(), String> {
             *name
         }
         _ => {
-            let rule = format!(
-                "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end \
+            let rule = "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end \
                  with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for \
                  validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and \
-                 '/' (e.g. 'example.com/MyName')"
-            );
+                 '/' (e.g. 'example.com/MyName')";
             return Err(FieldError::invalid("", json!(key), rule).to_string());
         }
     };

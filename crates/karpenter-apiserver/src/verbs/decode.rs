@@ -137,11 +137,15 @@ impl Call<'_> {
             )));
         };
         let expected = served.api_version();
-        let given = fields.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-        let kind = fields.get("kind").and_then(Value::as_str).unwrap_or_default();
-        let (group, version) = given.split_once('/').unwrap_or(("", given));
-        if self.resource.custom.is_none() && !given.is_empty() && (given != expected || kind != served.kind) {
-            let kind = if kind.is_empty() { served.kind.as_str() } else { kind };
+        // What a body does not say, the path says.
+        let said = |field: &str, default: &str| match fields.get(field).and_then(Value::as_str) {
+            None | Some("") => default.to_string(),
+            Some(text) => text.to_string(),
+        };
+        let (given, kind) = (said("apiVersion", &expected), said("kind", &served.kind));
+        let (group, version) = given.split_once('/').unwrap_or(("", &given));
+        if self.resource.custom.is_none() && (given != expected || kind != served.kind) {
+            let kind = kind.as_str();
             let why = if builtin::type_of(group, version, kind).is_some() {
                 let internal = match served.group.split('.').next() {
                     None | Some("") => "core",
@@ -159,16 +163,16 @@ impl Call<'_> {
                 served.kind
             )));
         }
-        if !given.is_empty() && given != expected {
+        if given != expected {
             return Err(bad(format!(
                 "the API version in the data ({given}) does not match the expected API version ({expected})"
             )));
         }
-        if !kind.is_empty() && kind != served.kind {
+        if kind != served.kind {
             let error = FieldError::invalid("kind", json!(kind), format!("must be {}", served.kind));
             let name =
                 fields.get("metadata").and_then(|metadata| metadata["name"].as_str()).unwrap_or_default();
-            return Err(Box::new(Failure::invalid(&served.group, kind, name, &[error])));
+            return Err(Box::new(Failure::invalid(&served.group, &kind, name, &[error])));
         }
         fields.insert("apiVersion".into(), json!(expected));
         fields.insert("kind".into(), json!(served.kind));

@@ -60,8 +60,9 @@ impl Call<'_> {
                 metadata.insert("remainingItemCount".into(), json!(total - limit));
             }
         }
-        // Built-in lists from which everything was filtered out have no items, instead of none.
-        if total > 0 && entries.is_empty() && self.served.custom.is_none() {
+        // Built-in lists of namespaced kinds from which everything was filtered out have no items, instead of none.
+        let of_namespaces = self.served.custom.is_none() && self.served.namespaced;
+        if total > 0 && entries.is_empty() && of_namespaces {
             let (kind, api_version) = match self.format {
                 Format::Json => (self.served.list_kind.clone(), self.served.api_version()),
                 Format::Metadata => ("PartialObjectMetadataList".into(), "meta.k8s.io/v1".into()),

@@ -182,13 +182,13 @@ impl Call<'_> {
         admission::admit(&self.operation(Verb::Create, &given, None), &mut object, &Stored(self.core))?;
         // Before the object is prepared: a job selects its pods by its uid and labels them with its name.
         self.set_system_metadata(&mut object);
-        if resource.is_definition() {
-            prepare_definition(&mut object);
-        }
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
         match &resource.custom {
             Some(custom) => admission::prepare_custom_create(&mut object, custom.kind.has_status()),
             None => admission::prepare_create(group, version, kind, &mut object, self.now),
+        }
+        if resource.is_definition() {
+            prepare_definition(&mut object);
         }
         if resource.is("", "Service") {
             services::allocate(&mut object, None, &Stored(self.core));
