@@ -117,3 +117,37 @@ async fn a_reflector_follows_a_paged_list() {
 async fn a_reflector_follows_a_streamed_list() {
     reflect(watcher::Config::default().streaming_lists()).await;
 }
+
+#[tokio::test]
+async fn a_controller_reconciles_every_object_until_it_is_done() {
+    use std::sync::Arc;
+
+    use kube::runtime::Controller;
+    use kube::runtime::controller::Action;
+
+    let maps: Api<ConfigMap> = Api::default_namespaced(client());
+    for index in 0..10 {
+        maps.create(&PostParams::default(), &config_map(&format!("m{index}"), &[])).await.unwrap();
+    }
+    let controller = Controller::new(maps.clone(), watcher::Config::default())
+        .run(
+            |map: Arc<ConfigMap>, maps: Arc<Api<ConfigMap>>| async move {
+                // The write leads to another event, and that to one more reconciliation, which changes nothing.
+                let patch = Patch::Merge(json!({"data": {"done": "yes"}}));
+                maps.patch(&map.name_any(), &PatchParams::default(), &patch).await?;
+                Ok::<_, kube::Error>(Action::await_change())
+            },
+            |_, _, _| Action::await_change(),
+            Arc::new(maps.clone()),
+        )
+        .boxed();
+    let watching = watcher(maps.clone(), watcher::Config::default()).applied_objects().boxed();
+    let mut done = BTreeSet::new();
+    let mut both = futures::stream::select(
+        controller.map(|_| None),
+        watching.map(|map| map.ok().filter(|map| map.data.is_some()).map(|map| map.name_any())),
+    );
+    while done.len() < 10 {
+        done.extend(both.next().await.unwrap());
+    }
+}
