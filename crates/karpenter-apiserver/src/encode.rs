@@ -47,7 +47,7 @@ impl Format {
         accept.split(',').find_map(|clause| {
             let mut parts = clause.split(';').map(str::trim);
             let media = parts.next().unwrap_or_default().to_ascii_lowercase();
-            if !matches!(media.as_str(), "application/json" | "*/*" | "application/*") {
+            if !matches!(media.as_str(), "application/json" | "*/*") {
                 return None;
             }
             let parameters: Vec<(&str, &str)> = parts.filter_map(|part| part.split_once('=')).collect();

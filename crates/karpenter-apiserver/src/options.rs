@@ -64,7 +64,7 @@ impl WriteOptions {
             "" | "Warn" => FieldValidation::Warn,
             "Strict" => FieldValidation::Strict,
             other => {
-                let known = ["Ignore", "Strict", "Warn"];
+                let known = ["", "Ignore", "Strict", "Warn"];
                 errors.push(FieldError::not_supported("fieldValidation", json!(other), &known));
                 FieldValidation::Warn
             }

@@ -60,16 +60,25 @@ pub(crate) fn handle(core: &Arc<Core>, incoming: &Incoming, path: ResourcePath) 
     if !resource.namespaced && !path.namespace.is_empty() {
         return Err(Box::new(Failure::unknown_resource()));
     }
-    let Some(format) = incoming.format() else { return Err(not_acceptable()) };
+    let Some(format) = incoming.format() else {
+        return Err(not_acceptable(incoming.header("accept")));
+    };
     let now = core.clock.now();
     let call = Call { core, registry, resource, served, path, incoming, format, now };
     call.dispatch()
 }
 
-fn not_acceptable() -> Box<Failure> {
-    let why = "only the following media types are accepted: application/json, application/yaml, \
-               application/vnd.kubernetes.protobuf";
-    Box::new(Failure::new(406, "NotAcceptable", why))
+/// The form that a client wants may be unknown, or the encoding already.
+fn not_acceptable(accept: &str) -> Box<Failure> {
+    const ENCODINGS: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+    let encoding_known =
+        accept.split(',').any(|clause| ENCODINGS.contains(clause.split(';').next().unwrap_or_default().trim()));
+    if encoding_known {
+        let why = format!("only the following media types are accepted: {ENCODINGS}");
+        return Box::new(Failure::new(406, "NotAcceptable", why));
+    }
+    let why = format!("406: Not Acceptable\n\nAvailable representations: {ENCODINGS}");
+    Box::new(Failure::new(406, "NotAcceptable", why).about_nothing())
 }
 
 impl Call<'_> {

@@ -8,10 +8,12 @@ use super::pipeline::{Ownership, Unchanged};
 use crate::apply::{self, ApplyRequest};
 use crate::convert;
 use crate::encode::Reply;
+use crate::field::FieldError;
 use crate::options::{FieldValidation, WriteOptions};
 use crate::patch;
 use crate::shape::Shape;
 use crate::status::{Answer, Failure};
+use crate::strict;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PatchKind {
@@ -36,6 +38,7 @@ impl Call<'_> {
             let entry = self.stored()?;
             let old = self.load(&entry);
             let (new, warnings) = self.patched(kind, &old, &patch, &options)?;
+            self.check_identity(&new, &old)?;
             self.check_revision(&new, &old)?;
             match self.store_changed(&entry, &old, new, Ownership::Manager(&manager), options.dry_run) {
                 Ok(written) => return Ok(self.reply_written(200, &written).with_warnings(warnings)),
@@ -43,6 +46,34 @@ impl Call<'_> {
                 Err(Unchanged::Outdated) => {}
             }
         }
+    }
+
+    /// A patch cannot make another object of this one.
+    fn check_identity(&self, new: &Value, old: &Value) -> Answer<()> {
+        let text =
+            |object: &Value, field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let name = text(new, "name");
+        if name != self.name() {
+            return Err(bad(format!(
+                "the name of the object ({name}) does not match the name on the URL ({})",
+                self.name()
+            )));
+        }
+        let errors: Vec<FieldError> = ["uid", "deletionTimestamp"]
+            .into_iter()
+            .filter(|field| !text(new, field).is_empty() && text(new, field) != text(old, field))
+            .map(|field| {
+                FieldError::invalid(
+                    format!("metadata.{field}"),
+                    json!(text(new, field)),
+                    "field is immutable",
+                )
+            })
+            .collect();
+        if errors.is_empty() {
+            return Ok(());
+        }
+        Err(Box::new(Failure::invalid(&self.resource.group, &self.resource.kind, self.name(), &errors)))
     }
 
     pub(crate) fn patch_kind(&self) -> Answer<PatchKind> {
@@ -107,7 +138,7 @@ impl Call<'_> {
                 let (group, plural) = (&self.resource.group, &self.resource.plural);
                 return Err(Box::new(Failure::conflict(group, plural, self.name(), &why)));
             }
-            let merged = apply::apply(ApplyRequest {
+            let mut merged = apply::apply(ApplyRequest {
                 live: live.as_ref(),
                 applied: &applied,
                 shape: self.shape(),
@@ -117,6 +148,9 @@ impl Call<'_> {
                 force: options.force.unwrap_or(false),
                 now: self.now,
             })?;
+            if self.resource.namespaced {
+                merged["metadata"]["namespace"] = json!(self.path.namespace);
+            }
             let (Some(entry), Some(live)) = (entry, live) else {
                 match self.store_new(merged, Ownership::Settled, options.dry_run) {
                     Ok(written) => return Ok(self.reply_written(201, &written).with_warnings(warnings)),
@@ -137,7 +171,22 @@ impl Call<'_> {
     /// Custom kinds drop what they do not have; built-in kinds refuse it when they merge.
     fn check_applied_fields(&self, applied: &mut Value, validation: FieldValidation) -> Answer<Vec<String>> {
         if self.resource.custom.is_none() {
-            return Ok(Vec::new());
+            let served = &self.served;
+            let Some(why) = strict::decode_error(applied, &served.group, &served.version, &served.kind)
+            else {
+                return Ok(Vec::new());
+            };
+            let place = applied["metadata"]["namespace"].as_str().unwrap_or_default();
+            return Err(Box::new(Failure::new(
+                500,
+                "",
+                format!(
+                    "failed to create typed patch object ({place}/{}; {}, Kind={}): {why}",
+                    self.name(),
+                    group_version_text(&served.group, &served.version),
+                    served.kind
+                ),
+            )));
         }
         self.check_patched(applied, validation)
     }
@@ -170,10 +219,14 @@ impl Call<'_> {
                     "the namespace of the provided object does not match the namespace sent on the request",
                 ));
             }
-            applied["metadata"]["namespace"] = json!(self.path.namespace);
         }
         Ok(())
     }
+}
+
+/// As Go prints it: the core group leaves the slash.
+fn group_version_text(group: &str, version: &str) -> String {
+    format!("{group}/{version}")
 }
 
 /// `Apply` is not a function of the object alone and does not come here.
