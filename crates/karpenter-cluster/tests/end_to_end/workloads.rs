@@ -225,3 +225,37 @@ async fn a_cron_job_makes_jobs_on_time() {
     assert_eq!(last.as_second() - created.as_second(), 3600);
     world.stop().await;
 }
+
+/// What a whole run comes to: where each pod is and what every object is called, at which revision.
+async fn run() -> Vec<String> {
+    let world = World::start().await;
+    for name in ["n1", "n2", "n3", "n4"] {
+        world.node(name, json!({})).await;
+    }
+    for number in 0..3 {
+        let mut web = deployment(4, "v1");
+        web["metadata"]["name"] = json!(format!("web-{number}"));
+        web["spec"]["selector"]["matchLabels"]["app"] = json!(format!("web-{number}"));
+        web["spec"]["template"]["metadata"]["labels"]["app"] = json!(format!("web-{number}"));
+        web["spec"]["template"]["spec"] = json!({"containers": [{"name": "c", "image": "v1"}]});
+        world.create::<Deployment>(web).await;
+    }
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    world.merge::<Deployment>("web-1", json!({"spec": {"replicas": 2}})).await;
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    let pods = world.all::<Pod>().list(&ListParams::default()).await.expect("pods").items;
+    let lines = pods.iter().map(|pod| {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+        format!("{:?} {:?} {node:?} {:?}", pod.metadata.name, pod.metadata.uid, pod.metadata.resource_version)
+    });
+    let lines = lines.collect();
+    world.stop().await;
+    lines
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_runs_give_equal_clusters() {
+    let first = run().await;
+    assert_eq!(first.len(), 10);
+    assert_eq!(first, run().await);
+}
