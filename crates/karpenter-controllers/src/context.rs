@@ -8,9 +8,11 @@ use karpenter_cluster::clock::Clock;
 use kube::Client;
 
 use crate::events::Recorder;
+use crate::journal::Journal;
 use crate::mirrors::Mirrors;
+use crate::state::State;
 
-/// Cheap to clone.
+/// Cheap to clone; clones share everything.
 #[derive(Clone)]
 pub struct Context {
     pub client: Client,
@@ -18,9 +20,29 @@ pub struct Context {
     pub cloud: Arc<dyn CloudProvider>,
     pub clock: Clock,
     pub recorder: Recorder,
+    /// What no object says: plans, nominations, what is about to go.
+    pub state: State,
+    pub journal: Journal,
+    /// Whether pods are told their planned node ahead of the scheduler.
+    pub nominates_pods: bool,
 }
 
 impl Context {
+    /// A context that has seen and decided nothing yet.
+    pub fn new(client: Client, mirrors: Mirrors, cloud: Arc<dyn CloudProvider>, clock: Clock) -> Self {
+        let recorder = Recorder::new(client.clone(), clock);
+        Self {
+            client,
+            mirrors,
+            cloud,
+            clock,
+            recorder,
+            state: State::default(),
+            journal: Journal::default(),
+            nominates_pods: true,
+        }
+    }
+
     /// Whether a claim or pool belongs to this provider; all others are somebody else's business.
     pub fn is_managed(&self, reference: &NodeClassReference) -> bool {
         let kinds = self.cloud.node_class_kinds();

@@ -7,9 +7,12 @@
 
 pub mod context;
 pub mod events;
+pub mod journal;
 pub mod mirrors;
 pub mod nodepool;
 pub mod operator;
+pub mod pods;
+pub mod state;
 pub mod writes;
 
 pub use context::Context;

@@ -1,0 +1,54 @@
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
+
+use super::State;
+
+fn pod(name: &str, owner: &str) -> Pod {
+    let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": owner, "controller": true});
+    let metadata = json!({"name": name, "namespace": "default", "uid": name, "ownerReferences": [owner]});
+    serde_json::from_value(json!({"metadata": metadata})).expect("a pod")
+}
+
+fn names_on(state: &State, claim: &str) -> Vec<String> {
+    state.places_on(claim).into_iter().map(|place| place.pod.name).collect()
+}
+
+#[test]
+fn a_pod_has_one_place() {
+    let state = State::default();
+    state.expect(&pod("b", "web"), "one");
+    state.expect(&pod("a", "web"), "one");
+    assert_eq!(names_on(&state, "one"), ["a", "b"]);
+    state.set_nominated("a", Some("node-1"));
+    assert_eq!(state.place_of("a").and_then(|place| place.nominated).as_deref(), Some("node-1"));
+    state.expect(&pod("a", "web"), "two");
+    assert_eq!((names_on(&state, "one"), names_on(&state, "two")), (vec!["b".into()], vec!["a".into()]));
+    assert_eq!(state.place_of("a").and_then(|place| place.nominated), None);
+    assert_eq!(state.forget_claim("two").len(), 1);
+    assert_eq!(state.place_of("a"), None);
+}
+
+#[test]
+fn a_pod_that_comes_back_takes_the_place_of_its_predecessor() {
+    let state = State::default();
+    state.expect(&pod("a", "web"), "one");
+    state.vacate("a");
+    assert_eq!(state.take_vacancy(&pod("x", "db"), |_| true), None);
+    assert_eq!(state.take_vacancy(&pod("b", "web"), |_| true).as_deref(), Some("one"));
+    assert_eq!(names_on(&state, "one"), ["b"]);
+    assert_eq!(state.take_vacancy(&pod("c", "web"), |_| true), None);
+    state.vacate("b");
+    assert_eq!(state.take_vacancy(&pod("c", "web"), |_| false), None);
+}
+
+#[test]
+fn nominations_of_nodes_run_out() {
+    let at = |second| Timestamp::from_second(second).expect("a time");
+    let state = State::default();
+    state.nominate_node("n", at(20));
+    state.nominate_node("n", at(10));
+    assert!(state.is_node_nominated("n", at(19)));
+    assert!(!state.is_node_nominated("n", at(20)));
+    assert!(!state.is_node_nominated("other", at(0)));
+}
