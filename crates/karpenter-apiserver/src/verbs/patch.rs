@@ -59,7 +59,7 @@ impl Call<'_> {
                 self.name()
             )));
         }
-        let errors: Vec<FieldError> = ["uid", "deletionTimestamp"]
+        let mut errors: Vec<FieldError> = ["uid", "deletionTimestamp"]
             .into_iter()
             .filter(|field| !text(new, field).is_empty() && text(new, field) != text(old, field))
             .map(|field| {
@@ -72,6 +72,10 @@ impl Call<'_> {
             .collect();
         if errors.is_empty() {
             return Ok(());
+        }
+        if self.resource.custom.is_none() {
+            // Checked for every kind, and once more by each built-in kind.
+            errors.extend_from_within(..);
         }
         Err(Box::new(Failure::invalid(&self.resource.group, &self.resource.kind, self.name(), &errors)))
     }
