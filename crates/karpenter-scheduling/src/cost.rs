@@ -34,7 +34,7 @@ use knapsack::Scratch;
 use relaxation::{Effort, Relaxation};
 
 /// A packing within this of the bound is not looked at again.
-const ACCEPTABLE: f64 = 1.006;
+const ACCEPTABLE: f64 = 1.008;
 /// A packing within this of the bound is as good as the best one.
 const GOOD_ENOUGH: f64 = 1.0002;
 /// How many times longer the second look may take.
