@@ -6,7 +6,7 @@
 mod decide;
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -69,7 +69,7 @@ impl Reconcile for NodeLifecycle {
                         let notice = Notice::normal("NodeNotReady", message, "node-controller");
                         events::record(&self.context, &node, notice).await;
                         self.mark_pods_unready(&key.name).await?;
-                        std::sync::Arc::new(node)
+                        Arc::new(node)
                     }
                     None => return Ok(After::Done),
                 }
@@ -103,12 +103,12 @@ impl NodeLifecycle {
 pub struct TaintEviction {
     pub context: Context,
     /// When a taint without a time was first seen, by node and key.
-    first_seen: Mutex<BTreeMap<(String, String), Timestamp>>,
+    first_seen: Arc<Mutex<BTreeMap<(String, String), Timestamp>>>,
 }
 
 impl TaintEviction {
     pub fn new(context: Context) -> Self {
-        Self { context, first_seen: Mutex::new(BTreeMap::new()) }
+        Self { context, first_seen: Arc::default() }
     }
 
     pub fn watch(&self, queue: &Queue) {
@@ -122,7 +122,16 @@ impl TaintEviction {
             }
         });
         let (to, pods) = (queue.clone(), mirrors.pods.clone());
+        let first_seen = self.first_seen.clone();
         mirrors.nodes.observe(move |change: &Change<Node>| {
+            // A taint that comes back starts anew.
+            let name = name_of(&**change.object());
+            let has = |key: &str| {
+                !change.is_deleted() && taints_of(change.object()).iter().any(|taint| taint.key == key)
+            };
+            let mut seen = first_seen.lock().unwrap_or_else(PoisonError::into_inner);
+            seen.retain(|(node, key), _| node != name || has(key));
+            drop(seen);
             let Change::Applied { old, new } = change else { return };
             let before = old.as_ref().map(|old| taints_of(old)).unwrap_or_default();
             if before != taints_of(new) && decide::has_no_execute(new) {
