@@ -7,7 +7,8 @@ use super::Call;
 use super::pipeline::Ownership;
 use crate::clock::rfc3339_seconds;
 use crate::encode::Reply;
-use crate::status::Answer;
+use crate::field::FieldError;
+use crate::status::{Answer, Failure};
 
 const USER: &str = "kubernetes-admin";
 
@@ -34,6 +35,18 @@ impl Call<'_> {
         };
         let mut review: Value = self.body_value()?;
         self.check_kind(&mut review)?;
+        if self.resource.kind.ends_with("AccessReview") {
+            let asked = |field: &str| review["spec"][field].is_object();
+            if asked("resourceAttributes") == asked("nonResourceAttributes") {
+                let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+                let error = FieldError::invalid(
+                    "spec.resourceAttributes",
+                    review["spec"]["resourceAttributes"].clone(),
+                    why,
+                );
+                return Err(Box::new(Failure::invalid(group, "", "", &[error])));
+            }
+        }
         if self.resource.kind == "SelfSubjectReview" {
             review["metadata"]["creationTimestamp"] = json!(rfc3339_seconds(self.now));
         }
