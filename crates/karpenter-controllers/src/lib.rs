@@ -8,7 +8,10 @@
 pub mod context;
 pub mod events;
 pub mod journal;
+pub mod metrics;
 pub mod mirrors;
+pub mod nodeclaim;
+pub mod node;
 pub mod nodepool;
 pub mod operator;
 pub mod pods;

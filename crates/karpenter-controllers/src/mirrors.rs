@@ -105,6 +105,23 @@ impl Mirrors {
         }
     }
 
+    /// Whether every mirror has taken in its first list.
+    pub fn is_synced(&self) -> bool {
+        self.pods.is_synced()
+            && self.nodes.is_synced()
+            && self.node_claims.is_synced()
+            && self.node_pools.is_synced()
+            && self.daemon_sets.is_synced()
+            && self.budgets.is_synced()
+            && self.volume_claims.is_synced()
+            && self.volumes.is_synced()
+            && self.storage_classes.is_synced()
+            && self.csi_nodes.is_synced()
+            && self.attachments.is_synced()
+            && self.namespaces.is_synced()
+            && self.node_classes.iter().all(|(_, mirror)| mirror.is_synced())
+    }
+
     /// The node class that a reference names, if its kind is the provider's.
     pub fn node_class(&self, group: &str, kind: &str, name: &str) -> Option<std::sync::Arc<DynamicObject>> {
         let (_, mirror) =

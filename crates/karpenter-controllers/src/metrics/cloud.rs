@@ -1,0 +1,103 @@
+//! A cloud that is timed: every call goes through to the cloud it wraps.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::sync::Arc;
+
+use karpenter_api::labels;
+use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind, RepairPolicy};
+use karpenter_cluster::controllers::context::{label, name_of};
+use karpenter_model::instance_type::InstanceType;
+use tokio::time::Instant;
+
+use super::Metrics;
+
+tokio::task_local! {
+    /// Which controller a pass belongs to, so that calls to the cloud can say who made them.
+    static CONTROLLER: &'static str;
+}
+
+/// Runs a pass in the name of a controller.
+pub async fn in_the_name_of<T>(controller: &'static str, pass: impl Future<Output = T>) -> T {
+    CONTROLLER.scope(controller, pass).await
+}
+
+pub struct MeasuredCloud {
+    inner: Arc<dyn CloudProvider>,
+    metrics: Metrics,
+}
+
+impl MeasuredCloud {
+    pub fn new(inner: Arc<dyn CloudProvider>, metrics: Metrics) -> Self {
+        Self { inner, metrics }
+    }
+
+    async fn measure<T>(
+        &self,
+        method: &'static str,
+        pool: &str,
+        call: impl Future<Output = Result<T, CloudError>>,
+    ) -> Result<T, CloudError> {
+        let started = Instant::now();
+        let answer = call.await;
+        let controller = CONTROLLER.try_with(|name| *name).unwrap_or_default();
+        let provider = self.inner.name();
+        let seconds = started.elapsed().as_secs_f64();
+        self.metrics.cloud_duration.with_label_values(&[controller, method, provider]).observe(seconds);
+        if let Err(error) = &answer {
+            let kind = match error.metric_label() {
+                "" => "unknown",
+                kind => kind,
+            };
+            self.metrics.cloud_errors.with_label_values(&[controller, method, provider, kind, pool]).inc();
+        }
+        answer
+    }
+}
+
+fn pool_of(claim: &NodeClaim) -> &str {
+    label(claim, labels::NODEPOOL).unwrap_or_default()
+}
+
+impl CloudProvider for MeasuredCloud {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn node_class_kinds(&self) -> Vec<NodeClassKind> {
+        self.inner.node_class_kinds()
+    }
+
+    fn well_known_labels(&self) -> BTreeSet<Arc<str>> {
+        self.inner.well_known_labels()
+    }
+
+    fn create<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Instance> {
+        Box::pin(self.measure("Create", pool_of(claim), self.inner.create(claim)))
+    }
+
+    fn delete<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, ()> {
+        Box::pin(self.measure("Delete", pool_of(claim), self.inner.delete(claim)))
+    }
+
+    fn get<'a>(&'a self, provider_id: &'a str) -> CloudFuture<'a, Instance> {
+        Box::pin(self.measure("Get", "", self.inner.get(provider_id)))
+    }
+
+    fn list(&self) -> CloudFuture<'_, Vec<Instance>> {
+        Box::pin(self.measure("List", "", self.inner.list()))
+    }
+
+    fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<Vec<InstanceType>>> {
+        Box::pin(self.measure("GetInstanceTypes", name_of(pool), self.inner.instance_types(pool)))
+    }
+
+    fn drift_reason<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
+        Box::pin(self.measure("IsDrifted", pool_of(claim), self.inner.drift_reason(claim)))
+    }
+
+    fn repair_policies(&self) -> Vec<RepairPolicy> {
+        self.inner.repair_policies()
+    }
+}

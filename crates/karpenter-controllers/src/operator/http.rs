@@ -1,0 +1,149 @@
+//! The small HTTP ports of a process: a path in, a text out. Nothing is ever changed through them.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+/// More clients than this at once wait.
+const CONNECTIONS_MAX: usize = 64;
+/// A client that has not sent its request by then is cut off.
+const HEADER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a path gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    pub status: u16,
+    pub content_type: &'static str,
+    pub body: String,
+}
+
+impl Page {
+    pub fn text(status: u16, body: impl Into<String>) -> Self {
+        Self { status, content_type: "text/plain; charset=utf-8", body: body.into() }
+    }
+
+    pub fn json(body: String) -> Self {
+        Self { status: 200, content_type: "application/json", body }
+    }
+
+    pub fn not_found() -> Self {
+        Self::text(404, "404 page not found\n")
+    }
+}
+
+/// Answers a path.
+pub type Pages = Arc<dyn Fn(&str) -> Page + Send + Sync>;
+
+/// An open port; closed when dropped.
+pub struct Port {
+    address: SocketAddr,
+    accepting: JoinHandle<()>,
+}
+
+impl Port {
+    /// Opens a port on all addresses of the machine; 0 takes any free one.
+    pub async fn open(port: u16, pages: Pages) -> io::Result<Self> {
+        let listener = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
+            Ok(listener) => listener,
+            // A machine without IPv6, or a port that is taken: the second answer says which.
+            Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await?,
+        };
+        let address = listener.local_addr()?;
+        Ok(Self { address, accepting: tokio::spawn(accept(listener, pages)) })
+    }
+
+    pub fn number(&self) -> u16 {
+        self.address.port()
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, pages: Pages) {
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok(place) = room.clone().acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(_) => {
+                // Out of descriptors, most likely: some will be closed.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let pages = pages.clone();
+        tokio::spawn(async move {
+            let service = service_fn(move |request: Request<Incoming>| {
+                let response = respond(&pages, request.method(), request.uri().path());
+                async move { Ok::<_, Infallible>(response) }
+            });
+            let mut server = http1::Builder::new();
+            server.timer(TokioTimer::new()).header_read_timeout(HEADER_PATIENCE);
+            // A client that goes away in the middle is its own business.
+            let _ = server.serve_connection(TokioIo::new(stream), service).await;
+            drop(place);
+        });
+    }
+}
+
+fn respond(pages: &Pages, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    let page = match *method {
+        Method::GET | Method::HEAD => pages(path),
+        _ => Page::text(405, "405 method not allowed\n"),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(page.body)));
+    *response.status_mut() = StatusCode::from_u16(page.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(page.content_type));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    async fn ask(port: u16, request: &str) -> String {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("connects");
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("answered");
+        answer
+    }
+
+    #[tokio::test]
+    async fn paths_are_answered_until_the_port_is_dropped() {
+        let pages: Pages = Arc::new(|path| match path {
+            "/healthz" => Page::text(200, "ok"),
+            _ => Page::not_found(),
+        });
+        let port = Port::open(0, pages).await.expect("opens");
+        let number = port.number();
+        let get = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        let found = ask(number, &get("/healthz?verbose")).await;
+        assert!(found.starts_with("HTTP/1.1 200") && found.ends_with("ok"), "{found}");
+        assert!(ask(number, &get("/other")).await.starts_with("HTTP/1.1 404"));
+        let post = "POST /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+        assert!(ask(number, post).await.starts_with("HTTP/1.1 405"));
+        drop(port);
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, number)).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    }
+}
