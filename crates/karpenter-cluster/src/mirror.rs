@@ -331,6 +331,11 @@ where
         }
     }
 
+    /// The newest version of the kind that the watch has shown.
+    pub fn revision(&self) -> u64 {
+        self.state().seen_version
+    }
+
     pub fn is_synced(&self) -> bool {
         *self.shared.synced.borrow()
     }

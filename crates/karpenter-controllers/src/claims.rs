@@ -1,0 +1,198 @@
+//! From a planned node to a NodeClaim: the only code that creates NodeClaims.
+//!
+//! A claim says everything a launch needs, so that nobody has to look at the plan again. What the pool's template says
+//! is copied; what the plan found out (instance types, zones, capacity types) is added as requirements.
+//! Upstream: pkg/controllers/provisioning/scheduling/nodeclaimtemplate.go, provisioner.go Create.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use karpenter_api::hash::{NODE_POOL_HASH_VERSION, node_pool_hash};
+use karpenter_api::labels;
+use karpenter_api::types::{NodeClaim, NodeClaimSpec, NodePool, Requirement as WrittenRequirement};
+use karpenter_api::types::{Quantities, ResourceRequests};
+use karpenter_model::instance_type::InstanceType;
+use karpenter_model::plan::PlannedNode;
+use karpenter_model::problem::Problem;
+use karpenter_model::requirements::{Operator, Requirement, Requirements};
+use karpenter_model::resources::ResourceList;
+use kube::api::{Api, PostParams};
+
+use crate::context::Context;
+
+/// The claim for a planned node. `pool` is the object behind the plan's pool.
+pub fn build(problem: &Problem, planned: &PlannedNode, pool: &NodePool) -> NodeClaim {
+    let catalog = problem
+        .pools
+        .get(planned.pool)
+        .and_then(|pool| problem.catalogs.get(pool.catalog))
+        .map_or(&[][..], |catalog| catalog.as_slice());
+    let requirements = requirements(planned, catalog);
+    let template = &pool.spec.template.spec;
+    NodeClaim {
+        metadata: ObjectMeta {
+            labels: Some(node_labels(&requirements, &problem.well_known, pool)),
+            annotations: Some(annotations(planned, pool)),
+            ..owned_metadata(pool)
+        },
+        spec: NodeClaimSpec {
+            taints: template.taints.clone(),
+            startup_taints: template.startup_taints.clone(),
+            requirements: requirements.iter().flat_map(written).collect(),
+            resources: Some(ResourceRequests { requests: Some(quantities(&planned.requests)) }),
+            node_class_ref: template.node_class_ref.clone(),
+            termination_grace_period: template.termination_grace_period,
+            expire_after: template.expire_after.clone(),
+        },
+        ..NodeClaim::default()
+    }
+}
+
+/// Why a planned claim must not be created after all, judged by the pool as it is now.
+pub fn refusal(current: &NodePool, planned_from: &NodePool, usage: &ResourceList) -> Option<String> {
+    let name = current.metadata.name.as_deref().unwrap_or_default();
+    if current.metadata.uid != planned_from.metadata.uid || current.metadata.deletion_timestamp.is_some() {
+        return Some(format!("nodepool {name} is gone"));
+    }
+    if current.spec != planned_from.spec {
+        return Some(format!("nodepool {name} has changed since the plan was made"));
+    }
+    let limits = current.spec.limits.iter().flatten();
+    let limits = ResourceList::from_capacity(limits.map(|(name, limit)| (name.as_str(), limit)));
+    let exceeded = limits.iter().find(|(resource, limit)| usage.get(resource) > *limit);
+    exceeded.map(|(resource, limit)| {
+        let quantity = |amount| ResourceList::quantity(resource, amount);
+        format!(
+            "{resource} resource usage of {} exceeds limit of {}",
+            quantity(usage.get(resource)),
+            quantity(limit)
+        )
+    })
+}
+
+/// Creates the claim; the mirror shows it at once.
+pub async fn create(context: &Context, claim: &NodeClaim) -> kube::Result<NodeClaim> {
+    let api = Api::<NodeClaim>::all(context.client.clone());
+    let created = api.create(&PostParams::default(), claim).await?;
+    context.mirrors.node_claims.apply(created.clone());
+    Ok(created)
+}
+
+fn owned_metadata(pool: &NodePool) -> ObjectMeta {
+    let name = pool.metadata.name.clone().unwrap_or_default();
+    ObjectMeta {
+        generate_name: Some(format!("{name}-")),
+        owner_references: Some(vec![OwnerReference {
+            api_version: pool.api_version.clone(),
+            kind: pool.kind.clone(),
+            name,
+            uid: pool.metadata.uid.clone().unwrap_or_default(),
+            block_owner_deletion: Some(true),
+            controller: None,
+        }]),
+        ..ObjectMeta::default()
+    }
+}
+
+fn annotations(planned: &PlannedNode, pool: &NodePool) -> BTreeMap<String, String> {
+    let template = pool.spec.template.metadata.as_ref();
+    let mut annotations = template.and_then(|metadata| metadata.annotations.clone()).unwrap_or_default();
+    let own = [
+        (labels::ANNOTATION_NODEPOOL_HASH, node_pool_hash(pool).to_string()),
+        (labels::ANNOTATION_NODEPOOL_HASH_VERSION, NODE_POOL_HASH_VERSION.to_owned()),
+        (labels::ANNOTATION_MIN_VALUES_RELAXED, planned.min_values_relaxed.to_string()),
+    ];
+    annotations.extend(own.map(|(key, value)| (key.to_owned(), value)));
+    annotations
+}
+
+/// The template's labels, those that name pool and class, and one value for every label that users made up.
+fn node_labels(
+    requirements: &Requirements,
+    well_known: &BTreeSet<Arc<str>>,
+    pool: &NodePool,
+) -> BTreeMap<String, String> {
+    let class = &pool.spec.template.spec.node_class_ref;
+    let is_ours = |key: &str| {
+        let domain = labels::label_domain(key);
+        let is_within = |owner: &str| domain == owner || domain.ends_with(&format!(".{owner}"));
+        is_within(labels::GROUP) || is_within(&class.group)
+    };
+    let mut result = BTreeMap::new();
+    for requirement in requirements.iter() {
+        let key = &*requirement.key;
+        if well_known.contains(key) || key == labels::HOSTNAME || is_ours(key) {
+            continue;
+        }
+        if let Some(value) = requirement.any_value() {
+            result.insert(key.to_owned(), value.to_string());
+        }
+    }
+    let template = pool.spec.template.metadata.as_ref();
+    result.extend(template.and_then(|metadata| metadata.labels.clone()).unwrap_or_default());
+    result.insert(labels::NODEPOOL.to_owned(), pool.metadata.name.clone().unwrap_or_default());
+    result.insert(labels::node_class_label(&class.group, &class.kind), class.name.clone());
+    result
+}
+
+/// What the plan asks for, with the instance types by name and the capacity types that can be had with them.
+fn requirements(planned: &PlannedNode, catalog: &[InstanceType]) -> Requirements {
+    let mut requirements = planned.requirements.clone();
+    for key in [labels::HOSTNAME, labels::REGISTERED, labels::INITIALIZED] {
+        requirements.remove(key);
+    }
+    let options: Vec<&InstanceType> =
+        planned.instance_type_options.iter().filter_map(|index| catalog.get(*index)).collect();
+    let capacity_types: BTreeSet<Arc<str>> = options
+        .iter()
+        .flat_map(|option| &option.offerings)
+        .filter(|offering| offering.is_launchable() && offering.requirements.intersects(&requirements))
+        .filter_map(|offering| offering.capacity_type().cloned())
+        .collect();
+    let min_values = |key: &str| requirements.get(key).and_then(|requirement| requirement.min_values);
+    let names = options.iter().map(|option| option.name.clone());
+    let types = Requirement::in_values(labels::INSTANCE_TYPE, names)
+        .with_min_values(min_values(labels::INSTANCE_TYPE));
+    let capacity = Requirement::in_values(labels::CAPACITY_TYPE, capacity_types)
+        .with_min_values(min_values(labels::CAPACITY_TYPE));
+    requirements.replace(types);
+    if !capacity.values.is_empty() {
+        requirements.replace(capacity);
+    }
+    requirements
+}
+
+/// A requirement as the API writes it: one entry per statement, the wish for several values on the first.
+fn written(requirement: &Requirement) -> Vec<WrittenRequirement> {
+    let entry = |operator: Operator, values: Vec<String>| WrittenRequirement {
+        key: requirement.key.to_string(),
+        operator: operator.as_str().to_owned(),
+        values,
+        min_values: None,
+    };
+    let mut entries = Vec::new();
+    if let Some(bound) = requirement.gte {
+        entries.push(entry(Operator::Gte, vec![bound.to_string()]));
+    }
+    if let Some(bound) = requirement.lte {
+        entries.push(entry(Operator::Lte, vec![bound.to_string()]));
+    }
+    if entries.is_empty() || requirement.operator() != Operator::Exists {
+        let values = requirement.values.iter().map(ToString::to_string).collect();
+        entries.push(entry(requirement.operator(), values));
+    }
+    entries[0].min_values = requirement.min_values.map(i64::from);
+    entries
+}
+
+fn quantities(requests: &ResourceList) -> Quantities {
+    requests
+        .iter()
+        .filter(|(_, amount)| *amount != 0)
+        .map(|(name, amount)| (name.to_string(), ResourceList::quantity(name, amount)))
+        .collect()
+}

@@ -1,0 +1,250 @@
+//! Pods that wait become NodeClaims: gather a batch, plan it, create what the plan asks for, remember the plan.
+//!
+//! One key, one round at a time. A round reads mirrors only, plans off the event loop, has every plan judged by the
+//! validator, and writes nothing but claims and events. Unlike upstream it does not stand still while a claim waits
+//! for its launch: such a claim counts as the smallest node it may become, and the pods planned for it keep their
+//! places. Upstream: pkg/controllers/provisioning.
+
+mod act;
+mod back_off;
+mod batcher;
+mod decide;
+mod observe;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use karpenter_api::labels;
+use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_cluster::clock::{since, until};
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_model::problem::Options;
+
+use crate::context::Context;
+use crate::{nomination, pods};
+
+pub use back_off::BackOff;
+pub use batcher::Batcher;
+pub use observe::is_launching_pool;
+
+/// How long a pod that still waits is left alone before it is planned again.
+pub const RETRY_AFTER: Duration = Duration::from_secs(10);
+/// Nominations of nodes last at least this long.
+const NOMINATION_LEAST: Duration = Duration::from_secs(10);
+
+/// The knobs of provisioning.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// A batch ends when this long nothing new came.
+    pub batch_idle: Duration,
+    /// A batch ends after this long, whatever comes.
+    pub batch_max: Duration,
+    pub engine: Options,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            batch_idle: Duration::from_secs(1),
+            batch_max: Duration::from_secs(10),
+            engine: Options::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// How long pods are expected on a node they were planned for, once it can take them.
+    pub fn nomination(&self) -> Duration {
+        self.batch_max.saturating_mul(2).max(NOMINATION_LEAST)
+    }
+}
+
+pub struct Provisioner {
+    context: Context,
+    settings: Settings,
+    batcher: Arc<Mutex<Batcher>>,
+    back_off: Arc<Mutex<BackOff>>,
+    /// What is remembered from round to round for telling only.
+    telling: Mutex<act::Telling>,
+}
+
+impl Provisioner {
+    pub fn new(context: Context, settings: Settings) -> Self {
+        let batcher = Batcher::new(settings.batch_idle, settings.batch_max);
+        Self {
+            context,
+            settings,
+            batcher: Arc::new(Mutex::new(batcher)),
+            back_off: Arc::default(),
+            telling: Mutex::default(),
+        }
+    }
+
+    /// A pod that waits, a node that drains, a claim that failed and a pool that became ready start a batch.
+    pub fn watch(&self, queue: &Queue) {
+        let trigger = self.trigger(queue);
+        let state = self.context.state.clone();
+        self.context.mirrors.pods.observe(move |change| {
+            let pod = change.object();
+            if !change.is_deleted()
+                && pods::is_provisionable(pod)
+                && state.place_of(pods::uid_of(pod)).is_none()
+            {
+                trigger(pods::uid_of(pod));
+            }
+        });
+        let trigger = self.trigger(queue);
+        self.context.mirrors.nodes.observe(move |change| {
+            let node = change.object();
+            if !change.is_deleted() && is_disrupted(node) {
+                trigger(node.metadata.uid.as_deref().unwrap_or_default());
+            }
+        });
+        let trigger = self.trigger(queue);
+        let context = self.context.clone();
+        let back_off = self.back_off.clone();
+        self.context.mirrors.node_claims.observe(move |change| {
+            note_claim(&context, &back_off, change, &trigger);
+        });
+        let trigger = self.trigger(queue);
+        self.context.mirrors.node_pools.observe(move |change| {
+            if let Change::Applied { old, new } = change
+                && old.as_ref().is_none_or(|old| is_news(old, new))
+            {
+                trigger(new.metadata.uid.as_deref().unwrap_or_default());
+            }
+        });
+    }
+
+    fn trigger(&self, queue: &Queue) -> impl Fn(&str) + Send + Sync + 'static {
+        let (batcher, queue, clock) = (self.batcher.clone(), queue.clone(), self.context.clock);
+        move |element: &str| {
+            let is_new = batcher.lock().unwrap_or_else(PoisonError::into_inner).trigger(element, clock.now());
+            if is_new {
+                queue.add(key());
+            }
+        }
+    }
+
+    fn batcher(&self) -> std::sync::MutexGuard<'_, Batcher> {
+        self.batcher.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One batch, from what is known now.
+    async fn round(&self) -> kube::Result<After> {
+        let context = &self.context;
+        let now = context.clock.now();
+        context.state.expire(now);
+        let pods = observe::sort_pods(context, self.settings.nomination(), now);
+        nomination::clear(context, &pods.given_up).await?;
+        if pods.pending.is_empty() {
+            return Ok(self.next_look(&pods));
+        }
+        let after = self.next_look(&pods);
+        let revision = observe::revision(&context.mirrors);
+        let live = observe::gather(context, pods).await;
+        let mut options = self.settings.engine.clone();
+        options.reserved_mode = karpenter_model::problem::ReservedMode::Strict;
+        let decided = off_the_loop(move || decide::decide(&live, options)).await;
+        let outcome = act::act(self, decided, revision).await;
+        outcome.map(|wish| after.earlier(wish))
+    }
+
+    /// Pods that wait or are expected are looked at again, in case nobody tells.
+    fn next_look(&self, pods: &observe::SortedPods) -> After {
+        let is_quiet = pods.pending.is_empty() && pods.expected.is_empty() && !pods.is_anything_leaving;
+        if is_quiet { After::Done } else { After::Again(RETRY_AFTER) }
+    }
+}
+
+impl Reconcile for Provisioner {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+        let now = self.context.clock.now();
+        let closes_at = self.batcher().closes_at();
+        match closes_at {
+            Some(at) if at > now => Ok(After::Again(until(now, at))),
+            Some(_) => {
+                self.batcher().close();
+                self.round().await
+            }
+            None => {
+                // Nobody triggered: a look at what still waits.
+                let pods = observe::sort_pods(&self.context, self.settings.nomination(), now);
+                nomination::clear(&self.context, &pods.given_up).await?;
+                let mut batcher = self.batcher();
+                for pod in &pods.pending {
+                    batcher.trigger(pods::uid_of(pod), now);
+                }
+                match batcher.closes_at() {
+                    Some(at) => Ok(After::Again(until(now, at))),
+                    None => Ok(self.next_look(&pods)),
+                }
+            }
+        }
+    }
+}
+
+/// The only key.
+fn key() -> ObjectKey {
+    ObjectKey::new("", "provisioning")
+}
+
+fn is_disrupted(node: &Node) -> bool {
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    taints.into_iter().any(|taint| taint.key == labels::TAINT_DISRUPTED)
+}
+
+/// A pool whose wishes changed, or that can be used now and could not before.
+fn is_news(old: &NodePool, new: &NodePool) -> bool {
+    old.metadata.generation != new.metadata.generation || is_launching_pool(old) != is_launching_pool(new)
+}
+
+/// Learns from a claim's fate whether its pool can be launched from, and plans the pods of a lost claim anew.
+fn note_claim(
+    context: &Context,
+    back_off: &Mutex<BackOff>,
+    change: &Change<NodeClaim>,
+    trigger: &impl Fn(&str),
+) {
+    let claim = change.object();
+    let name = claim.metadata.name.as_deref().unwrap_or_default();
+    let is_lost = change.is_deleted() || claim.metadata.deletion_timestamp.is_some();
+    let has_launched = claim
+        .status
+        .as_ref()
+        .is_some_and(|status| status.provider_id.as_ref().is_some_and(|id| !id.is_empty()));
+    let mut back_off = back_off.lock().unwrap_or_else(PoisonError::into_inner);
+    if has_launched {
+        back_off.launched(name);
+    } else if is_lost {
+        back_off.failed(name, context.clock.now());
+    }
+    drop(back_off);
+    if is_lost {
+        for place in context.state.places_on(name) {
+            trigger(&place.uid);
+        }
+    }
+}
+
+/// Work that would hold up everything else goes to another thread, except on a runtime that has only one: there it
+/// runs in place, so that a simulated run is the same every time.
+async fn off_the_loop<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let handle = tokio::runtime::Handle::current();
+    match handle.runtime_flavor() {
+        tokio::runtime::RuntimeFlavor::CurrentThread => work(),
+        _ => match tokio::task::spawn_blocking(work).await {
+            Ok(answer) => answer,
+            // The blocking pool is only gone when the runtime is, and then nobody waits for this any more.
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => std::future::pending().await,
+        },
+    }
+}
+
+/// How long ago a node opened, for those who judge whether pods are late.
+pub(crate) fn is_overdue(opened: jiff::Timestamp, now: jiff::Timestamp, patience: Duration) -> bool {
+    since(now, opened) >= patience
+}

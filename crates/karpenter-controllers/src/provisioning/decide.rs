@@ -1,0 +1,189 @@
+//! From a cluster to what should happen: claims to create, pods for nodes that exist, pods without a place and why.
+//!
+//! Pure. Every plan is judged by the validator before anybody acts on it; a cost plan that breaks a rule gives way to
+//! the plan of compat mode, and a plan that breaks a rule there is not used at all.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_model::plan::{Plan, PodRun};
+use karpenter_model::problem::{Mode, Options, Problem};
+use karpenter_model::reason::{Reason, Refusal};
+use karpenter_model::requirements::Requirements;
+use karpenter_model::resources::ResourceList;
+use karpenter_scheduling::{schedule, validate::validate};
+use karpenter_state::{Host, Live, Round, assemble_live};
+
+use crate::claims;
+
+/// A node to launch and the pods it is for.
+#[derive(Debug)]
+pub(super) struct Launch {
+    pub(super) pool: Arc<NodePool>,
+    /// What the pool's nodes use of its limits before this round.
+    pub(super) usage: ResourceList,
+    pub(super) claim: NodeClaim,
+    pub(super) pods: Vec<Arc<Pod>>,
+    pub(super) price_per_hour: f64,
+    pub(super) instance_type: String,
+}
+
+/// Pods that fit on a node that is there or on its way.
+#[derive(Debug)]
+pub(super) struct Placement {
+    pub(super) host: Host,
+    pub(super) is_initialized: bool,
+    pub(super) pods: Vec<Arc<Pod>>,
+}
+
+/// Pods without a place.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) pods: Vec<Arc<Pod>>,
+    pub(super) why: String,
+    /// Whether their owners should hear of it: not if they asked to be left alone or only wait for a reservation.
+    pub(super) is_told: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Decided {
+    pub(super) launches: Vec<Launch>,
+    pub(super) placements: Vec<Placement>,
+    pub(super) failures: Vec<Failure>,
+    /// Pools whose own requirements leave nothing to buy; `true` if it is for want of distinct values.
+    pub(super) pools_without_types: Vec<(Arc<NodePool>, bool)>,
+    /// The rules that plans broke, if any did: a bug to be seen.
+    pub(super) broken_rules: Vec<String>,
+    pub(super) price_before_per_hour: f64,
+    pub(super) price_after_per_hour: f64,
+}
+
+pub(super) fn decide(live: &Live, options: Options) -> Decided {
+    let mut round = assemble_live(live);
+    round.problem.options = options;
+    let mut broken_rules = Vec::new();
+    let plan = valid_plan(&mut round.problem, &mut broken_rules);
+    let price_before_per_hour: f64 = round.problem.nodes.iter().filter_map(|node| node.price_per_hour).sum();
+    let pools_without_types = pools_without_types(&round);
+    let Some(plan) = plan else {
+        return Decided {
+            pools_without_types,
+            broken_rules,
+            price_before_per_hour,
+            price_after_per_hour: price_before_per_hour,
+            ..Decided::default()
+        };
+    };
+    Decided {
+        launches: launches(&round, &plan),
+        placements: placements(&round, &plan),
+        failures: failures(&round, &plan),
+        pools_without_types,
+        broken_rules,
+        price_before_per_hour,
+        price_after_per_hour: price_before_per_hour + plan.price_per_hour,
+    }
+}
+
+fn valid_plan(problem: &mut Problem, broken_rules: &mut Vec<String>) -> Option<Plan> {
+    loop {
+        let plan = schedule(problem);
+        let violations = validate(problem, &plan);
+        if violations.is_empty() {
+            return Some(plan);
+        }
+        let mode = problem.options.mode;
+        broken_rules.extend(violations.iter().take(3).map(|one| format!("{mode:?} plan: {one}")));
+        if mode == Mode::Compat {
+            return None;
+        }
+        problem.options.mode = Mode::Compat;
+    }
+}
+
+fn pods_of(round: &Round, runs: &[PodRun]) -> Vec<Arc<Pod>> {
+    runs.iter().flat_map(|run| round.pods_of(*run)).cloned().collect()
+}
+
+fn launches(round: &Round, plan: &Plan) -> Vec<Launch> {
+    let problem = &round.problem;
+    let launch = |planned: &karpenter_model::plan::PlannedNode| {
+        let pool = round.pools.get(planned.pool)?;
+        let definition = &problem.pools[planned.pool];
+        let instance_type = problem.catalogs.get(definition.catalog)?.get(planned.instance_type)?;
+        Some(Launch {
+            pool: pool.clone(),
+            usage: definition.usage.clone(),
+            claim: claims::build(problem, planned, pool),
+            pods: pods_of(round, &planned.pods),
+            price_per_hour: planned.price_per_hour,
+            instance_type: instance_type.name.to_string(),
+        })
+    };
+    plan.new_nodes.iter().filter_map(launch).collect()
+}
+
+fn placements(round: &Round, plan: &Plan) -> Vec<Placement> {
+    let place = |placement: &karpenter_model::plan::ExistingPlacement| Placement {
+        host: round.hosts.get(placement.node).cloned().unwrap_or_default(),
+        is_initialized: round.problem.nodes[placement.node].initialized,
+        pods: pods_of(round, &placement.pods),
+    };
+    plan.existing.iter().map(place).collect()
+}
+
+fn failures(round: &Round, plan: &Plan) -> Vec<Failure> {
+    let failure = |left: &karpenter_model::plan::Unschedulable| Failure {
+        pods: pods_of(round, &[left.pods]),
+        why: reasons_text(&left.reasons),
+        is_told: left.reasons.iter().any(|refusal| is_worth_telling(&refusal.reason)),
+    };
+    plan.unschedulable.iter().map(failure).collect()
+}
+
+fn is_worth_telling(reason: &Reason) -> bool {
+    !matches!(reason, Reason::OptedOut | Reason::ReservationFull)
+}
+
+fn reasons_text(reasons: &[Refusal]) -> String {
+    let mut seen = BTreeSet::new();
+    let texts = reasons.iter().map(ToString::to_string).filter(|text| seen.insert(text.clone()));
+    texts.collect::<Vec<_>>().join("; ")
+}
+
+/// Pools that could not launch a node for any pod.
+fn pools_without_types(round: &Round) -> Vec<(Arc<NodePool>, bool)> {
+    let problem = &round.problem;
+    let mut found = Vec::new();
+    for (pool, definition) in round.pools.iter().zip(&problem.pools) {
+        let mut wanted = definition.requirements.clone();
+        wanted.extend(&Requirements::from_labels(&definition.labels));
+        let catalog = problem.catalogs.get(definition.catalog).map_or(&[][..], |types| types.as_slice());
+        let is_offered = |one: &&karpenter_model::instance_type::InstanceType| {
+            one.requirements.intersects(&wanted)
+                && one
+                    .offerings
+                    .iter()
+                    .any(|offering| offering.available && offering.requirements.intersects(&wanted))
+        };
+        let types: Vec<_> = catalog.iter().filter(is_offered).collect();
+        let lacks_values = wanted.iter().any(|requirement| {
+            let Some(wanted) = requirement.min_values else { return false };
+            let values: BTreeSet<&str> = types
+                .iter()
+                .filter_map(|one| one.requirements.get(&requirement.key))
+                .flat_map(|one| one.values.iter().map(AsRef::as_ref))
+                .filter(|value| requirement.has(value))
+                .collect();
+            values.len() < wanted as usize
+        });
+        let is_strict =
+            problem.options.min_values_policy == karpenter_model::problem::MinValuesPolicy::Strict;
+        if types.is_empty() || (lacks_values && is_strict) {
+            found.push((pool.clone(), !types.is_empty()));
+        }
+    }
+    found
+}
