@@ -1,0 +1,365 @@
+//! Pods that have to leave their node, one entry each, tried until the pod is on its way out.
+//!
+//! An entry either asks politely, through the eviction API, which a disruption budget or a do-not-disrupt annotation
+//! may hold up for as long as it likes; or deletes, because the node's time is up. Which pods have to leave, and in
+//! which order, is decided by whoever adds them.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use karpenter_cluster::clock::until;
+use karpenter_cluster::controllers::context::{name_of, namespace_of, uid_of};
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::ObjectKey;
+use kube::api::{Api, DeleteParams, PostParams, Preconditions};
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::events::Notice;
+use crate::pods::{self, DoNotDisrupt};
+
+const BACK_OFF_FIRST: Duration = Duration::from_millis(100);
+const BACK_OFF_MAX: Duration = Duration::from_secs(10);
+/// How long the watch may take to show that an evicted pod is on its way out.
+const SETTLE: Duration = Duration::from_secs(1);
+/// What the server says, with code 500, about a pod that two budgets select.
+const SEVERAL_BUDGETS: &str = "more than one PodDisruptionBudget";
+
+/// How a pod is made to leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Manner {
+    /// By eviction; what stands against it is waited for.
+    Evict,
+    /// By deletion, so that it is gone by then.
+    DeleteBy(Timestamp),
+}
+
+impl Manner {
+    /// Of two wishes the one that ends the pod earlier.
+    fn or_sooner(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::DeleteBy(one), Self::DeleteBy(two)) => Self::DeleteBy(one.min(two)),
+            (Self::DeleteBy(by), Self::Evict) | (Self::Evict, Self::DeleteBy(by)) => Self::DeleteBy(by),
+            (Self::Evict, Self::Evict) => Self::Evict,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    node: String,
+    manner: Manner,
+    /// Why the node goes, for the pod's event.
+    reason: String,
+    failures: u32,
+}
+
+/// The entries. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct EvictionQueue {
+    entries: Arc<Mutex<BTreeMap<ObjectKey, Entry>>>,
+    queue: Arc<OnceLock<Queue>>,
+}
+
+impl EvictionQueue {
+    /// Asks that the pod leaves. Asked again, the earlier deadline counts.
+    pub fn add(&self, pod: &Pod, node: &str, manner: Manner, reason: &str) {
+        let key = key_of(pod);
+        {
+            let mut entries = self.entries();
+            match entries.get_mut(&key) {
+                Some(entry) => {
+                    let sooner = entry.manner.clone().or_sooner(manner);
+                    if entry.manner == sooner {
+                        return;
+                    }
+                    entry.manner = sooner;
+                }
+                None => {
+                    let (node, reason) = (node.to_owned(), reason.to_owned());
+                    entries.insert(key.clone(), Entry { node, manner, reason, failures: 0 });
+                }
+            }
+        }
+        if let Some(queue) = self.queue.get() {
+            queue.add(key);
+        }
+    }
+
+    /// How many pods have been asked to leave and are not known to be on their way.
+    pub fn len(&self) -> usize {
+        self.entries().len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries().is_empty()
+    }
+
+    fn attach(&self, queue: &Queue) {
+        // A second attachment would mean two controllers on one queue; the first one serves it.
+        let _ = self.queue.set(queue.clone());
+        for key in self.entries().keys() {
+            queue.add(key.clone());
+        }
+    }
+
+    fn get(&self, key: &ObjectKey) -> Option<Entry> {
+        self.entries().get(key).cloned()
+    }
+
+    fn remove(&self, key: &ObjectKey) {
+        self.entries().remove(key);
+    }
+
+    fn failed(&self, key: &ObjectKey) -> Duration {
+        let mut entries = self.entries();
+        let Some(entry) = entries.get_mut(key) else { return BACK_OFF_FIRST };
+        entry.failures = entry.failures.saturating_add(1);
+        back_off(entry.failures)
+    }
+
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn back_off(failures: u32) -> Duration {
+    BACK_OFF_FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(BACK_OFF_MAX)
+}
+
+/// A pod that comes back under the same name has another uid and is not meant.
+fn key_of(pod: &Pod) -> ObjectKey {
+    ObjectKey::new(namespace_of(pod), format!("{}/{}", name_of(pod), uid_of(pod)))
+}
+
+/// What to do about one entry now.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Attempt {
+    /// The pod is on its way, or was never meant.
+    Drop,
+    /// Something the pod itself says stands against it, at least until then.
+    Wait {
+        until: Option<Timestamp>,
+    },
+    Evict,
+    Delete {
+        grace_seconds: u32,
+    },
+}
+
+/// Decides the next attempt at a pod.
+pub fn decide(pod: Option<&Pod>, manner: &Manner, now: Timestamp) -> Attempt {
+    let Some(pod) = pod else { return Attempt::Drop };
+    match manner {
+        Manner::DeleteBy(by) if needs_deletion(pod, *by, now) => {
+            Attempt::Delete { grace_seconds: grace_seconds(*by, now) }
+        }
+        Manner::DeleteBy(_) => Attempt::Drop,
+        Manner::Evict if !pods::is_active(pod) => Attempt::Drop,
+        Manner::Evict if pods::is_evictable(pod, now) => Attempt::Evict,
+        Manner::Evict => {
+            let until = match pods::do_not_disrupt(pod, now) {
+                DoNotDisrupt::Until(until) => Some(until),
+                _ => None,
+            };
+            Attempt::Wait { until }
+        }
+    }
+}
+
+/// Whether the pod would outlive its node's time unless it is deleted now. Its own grace period is granted as far as
+/// the time reaches; a pod without one is never hurried.
+pub fn needs_deletion(pod: &Pod, by: Timestamp, now: Timestamp) -> bool {
+    if pods::is_terminal(pod) {
+        return false;
+    }
+    if let Some(ends) = &pod.metadata.deletion_timestamp {
+        // Asking again for the same end would change nothing.
+        let asked = i64::from(grace_seconds(by, now));
+        return ends.0 > by && ends.0.as_second() > now.as_second() + asked;
+    }
+    let grace = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
+    grace.is_some_and(|grace| now.as_second().saturating_add(grace) > by.as_second())
+}
+
+fn grace_seconds(by: Timestamp, now: Timestamp) -> u32 {
+    u32::try_from(until(now, by).as_secs()).unwrap_or(u32::MAX).max(1)
+}
+
+/// Works on the entries.
+pub struct Evictions {
+    pub context: Context,
+    pub queue: EvictionQueue,
+}
+
+impl Evictions {
+    pub fn watch(&self, queue: &Queue) {
+        self.queue.attach(queue);
+    }
+
+    fn node(&self, entry: &Entry) -> Option<Arc<Node>> {
+        self.context.mirrors.nodes.get("", &entry.node)
+    }
+
+    async fn evict(&self, key: &ObjectKey, entry: &Entry, pod: &Pod) -> After {
+        match post_eviction(&self.context, pod).await {
+            Ok(()) => {
+                let message = format!("Evicted pod: {}", entry.reason);
+                self.context.recorder.publish(Notice::normal(pod, "Evicted", message)).await;
+                // Stays until the mirror shows it, so that nobody evicts it twice meanwhile.
+                After::Again(SETTLE)
+            }
+            Err(error) => match refusal_of(&error) {
+                Refusal::Gone => {
+                    self.queue.remove(key);
+                    After::Done
+                }
+                Refusal::Budget => {
+                    let Some(node) = self.node(entry) else {
+                        self.queue.remove(key);
+                        return After::Done;
+                    };
+                    let message = format!(
+                        "Failed to drain node, evicting pod {}/{} violates a PDB",
+                        namespace_of(pod),
+                        name_of(pod)
+                    );
+                    self.context.recorder.publish(Notice::warning(&*node, "FailedDraining", message)).await;
+                    After::Again(self.queue.failed(key))
+                }
+                Refusal::Other => After::Again(self.queue.failed(key)),
+            },
+        }
+    }
+
+    async fn delete(&self, key: &ObjectKey, entry: &Entry, pod: &Pod, grace_seconds: u32) -> After {
+        let api = Api::<Pod>::namespaced(self.context.client.clone(), namespace_of(pod));
+        let params = DeleteParams {
+            grace_period_seconds: Some(grace_seconds),
+            preconditions: Some(preconditions(pod)),
+            ..DeleteParams::default()
+        };
+        match api.delete(name_of(pod), &params).await {
+            Ok(_) => {
+                let by = match entry.manner {
+                    Manner::DeleteBy(by) => by.to_string(),
+                    Manner::Evict => String::new(),
+                };
+                let own = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
+                let message = format!(
+                    "Deleting the pod to accommodate the terminationTime {by} of the node. The pod was granted \
+                     {grace_seconds} seconds of grace-period of its {} terminationGracePeriodSeconds. This bypasses \
+                     the PDB of the pod and the do-not-disrupt annotation.",
+                    own.unwrap_or_default()
+                );
+                self.context.recorder.publish(Notice::normal(pod, "Disrupted", message)).await;
+                After::Again(SETTLE)
+            }
+            Err(error) => match refusal_of(&error) {
+                Refusal::Gone => {
+                    self.queue.remove(key);
+                    After::Done
+                }
+                Refusal::Budget | Refusal::Other => After::Again(self.queue.failed(key)),
+            },
+        }
+    }
+
+    /// Tells a pod's owner what its annotation does, or that it does nothing.
+    async fn tell_about_annotation(&self, pod: &Pod, now: Timestamp) {
+        let notice = match pods::do_not_disrupt(pod, now) {
+            DoNotDisrupt::Absent | DoNotDisrupt::Always => return,
+            DoNotDisrupt::Until(until) => {
+                Notice::normal(pod, "DoNotDisruptUntil", format!("Pod is not disrupted until {until}"))
+            }
+            DoNotDisrupt::Elapsed => Notice::normal(
+                pod,
+                "DoNotDisruptGracePeriodElapsed",
+                "The duration of the do-not-disrupt annotation has elapsed, the pod may be disrupted",
+            ),
+            DoNotDisrupt::Invalid => Notice::warning(
+                pod,
+                "InvalidDoNotDisruptAnnotation",
+                "The do-not-disrupt annotation is neither \"true\" nor a positive duration and is ignored",
+            ),
+        };
+        self.context.recorder.publish(notice).await;
+    }
+}
+
+impl Reconcile for Evictions {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let Some(entry) = self.queue.get(key) else { return Ok(After::Done) };
+        let name = key.name.split('/').next().unwrap_or_default();
+        let pod = self.context.mirrors.pods.get(&key.namespace, name);
+        let pod = pod.filter(|pod| key_of(pod) == *key);
+        let now = self.context.clock.now();
+        let attempt = decide(pod.as_deref(), &entry.manner, now);
+        if let Some(pod) = pod.as_deref().filter(|_| entry.manner == Manner::Evict) {
+            self.tell_about_annotation(pod, now).await;
+        }
+        match (attempt, pod) {
+            (Attempt::Drop, _) | (_, None) => {
+                self.queue.remove(key);
+                Ok(After::Done)
+            }
+            (Attempt::Wait { until: wait_until }, _) => {
+                // The pod may be spared because its node is: then nobody waits for it any more.
+                let is_leaving =
+                    self.node(&entry).is_some_and(|node| node.metadata.deletion_timestamp.is_some());
+                if !is_leaving {
+                    self.queue.remove(key);
+                    return Ok(After::Done);
+                }
+                let pause = self.queue.failed(key);
+                Ok(After::Again(wait_until.map_or(pause, |end| pause.min(until(now, end)))))
+            }
+            (Attempt::Evict, Some(pod)) => Ok(self.evict(key, &entry, &pod).await),
+            (Attempt::Delete { grace_seconds }, Some(pod)) => {
+                Ok(self.delete(key, &entry, &pod, grace_seconds).await)
+            }
+        }
+    }
+}
+
+fn preconditions(pod: &Pod) -> Preconditions {
+    Preconditions { uid: pod.metadata.uid.clone(), resource_version: None }
+}
+
+async fn post_eviction(context: &Context, pod: &Pod) -> kube::Result<()> {
+    let api = Api::<Pod>::namespaced(context.client.clone(), namespace_of(pod));
+    // kube's own call would lose the delete options: it does not name them as the server does.
+    let eviction = json!({
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name_of(pod), "namespace": namespace_of(pod)},
+        "deleteOptions": {"preconditions": {"uid": uid_of(pod)}},
+    });
+    let params = PostParams::default();
+    api.create_subresource::<_, Value>("eviction", name_of(pod), &params, &eviction).await.map(drop)
+}
+
+/// Why the server did not let a pod go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refusal {
+    /// It is not there any more, or its namesake is meant.
+    Gone,
+    Budget,
+    Other,
+}
+
+fn refusal_of(error: &kube::Error) -> Refusal {
+    let kube::Error::Api(status) = error else { return Refusal::Other };
+    match status.code {
+        404 | 409 => Refusal::Gone,
+        429 => Refusal::Budget,
+        500 if status.message.contains(SEVERAL_BUDGETS) => Refusal::Budget,
+        _ => Refusal::Other,
+    }
+}

@@ -1,0 +1,55 @@
+//! Nodes of claims carry the label of their node class, also those that were registered before there was such a label.
+
+use k8s_openapi::api::core::v1::Node;
+use karpenter_api::labels;
+use karpenter_api::types::NodeClaim;
+use karpenter_cluster::controllers::context::label;
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::{Change, ObjectKey};
+use serde_json::json;
+
+use super::termination::claim_of;
+use crate::context::Context;
+use crate::mirrors::BY_PROVIDER_ID;
+use crate::writes;
+
+/// Puts the label of the node class on nodes that lack it.
+pub struct NodeHydration {
+    pub context: Context,
+}
+
+impl NodeHydration {
+    pub fn watch(&self, queue: &Queue) {
+        let to = queue.clone();
+        self.context.mirrors.nodes.observe(move |change: &Change<Node>| {
+            if !change.is_deleted() {
+                to.add(ObjectKey::of(&change.object().metadata));
+            }
+        });
+        let (to, nodes) = (queue.clone(), self.context.mirrors.nodes.clone());
+        self.context.mirrors.node_claims.observe(move |change: &Change<NodeClaim>| {
+            let id = change.object().status.as_ref().and_then(|status| status.provider_id.as_deref());
+            for node in id.map(|id| nodes.by(BY_PROVIDER_ID, id)).into_iter().flatten() {
+                to.add(ObjectKey::of(&node.metadata));
+            }
+        });
+    }
+}
+
+impl Reconcile for NodeHydration {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let mirrors = &self.context.mirrors;
+        let Some(node) = mirrors.nodes.get_key(key) else { return Ok(After::Done) };
+        let Some(claim) = claim_of(mirrors, &node) else { return Ok(After::Done) };
+        let reference = &claim.spec.node_class_ref;
+        if !self.context.is_managed(reference) {
+            return Ok(After::Done);
+        }
+        let name = labels::node_class_label(&reference.group, &reference.kind);
+        if label(&*node, &name) != Some(reference.name.as_str()) {
+            let patch = json!({"metadata": {"labels": {name: reference.name}}});
+            writes::merge(&self.context.client, &mirrors.nodes, &*node, patch).await?;
+        }
+        Ok(After::Done)
+    }
+}

@@ -1,0 +1,176 @@
+//! A node that was deleted is emptied, its volumes are let go and its machine is ended; then the object may go.
+//!
+//! The claim goes with the node, whoever was deleted first. What lasts longer than one pass is recorded on the claim
+//! as conditions, so that a restart goes on where the last process stopped.
+
+mod act;
+mod decide;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use karpenter_api::labels;
+use karpenter_api::types::NodeClaim;
+use karpenter_cluster::controllers::context::{annotation, is_deleting, label, name_of};
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::{Change, ObjectKey};
+
+use super::eviction::EvictionQueue;
+use crate::context::Context;
+use crate::mirrors::{BY_ATTACHED_NODE, BY_NODE, BY_PROVIDER_ID, Mirrors};
+use crate::{pods, writes};
+
+pub use decide::{Attachment, Drain, Facts, MIN_DRAIN_TIME, Step, decide, decide_drain};
+
+/// Between two looks at a node that waits for its pods or volumes.
+pub const DRAIN_POLL: Duration = Duration::from_secs(1);
+/// Between two questions whether the machine is gone.
+pub const INSTANCE_POLL: Duration = Duration::from_secs(5);
+
+/// Takes deleted nodes apart.
+pub struct NodeTermination {
+    pub context: Context,
+    pub evictions: EvictionQueue,
+}
+
+impl NodeTermination {
+    pub fn watch(&self, queue: &Queue) {
+        let mirrors = &self.context.mirrors;
+        let to = queue.clone();
+        mirrors.nodes.observe(move |change: &Change<Node>| {
+            if !change.is_deleted() && is_deleting(&**change.object()) {
+                to.add(ObjectKey::of(&change.object().metadata));
+            }
+        });
+        let (to, nodes) = (queue.clone(), mirrors.nodes.clone());
+        mirrors.node_claims.observe(move |change: &Change<NodeClaim>| {
+            let id = change.object().status.as_ref().and_then(|status| status.provider_id.as_deref());
+            for node in id.map(|id| nodes.by(BY_PROVIDER_ID, id)).into_iter().flatten() {
+                if is_deleting(&*node) {
+                    to.add(ObjectKey::of(&node.metadata));
+                }
+            }
+        });
+        // The last pod that went is worth a look at once.
+        let (to, nodes) = (queue.clone(), mirrors.nodes.clone());
+        mirrors.pods.observe(move |change: &Change<Pod>| {
+            let pod = change.object();
+            let is_gone = change.is_deleted() || pods::is_terminal(pod);
+            let node = pods::node_name(pod).filter(|_| is_gone).and_then(|name| nodes.get("", name));
+            if let Some(node) = node.filter(|node| is_deleting(&**node)) {
+                to.add_soon(ObjectKey::of(&node.metadata));
+            }
+        });
+    }
+
+    fn is_managed(&self, node: &Node) -> bool {
+        let kinds = self.context.cloud.node_class_kinds();
+        kinds.iter().any(|kind| label(node, &labels::node_class_label(kind.group, kind.kind)).is_some())
+    }
+
+    fn observe(&self, node: Arc<Node>, claim: Option<Arc<NodeClaim>>, by: Option<Timestamp>) -> Facts {
+        let mirrors = &self.context.mirrors;
+        let now = self.context.clock.now();
+        let name = name_of(&*node).to_owned();
+        let pods = mirrors.pods.by(BY_NODE, &name);
+        let kept: BTreeSet<String> = pods
+            .iter()
+            .filter(|pod| !pods::is_drainable(pod, now))
+            .flat_map(|pod| volumes_of(mirrors, pod))
+            .collect();
+        let attachments = mirrors
+            .attachments
+            .by(BY_ATTACHED_NODE, &name)
+            .iter()
+            .filter_map(|attachment| {
+                let volume = attachment.spec.source.persistent_volume_name.clone()?;
+                let is_kept = kept.contains(&volume);
+                Some(Attachment { name: name_of(&**attachment).to_owned(), is_kept })
+            })
+            .collect();
+        Facts { node, claim, pods, attachments, terminate_by: by }
+    }
+
+    /// A machine that is gone takes its pods along: nothing is left to empty.
+    async fn is_machine_gone(&self, node: &Node) -> kube::Result<bool> {
+        let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+        let Some(provider_id) = provider_id.filter(|_| !is_ready(node)) else { return Ok(false) };
+        match self.context.cloud.get(provider_id).await {
+            Ok(_) => Ok(false),
+            Err(error) if error.is_not_found() => Ok(true),
+            Err(error) => Err(act::cloud_failure(error)),
+        }
+    }
+}
+
+impl Reconcile for NodeTermination {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let mirrors = &self.context.mirrors;
+        let Some(node) = mirrors.nodes.get_key(key) else { return Ok(After::Done) };
+        if !is_deleting(&*node) || !has_finalizer(&node) || !self.is_managed(&node) {
+            return Ok(After::Done);
+        }
+        let claim = claim_of(mirrors, &node);
+        if let Some(claim) = claim.as_ref().filter(|claim| !is_deleting(&***claim)) {
+            writes::delete(&self.context.client, &mirrors.node_claims, &**claim).await?;
+        }
+        if self.is_machine_gone(&node).await? {
+            return self.remove_finalizer(&node).await;
+        }
+        // The deletion may have changed the claim.
+        let claim = claim_of(mirrors, &node);
+        let by = match claim.as_deref().map(termination_time) {
+            Some(time) => time?,
+            None => None,
+        };
+        let node = self.close(&node, by).await?;
+        let Some(node) = node else { return Ok(After::Done) };
+        let facts = self.observe(node, claim, by);
+        let step = decide(&facts, self.context.clock.now());
+        self.act(&facts, step).await
+    }
+}
+
+/// The claim of a node. None if there is none, or if several say it is theirs.
+pub(super) fn claim_of(mirrors: &Mirrors, node: &Node) -> Option<Arc<NodeClaim>> {
+    let id = node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())?;
+    let mut claims = mirrors.node_claims.by(BY_PROVIDER_ID, id);
+    claims.pop().filter(|_| claims.is_empty())
+}
+
+fn has_finalizer(node: &Node) -> bool {
+    node.metadata.finalizers.iter().flatten().any(|name| name == labels::FINALIZER_TERMINATION)
+}
+
+fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// When everything on the node must have ended, as the claim says.
+fn termination_time(claim: &NodeClaim) -> kube::Result<Option<Timestamp>> {
+    let Some(text) = annotation(claim, labels::ANNOTATION_TERMINATION_TIMESTAMP) else { return Ok(None) };
+    text.parse().map(Some).map_err(|error: jiff::Error| kube::Error::Service(error.into()))
+}
+
+/// Names of the volumes that a pod's claims are bound to.
+fn volumes_of(mirrors: &Mirrors, pod: &Pod) -> Vec<String> {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let claims = volumes.filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+        (Some(source), _) => Some(source.claim_name.clone()),
+        (None, Some(_)) => Some(format!("{}-{}", name_of(pod), volume.name)),
+        (None, None) => None,
+    });
+    claims
+        .filter_map(|claim| {
+            let claim = mirrors.volume_claims.get(namespace, &claim)?;
+            claim.spec.as_ref()?.volume_name.clone().filter(|name| !name.is_empty())
+        })
+        .collect()
+}

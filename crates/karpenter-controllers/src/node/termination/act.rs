@@ -1,0 +1,189 @@
+//! The writes of a termination: node closed to new pods, pods asked to leave, progress on the claim, machine ended.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Taint};
+use karpenter_api::conditions::{ConditionSet, NODE_CLAIM_CONDITIONS};
+use karpenter_api::labels;
+use karpenter_api::types::{ConditionStatus, NodeClaim};
+use karpenter_cloud::CloudError;
+use karpenter_cluster::controllers::context::{label, name_of};
+use karpenter_cluster::harness::After;
+use serde_json::{Value, json};
+
+use super::decide::{DRAINED, Drain, Facts, Step, condition};
+use super::{DRAIN_POLL, INSTANCE_POLL, NodeTermination};
+use crate::events::Notice;
+use crate::node::eviction::Manner;
+use crate::writes;
+
+const VOLUMES_DETACHED: &str = "VolumesDetached";
+const INSTANCE_TERMINATING: &str = "InstanceTerminating";
+const DISRUPTION_REASON: &str = "DisruptionReason";
+/// What a pod is told when nobody recorded why its node goes.
+const FORCEFUL: &str = "Forceful Termination";
+
+/// A cloud's answer as the harness takes failures: tried again later, and later each time.
+pub(super) fn cloud_failure(error: CloudError) -> kube::Error {
+    kube::Error::Service(Box::new(error))
+}
+
+impl NodeTermination {
+    /// Closes the node to new pods and to traffic from load balancers. `None` if it is gone.
+    pub(super) async fn close(
+        &self,
+        node: &Arc<Node>,
+        terminate_by: Option<Timestamp>,
+    ) -> kube::Result<Option<Arc<Node>>> {
+        if let Some(by) = terminate_by {
+            let message = format!("All pods will be deleted by {by}");
+            let notice = Notice::warning(&**node, "TerminationGracePeriodExpiring", message);
+            self.context.recorder.publish(notice).await;
+        }
+        let Some(patch) = closing_patch(node) else { return Ok(Some(node.clone())) };
+        let nodes = &self.context.mirrors.nodes;
+        let closed = writes::merge_unchanged(&self.context.client, nodes, &**node, patch).await?;
+        Ok(closed.map(Arc::new))
+    }
+
+    pub(super) async fn act(&self, facts: &Facts, step: Step) -> kube::Result<After> {
+        match step {
+            Step::Drain(drain) => {
+                self.set_conditions(facts, start_draining).await?;
+                self.drain(facts, &drain).await;
+                Ok(After::Again(DRAIN_POLL))
+            }
+            Step::Linger => {
+                self.set_conditions(facts, start_draining).await?;
+                Ok(After::Again(DRAIN_POLL))
+            }
+            Step::AwaitVolumes(attachments) => {
+                self.set_conditions(facts, |conditions| {
+                    conditions.set_true(DRAINED);
+                    let reason = "AwaitingVolumeDetachment";
+                    conditions.set_unknown_with_reason(VOLUMES_DETACHED, reason, reason);
+                })
+                .await?;
+                let message =
+                    format!("Awaiting deletion of bound volumeattachments ({})", attachments.join(", "));
+                let notice = Notice::normal(&*facts.node, "AwaitingVolumeDetachment", message);
+                self.context.recorder.publish(notice).await;
+                Ok(After::Again(DRAIN_POLL))
+            }
+            Step::EndMachine { volumes_detached } => self.end_machine(facts, volumes_detached).await,
+        }
+    }
+
+    async fn drain(&self, facts: &Facts, drain: &Drain) {
+        let node = name_of(&*facts.node);
+        let reason = facts.claim.as_deref().and_then(disruption_reason).unwrap_or(FORCEFUL);
+        if let Some(by) = facts.terminate_by {
+            for pod in &drain.delete {
+                self.evictions.add(pod, node, Manner::DeleteBy(by), reason);
+            }
+        }
+        for pod in &drain.evict {
+            self.evictions.add(pod, node, Manner::Evict, reason);
+        }
+        let message = format!("Failed to drain node, {} pods are waiting to be evicted", drain.waiting);
+        self.context.recorder.publish(Notice::warning(&*facts.node, "FailedDraining", message)).await;
+    }
+
+    async fn end_machine(&self, facts: &Facts, volumes_detached: bool) -> kube::Result<After> {
+        let Some(claim) = self
+            .set_conditions(facts, |conditions| {
+                conditions.set_true(DRAINED);
+                if volumes_detached {
+                    conditions.set_true(VOLUMES_DETACHED);
+                } else {
+                    let reason = "TerminationGracePeriodElapsed";
+                    conditions.set_false(VOLUMES_DETACHED, reason, reason);
+                }
+            })
+            .await?
+        else {
+            // Nobody knows which machine it was.
+            return self.remove_finalizer(&facts.node).await;
+        };
+        match self.context.cloud.delete(&claim).await {
+            Ok(()) => {
+                let facts = Facts { claim: Some(claim), ..facts.clone() };
+                self.set_conditions(&facts, |conditions| {
+                    conditions.set_true(INSTANCE_TERMINATING);
+                })
+                .await?;
+                Ok(After::Again(INSTANCE_POLL))
+            }
+            Err(error) if error.is_not_found() => self.remove_finalizer(&facts.node).await,
+            Err(error) => Err(cloud_failure(error)),
+        }
+    }
+
+    /// Writes conditions of the claim, and returns it as it is now. `None` if there is no claim.
+    async fn set_conditions(
+        &self,
+        facts: &Facts,
+        change: impl FnOnce(&mut ConditionSet<'_>),
+    ) -> kube::Result<Option<Arc<NodeClaim>>> {
+        let Some(claim) = &facts.claim else { return Ok(None) };
+        let old = claim.status.clone().unwrap_or_default();
+        let mut new = old.clone();
+        let now = self.context.clock.now();
+        let metadata = &claim.metadata;
+        change(&mut ConditionSet::open(NODE_CLAIM_CONDITIONS, metadata, &mut new.conditions, now));
+        let claims = &self.context.mirrors.node_claims;
+        let written = writes::status_unchanged(&self.context.client, claims, &**claim, &old, &new).await?;
+        Ok(Some(written.map_or_else(|| claim.clone(), Arc::new)))
+    }
+
+    /// Lets the object go.
+    pub(super) async fn remove_finalizer(&self, node: &Node) -> kube::Result<After> {
+        let nodes = &self.context.mirrors.nodes;
+        let left: Vec<&String> = node
+            .metadata
+            .finalizers
+            .iter()
+            .flatten()
+            .filter(|name| *name != labels::FINALIZER_TERMINATION)
+            .collect();
+        let patch = json!({"metadata": {"finalizers": left}});
+        writes::merge_unchanged(&self.context.client, nodes, node, patch).await?;
+        Ok(After::Done)
+    }
+}
+
+/// The beginning of the drain is what its least duration counts from, so it is recorded once.
+fn start_draining(conditions: &mut ConditionSet<'_>) {
+    if conditions.get(DRAINED).is_none_or(|drained| drained.status != ConditionStatus::Unknown) {
+        conditions.set_unknown_with_reason(DRAINED, "Draining", "Draining");
+    }
+}
+
+fn disruption_reason(claim: &NodeClaim) -> Option<&str> {
+    let found = condition(claim, DISRUPTION_REASON)?;
+    (found.status == ConditionStatus::True).then_some(found.reason.as_str())
+}
+
+/// What the node lacks to be closed: the taint, and the label that load balancers heed.
+pub(super) fn closing_patch(node: &Node) -> Option<Value> {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    let is_tainted =
+        taints.iter().any(|taint| taint.key == labels::TAINT_DISRUPTED && taint.effect == "NoSchedule");
+    let excluded = labels::EXCLUDE_FROM_LOAD_BALANCERS;
+    let is_excluded = label(node, excluded) == Some(labels::EXCLUDE_FROM_LOAD_BALANCERS_VALUE);
+    if is_tainted && is_excluded {
+        return None;
+    }
+    let mut patch = json!({"metadata": {"labels": {excluded: labels::EXCLUDE_FROM_LOAD_BALANCERS_VALUE}}});
+    if !is_tainted {
+        let others = taints.into_iter().filter(|taint| taint.key != labels::TAINT_DISRUPTED);
+        let disrupted = Taint {
+            key: labels::TAINT_DISRUPTED.to_owned(),
+            effect: "NoSchedule".to_owned(),
+            ..Taint::default()
+        };
+        patch["spec"]["taints"] = json!(others.chain([disrupted]).collect::<Vec<Taint>>());
+    }
+    Some(patch)
+}
