@@ -5,6 +5,7 @@
 //! that are not Karpenter's are never written, except where a rule names them: nodes of our claims, pods that are
 //! nominated or evicted.
 
+pub mod claims;
 pub mod context;
 pub mod events;
 pub mod journal;
@@ -13,8 +14,10 @@ pub mod mirrors;
 pub mod nodeclaim;
 pub mod node;
 pub mod nodepool;
+pub mod nomination;
 pub mod operator;
 pub mod pods;
+pub mod provisioning;
 pub mod state;
 pub mod writes;
 
