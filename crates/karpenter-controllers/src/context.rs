@@ -9,6 +9,7 @@ use kube::Client;
 
 use crate::events::Recorder;
 use crate::journal::Journal;
+use crate::metrics::Metrics;
 use crate::mirrors::Mirrors;
 use crate::state::State;
 
@@ -23,6 +24,7 @@ pub struct Context {
     /// What no object says: plans, nominations, what is about to go.
     pub state: State,
     pub journal: Journal,
+    pub metrics: Metrics,
     /// Whether pods are told their planned node ahead of the scheduler.
     pub nominates_pods: bool,
 }
@@ -39,6 +41,7 @@ impl Context {
             recorder,
             state: State::default(),
             journal: Journal::default(),
+            metrics: Metrics::new(),
             nominates_pods: true,
         }
     }

@@ -1,7 +1,151 @@
-//! The operator: everything around the controllers that makes a process of them.
+//! The operator: what makes a process of the controllers.
+//!
+//! [`Operator::watch`] begins to watch, [`Operator::start`] begins to work, [`Operator::stop`] lets what is under way
+//! finish. In between lies the election, where there is one. Nothing here decides about pods, claims or nodes.
 
 pub mod election;
 pub mod http;
+mod milestones;
 pub mod options;
+mod pages;
+mod supervise;
+
+use std::sync::Arc;
+
+use karpenter_cloud::CloudProvider;
+use karpenter_cluster::clock::Clock;
+use karpenter_cluster::harness::{self, Queue, Reconcile, Stop};
+use kube::Client;
+use tokio::task::JoinHandle;
 
 pub use options::Options;
+
+use self::supervise::Supervised;
+use crate::context::Context;
+use crate::metrics::Metrics;
+use crate::metrics::cloud::MeasuredCloud;
+use crate::mirrors::Mirrors;
+use crate::node::{EvictionQueue, Evictions, NodeHydration, NodeTermination};
+use crate::nodeclaim::consistency::ConsistencyController;
+use crate::nodeclaim::expiration::ExpirationController;
+use crate::nodeclaim::garbage_collection::GarbageCollection;
+use crate::nodeclaim::hooks::Hooks;
+use crate::nodeclaim::hydration::HydrationController;
+use crate::nodeclaim::lifecycle::Lifecycle;
+use crate::nodeclaim::pod_events::PodEventsController;
+use crate::nodepool::{NodePoolConditions, NodePoolCounter, NodePoolHash, RegistrationHealth};
+
+/// All controllers of one process.
+pub struct Operator {
+    context: Context,
+    options: Options,
+    health: RegistrationHealth,
+    stop: Stop,
+    workers: Vec<JoinHandle<()>>,
+    watches: Vec<JoinHandle<()>>,
+}
+
+impl Operator {
+    /// Begins to fill the mirrors. Nothing is written yet.
+    pub fn watch(client: Client, cloud: Arc<dyn CloudProvider>, clock: Clock, options: Options) -> Self {
+        let metrics = Metrics::new();
+        let cloud: Arc<dyn CloudProvider> = Arc::new(MeasuredCloud::new(cloud, metrics.clone()));
+        let (mirrors, watches) = Mirrors::watch(&client, cloud.node_class_kinds());
+        let context = Context {
+            nominates_pods: !options.disable_pod_nomination,
+            metrics: metrics.clone(),
+            ..Context::new(client, mirrors, cloud, clock)
+        };
+        Self {
+            context,
+            options,
+            health: RegistrationHealth::default(),
+            stop: Stop::default(),
+            workers: Vec::new(),
+            watches,
+        }
+    }
+
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Starts every controller once all mirrors are filled.
+    pub async fn start(&mut self) {
+        self.context.mirrors.synced().await;
+        self.context.metrics.follow(&self.context.mirrors, self.context.clock);
+        let hooks = self.hooks();
+        self.start_pools();
+        self.start_claims(hooks);
+        self.start_nodes();
+    }
+
+    /// Lets what is under way finish, then ends all of it.
+    pub async fn stop(self) {
+        self.stop.stop();
+        for worker in self.workers {
+            // A worker that panicked is over too.
+            let _ = worker.await;
+        }
+        for watch in &self.watches {
+            watch.abort();
+        }
+        for watch in self.watches {
+            let _ = watch.await;
+        }
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks {
+            on_milestone: milestones::tell(self.context.metrics.clone(), self.context.clock),
+            ..Hooks::default()
+        }
+    }
+
+    fn start_pools(&mut self) {
+        let context = self.context.clone();
+        let workers = self.options.workers(10, 1000);
+        let conditions = NodePoolConditions { context: context.clone(), health: self.health.clone() };
+        self.spawn("nodepool.readiness", conditions, NodePoolConditions::watch, workers);
+        let counter = NodePoolCounter { context: context.clone() };
+        self.spawn("nodepool.counter", counter, NodePoolCounter::watch, 1);
+        self.spawn("nodepool.hash", NodePoolHash { context }, NodePoolHash::watch, workers);
+    }
+
+    fn start_claims(&mut self, hooks: Hooks) {
+        let context = self.context.clone();
+        let many = self.options.workers(1000, 5000);
+        let some = self.options.workers(10, 1000);
+        let lifecycle = Lifecycle::new(context.clone(), hooks.clone(), self.health.clone());
+        self.spawn("nodeclaim.lifecycle", lifecycle, Lifecycle::watch, many);
+        let expiration = ExpirationController { context: context.clone(), hooks: hooks.clone() };
+        self.spawn("nodeclaim.expiration", expiration, ExpirationController::watch, 1);
+        let garbage = GarbageCollection::new(context.clone(), hooks);
+        self.spawn("nodeclaim.garbagecollection", garbage, GarbageCollection::watch, 1);
+        let consistency = ConsistencyController::new(context.clone());
+        self.spawn("nodeclaim.consistency", consistency, ConsistencyController::watch, some);
+        let pod_events = PodEventsController::new(context.clone());
+        self.spawn("nodeclaim.podevents", pod_events, PodEventsController::watch, 1);
+        self.spawn("nodeclaim.hydration", HydrationController { context }, HydrationController::watch, many);
+    }
+
+    fn start_nodes(&mut self) {
+        let context = self.context.clone();
+        let workers = self.options.workers(100, 5000);
+        let queue = EvictionQueue::default();
+        let evictions = Evictions { context: context.clone(), queue: queue.clone() };
+        self.spawn("eviction-queue", evictions, Evictions::watch, workers);
+        let termination = NodeTermination { context: context.clone(), evictions: queue };
+        self.spawn("node.termination", termination, NodeTermination::watch, workers);
+        let many = self.options.workers(1000, 5000);
+        self.spawn("node.hydration", NodeHydration { context }, NodeHydration::watch, many);
+    }
+
+    fn spawn<R: Reconcile>(&mut self, name: &'static str, work: R, watch: fn(&R, &Queue), workers: usize) {
+        let queue = Queue::default();
+        watch(&work, &queue);
+        let work = Arc::new(Supervised::new(name, work, self.context.metrics.clone(), workers));
+        let running = harness::run(work, queue, workers, self.context.clock, self.stop.clone());
+        self.workers.push(tokio::spawn(running));
+    }
+}

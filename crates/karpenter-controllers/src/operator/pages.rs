@@ -1,0 +1,41 @@
+//! What the operator's ports show.
+
+use std::sync::Arc;
+
+use super::Operator;
+use super::http::{Page, Pages};
+
+/// Prometheus' text format.
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+impl Operator {
+    /// `/metrics`, and the journal if it was asked for.
+    pub fn metrics_pages(&self) -> Pages {
+        let context = self.context.clone();
+        let in_detail = !self.options.disable_cluster_state_observability;
+        let journal = self.options.enable_decision_journal.then(|| self.context.journal.clone());
+        Arc::new(move |path| match (path, &journal) {
+            ("/metrics", _) => {
+                context.metrics.refresh(&context.mirrors, context.clock, in_detail);
+                Page { status: 200, content_type: METRICS_TYPE, body: context.metrics.render() }
+            }
+            ("/debug/decisions", Some(journal)) => match serde_json::to_string(&journal.entries_after(0)) {
+                Ok(entries) => Page::json(entries),
+                Err(error) => Page::text(500, format!("{error}\n")),
+            },
+            _ => Page::not_found(),
+        })
+    }
+
+    /// `/healthz`: the process answers. `/readyz`: it has seen everything it watches, which also means that the
+    /// definitions of its kinds are installed.
+    pub fn health_pages(&self) -> Pages {
+        let mirrors = self.context.mirrors.clone();
+        Arc::new(move |path| match path {
+            "/healthz" => Page::text(200, "ok"),
+            "/readyz" if mirrors.is_synced() => Page::text(200, "ok"),
+            "/readyz" => Page::text(500, "not everything that is watched has been listed yet\n"),
+            _ => Page::not_found(),
+        })
+    }
+}
