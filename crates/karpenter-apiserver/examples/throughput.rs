@@ -1,7 +1,10 @@
 //! How fast the server is in one process: writes with watchers, large lists, the way of an event to a watcher, and
 //! memory at ten thousand nodes and a hundred thousand pods.
 //!
-//! Run with `cargo run --release -p karpenter-apiserver --example throughput [pods] [nodes]`.
+//! Run with `cargo run --release -p karpenter-apiserver --example throughput [pods] [nodes]`. Wall time says little on a
+//! busy machine, so writes are reported in processor time too, and `throughput once create|patch|status N` does nothing
+//! but N such writes of pods, for profilers that count instructions. `throughput start DIR` measures how long a server
+//! takes to be ready with the definitions in DIR.
 
 use std::time::{Duration, Instant};
 
@@ -17,11 +20,17 @@ const WRITES: usize = 40_000;
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 fn main() {
-    let mut arguments = std::env::args().skip(1).filter_map(|argument| argument.parse().ok());
-    let pods = arguments.next().unwrap_or(100_000);
-    let nodes = arguments.next().unwrap_or(10_000);
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |index: usize| arguments.get(index).and_then(|argument| argument.parse().ok());
+    let text = |index: usize| arguments.get(index).map(String::as_str).unwrap_or_default();
+    let (pods, nodes) = (number(0).unwrap_or(100_000), number(1).unwrap_or(10_000));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("a runtime").block_on(async {
+        match text(0) {
+            "once" => return once(text(1), number(2).unwrap_or(1000)).await,
+            "start" => return start(std::path::Path::new(text(1))).await,
+            _ => {}
+        }
         writes("config maps", "/api/v1/namespaces/default/configmaps", map).await;
         writes("pods", PODS, pod).await;
         latency().await;
@@ -35,7 +44,10 @@ async fn send(server: &ApiServer, method: &str, path: &str, body: Option<&Value>
     let request = Request::builder()
         .method(method)
         .uri(path)
-        .header("content-type", if method == "PATCH" { "application/merge-patch+json" } else { "application/json" })
+        .header(
+            "content-type",
+            if method == "PATCH" { "application/merge-patch+json" } else { "application/json" },
+        )
         .body(Full::new(Bytes::from(body)))
         .expect("a request");
     let (parts, body) = server.handle(request).await.into_parts();
@@ -88,11 +100,74 @@ fn pod(index: usize) -> Value {
     })
 }
 
+/// One kind of write by one writer.
+async fn once(what: &str, count: usize) {
+    let server = ApiServer::new(Config::default());
+    let status = json!({"status": {
+        "phase": "Running", "podIP": "10.0.0.7", "podIPs": [{"ip": "10.0.0.7"}], "startTime": "2026-01-01T00:00:00Z",
+        "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+    }});
+    let created = if what == "create" { count } else { 100 };
+    let mut before = processor_seconds();
+    for index in 0..created {
+        send(&server, "POST", PODS, Some(&pod(index))).await;
+    }
+    if what != "create" {
+        before = processor_seconds();
+    }
+    for step in 0..if what == "create" { 0 } else { count } {
+        let path = format!("{PODS}/web-7d4b9c-{}", step % 100);
+        if what == "status" {
+            let mut status = status.clone();
+            status["status"]["conditions"][0]["status"] =
+                json!(if step / 100 % 2 == 0 { "True" } else { "False" });
+            send(&server, "PATCH", &format!("{path}/status"), Some(&status)).await;
+        } else {
+            let patch = json!({"metadata": {"annotations": {"step": step.to_string()}}});
+            send(&server, "PATCH", &path, Some(&patch)).await;
+        }
+    }
+    let spent = processor_seconds() - before;
+    println!("{count} times {what}: {:.1} µs of processor time each", spent * 1e6 / count.max(1) as f64);
+}
+
+/// From nothing to a server that knows all definitions of a directory.
+async fn start(directory: &std::path::Path) {
+    let begin = Instant::now();
+    let server = ApiServer::new(Config::default());
+    println!("server: {:.1?}", begin.elapsed());
+    let mut files: Vec<_> = std::fs::read_dir(directory)
+        .expect("a directory of definitions")
+        .filter_map(|file| Some(file.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
+        .collect();
+    files.sort();
+    for file in files {
+        let text = std::fs::read(&file).expect("a definition");
+        let at = Instant::now();
+        let request = Request::builder()
+            .method("POST")
+            .uri("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
+            .header("content-type", "application/yaml")
+            .body(Full::new(Bytes::from(text)))
+            .expect("a request");
+        let response = server.handle(request).await;
+        assert!(response.status().is_success(), "{}", file.display());
+        println!("{}: {:.1?}", file.file_name().unwrap_or_default().display(), at.elapsed());
+    }
+    for path in ["/api", "/apis", "/openapi/v3", "/api/v1/namespaces"] {
+        let at = Instant::now();
+        send(&server, "GET", path, None).await;
+        println!("{path}: {:.1?}", at.elapsed());
+    }
+    println!("ready after {:.1?}", begin.elapsed());
+}
+
 async fn writes(what: &str, path: &'static str, object: fn(usize) -> Value) {
     let server = ApiServer::new(Config::default());
     let watchers: Vec<_> = (0..WATCHERS).map(|_| watch(&server, path, WRITES)).collect();
     tokio::task::yield_now().await;
-    let start = Instant::now();
+    let (start, processor) = (Instant::now(), processor_seconds());
     let writers: Vec<_> = (0..WRITERS)
         .map(|writer| {
             let server = server.clone();
@@ -112,10 +187,12 @@ async fn writes(what: &str, path: &'static str, object: fn(usize) -> Value) {
         bytes += watcher.await.expect("a watcher");
     }
     println!(
-        "{what}: {:.0} creates/s with {WATCHERS} watchers (all events delivered after {:.2?}, {} MB)",
+        "{what}: {:.0} creates/s with {WATCHERS} watchers (all events delivered after {:.2?}, {} MB; {:.0} µs of \
+         processor time per create)",
         WRITES as f64 / written.as_secs_f64(),
         start.elapsed(),
-        bytes / 1_000_000
+        bytes / 1_000_000,
+        (processor_seconds() - processor) * 1e6 / WRITES as f64
     );
     let start = Instant::now();
     const PATCHES: usize = 10_000;
@@ -207,4 +284,14 @@ fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
     line.split_whitespace().nth(1).and_then(|kilobytes| kilobytes.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+/// What all threads of this process have used; zero where the system does not say.
+fn processor_seconds() -> f64 {
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let status = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The second field, the name, may contain anything; what counts comes after it.
+    let after_name = status.rsplit(')').next().unwrap_or_default();
+    let ticks = after_name.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
+    ticks.sum::<f64>() / TICKS_PER_SECOND
 }

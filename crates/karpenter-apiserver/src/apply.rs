@@ -5,6 +5,7 @@
 //! structured-merge-diff and the layers that a real server puts around it. Fields owned in another version of the
 //! same kind are taken as they are: there is no conversion between versions here.
 
+mod fresh;
 mod managed;
 mod path;
 mod set;
@@ -147,6 +148,43 @@ pub fn record_update(
     put_managed_fields(new, managed.encode());
 }
 
+/// [`record_update`] for a create. The answer, if any, is the text of `metadata.managedFields`, which `new` then does not
+/// have: it is long, and what becomes of a new object before it is stored does not depend on it.
+pub fn record_create(
+    new: &mut Value,
+    shape: &Shape,
+    manager: &str,
+    api_version: &str,
+    now: Timestamp,
+) -> Option<Vec<u8>> {
+    if managed_fields(new).is_none_or(is_reset)
+        && let Ok(fields) = fresh::fields(zero_value(new), new, shape, reset_paths(new, ""))
+    {
+        take_managed_fields(new);
+        let fields = fields?;
+        let manager = if manager.is_empty() { "unknown" } else { manager };
+        let mut text = Vec::with_capacity(fields.len() + 160);
+        for (before, value) in [
+            ("[{\"apiVersion\":", api_version),
+            (",\"fieldsType\":\"FieldsV1\",\"fieldsV1\":", ""),
+            (",\"manager\":", manager),
+            (",\"operation\":\"Update\",\"time\":", &rfc3339_seconds(now)),
+        ] {
+            text.extend_from_slice(before.as_bytes());
+            if value.is_empty() {
+                text.extend_from_slice(&fields);
+            } else {
+                // Writing JSON into a vector cannot fail.
+                let _ = serde_json::to_writer(&mut text, value);
+            }
+        }
+        text.extend_from_slice(b"}]");
+        return Some(text);
+    }
+    record_update(None, new, shape, manager, api_version, "", now);
+    None
+}
+
 /// What both kinds of writes need.
 struct Write<'write> {
     shape: &'write Shape,
@@ -212,9 +250,9 @@ static STRIPPED: LazyLock<FieldSet> = LazyLock::new(|| {
 /// Fields that a write through this endpoint cannot change, so that it cannot own them either.
 ///
 /// Custom kinds are taken to have a status endpoint.
-fn reset_fields(object: &Value, subresource: &str) -> FieldSet {
+fn reset_paths(object: &Value, subresource: &str) -> &'static [&'static [&'static str]] {
     let kind = object.get("kind").and_then(Value::as_str).unwrap_or("");
-    FieldSet::of(match (subresource, kind) {
+    match (subresource, kind) {
         ("", "CertificateSigningRequest") => &[&["spec"], &["status"]],
         ("" | "finalize", _) => &[&["status"]],
         ("status", "Pod") => {
@@ -233,7 +271,11 @@ fn reset_fields(object: &Value, subresource: &str) -> FieldSet {
         ("status", _) => &[&["spec"]],
         ("approval", _) => &[&["spec"], &["status", "certificate"]],
         _ => &[],
-    })
+    }
+}
+
+fn reset_fields(object: &Value, subresource: &str) -> FieldSet {
+    FieldSet::of(reset_paths(object, subresource))
 }
 
 /// The object before it exists: for a built-in kind the zero value of its Go type, whose structs are all present.
@@ -241,6 +283,13 @@ fn empty_object(of: &Value) -> Value {
     let mut empty = json!({"apiVersion": of.get("apiVersion"), "kind": of.get("kind")});
     normalise(&mut empty);
     empty
+}
+
+/// [`empty_object`] without its kind and version.
+fn zero_value(of: &Value) -> &'static Value {
+    let text = |name: &str| of.get(name).and_then(Value::as_str).unwrap_or("");
+    let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
+    builtin::zero_value(group, version, text("kind")).unwrap_or(&Value::Null)
 }
 
 fn normalise(object: &mut Value) {

@@ -12,9 +12,9 @@ mod shapes;
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::shape::Shape;
 
@@ -207,6 +207,19 @@ pub(crate) fn type_id_of(group: &str, version: &str, kind: &str) -> Option<TypeI
         }
         _ => None,
     }
+}
+
+static ZERO_VALUES: LazyLock<Vec<OnceLock<Value>>> =
+    LazyLock::new(|| DATA.types.iter().map(|_| OnceLock::new()).collect());
+
+/// What is written of an object of a kind when nothing was set, its kind and version included as if they were not.
+pub fn zero_value(group: &str, version: &str, kind: &str) -> Option<&'static Value> {
+    let id = type_id_of(group, version, kind)?;
+    Some(ZERO_VALUES[usize::from(id.0)].get_or_init(|| {
+        let mut zero = Value::Object(Map::new());
+        round_trip(&mut zero, group, version, kind);
+        zero
+    }))
 }
 
 /// How objects of a kind merge.

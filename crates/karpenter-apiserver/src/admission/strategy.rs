@@ -97,9 +97,8 @@ pub(crate) fn prepare_create(group: &str, version: &str, kind: &str, object: &mu
     }
     if has_status(group, kind) && kind != "Node" {
         // What is written when nobody set anything, e.g. the counts of a daemon set.
-        let mut fresh = json!({});
-        builtin::round_trip(&mut fresh, group, version, kind);
-        set_or_remove(map, "status", fresh.get("status").cloned());
+        let fresh = builtin::zero_value(group, version, kind).and_then(|zero| zero.get("status"));
+        set_or_remove(map, "status", fresh.cloned());
     }
     match (group, kind) {
         ("", "Pod") => prepare_new_pod(map, now),

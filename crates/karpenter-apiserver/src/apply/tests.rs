@@ -246,6 +246,16 @@ proptest! {
     }
 
     #[test]
+    fn new_pods_are_owned_as_if_they_had_changed_from_nothing(mut pod in any_pod()) {
+        let shape = builtin::shape(POD.0, POD.1, POD.2).unwrap();
+        check_create(&pod, shape, "v1")?;
+        builtin::round_trip(&mut pod, POD.0, POD.1, POD.2);
+        check_create(&pod, shape, "v1")?;
+        check_create(&custom(pod["spec"].clone()), &custom_shape(), "example.com/v1")?;
+        check_create(&custom(json!({"free": pod["spec"]})), &custom_shape(), "example.com/v1")?;
+    }
+
+    #[test]
     fn owners_own_only_what_exists(pods in prop::collection::vec((any_pod(), "[a-c]", any::<bool>()), 1..5)) {
         let shape = builtin::shape(POD.0, POD.1, POD.2).unwrap();
         let mut live: Option<Value> = None;
@@ -293,4 +303,52 @@ fn in_order(mut value: Value) -> Value {
         _ => {}
     }
     value
+}
+
+/// The short way for new objects says what the long way says.
+fn check_create(object: &Value, shape: &Shape, api_version: &str) -> Result<(), TestCaseError> {
+    let mut long = object.clone();
+    record_update(None, &mut long, shape, "m", api_version, "", second(3));
+    let mut short = object.clone();
+    let text = record_create(&mut short, shape, "m", api_version, second(3));
+    if let Some(text) = text {
+        prop_assert!(short["metadata"].get("managedFields").is_none());
+        short["metadata"]["managedFields"] = serde_json::from_slice(&text).unwrap();
+        let written = short["metadata"]["managedFields"].to_string();
+        prop_assert_eq!(written.as_bytes(), text.as_slice());
+    }
+    prop_assert_eq!(&short, &long);
+    Ok(())
+}
+
+#[test]
+fn new_objects_are_owned_as_if_they_had_changed_from_nothing() {
+    let shape = builtin::shape(POD.0, POD.1, POD.2).unwrap();
+    let port = |number: i64| json!({"containerPort": number});
+    for mut object in [
+        labelled(json!({"x": "1", "a\"b": "2"})),
+        labelled(json!({})),
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "managedFields": []}}),
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "finalizers": ["b", "a<b", "b"]}}),
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "ownerReferences": [{"uid": "u", "name": "o"}]},
+            "spec": {
+                "containers": [
+                    {"name": "b", "ports": [port(8080), port(80), {"containerPort": 80, "protocol": "UDP"}]},
+                    {"name": "a", "env": [{"name": "E", "value": ""}, {"name": "E"}], "securityContext": {}},
+                ],
+                "nodeSelector": {}, "securityContext": {}, "tolerations": [{"key": "t"}], "volumes": null,
+            },
+            "status": {"phase": "Running"},
+        }),
+    ] {
+        check_create(&object, shape, "v1").unwrap();
+        builtin::round_trip(&mut object, POD.0, POD.1, POD.2);
+        check_create(&object, shape, "v1").unwrap();
+    }
+    let given = json!([{"manager": "o", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:spec": {"f:nodeName": {}}}}]);
+    let mut object = labelled(json!({"x": "1"}));
+    object["metadata"]["managedFields"] = given;
+    check_create(&object, shape, "v1").unwrap();
 }

@@ -9,14 +9,14 @@ use super::set::FieldSet;
 use crate::shape::{KeyedShape, Shape};
 
 /// How a value is walked once its shape is settled.
-enum Walk<'shape> {
+pub(super) enum Walk<'shape> {
     Leaf,
     Object,
     Keyed(&'shape KeyedShape),
     Set,
 }
 
-fn walk<'shape>(shape: &'shape Shape, values: [Option<&Value>; 2]) -> Walk<'shape> {
+pub(super) fn walk<'shape>(shape: &'shape Shape, values: [Option<&Value>; 2]) -> Walk<'shape> {
     match shape {
         Shape::Atomic => Walk::Leaf,
         Shape::Struct(_) | Shape::Map(_) => Walk::Object,
@@ -31,7 +31,7 @@ fn walk<'shape>(shape: &'shape Shape, values: [Option<&Value>; 2]) -> Walk<'shap
 }
 
 /// The shape of an object's field, and whether the field is declared.
-fn below<'shape>(shape: &'shape Shape, name: &str) -> (&'shape Shape, bool) {
+pub(super) fn below<'shape>(shape: &'shape Shape, name: &str) -> (&'shape Shape, bool) {
     match shape {
         Shape::Struct(fields) => match fields.field(name) {
             Some(field) => (&field.shape, true),
@@ -46,12 +46,12 @@ fn object(value: Option<&Value>) -> Option<&Map<String, Value>> {
     value.and_then(Value::as_object)
 }
 
-fn list(value: Option<&Value>) -> &[Value] {
+pub(super) fn list(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// How a list identifies an element.
-fn element(walk: &Walk<'_>, item: &Value) -> Result<Element, String> {
+pub(super) fn element(walk: &Walk<'_>, item: &Value) -> Result<Element, String> {
     let Walk::Keyed(keyed) = walk else {
         return match item {
             Value::Object(_) => {
@@ -88,7 +88,7 @@ fn element(walk: &Walk<'_>, item: &Value) -> Result<Element, String> {
     Ok(Element::Key(keys))
 }
 
-fn element_shape<'shape>(walk: &Walk<'shape>) -> &'shape Shape {
+pub(super) fn element_shape<'shape>(walk: &Walk<'shape>) -> &'shape Shape {
     match walk {
         Walk::Keyed(keyed) => &keyed.element,
         _ => &Shape::Atomic,

@@ -144,6 +144,15 @@ pub struct Draft {
 
 impl Draft {
     pub fn new(object: &Value, selectable: &SelectableFields) -> Self {
+        Self::with_managed_fields(object, selectable, None)
+    }
+
+    /// Takes the text of `metadata.managedFields` from outside the object, which must not have any then.
+    pub fn with_managed_fields(
+        object: &Value,
+        selectable: &SelectableFields,
+        managed_fields: Option<&[u8]>,
+    ) -> Self {
         let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
         let (namespace, name) = (text("namespace"), text("name"));
         let mut labels: Vec<(Box<str>, Box<str>)> = object["metadata"]["labels"]
@@ -153,7 +162,7 @@ impl Draft {
             .map(|(key, value)| (key.as_str().into(), value.as_str().unwrap_or_default().into()))
             .collect();
         labels.sort();
-        let (head, tail) = encode_around_revision(object);
+        let (head, tail) = encode_around_revision(object, managed_fields);
         Self {
             key: key(namespace, name).into(),
             namespace_letters: namespace.len(),
@@ -199,9 +208,12 @@ pub fn key(namespace: &str, name: &str) -> String {
     if namespace.is_empty() { name.to_string() } else { format!("{namespace}/{name}") }
 }
 
+const MANAGED_FIELDS: &str = "managedFields";
+const REVISION: &str = "resourceVersion";
+
 /// Encodes by hand down to `metadata.resourceVersion`, to know where it stands.
-fn encode_around_revision(object: &Value) -> (Vec<u8>, Vec<u8>) {
-    let (mut head, mut tail) = (Vec::with_capacity(1024), Vec::with_capacity(1024));
+fn encode_around_revision(object: &Value, managed_fields: Option<&[u8]>) -> (Vec<u8>, Vec<u8>) {
+    let (mut head, mut tail) = (Vec::with_capacity(4096), Vec::with_capacity(4096));
     let empty = serde_json::Map::new();
     let top = object.as_object().unwrap_or(&empty);
     let metadata = top.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
@@ -219,13 +231,22 @@ fn encode_around_revision(object: &Value) -> (Vec<u8>, Vec<u8>) {
         head.push(b',');
     }
     head.extend_from_slice(b"\"metadata\":{");
-    for (key, value) in metadata.iter().filter(|(key, _)| key.as_str() < "resourceVersion") {
+    for (key, value) in metadata.iter().filter(|(key, _)| key.as_str() < MANAGED_FIELDS) {
+        write_member(&mut head, key, value);
+        head.push(b',');
+    }
+    if let Some(text) = managed_fields {
+        head.extend_from_slice(b"\"managedFields\":");
+        head.extend_from_slice(text);
+        head.push(b',');
+    }
+    for (key, value) in metadata.iter().filter(|(key, _)| (MANAGED_FIELDS..REVISION).contains(&key.as_str())) {
         write_member(&mut head, key, value);
         head.push(b',');
     }
     head.extend_from_slice(b"\"resourceVersion\":\"");
     tail.push(b'"');
-    for (key, value) in metadata.iter().filter(|(key, _)| key.as_str() > "resourceVersion") {
+    for (key, value) in metadata.iter().filter(|(key, _)| key.as_str() > REVISION) {
         tail.push(b',');
         write_member(&mut tail, key, value);
     }

@@ -110,11 +110,15 @@ impl Call<'_> {
     }
 
     pub(crate) fn draft(&self, object: &Value) -> Draft {
+        self.draft_with(object, None)
+    }
+
+    fn draft_with(&self, object: &Value, managed_fields: Option<&[u8]>) -> Draft {
         let mut object = Cow::Borrowed(object);
         if self.resource.conversion == Conversion::ApiVersion {
             object.to_mut()["apiVersion"] = json!(self.resource.storage_api_version());
         }
-        Draft::new(&object, &self.resource.selectable)
+        Draft::with_managed_fields(&object, &self.resource.selectable, managed_fields)
     }
 
     pub(crate) fn shape(&self) -> &Shape {
@@ -177,7 +181,13 @@ impl Call<'_> {
             metadata.remove("deletionTimestamp");
             metadata.remove("deletionGracePeriodSeconds");
         }
-        self.record(None, &mut object, ownership);
+        let managed_fields = match ownership {
+            Ownership::Settled => None,
+            Ownership::Manager(manager) => {
+                let version = resource.api_version();
+                apply::record_create(&mut object, self.shape(), manager, &version, self.now)
+            }
+        };
         let given = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
         admission::admit(&self.operation(Verb::Create, &given, None), &mut object, &Stored(self.core))?;
         // Before the object is prepared: a job selects its pods by its uid and labels them with its name.
@@ -218,9 +228,16 @@ impl Call<'_> {
         };
         if dry_run {
             let stored = self.core.store.get(&resource.storage, &key(&self.path.namespace, &name));
-            return if stored.is_some() { Err(exists()) } else { Ok(Written::Imagined(object)) };
+            if stored.is_some() {
+                return Err(exists());
+            }
+            if let Some(text) = managed_fields {
+                object["metadata"]["managedFields"] = serde_json::from_slice(&text).unwrap_or_default();
+            }
+            return Ok(Written::Imagined(object));
         }
-        let entry = self.core.store.create(&resource.storage, self.draft(&object)).map_err(|_| exists())?;
+        let draft = self.draft_with(&object, managed_fields.as_deref());
+        let entry = self.core.store.create(&resource.storage, draft).map_err(|_| exists())?;
         if resource.is_definition() {
             self.establish(&name);
         }
