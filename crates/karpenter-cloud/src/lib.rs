@@ -3,6 +3,8 @@
 //! A provider launches, finds and ends instances, and says what can be bought. It does not know pods, plans or nodes:
 //! a node is something that appears in the cluster later, by itself. Controllers know providers only by this trait.
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod error;
 
 use std::sync::Arc;

@@ -1,0 +1,46 @@
+//! Names of machines. They follow from the claim, so nothing random is needed and no launch can happen twice.
+
+const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
+/// No vowels, so that no words appear.
+const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz";
+const WORD_LETTERS: usize = 8;
+
+/// A number that is the same for a claim wherever and whenever it is worked out.
+pub(crate) fn number(uid: &str) -> u64 {
+    let hash = uid.bytes().fold(FNV_OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME));
+    // The last bytes of a uid must reach all bits of the number.
+    let mixed = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ (mixed >> 29)
+}
+
+/// `kwok-<claim>-<word>-<number>`, as the names of simulated nodes are built elsewhere too.
+pub fn node_name(claim_name: &str, uid: &str) -> String {
+    let number = number(uid);
+    let mut rest = number >> 32;
+    let base = LETTERS.len() as u64;
+    let mut word = String::with_capacity(WORD_LETTERS);
+    for _ in 0..WORD_LETTERS {
+        word.push(char::from(LETTERS[(rest % base) as usize]));
+        rest /= base;
+    }
+    format!("kwok-{claim_name}-{word}-{}", number & 0xffff_ffff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_claim_has_one_name_and_its_own() {
+        let uid = |last: u32| format!("8d5c1b9e-6f0a-4c52-9f4e-{last:012x}");
+        let names: BTreeSet<String> = (0..10_000).map(|last| node_name("claim", &uid(last))).collect();
+        assert_eq!(names.len(), 10_000);
+        assert_eq!(node_name("claim", &uid(7)), node_name("claim", &uid(7)));
+        let name = node_name("claim", &uid(1));
+        let parts: Vec<&str> = name.split('-').collect();
+        assert_eq!(parts[..2], ["kwok", "claim"]);
+        assert!(parts[2].len() == WORD_LETTERS && parts[3].parse::<u32>().is_ok(), "{name}");
+    }
+}

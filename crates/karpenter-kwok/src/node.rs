@@ -1,0 +1,133 @@
+//! A simulated machine as a Node object, and back.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, Taint};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use karpenter_api::labels;
+use karpenter_api::types::{NodeClaim, Quantities};
+use karpenter_cloud::Instance;
+use karpenter_model::requirements::{Operator, Requirements};
+use karpenter_model::resources::ResourceList;
+
+use crate::choice::Choice;
+use crate::naming;
+
+pub const PROVIDER_ID_PREFIX: &str = "kwok://";
+/// Annotation and label by which kwok knows its nodes.
+pub const KWOK_MARK: &str = "kwok.x-k8s.io/node";
+pub const KWOK_MARK_VALUE: &str = "fake";
+/// Which of several kwok processes plays the node.
+pub const PARTITION_LABEL: &str = "kwok-partition";
+pub const PARTITION_VALUE: &str = "a";
+/// Read by eks-node-viewer.
+pub const PRICE_LABEL: &str = "eks-node-viewer/instance-price";
+
+/// The Node that a machine bought for the claim brings up.
+///
+/// It is owned by the claim from the start: a claim that ends before it learns of its machine leaves nothing behind.
+/// Capacity is that of the instance type; what the claim asks for beyond it (devices) is taken to be there as well.
+pub(crate) fn build(claim: &NodeClaim, choice: Choice<'_>) -> Node {
+    let metadata = &claim.metadata;
+    let claim_name = metadata.name.clone().unwrap_or_default();
+    let uid = metadata.uid.clone().unwrap_or_default();
+    let name = naming::node_name(&claim_name, &uid);
+    let mut annotations = metadata.annotations.clone().unwrap_or_default();
+    annotations.insert(KWOK_MARK.to_owned(), KWOK_MARK_VALUE.to_owned());
+    let requested = claim.spec.resources.as_ref().and_then(|resources| resources.requests.clone());
+    let requested = requested.unwrap_or_default();
+    Node {
+        metadata: ObjectMeta {
+            name: Some(name.clone()),
+            labels: Some(labels_of(claim, choice)),
+            annotations: Some(annotations),
+            owner_references: Some(vec![OwnerReference {
+                api_version: claim.api_version.clone(),
+                kind: claim.kind.clone(),
+                name: claim_name,
+                uid,
+                block_owner_deletion: Some(true),
+                controller: None,
+            }]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(NodeSpec {
+            provider_id: Some(format!("{PROVIDER_ID_PREFIX}{name}")),
+            taints: Some(vec![Taint {
+                key: labels::TAINT_UNREGISTERED.to_owned(),
+                effect: "NoExecute".to_owned(),
+                ..Taint::default()
+            }]),
+            ..NodeSpec::default()
+        }),
+        status: Some(NodeStatus {
+            capacity: Some(texts(&requested, &choice.instance_type.capacity)),
+            allocatable: Some(texts(&requested, &choice.instance_type.allocatable())),
+            phase: Some("Pending".to_owned()),
+            ..NodeStatus::default()
+        }),
+    }
+}
+
+fn labels_of(claim: &NodeClaim, choice: Choice<'_>) -> BTreeMap<String, String> {
+    let mut found = claim.metadata.labels.clone().unwrap_or_default();
+    for requirement in &claim.spec.requirements {
+        if let ("In", [value]) = (requirement.operator.as_str(), requirement.values.as_slice()) {
+            found.insert(requirement.key.clone(), value.clone());
+        }
+    }
+    found.insert(labels::INSTANCE_TYPE.to_owned(), choice.instance_type.name.to_string());
+    add_single_values(&mut found, &choice.instance_type.requirements);
+    add_single_values(&mut found, &choice.offering.requirements);
+    let own = [
+        (PRICE_LABEL, format!("{:.6}", choice.offering.price_per_hour)),
+        (PARTITION_LABEL, PARTITION_VALUE.to_owned()),
+        (labels::HOSTNAME, claim.metadata.name.clone().unwrap_or_default()),
+        (KWOK_MARK, KWOK_MARK_VALUE.to_owned()),
+    ];
+    found.extend(own.map(|(key, value)| (key.to_owned(), value)));
+    found
+}
+
+fn add_single_values(found: &mut BTreeMap<String, String>, requirements: &Requirements) {
+    for requirement in requirements.iter() {
+        if let (Operator::In, Some(value)) = (requirement.operator(), requirement.single_value()) {
+            found.insert(requirement.key.to_string(), value.to_string());
+        }
+    }
+}
+
+/// The amounts of the type, and of what is requested those that the type does not know.
+fn texts(requested: &Quantities, amounts: &ResourceList) -> BTreeMap<String, Text> {
+    let mut found: BTreeMap<String, Text> =
+        requested.iter().map(|(name, quantity)| (name.clone(), Text(quantity.to_string()))).collect();
+    for (name, amount) in amounts.iter() {
+        found.insert(name.to_string(), Text(ResourceList::quantity(name, amount).to_string()));
+    }
+    found
+}
+
+/// The machine behind a Node.
+pub(crate) fn instance(node: &Node) -> Instance {
+    let read = |amounts: Option<&BTreeMap<String, Text>>| -> Quantities {
+        let amounts = amounts.into_iter().flatten();
+        amounts.filter_map(|(name, text)| Some((name.clone(), text.0.parse().ok()?))).collect()
+    };
+    let status = node.status.as_ref();
+    let mut annotations = node.metadata.annotations.clone().unwrap_or_default();
+    annotations.insert(KWOK_MARK.to_owned(), KWOK_MARK_VALUE.to_owned());
+    Instance {
+        provider_id: provider_id(node).unwrap_or_default().to_owned(),
+        image_id: None,
+        labels: node.metadata.labels.clone().unwrap_or_default(),
+        annotations,
+        capacity: read(status.and_then(|status| status.capacity.as_ref())),
+        allocatable: read(status.and_then(|status| status.allocatable.as_ref())),
+        is_terminating: node.metadata.deletion_timestamp.is_some(),
+    }
+}
+
+pub(crate) fn provider_id(node: &Node) -> Option<&str> {
+    node.spec.as_ref()?.provider_id.as_deref()
+}

@@ -1,0 +1,286 @@
+//! The provider on the embedded API server, on paused time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use karpenter_api::crds;
+use karpenter_api::labels;
+use karpenter_api::types::{KWOKNodeClass, NodeClaim, NodePool, Requirement};
+use karpenter_apiserver::clock::Clock as ServerClock;
+use karpenter_apiserver::{ApiServer, Config};
+use karpenter_cloud::conformance::{self, AsyncNewClaim};
+use karpenter_cloud::{CloudError, CloudProvider};
+use karpenter_cluster::clock::Clock;
+use karpenter_kwok::{Kwok, OfferingPattern, Registration, UNAVAILABLE_FOR};
+use kube::Client;
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::{Value, json};
+
+struct OnTokio(Clock);
+
+impl ServerClock for OnTokio {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+}
+
+struct World {
+    client: Client,
+    clock: Clock,
+    cloud: Kwok,
+    claims: u32,
+}
+
+impl World {
+    async fn start(class: Value) -> Self {
+        let clock = Clock::starting_at("2026-01-01T12:00:00Z".parse().expect("a time"));
+        let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
+        let client = Client::new(server, "default");
+        let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+        let definitions: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+        for crd in crds::all() {
+            let definition: DynamicObject = serde_saphyr::from_str(crd.yaml).expect("a definition");
+            definitions.create(&PostParams::default(), &definition).await.expect("created");
+        }
+        let classes: Api<KWOKNodeClass> = Api::all(client.clone());
+        let class = json!({"metadata": {"name": "default"}, "spec": class});
+        let class: KWOKNodeClass = serde_json::from_value(class).expect("a node class");
+        classes.create(&PostParams::default(), &class).await.expect("created");
+        let cloud = Kwok::generic(client.clone(), clock);
+        Self { client, clock, cloud, claims: 0 }
+    }
+
+    async fn claim(&mut self, requirements: Vec<Requirement>) -> NodeClaim {
+        self.claims += 1;
+        let object = json!({"metadata": {"name": format!("claim-{}", self.claims)}, "spec": {
+            "requirements": requirements,
+            "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
+            "resources": {"requests": {"cpu": "500m", "example.com/device": "2"}}}});
+        let claim: NodeClaim = serde_json::from_value(object).expect("a claim");
+        let claims: Api<NodeClaim> = Api::all(self.client.clone());
+        claims.create(&PostParams::default(), &claim).await.expect("created")
+    }
+
+    async fn nodes(&self) -> Vec<Node> {
+        Api::<Node>::all(self.client.clone()).list(&ListParams::default()).await.expect("nodes").items
+    }
+
+    async fn after(&self, seconds: u64) {
+        self.clock.sleep(Duration::from_secs(seconds)).await;
+    }
+}
+
+fn require(key: &str, values: &[&str]) -> Requirement {
+    let values = values.iter().map(ToString::to_string).collect();
+    Requirement { key: key.to_owned(), operator: "In".to_owned(), values, min_values: None }
+}
+
+struct Claims<'a>(&'a mut World);
+
+impl AsyncNewClaim for Claims<'_> {
+    fn new_claim<'a>(&'a mut self, requirements: Vec<Requirement>) -> BoxFuture<'a, NodeClaim> {
+        Box::pin(self.0.claim(requirements))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn conforms_with_and_without_a_delay() {
+    for class in [json!({}), json!({"nodeRegistrationDelay": "1m"})] {
+        let mut world = World::start(class).await;
+        let cloud = world.cloud.clone();
+        let mut claims = Claims(&mut world);
+        let mut suite =
+            conformance::World { cloud: &cloud, pool: NodePool::default(), new_claim: &mut claims };
+        assert_eq!(conformance::check_all(&mut suite).await, Ok(()));
+        world.after(600).await;
+        assert_eq!(world.nodes().await, [], "nothing that was ended comes up later");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_comes_up_after_the_delay_with_all_it_should_carry() {
+    let mut world = World::start(json!({"nodeRegistrationDelay": "20s"})).await;
+    let claim = world
+        .claim(vec![require(labels::INSTANCE_TYPE, &["s-4x-amd64-linux"]), require("team", &["a"])])
+        .await;
+    let instance = world.cloud.create(&claim).await.expect("launched");
+    world.after(19).await;
+    assert_eq!(world.nodes().await, []);
+    world.after(2).await;
+    let nodes = world.nodes().await;
+    let [node] = &nodes[..] else { panic!("one node, not {}", nodes.len()) };
+    let name = node.metadata.name.clone().unwrap_or_default();
+    assert!(name.starts_with("kwok-claim-1-"), "{name}");
+    let spec = node.spec.clone().unwrap_or_default();
+    assert_eq!(spec.provider_id, Some(format!("kwok://{name}")));
+    assert_eq!(spec.provider_id, Some(instance.provider_id));
+    let has_taint = |taint: &k8s_openapi::api::core::v1::Taint| {
+        taint.key == "karpenter.sh/unregistered" && taint.effect == "NoExecute"
+    };
+    assert!(spec.taints.unwrap_or_default().iter().any(has_taint));
+    let annotations = node.metadata.annotations.clone().unwrap_or_default();
+    assert_eq!(annotations.get("kwok.x-k8s.io/node").map(String::as_str), Some("fake"));
+    let found = node.metadata.labels.clone().unwrap_or_default();
+    // 4 cores and 16 GiB, seven tenths of the price on demand.
+    let price = format!("{:.6}", (4.0 * 0.025 + 0.001 * (16u64 << 30) as f64 / 1e9) * 0.7);
+    for (key, value) in [
+        ("kwok.x-k8s.io/node", "fake"),
+        ("kwok-partition", "a"),
+        ("kubernetes.io/hostname", "claim-1"),
+        ("team", "a"),
+        (labels::INSTANCE_TYPE, "s-4x-amd64-linux"),
+        (labels::CAPACITY_TYPE, "spot"),
+        (labels::ARCH, "amd64"),
+        ("karpenter.kwok.sh/instance-family", "s"),
+        ("karpenter.kwok.sh/instance-cpu", "4"),
+        ("eks-node-viewer/instance-price", &price),
+    ] {
+        assert_eq!(found.get(key).map(String::as_str), Some(value), "{key}");
+    }
+    let status = node.status.clone().unwrap_or_default();
+    let allocatable = status.allocatable.unwrap_or_default();
+    let amount = |name: &str| allocatable.get(name).map(|amount| amount.0.clone());
+    assert_eq!(amount("cpu").as_deref(), Some("3900m"));
+    assert_eq!(amount("pods").as_deref(), Some("64"));
+    assert_eq!(amount("example.com/device").as_deref(), Some("2"));
+    assert_eq!(
+        status.capacity.unwrap_or_default().get("cpu").map(|amount| amount.0.clone()).as_deref(),
+        Some("4")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn sold_out_offerings_are_skipped_and_unavailable_for_a_while() {
+    let mut world = World::start(json!({})).await;
+    let cheap = "c-1x-amd64-linux";
+    world.cloud.change_faults(|faults| {
+        faults.sold_out.push(OfferingPattern {
+            instance_type: Some(cheap.to_owned()),
+            capacity_type: Some("spot".to_owned()),
+            ..OfferingPattern::any()
+        });
+    });
+    let claim = world.claim(vec![require(labels::INSTANCE_TYPE, &[cheap])]).await;
+    let instance = world.cloud.create(&claim).await.expect("launched");
+    assert_eq!(instance.labels.get(labels::CAPACITY_TYPE).map(String::as_str), Some("on-demand"));
+    let closed = async |cloud: &Kwok| {
+        let types = cloud.instance_types(&NodePool::default()).await.expect("types");
+        let offerings = types.iter().flat_map(|listed| &listed.offerings);
+        offerings.filter(|offering| !offering.available).count()
+    };
+    assert_eq!(closed(&world.cloud).await, 4, "spot in each of four zones");
+
+    world.cloud.change_faults(|faults| faults.sold_out = vec![OfferingPattern::any()]);
+    let claim = world.claim(vec![require(labels::INSTANCE_TYPE, &[cheap])]).await;
+    let refused = world.cloud.create(&claim).await;
+    assert!(matches!(refused, Err(CloudError::InsufficientCapacity { .. })), "{refused:?}");
+    assert_eq!(closed(&world.cloud).await, 8);
+    world.after(UNAVAILABLE_FOR.as_secs()).await;
+    assert_eq!(closed(&world.cloud).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn machines_may_never_register_or_late_or_vanish() {
+    let mut world = World::start(json!({"nodeRegistrationDelay": "5s"})).await;
+    world.cloud.change_faults(|faults| faults.registration = Registration::Never);
+    let never = world.claim(vec![]).await;
+    let never = world.cloud.create(&never).await.expect("launched");
+    world.cloud.change_faults(|faults| faults.registration = Registration::Slower(Duration::from_secs(60)));
+    let late = world.claim(vec![]).await;
+    let late = world.cloud.create(&late).await.expect("launched");
+    world.after(64).await;
+    assert_eq!(world.nodes().await.len(), 0);
+    world.after(2).await;
+    assert_eq!(world.nodes().await.len(), 1);
+    world.after(3600).await;
+    assert_eq!(world.nodes().await.len(), 1);
+    let ids = async |cloud: &Kwok| -> Vec<String> {
+        let listed = cloud.list().await.expect("listed");
+        listed.into_iter().map(|instance| instance.provider_id).collect()
+    };
+    assert_eq!(ids(&world.cloud).await, [never.provider_id.clone(), late.provider_id.clone()]);
+    world.cloud.vanish(&late.provider_id).await.expect("gone");
+    assert_eq!(ids(&world.cloud).await, [never.provider_id]);
+    assert!(matches!(world.cloud.get(&late.provider_id).await, Err(CloudError::NotFound { .. })));
+    assert_eq!(world.nodes().await.len(), 1, "the node stays behind");
+}
+
+#[tokio::test(start_paused = true)]
+async fn node_classes_that_are_missing_or_not_ready_and_types_that_are_unknown_are_refused() {
+    let mut world = World::start(json!({})).await;
+    let mut claim = world.claim(vec![]).await;
+    claim.spec.node_class_ref.name = "absent".to_owned();
+    let refused = world.cloud.create(&claim).await;
+    assert!(matches!(refused, Err(CloudError::InsufficientCapacity { .. })), "{refused:?}");
+
+    let claim = world.claim(vec![require(labels::INSTANCE_TYPE, &["c-3x"])]).await;
+    let refused = world.cloud.create(&claim).await;
+    assert!(
+        matches!(&refused, Err(CloudError::Transient { message }) if message.contains("c-3x")),
+        "{refused:?}"
+    );
+
+    let classes: Api<KWOKNodeClass> = Api::all(world.client.clone());
+    let status = json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Test",
+        "message": "not today", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+    classes.patch_status("default", &PatchParams::default(), &Patch::Merge(status)).await.expect("patched");
+    let claim = world.claim(vec![]).await;
+    let refused = world.cloud.create(&claim).await;
+    assert_eq!(refused, Err(CloudError::NodeClassNotReady { message: "not today".to_owned() }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_launch_survives_the_process_that_began_it() {
+    let mut world = World::start(json!({"nodeRegistrationDelay": "10s"})).await;
+    let claim = world.claim(vec![]).await;
+    let before = world.cloud.create(&claim).await.expect("launched");
+    world.after(15).await;
+    // Another process, which knows nothing of the launch, finds the machine.
+    let other = Kwok::generic(world.client.clone(), world.clock);
+    let after = other.create(&claim).await.expect("launched");
+    assert_eq!(before.provider_id, after.provider_id);
+    assert_eq!(before.labels, after.labels);
+    world.after(15).await;
+    assert_eq!(world.nodes().await.len(), 1);
+
+    // And one whose predecessor ended before the node came up brings it up.
+    let claim = world.claim(vec![]).await;
+    let id = kwok_id(&claim);
+    let claims: Api<NodeClaim> = Api::all(world.client.clone());
+    let status = Patch::Merge(json!({"status": {"providerID": id}}));
+    claims.patch_status("claim-2", &PatchParams::default(), &status).await.expect("patched");
+    other.resume().await.expect("resumed");
+    world.after(15).await;
+    assert_eq!(world.nodes().await.len(), 2);
+}
+
+fn kwok_id(claim: &NodeClaim) -> String {
+    let metadata = claim.metadata.clone();
+    let name =
+        karpenter_kwok::node_name(&metadata.name.unwrap_or_default(), &metadata.uid.unwrap_or_default());
+    format!("kwok://{name}")
+}
+
+#[tokio::test(start_paused = true)]
+async fn injected_errors_are_used_up() {
+    let mut world = World::start(json!({})).await;
+    let error = CloudError::Throttled { message: "slow down".to_owned() };
+    world.cloud.change_faults(|faults| {
+        faults.create_errors.push_back(error.clone());
+        faults.list_errors.push_back(error.clone());
+        faults.get_errors.push_back(error.clone());
+        faults.delete_errors.push_back(error.clone());
+    });
+    let claim = world.claim(vec![]).await;
+    assert_eq!(world.cloud.create(&claim).await, Err(error.clone()));
+    assert_eq!(world.cloud.list().await, Err(error.clone()));
+    let instance = world.cloud.create(&claim).await.expect("launched");
+    assert_eq!(world.cloud.get(&instance.provider_id).await, Err(error.clone()));
+    assert_eq!(world.cloud.delete(&claim).await, Err(error));
+    assert_eq!(world.cloud.list().await.map(|listed| listed.len()), Ok(1));
+    assert!(matches!(world.cloud.delete(&claim).await, Err(CloudError::NotFound { .. })));
+}
