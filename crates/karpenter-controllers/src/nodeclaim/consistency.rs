@@ -1,0 +1,145 @@
+//! Whether a node has about the size that was bought. Looked at now and then; nothing is done about it but telling.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use karpenter_api::types::NodeClaim;
+use karpenter_cluster::clock::since;
+use karpenter_cluster::controllers::context::{is_conflict, is_deleting, uid_of};
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::ObjectKey;
+use karpenter_model::quantity::Quantity;
+
+use super::{
+    CONSISTENT_STATE_FOUND, INITIALIZED, change_conditions, is_true, managed_claim, nodes_of, watch_claims,
+};
+use crate::context::Context;
+use crate::events::Notice;
+use crate::writes;
+
+const PERIOD: Duration = Duration::from_secs(10 * 60);
+const SHARE_MIN: f64 = 0.90;
+
+/// What is wrong with the node's size, one sentence per requested resource.
+fn issues(claim: &NodeClaim, node: &Node) -> Vec<String> {
+    let requests = claim.spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+    let expected = claim.status.as_ref().and_then(|status| status.capacity.as_ref());
+    let capacity = node.status.as_ref().and_then(|status| status.capacity.as_ref());
+    let mut issues = Vec::new();
+    for (name, requested) in requests.into_iter().flatten() {
+        let Some(expected) = expected.and_then(|expected| expected.get(name)) else { continue };
+        if requested.is_zero() || expected.is_zero() {
+            continue;
+        }
+        let found: Quantity =
+            capacity.and_then(|amounts| amounts.get(name)?.0.parse().ok()).unwrap_or_default();
+        let share = found.to_f64_lossy() / expected.to_f64_lossy();
+        if share < SHARE_MIN {
+            issues.push(format!(
+                "expected {expected} of resource {name}, but found {found} ({:.1}% of expected)",
+                share * 100.0
+            ));
+        }
+    }
+    issues
+}
+
+pub struct ConsistencyController {
+    pub context: Context,
+    /// When each claim was looked at, by uid.
+    looked_at: Mutex<BTreeMap<String, Timestamp>>,
+}
+
+impl ConsistencyController {
+    pub fn new(context: Context) -> Self {
+        Self { context, looked_at: Mutex::default() }
+    }
+
+    pub fn watch(&self, queue: &Queue) {
+        watch_claims(&self.context, queue);
+    }
+
+    /// How long until the claim's turn; from now on it is its turn again a period later.
+    fn wait(&self, claim: &NodeClaim, now: Timestamp) -> Option<Duration> {
+        let mut looked_at = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = looked_at.get(uid_of(claim)).map(|last| since(now, *last)).filter(|ago| *ago < PERIOD);
+        if last.is_none() {
+            looked_at.insert(uid_of(claim).to_owned(), now);
+            looked_at.retain(|_, last| since(now, *last) <= PERIOD);
+        }
+        last.map(|ago| PERIOD - ago)
+    }
+}
+
+impl Reconcile for ConsistencyController {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let Some(claim) = managed_claim(&self.context, key) else { return Ok(After::Done) };
+        if is_deleting(&*claim) || !is_true(&claim, INITIALIZED) {
+            return Ok(After::Done);
+        }
+        // More than one node is the lifecycle's to tell.
+        let [node] = &nodes_of(&self.context, &claim)[..] else { return Ok(After::Again(PERIOD)) };
+        let now = self.context.clock.now();
+        if let Some(wait) = self.wait(&claim, now) {
+            return Ok(After::Again(wait));
+        }
+        let issues = issues(&claim, node);
+        for issue in &issues {
+            let notice = Notice::warning(&*claim, "FailedConsistencyCheck", issue.clone());
+            self.context.recorder.publish(notice).await;
+        }
+        let mut wanted = (*claim).clone();
+        change_conditions(&mut wanted, now, |set| {
+            if !issues.is_empty() {
+                set.set_false(CONSISTENT_STATE_FOUND, "ConsistencyCheckFailed", "Consistency Check Failed");
+            } else if !set.is_true(CONSISTENT_STATE_FOUND) {
+                set.set_true(CONSISTENT_STATE_FOUND);
+            }
+        });
+        let Context { client, mirrors, .. } = &self.context;
+        let written =
+            writes::status_unchanged(client, &mirrors.node_claims, &*claim, &claim.status, &wanted.status);
+        match written.await {
+            Err(error) if is_conflict(&error) => {
+                self.looked_at.lock().unwrap_or_else(PoisonError::into_inner).remove(uid_of(&*claim));
+                Err(error)
+            }
+            outcome => outcome.map(|_| After::Again(PERIOD)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn less_than_nine_tenths_of_what_was_bought_is_told() {
+        let claim: NodeClaim = serde_json::from_value(json!({
+            "spec": {"nodeClassRef": {}, "resources": {"requests": {
+                "cpu": "1", "memory": "1Gi", "pods": "0", "example.com/device": "1"}}},
+            "status": {"capacity": {"cpu": "4", "memory": "10Gi", "pods": "110", "ephemeral-storage": "20Gi"}},
+        }))
+        .expect("a claim");
+        let node = |capacity: serde_json::Value| -> Node {
+            serde_json::from_value(json!({"metadata": {}, "status": {"capacity": capacity}})).expect("a node")
+        };
+        let nothing: [&str; 0] = [];
+        assert_eq!(issues(&claim, &node(json!({"cpu": "3600m", "memory": "10Gi"}))), nothing);
+        assert_eq!(
+            issues(&claim, &node(json!({"cpu": "3599m", "memory": "5Gi"}))),
+            [
+                "expected 4 of resource cpu, but found 3599m (90.0% of expected)",
+                "expected 10Gi of resource memory, but found 5Gi (50.0% of expected)",
+            ]
+        );
+        assert_eq!(
+            issues(&claim, &node(json!({"memory": "10Gi"}))),
+            ["expected 4 of resource cpu, but found 0 (0.0% of expected)"]
+        );
+    }
+}

@@ -1,0 +1,90 @@
+//! Claims that have lived as long as they may. Their end is not negotiable; draining them still is, for a while.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use karpenter_api::types::NodeClaim;
+use karpenter_cluster::clock::until;
+use karpenter_cluster::controllers::context::is_deleting;
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::ObjectKey;
+
+use super::hooks::{GiveUp, Hooks, Milestone};
+use super::{managed_claim, watch_claims};
+use crate::context::Context;
+use crate::writes;
+
+#[derive(Debug, PartialEq, Eq)]
+enum Expiration {
+    Never,
+    After(Duration),
+    Now,
+}
+
+/// The claim's own value counts, from its creation on, whatever became of it since.
+fn decide(claim: &NodeClaim, now: Timestamp) -> Expiration {
+    let lifetime = claim.spec.expire_after.as_ref().and_then(|lifetime| lifetime.nanos());
+    let (Some(lifetime), Some(created)) = (lifetime, claim.metadata.creation_timestamp.as_ref()) else {
+        return Expiration::Never;
+    };
+    if is_deleting(claim) {
+        return Expiration::Never;
+    }
+    let Ok(end) = created.0.checked_add(SignedDuration::from_nanos(lifetime)) else {
+        return Expiration::Never;
+    };
+    if now < end { Expiration::After(until(now, end)) } else { Expiration::Now }
+}
+
+pub struct ExpirationController {
+    pub context: Context,
+    pub hooks: Hooks,
+}
+
+impl ExpirationController {
+    pub fn watch(&self, queue: &Queue) {
+        watch_claims(&self.context, queue);
+    }
+}
+
+impl Reconcile for ExpirationController {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let Some(claim) = managed_claim(&self.context, key) else { return Ok(After::Done) };
+        match decide(&claim, self.context.clock.now()) {
+            Expiration::Never => Ok(After::Done),
+            Expiration::After(wait) => Ok(After::Again(wait)),
+            Expiration::Now => {
+                writes::delete(&self.context.client, &self.context.mirrors.node_claims, &*claim).await?;
+                self.hooks.tell(&claim, Milestone::GaveUp(GiveUp::Expired));
+                Ok(After::Done)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_claim_expires_when_its_own_time_is_over() {
+        let now: Timestamp = "2026-01-02T00:00:00Z".parse().expect("a time");
+        let table = [
+            (json!("Never"), json!(null), Expiration::Never),
+            (json!(null), json!(null), Expiration::Never),
+            (json!("24h"), json!(null), Expiration::Now),
+            (json!("1h"), json!(null), Expiration::Now),
+            (json!("1h"), json!("2026-01-01T12:00:00Z"), Expiration::Never),
+            (json!("24h0m1s"), json!(null), Expiration::After(Duration::from_secs(1))),
+        ];
+        for (expire_after, deleted, expected) in table {
+            let claim: NodeClaim = serde_json::from_value(json!({
+                "metadata": {"creationTimestamp": "2026-01-01T00:00:00Z", "deletionTimestamp": deleted},
+                "spec": {"expireAfter": expire_after, "nodeClassRef": {}},
+            }))
+            .expect("a claim");
+            assert_eq!(decide(&claim, now), expected, "{expire_after} {deleted}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Claims whose machine is gone, and machines whose claim is gone, found by comparing both lists now and then.
+//!
+//! A claim without a machine is deleted unless a kubelet still speaks for it. A machine without a claim is ended only
+//! if it was there without one at the last look too, and no claim is waiting to learn which machine is its own.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use karpenter_api::types::NodeClaim;
+use karpenter_cloud::Instance;
+use karpenter_cluster::controllers::context::is_deleting;
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::ObjectKey;
+
+use super::hooks::{GiveUp, Hooks, Milestone};
+use super::{REGISTERED, is_node_ready, is_true, nodes_of, provider_id};
+use crate::context::Context;
+use crate::writes;
+
+const PERIOD: Duration = Duration::from_secs(2 * 60);
+/// A cloud that could not list its machines is asked again sooner.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// A claim as far as this is about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ClaimFacts {
+    provider_id: Option<String>,
+    is_registered: bool,
+    is_deleting: bool,
+    /// Whether a kubelet says that the machine lives, whatever the cloud says.
+    node_is_ready: bool,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Decision {
+    /// Positions in the list of claims.
+    claims: Vec<usize>,
+    /// Provider ids of machines to end.
+    instances: BTreeSet<String>,
+    /// Machines without a claim, to compare with at the next look.
+    suspects: BTreeSet<String>,
+}
+
+fn decide(claims: &[ClaimFacts], instances: &[Instance], suspects: &BTreeSet<String>) -> Decision {
+    let alive: BTreeSet<&str> = instances
+        .iter()
+        .filter(|instance| !instance.is_terminating)
+        .map(|instance| instance.provider_id.as_str())
+        .collect();
+    let is_missing = |claim: &ClaimFacts| {
+        let id = claim.provider_id.as_deref().unwrap_or_default();
+        claim.is_registered && !claim.is_deleting && !claim.node_is_ready && !alive.contains(id)
+    };
+    let gone = claims.iter().enumerate().filter(|(_, claim)| is_missing(claim));
+    let claimed: BTreeSet<&str> = claims.iter().filter_map(|claim| claim.provider_id.as_deref()).collect();
+    let unclaimed: BTreeSet<String> =
+        alive.iter().filter(|id| !claimed.contains(*id)).map(ToString::to_string).collect();
+    let is_launching = claims.iter().any(|claim| claim.provider_id.is_none());
+    let ended =
+        if is_launching { BTreeSet::new() } else { unclaimed.intersection(suspects).cloned().collect() };
+    Decision { claims: gone.map(|(index, _)| index).collect(), instances: ended, suspects: unclaimed }
+}
+
+pub struct GarbageCollection {
+    pub context: Context,
+    pub hooks: Hooks,
+    suspects: Mutex<BTreeSet<String>>,
+}
+
+impl GarbageCollection {
+    pub fn new(context: Context, hooks: Hooks) -> Self {
+        Self { context, hooks, suspects: Mutex::default() }
+    }
+
+    pub fn watch(&self, queue: &Queue) {
+        queue.add(ObjectKey::new("", "all"));
+    }
+
+    fn facts(&self, claim: &NodeClaim) -> ClaimFacts {
+        let nodes = nodes_of(&self.context, claim);
+        ClaimFacts {
+            provider_id: provider_id(claim).map(str::to_owned),
+            is_registered: is_true(claim, REGISTERED),
+            is_deleting: is_deleting(claim),
+            node_is_ready: matches!(nodes.as_slice(), [node] if is_node_ready(node)),
+        }
+    }
+}
+
+impl Reconcile for GarbageCollection {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+        let Context { client, mirrors, cloud, .. } = &self.context;
+        // Machines first: a claim that is made meanwhile is then one too many, not one too few.
+        let Ok(instances) = cloud.list().await else { return Ok(After::Again(RETRY)) };
+        let claims: Vec<Arc<NodeClaim>> = mirrors
+            .node_claims
+            .list()
+            .into_iter()
+            .filter(|claim| self.context.is_managed(&claim.spec.node_class_ref))
+            .collect();
+        let facts: Vec<ClaimFacts> = claims.iter().map(|claim| self.facts(claim)).collect();
+        let decision = {
+            let mut suspects = self.suspects.lock().unwrap_or_else(PoisonError::into_inner);
+            let decision = decide(&facts, &instances, &suspects);
+            suspects.clone_from(&decision.suspects);
+            decision
+        };
+        for claim in decision.claims.iter().filter_map(|index| claims.get(*index)) {
+            writes::delete(client, &mirrors.node_claims, &**claim).await?;
+            self.hooks.tell(claim, Milestone::GaveUp(GiveUp::GarbageCollected));
+        }
+        for id in decision.instances {
+            let mut claim = NodeClaim::default();
+            claim.status.get_or_insert_default().provider_id = Some(id);
+            // What does not work now is found again at the next look.
+            let _ = cloud.delete(&claim).await;
+            self.hooks.tell(&claim, Milestone::LeakedInstanceEnded);
+        }
+        Ok(After::Again(PERIOD))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(id: &str, flags: &str) -> ClaimFacts {
+        ClaimFacts {
+            provider_id: Some(id.to_owned()).filter(|id| !id.is_empty()),
+            is_registered: flags.contains("registered"),
+            is_deleting: flags.contains("deleting"),
+            node_is_ready: flags.contains("ready"),
+        }
+    }
+
+    fn instances(ids: &[&str]) -> Vec<Instance> {
+        let instance = |id: &&str| Instance {
+            provider_id: id.trim_start_matches('-').to_owned(),
+            is_terminating: id.starts_with('-'),
+            ..Instance::default()
+        };
+        ids.iter().map(instance).collect()
+    }
+
+    #[test]
+    fn claims_go_when_neither_cloud_nor_kubelet_knows_their_machine() {
+        let table = [
+            ("registered", &["x"][..], true),
+            ("registered", &["a"], false),
+            ("registered", &["-a"], true),
+            ("registered ready", &[], false),
+            ("registered deleting", &[], false),
+            // The registration timeout is for these.
+            ("", &[], false),
+        ];
+        for (flags, present, expected) in table {
+            let decision = decide(&[claim("a", flags)], &instances(present), &BTreeSet::new());
+            assert_eq!(decision.claims == [0], expected, "{flags} {present:?}");
+        }
+    }
+
+    #[test]
+    fn machines_go_at_the_second_look_unless_a_claim_may_be_theirs() {
+        let suspects = |ids: &[&str]| -> BTreeSet<String> { ids.iter().map(ToString::to_string).collect() };
+        let known = claim("a", "registered");
+        let first = decide(std::slice::from_ref(&known), &instances(&["a", "b", "-c"]), &suspects(&[]));
+        assert_eq!((first.instances, &first.suspects), (suspects(&[]), &suspects(&["b"])));
+        let second = decide(std::slice::from_ref(&known), &instances(&["a", "b", "d"]), &first.suspects);
+        assert_eq!((second.instances, second.suspects), (suspects(&["b"]), suspects(&["b", "d"])));
+        let launching = [known, claim("", "")];
+        let third = decide(&launching, &instances(&["a", "b"]), &suspects(&["b"]));
+        assert_eq!(third.instances, suspects(&[]));
+    }
+}

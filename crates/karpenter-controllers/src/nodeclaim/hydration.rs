@@ -1,0 +1,57 @@
+//! The label of the node class on claims that were made without it, by an older version or by hand.
+
+use karpenter_api::labels;
+use karpenter_api::types::NodeClaim;
+use karpenter_cluster::controllers::context::label;
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::ObjectKey;
+use serde_json::{Value, json};
+
+use super::{managed_claim, watch_claims};
+use crate::context::Context;
+use crate::writes;
+
+fn decide(claim: &NodeClaim) -> Option<Value> {
+    let class = &claim.spec.node_class_ref;
+    let key = labels::node_class_label(&class.group, &class.kind);
+    let is_right = label(claim, &key) == Some(&class.name);
+    (!is_right).then(|| json!({"metadata": {"labels": {key: class.name}}}))
+}
+
+pub struct HydrationController {
+    pub context: Context,
+}
+
+impl HydrationController {
+    pub fn watch(&self, queue: &Queue) {
+        watch_claims(&self.context, queue);
+    }
+}
+
+impl Reconcile for HydrationController {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let Some(claim) = managed_claim(&self.context, key) else { return Ok(After::Done) };
+        if let Some(patch) = decide(&claim) {
+            writes::merge(&self.context.client, &self.context.mirrors.node_claims, &*claim, patch).await?;
+        }
+        Ok(After::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_label_names_the_class() {
+        let claim = |labels: Value| -> NodeClaim {
+            serde_json::from_value(json!({"metadata": {"labels": labels}, "spec": {"nodeClassRef":
+                {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}}}))
+            .expect("a claim")
+        };
+        let patch = json!({"metadata": {"labels": {"karpenter.kwok.sh/kwoknodeclass": "default"}}});
+        assert_eq!(decide(&claim(json!(null))), Some(patch.clone()));
+        assert_eq!(decide(&claim(json!({"karpenter.kwok.sh/kwoknodeclass": "other"}))), Some(patch));
+        assert_eq!(decide(&claim(json!({"karpenter.kwok.sh/kwoknodeclass": "default"}))), None);
+    }
+}

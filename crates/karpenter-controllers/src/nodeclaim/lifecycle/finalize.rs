@@ -1,0 +1,87 @@
+//! The finalizer: how a claim is protected before it has a machine, and what must be gone before it may go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Node;
+use karpenter_api::labels::{self, ANNOTATION_TERMINATION_TIMESTAMP, FINALIZER_TERMINATION};
+use karpenter_api::types::NodeClaim;
+use karpenter_cloud::CloudError;
+use karpenter_cluster::clock::whole_seconds;
+use karpenter_cluster::controllers::context::{annotation, is_deleting, label};
+use serde_json::{Map, Value, json};
+
+use crate::nodeclaim::{REGISTERED, is_true, provider_id};
+
+/// How long a machine that is ending is left alone before it is asked about again.
+pub(super) const RETRY_TERMINATION: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+pub(super) enum Finalize {
+    /// The finalizer is off already.
+    Nothing,
+    SetDeadline {
+        deadline: String,
+    },
+    DeleteNodes(Vec<Arc<Node>>),
+    AwaitNodes,
+    EndInstance {
+        provider_id: String,
+    },
+    Release,
+}
+
+/// What a claim lacks before anything may be launched for it: the finalizer, and the label that makes its node ours.
+pub(super) fn protection(claim: &NodeClaim) -> Option<Value> {
+    let mut metadata = Map::new();
+    let mut finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
+    if !finalizers.iter().any(|finalizer| finalizer == FINALIZER_TERMINATION) {
+        finalizers.push(FINALIZER_TERMINATION.to_owned());
+        metadata.insert("finalizers".to_owned(), json!(finalizers));
+        let class = &claim.spec.node_class_ref;
+        let key = labels::node_class_label(&class.group, &class.kind);
+        if label(claim, &key) != Some(&class.name) {
+            metadata.insert("labels".to_owned(), json!({ key: class.name }));
+        }
+    }
+    (!metadata.is_empty()).then(|| json!({ "metadata": metadata }))
+}
+
+/// `unstored` is a machine this process launched for the claim without having been able to write that down.
+pub(super) fn decide(claim: &NodeClaim, nodes: &[Arc<Node>], unstored: Option<&str>) -> Finalize {
+    let finalizers = claim.metadata.finalizers.iter().flatten();
+    if !finalizers.into_iter().any(|finalizer| finalizer == FINALIZER_TERMINATION) {
+        return Finalize::Nothing;
+    }
+    if let Some(deadline) = deadline(claim) {
+        return Finalize::SetDeadline { deadline };
+    }
+    // The node of an unregistered claim goes with its machine.
+    if is_true(claim, REGISTERED) && !nodes.is_empty() {
+        let alive: Vec<Arc<Node>> = nodes.iter().filter(|node| !is_deleting(&***node)).cloned().collect();
+        return if alive.is_empty() { Finalize::AwaitNodes } else { Finalize::DeleteNodes(alive) };
+    }
+    match provider_id(claim).or(unstored) {
+        Some(id) => Finalize::EndInstance { provider_id: id.to_owned() },
+        None => Finalize::Release,
+    }
+}
+
+/// When all pods must be gone, if that is limited and not written down yet.
+fn deadline(claim: &NodeClaim) -> Option<String> {
+    if annotation(claim, ANNOTATION_TERMINATION_TIMESTAMP).is_some() {
+        return None;
+    }
+    let deleted = claim.metadata.deletion_timestamp.as_ref()?.0;
+    let grace = SignedDuration::from_nanos(claim.spec.termination_grace_period?.nanos);
+    Some(whole_seconds(deleted.checked_add(grace).ok()?).to_string())
+}
+
+/// A cloud that does not answer is asked again later, one that is busy even later.
+pub(super) fn pause_after(error: &CloudError) -> Duration {
+    match error {
+        CloudError::Throttled { .. } | CloudError::Unauthorized { .. } => Duration::from_secs(30),
+        _ => RETRY_TERMINATION,
+    }
+}

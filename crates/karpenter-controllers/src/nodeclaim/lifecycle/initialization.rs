@@ -1,0 +1,83 @@
+//! When a registered node is finished: ready, without start-up taints, with all the resources it was bought for.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Taint};
+use karpenter_api::labels;
+use karpenter_api::types::{ConditionStatus, NodeClaim};
+use karpenter_cluster::controllers::context::label;
+use karpenter_model::quantity::Quantity;
+use serde_json::{Value, json};
+
+use crate::nodeclaim::{INITIALIZED, REBOOTING, REGISTERED, condition_status, is_node_ready, is_true};
+
+#[derive(Debug)]
+pub(super) enum Initialization {
+    /// Decided in an earlier pass.
+    Settled,
+    /// Not registered, or in the middle of a reboot.
+    TooEarly,
+    NotYet {
+        reason: &'static str,
+        message: String,
+    },
+    Done {
+        node: Arc<Node>,
+        patch: Option<Value>,
+    },
+}
+
+pub(super) fn decide(claim: &NodeClaim, nodes: &[Arc<Node>]) -> Initialization {
+    if condition_status(claim, INITIALIZED) != ConditionStatus::Unknown {
+        return Initialization::Settled;
+    }
+    if is_true(claim, REBOOTING) || !is_true(claim, REGISTERED) {
+        return Initialization::TooEarly;
+    }
+    let [node] = nodes else {
+        return not_yet("NodeNotFound", "Node not registered with cluster".to_owned());
+    };
+    if !is_node_ready(node) {
+        return not_yet("NodeNotReady", "Node status is NotReady".to_owned());
+    }
+    let taints: Vec<&Taint> = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).collect();
+    let startup = claim.spec.startup_taints.iter().flatten().find_map(|startup| {
+        taints.iter().find(|taint| taint.key == startup.key && taint.effect == startup.effect)
+    });
+    if let Some(taint) = startup {
+        return not_yet("StartupTaintsExist", format!("StartupTaint {:?} still exists", text(taint)));
+    }
+    if let Some(taint) = taints.iter().find(|taint| labels::is_ephemeral_taint(&taint.key, &taint.effect)) {
+        let message = format!("KnownEphemeralTaint {:?} still exists", text(taint));
+        return not_yet("KnownEphemeralTaintsExist", message);
+    }
+    if let Some(name) = unregistered_resource(claim, node) {
+        let message = format!("Resource {name:?} was requested but not registered");
+        return not_yet("ResourceNotRegistered", message);
+    }
+    let patch = (label(&**node, labels::INITIALIZED) != Some("true"))
+        .then(|| json!({"metadata": {"labels": {labels::INITIALIZED: "true"}}}));
+    Initialization::Done { node: node.clone(), patch }
+}
+
+fn not_yet(reason: &'static str, message: String) -> Initialization {
+    Initialization::NotYet { reason, message }
+}
+
+fn text(taint: &Taint) -> String {
+    match taint.value.as_deref() {
+        None | Some("") => format!("{}:{}", taint.key, taint.effect),
+        Some(value) => format!("{}={value}:{}", taint.key, taint.effect),
+    }
+}
+
+/// The first requested resource of which the node has nothing: its device plugin has not spoken yet.
+fn unregistered_resource<'a>(claim: &'a NodeClaim, node: &Node) -> Option<&'a str> {
+    let requests = claim.spec.resources.as_ref()?.requests.as_ref()?;
+    let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+    let has = |name: &str| {
+        let amount = allocatable.and_then(|amounts| amounts.get(name));
+        amount.and_then(|amount| amount.0.parse::<Quantity>().ok()).is_some_and(|amount| !amount.is_zero())
+    };
+    requests.iter().find(|(name, amount)| !amount.is_zero() && !has(name)).map(|(name, _)| name.as_str())
+}

@@ -1,0 +1,130 @@
+//! Making a node that appeared the claim's own: what it must carry before pods may come.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use karpenter_api::labels::{self, FINALIZER_TERMINATION, TAINT_UNREGISTERED};
+use karpenter_api::types::{ConditionStatus, NodeClaim};
+use karpenter_cluster::controllers::context::{is_deleting, label};
+use serde_json::{Map, Value, json};
+
+use crate::nodeclaim::{REGISTERED, condition_status};
+
+#[derive(Debug)]
+pub(super) enum Registration {
+    /// Decided in an earlier pass.
+    Settled,
+    NodeMissing,
+    SeveralNodes,
+    /// The patch gives the node all it lacks and takes the unregistered taint away, in one write.
+    Open {
+        node: Arc<Node>,
+        patch: Option<Value>,
+        lacks_taint: bool,
+    },
+}
+
+pub(super) fn decide(claim: &NodeClaim, nodes: &[Arc<Node>]) -> Registration {
+    if condition_status(claim, REGISTERED) != ConditionStatus::Unknown {
+        return Registration::Settled;
+    }
+    match nodes {
+        [] => Registration::NodeMissing,
+        // Nothing can be added to a node that is on its way out.
+        [node] if is_deleting(&**node) => Registration::NodeMissing,
+        [node] => Registration::Open {
+            node: node.clone(),
+            patch: patch(claim, node),
+            lacks_taint: label(&**node, labels::REGISTERED).is_none()
+                && !taints_of(node).any(is_unregistered),
+        },
+        _ => Registration::SeveralNodes,
+    }
+}
+
+fn taints_of(node: &Node) -> impl Iterator<Item = &Taint> {
+    node.spec.iter().flat_map(|spec| spec.taints.iter().flatten())
+}
+
+fn is_unregistered(taint: &Taint) -> bool {
+    taint.key == TAINT_UNREGISTERED && taint.effect == "NoExecute"
+}
+
+fn patch(claim: &NodeClaim, node: &Node) -> Option<Value> {
+    let mut metadata = Map::new();
+    let mut finalizers = node.metadata.finalizers.clone().unwrap_or_default();
+    if !finalizers.iter().any(|finalizer| finalizer == FINALIZER_TERMINATION) {
+        finalizers.push(FINALIZER_TERMINATION.to_owned());
+        metadata.insert("finalizers".to_owned(), json!(finalizers));
+    }
+    if let Some(owners) = owners(claim, node) {
+        metadata.insert("ownerReferences".to_owned(), json!(owners));
+    }
+    let annotations = missing(claim.metadata.annotations.as_ref(), node.metadata.annotations.as_ref());
+    if !annotations.is_empty() {
+        metadata.insert("annotations".to_owned(), json!(annotations));
+    }
+    let mut wanted = claim.metadata.labels.clone().unwrap_or_default();
+    wanted.insert(labels::REGISTERED.to_owned(), "true".to_owned());
+    let missing_labels = missing(Some(&wanted), node.metadata.labels.as_ref());
+    if !missing_labels.is_empty() {
+        metadata.insert("labels".to_owned(), json!(missing_labels));
+    }
+
+    let mut patch = Map::new();
+    if !metadata.is_empty() {
+        patch.insert("metadata".to_owned(), Value::Object(metadata));
+    }
+    let before: Vec<Taint> = taints_of(node).cloned().collect();
+    let after = taints(claim, node);
+    if before != after {
+        patch.insert("spec".to_owned(), json!({ "taints": after }));
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// Entries that the node does not have, or has with another value.
+fn missing<'a>(
+    wanted: Option<&'a BTreeMap<String, String>>,
+    present: Option<&BTreeMap<String, String>>,
+) -> BTreeMap<&'a String, &'a String> {
+    let wanted = wanted.into_iter().flatten();
+    wanted.filter(|(key, value)| present.and_then(|present| present.get(*key)) != Some(*value)).collect()
+}
+
+fn owners(claim: &NodeClaim, node: &Node) -> Option<Vec<OwnerReference>> {
+    let mut owners = node.metadata.owner_references.clone().unwrap_or_default();
+    let uid = claim.metadata.uid.clone().unwrap_or_default();
+    let is_ours = |owner: &OwnerReference| {
+        owner.api_version == claim.api_version && owner.kind == claim.kind && owner.uid == uid
+    };
+    if owners.iter().any(is_ours) {
+        return None;
+    }
+    owners.push(OwnerReference {
+        api_version: claim.api_version.clone(),
+        kind: claim.kind.clone(),
+        name: claim.metadata.name.clone().unwrap_or_default(),
+        uid: uid.clone(),
+        block_owner_deletion: Some(true),
+        controller: None,
+    });
+    Some(owners)
+}
+
+/// The node's taints with those of the claim it lacks (by key and effect), without the unregistered one.
+fn taints(claim: &NodeClaim, node: &Node) -> Vec<Taint> {
+    let mut taints: Vec<Taint> = taints_of(node).cloned().collect();
+    if label(node, labels::DO_NOT_SYNC_TAINTS) != Some("true") {
+        let wanted = claim.spec.taints.iter().flatten().chain(claim.spec.startup_taints.iter().flatten());
+        for taint in wanted {
+            if !taints.iter().any(|present| present.key == taint.key && present.effect == taint.effect) {
+                taints.push(taint.clone());
+            }
+        }
+    }
+    taints.retain(|taint| !is_unregistered(taint));
+    taints
+}

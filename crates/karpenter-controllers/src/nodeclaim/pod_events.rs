@@ -1,0 +1,193 @@
+//! When pods last came to or left a node, written into its claim: consolidation waits for quiet.
+//!
+//! Pods of daemon sets do not count. Pods that a new process merely finds bound do not restart the wait, if the claim
+//! already knows of a later event than their binding.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use karpenter_api::types::NodeClaim;
+use karpenter_cluster::clock::since;
+use karpenter_cluster::controllers::context::{is_deleting, is_not_found, name_of, uid_of};
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::{Change, ObjectKey};
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+
+use crate::context::Context;
+use crate::mirrors::BY_PROVIDER_ID;
+
+/// Shorter than the time for which a consolidation is looked at twice, so that no event slips through.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// When something happened on a node: now, or when a pod that was found bound had been bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    Now,
+    BoundAt(Timestamp),
+}
+
+fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
+}
+
+fn is_terminal(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+fn is_of_daemon_set(pod: &Pod) -> bool {
+    pod.metadata.owner_references.iter().flatten().any(|owner| owner.kind == "DaemonSet")
+}
+
+fn bound_at(pod: &Pod) -> Option<Timestamp> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let scheduled = conditions.iter().find(|condition| condition.type_ == "PodScheduled")?;
+    (scheduled.status == "True").then_some(scheduled.last_transition_time.as_ref()?.0)
+}
+
+/// What a change of a pod means for its node.
+fn event(change: &Change<Pod>) -> Option<Event> {
+    let pod = change.object();
+    node_of(pod)?;
+    if is_of_daemon_set(pod) {
+        return None;
+    }
+    match change {
+        Change::Deleted { .. } => Some(Event::Now),
+        Change::Applied { old: None, new } => Some(bound_at(new).map_or(Event::Now, Event::BoundAt)),
+        Change::Applied { old: Some(old), new } => {
+            let is_news = node_of(old).is_none()
+                || (!is_terminal(old) && is_terminal(new))
+                || (!is_deleting(&**old) && is_deleting(&**new));
+            is_news.then_some(Event::Now)
+        }
+    }
+}
+
+/// Whether the claim should say that something happened.
+fn decide(last: Option<Timestamp>, event: Event, now: Timestamp) -> bool {
+    match (last, event) {
+        (None, _) => true,
+        (Some(last), Event::BoundAt(at)) if at <= last => false,
+        (Some(last), _) => since(now, last) >= QUIET,
+    }
+}
+
+pub struct PodEventsController {
+    pub context: Context,
+    /// The latest event of each node that has not been looked at.
+    pending: Arc<Mutex<BTreeMap<String, Event>>>,
+}
+
+impl PodEventsController {
+    pub fn new(context: Context) -> Self {
+        Self { context, pending: Arc::default() }
+    }
+
+    pub fn watch(&self, queue: &Queue) {
+        let (to, pending) = (queue.clone(), self.pending.clone());
+        self.context.mirrors.pods.observe(move |change: &Change<Pod>| {
+            let Some((event, node)) = event(change).zip(node_of(change.object())) else { return };
+            let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
+            let kept = pending.entry(node.to_owned()).or_insert(event);
+            *kept = match (*kept, event) {
+                (Event::BoundAt(one), Event::BoundAt(two)) => Event::BoundAt(one.max(two)),
+                _ => Event::Now,
+            };
+            to.add(ObjectKey::new("", node));
+        });
+    }
+
+    fn claim_of(&self, node: &str) -> Option<Arc<NodeClaim>> {
+        let mirrors = &self.context.mirrors;
+        let node = mirrors.nodes.get("", node)?;
+        let id = node.spec.as_ref()?.provider_id.as_deref()?;
+        let [claim] = &mirrors.node_claims.by(BY_PROVIDER_ID, id)[..] else { return None };
+        self.context.is_managed(&claim.spec.node_class_ref).then(|| claim.clone())
+    }
+}
+
+impl Reconcile for PodEventsController {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let event = self.pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&key.name);
+        let Some((event, claim)) = event.zip(self.claim_of(&key.name)) else { return Ok(After::Done) };
+        let last = claim.status.as_ref().and_then(|status| status.last_pod_event_time.as_ref());
+        if !decide(last.map(|time| time.0), event, self.context.clock.now()) {
+            return Ok(After::Done);
+        }
+        let patch = json!({"metadata": {"uid": uid_of(&*claim)},
+            "status": {"lastPodEventTime": self.context.clock.time()}});
+        let api = Api::<NodeClaim>::all(self.context.client.clone());
+        match api.patch_status(name_of(&*claim), &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(answer) => self.context.mirrors.node_claims.apply(answer),
+            Err(error) if is_not_found(&error) => {}
+            Err(error) => {
+                let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+                pending.entry(key.name.clone()).or_insert(event);
+                return Err(error);
+            }
+        }
+        Ok(After::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(node: &str, phase: &str, patch: Value) -> Arc<Pod> {
+        let mut object = json!({"metadata": {"name": "pod"}, "spec": {"containers": []},
+            "status": {"phase": phase, "conditions": [
+                {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+        if !node.is_empty() {
+            object["spec"]["nodeName"] = json!(node);
+        }
+        for (key, value) in patch.as_object().into_iter().flatten() {
+            object["metadata"][key] = value.clone();
+        }
+        Arc::new(serde_json::from_value(object).expect("a pod"))
+    }
+
+    #[test]
+    fn coming_ending_and_leaving_are_events() {
+        let waiting = pod("", "Pending", json!({}));
+        let bound = pod("node", "Pending", json!({}));
+        let running = pod("node", "Running", json!({}));
+        let ended = pod("node", "Succeeded", json!({}));
+        let leaving = pod("node", "Running", json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}));
+        let daemon = pod(
+            "node",
+            "Running",
+            json!({"ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u"}]}),
+        );
+        let changed = |old: &Arc<Pod>, new: &Arc<Pod>| {
+            event(&Change::Applied { old: Some(old.clone()), new: new.clone() })
+        };
+        assert_eq!(changed(&waiting, &bound), Some(Event::Now));
+        assert_eq!(changed(&bound, &running), None);
+        assert_eq!(changed(&running, &ended), Some(Event::Now));
+        assert_eq!(changed(&running, &leaving), Some(Event::Now));
+        assert_eq!(event(&Change::Deleted { old: leaving }), Some(Event::Now));
+        assert_eq!(event(&Change::Deleted { old: waiting.clone() }), None);
+        assert_eq!(event(&Change::Applied { old: None, new: waiting }), None);
+        assert_eq!(event(&Change::Deleted { old: daemon }), None);
+        let found = event(&Change::Applied { old: None, new: running });
+        assert!(matches!(found, Some(Event::BoundAt(_))), "{found:?}");
+    }
+
+    #[test]
+    fn events_are_written_at_most_every_ten_seconds() {
+        let at = |seconds: i64| Timestamp::from_second(1_000_000 + seconds).expect("a time");
+        assert!(decide(None, Event::Now, at(0)));
+        assert!(decide(None, Event::BoundAt(at(0)), at(500)));
+        assert!(!decide(Some(at(0)), Event::Now, at(9)));
+        assert!(decide(Some(at(0)), Event::Now, at(10)));
+        assert!(!decide(Some(at(5)), Event::BoundAt(at(5)), at(500)));
+        assert!(decide(Some(at(5)), Event::BoundAt(at(6)), at(500)));
+    }
+}
