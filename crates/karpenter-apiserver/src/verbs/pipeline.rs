@@ -194,7 +194,11 @@ impl Call<'_> {
         self.set_system_metadata(&mut object);
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
         match &resource.custom {
-            Some(custom) => admission::prepare_custom_create(&mut object, custom.kind.has_status()),
+            Some(custom) => {
+                admission::prepare_custom_create(&mut object, custom.kind.has_status());
+                // What is read back is defaulted again, so a status that was taken off may have a default.
+                custom.kind.default(&mut object);
+            }
             None => admission::prepare_create(group, version, kind, &mut object, self.now),
         }
         if resource.is_definition() {
