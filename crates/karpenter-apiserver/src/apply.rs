@@ -8,6 +8,7 @@
 mod fresh;
 mod managed;
 mod path;
+mod scale;
 mod set;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ use crate::shape::Shape;
 use crate::status::{Answer, Cause, Failure};
 use managed::{Managed, ManagerId};
 use path::Path;
+pub use scale::{ReplicasPath, lend_ownership, return_ownership};
 use set::FieldSet;
 use updater::Conflict;
 
@@ -74,7 +76,7 @@ pub fn apply(request: ApplyRequest<'_>) -> Answer<Value> {
             described(request.applied)
         )));
     }
-    let reset = reset_fields(request.applied, request.subresource);
+    let reset = reset_fields(request.applied, request.shape, request.subresource);
     let write = Write { shape: request.shape, reset: &reset, now: rfc3339_seconds(request.now) };
     let managed = if managed.is_empty() {
         // Nobody has applied yet: what is there belongs to one manager that stands for all before.
@@ -141,7 +143,7 @@ pub fn record_update(
     // The managedFields of the old object do not disturb the comparison: they are gone, and nobody owns them.
     let empty = if old.is_none() { empty_object(new) } else { Value::Null };
     let live = old.unwrap_or(&empty);
-    let reset = reset_fields(new, subresource);
+    let reset = reset_fields(new, shape, subresource);
     let write = Write { shape, reset: &reset, now: rfc3339_seconds(now) };
     let manager = if manager.is_empty() { "unknown" } else { manager };
     let managed = write.update(live, new, managed, &ManagerId::update(manager, api_version, subresource));
@@ -158,7 +160,7 @@ pub fn record_create(
     now: Timestamp,
 ) -> Option<Vec<u8>> {
     if managed_fields(new).is_none_or(is_reset)
-        && let Ok(fields) = fresh::fields(zero_value(new), new, shape, reset_paths(new, ""))
+        && let Ok(fields) = fresh::fields(zero_value(new), new, shape, reset_paths(new, shape, ""))
     {
         take_managed_fields(new);
         let fields = fields?;
@@ -248,9 +250,10 @@ static STRIPPED: LazyLock<FieldSet> = LazyLock::new(|| {
 });
 
 /// Fields that a write through this endpoint cannot change, so that it cannot own them either.
-///
-/// Custom kinds are taken to have a status endpoint.
-fn reset_paths(object: &Value, subresource: &str) -> &'static [&'static [&'static str]] {
+fn reset_paths(object: &Value, shape: &Shape, subresource: &str) -> &'static [&'static [&'static str]] {
+    if matches!(shape, Shape::Struct(fields) if fields.status_is_plain) {
+        return &[];
+    }
     let kind = object.get("kind").and_then(Value::as_str).unwrap_or("");
     match (subresource, kind) {
         ("", "CertificateSigningRequest") => &[&["spec"], &["status"]],
@@ -274,8 +277,8 @@ fn reset_paths(object: &Value, subresource: &str) -> &'static [&'static [&'stati
     }
 }
 
-fn reset_fields(object: &Value, subresource: &str) -> FieldSet {
-    FieldSet::of(reset_paths(object, subresource))
+fn reset_fields(object: &Value, shape: &Shape, subresource: &str) -> FieldSet {
+    FieldSet::of(reset_paths(object, shape, subresource))
 }
 
 /// The object before it exists: for a built-in kind the zero value of its Go type, whose structs are all present.

@@ -29,6 +29,8 @@ pub struct StructShape {
     pub fields: Vec<FieldShape>,
     /// Whether fields that are not listed are kept and deduced.
     pub preserves_unknown: bool,
+    /// Of a whole object: the kind has no status endpoint, so that `status` is a field as any other.
+    pub status_is_plain: bool,
 }
 
 /// Custom kinds leave the patch fields at their defaults: they have no strategic merge patch.
@@ -36,6 +38,8 @@ pub struct StructShape {
 pub struct FieldShape {
     pub name: String,
     pub shape: Shape,
+    /// What a plain value must be, where that is known: apply refuses others.
+    pub scalar: Option<ScalarType>,
     /// The merge key of strategic merge patch, which is not always the first of the apply keys. `None`: a list is
     /// replaced; empty: a list of plain values that merges as a set.
     pub patch_merge_key: Option<String>,
@@ -43,6 +47,13 @@ pub struct FieldShape {
     pub patch_retains_keys: bool,
     /// `replace` of strategic merge patch: an object that is not merged.
     pub patch_replaces: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScalarType {
+    String,
+    Number,
+    Boolean,
 }
 
 #[derive(Debug, PartialEq)]

@@ -69,7 +69,7 @@ impl fmt::Display for ManagerId {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Owned {
     pub(super) set: FieldSet,
-    api_version: String,
+    pub(super) api_version: String,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -115,6 +115,12 @@ impl Managed {
 
     pub(super) fn set_time(&mut self, id: &ManagerId, now: &str) {
         self.times.insert(id.clone(), now.to_string());
+    }
+
+    pub(super) fn copy_time(&mut self, id: &ManagerId, from: &Self) {
+        if let Some(time) = from.times.get(id) {
+            self.set_time(id, time);
+        }
     }
 
     /// Joins the oldest updaters of a version into one, until there are no more than `limit`.

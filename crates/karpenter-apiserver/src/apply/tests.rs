@@ -71,7 +71,7 @@ fn custom_shape() -> Shape {
         key_defaults: Vec::new(),
         element: Shape::Deduced,
     }));
-    let structure = |fields| Shape::Struct(Arc::new(StructShape { fields, preserves_unknown: false }));
+    let structure = |fields| Shape::Struct(Arc::new(StructShape { fields, ..StructShape::default() }));
     let spec =
         structure(vec![field("free", Shape::Deduced), field("rules", rules), field("size", Shape::Atomic)]);
     structure(vec![

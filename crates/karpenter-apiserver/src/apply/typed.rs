@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::path::{Element, Path, equal};
 use super::set::FieldSet;
-use crate::shape::{KeyedShape, Shape};
+use crate::shape::{KeyedShape, ScalarType, Shape};
 
 /// How a value is walked once its shape is settled.
 pub(super) enum Walk<'shape> {
@@ -429,17 +429,21 @@ fn check(value: &Value, shape: &Shape, path: &mut String, problems: &mut Vec<(St
         (_, Value::Null) | (Walk::Leaf, _) => {}
         (Walk::Object, Value::Object(fields)) => {
             for (name, child) in fields {
-                let (shape, declared) = match shape {
+                let (below, declared, scalar) = match shape {
                     Shape::Struct(known) => {
-                        (below(shape, name).0, known.preserves_unknown || known.field(name).is_some())
+                        let field = known.field(name);
+                        let declared = known.preserves_unknown || field.is_some();
+                        (below(shape, name).0, declared, field.and_then(|field| field.scalar))
                     }
-                    _ => (below(shape, name).0, true),
+                    _ => (below(shape, name).0, true, None),
                 };
                 let length = path.len();
                 path.push('.');
                 path.push_str(name);
-                if declared {
-                    check(child, shape, path, problems);
+                if let Some(why) = scalar.and_then(|scalar| scalar_problem(child, scalar)) {
+                    problems.push((path.clone(), why));
+                } else if declared {
+                    check(child, below, path, problems);
                 } else {
                     problems.push((path.clone(), "field not declared in schema".to_string()));
                 }
@@ -473,6 +477,39 @@ fn check(value: &Value, shape: &Shape, path: &mut String, problems: &mut Vec<(St
             }
         }
         (_, other) => problems.push((path.clone(), format!("expected list, got {}", shown(other)))),
+    }
+}
+
+fn scalar_problem(value: &Value, wanted: ScalarType) -> Option<String> {
+    match (wanted, value) {
+        (_, Value::Null)
+        | (ScalarType::String, Value::String(_))
+        | (ScalarType::Number, Value::Number(_))
+        | (ScalarType::Boolean, Value::Bool(_)) => None,
+        // Each in another of Go's notations.
+        (ScalarType::Number, other) => {
+            Some(format!("expected numeric (int or float), got {}", go_type(other)))
+        }
+        (ScalarType::String, other) => {
+            let value = match other {
+                Value::Array(_) | Value::Object(_) => crate::patch::go_print(other),
+                plain => plain.to_string(),
+            };
+            Some(format!("expected string, got &value.valueUnstructured{{Value:{value}}}"))
+        }
+        (ScalarType::Boolean, other) => Some(format!("expected boolean, got {}", shown(other))),
+    }
+}
+
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
     }
 }
 

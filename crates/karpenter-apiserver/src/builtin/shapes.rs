@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use super::{FieldInfo, FieldType, ListType, TypeForm, TypeId, types};
-use crate::shape::{FieldShape, KeyedShape, Shape, StructShape};
+use crate::shape::{FieldShape, KeyedShape, ScalarType, Shape, StructShape};
 
 static SHAPES: LazyLock<Vec<Shape>> = LazyLock::new(|| {
     let mut builder = Builder::default();
@@ -41,7 +41,8 @@ impl Builder {
             | TypeForm::MicroTime
             | TypeForm::Duration
             | TypeForm::Quantity
-            | TypeForm::IntOrString => Shape::Atomic,
+            | TypeForm::IntOrString
+            | TypeForm::Raw => Shape::Atomic,
             _ => Shape::Deduced,
         };
         self.finished.insert(id, shape.clone());
@@ -52,7 +53,7 @@ impl Builder {
         self.open.push(id);
         let fields = id.info().fields.iter().map(|field| self.field(field)).collect();
         self.open.pop();
-        Shape::Struct(Arc::new(StructShape { fields, preserves_unknown: false }))
+        Shape::Struct(Arc::new(StructShape { fields, ..StructShape::default() }))
     }
 
     fn field(&mut self, field: &FieldInfo) -> FieldShape {
@@ -61,6 +62,7 @@ impl Builder {
         FieldShape {
             name: field.name.to_string(),
             shape: self.shape(&field.field_type, field),
+            scalar: scalar(&field.field_type),
             patch_merge_key: merges.then(|| field.patch_merge_key.unwrap_or("").to_string()),
             patch_retains_keys: strategy.split(',').any(|part| part == "retainKeys"),
             patch_replaces: strategy == "replace",
@@ -105,5 +107,14 @@ impl Builder {
         };
         let keys = keys.iter().map(ToString::to_string).collect();
         Shape::Keyed(Arc::new(KeyedShape { keys, key_defaults, element: self.element(element) }))
+    }
+}
+
+fn scalar(field_type: &FieldType) -> Option<ScalarType> {
+    match field_type {
+        FieldType::String | FieldType::Bytes => Some(ScalarType::String),
+        FieldType::Int32 | FieldType::Int64 | FieldType::Double => Some(ScalarType::Number),
+        FieldType::Boolean => Some(ScalarType::Boolean),
+        FieldType::List(_) | FieldType::Map(_) | FieldType::Named(_) => None,
     }
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::schema::{Additional, JsonType, ListType, Schema};
-use crate::shape::{FieldShape, KeyedShape, Shape, StructShape};
+use crate::shape::{FieldShape, KeyedShape, ScalarType, Shape, StructShape};
 
 /// The shape of a whole object: its schema, plus what every server knows about type and metadata.
-pub(crate) fn of_object(schema: &Schema) -> Shape {
+pub(crate) fn of_object(schema: &Schema, has_status: bool) -> Shape {
     let mut shape = of_struct(schema, false);
+    shape.status_is_plain = !has_status;
     shape.fields.retain(|field| !matches!(field.name.as_str(), "apiVersion" | "kind" | "metadata"));
     shape.fields.extend([
         field("apiVersion", Shape::Atomic),
@@ -22,7 +23,7 @@ pub(crate) fn of_object(schema: &Schema) -> Shape {
 
 fn of_struct(schema: &Schema, is_resource: bool) -> StructShape {
     let mut fields: Vec<FieldShape> =
-        schema.properties.iter().map(|(name, child)| field(name, of(child))).collect();
+        schema.properties.iter().map(|(name, child)| schema_field(name, child)).collect();
     if is_resource {
         fields.retain(|field| field.name != "metadata");
         fields.push(field("metadata", metadata()));
@@ -33,7 +34,17 @@ fn of_struct(schema: &Schema, is_resource: bool) -> StructShape {
         }
         fields.sort_by(|left, right| left.name.cmp(&right.name));
     }
-    StructShape { fields, preserves_unknown: schema.preserve_unknown_fields }
+    StructShape { fields, preserves_unknown: schema.preserve_unknown_fields, status_is_plain: false }
+}
+
+fn schema_field(name: &str, schema: &Schema) -> FieldShape {
+    let scalar = match schema.json_type {
+        Some(JsonType::String) => Some(ScalarType::String),
+        Some(JsonType::Integer | JsonType::Number) => Some(ScalarType::Number),
+        Some(JsonType::Boolean) => Some(ScalarType::Boolean),
+        Some(JsonType::Object | JsonType::Array) | None => None,
+    };
+    FieldShape { scalar, ..field(name, of(schema)) }
 }
 
 fn of(schema: &Schema) -> Shape {
@@ -78,7 +89,7 @@ fn metadata() -> Shape {
         fields: ["apiVersion", "blockOwnerDeletion", "controller", "kind", "name", "uid"]
             .map(|name| field(name, Shape::Atomic))
             .into(),
-        preserves_unknown: false,
+        ..StructShape::default()
     };
     let owners = KeyedShape {
         keys: vec!["uid".to_string()],
@@ -104,6 +115,6 @@ fn metadata() -> Shape {
             field("selfLink", Shape::Atomic),
             field("uid", Shape::Atomic),
         ],
-        preserves_unknown: false,
+        ..StructShape::default()
     }))
 }
