@@ -105,13 +105,14 @@ impl CustomKind {
                 label_selector: Some(path("labelSelectorPath")).filter(|path| !path.is_empty()),
             }
         });
+        let has_status = entry.pointer("/subresources/status").is_some_and(|status| !status.is_null());
         Ok(Self(Arc::new(Inner {
             group: text("/spec/group"),
             version: version.to_string(),
             kind: text("/spec/names/kind"),
-            shape: shape::of_object(&schema),
+            shape: shape::of_object(&schema, has_status),
             columns: Columns::custom(entry.get("additionalPrinterColumns")),
-            has_status: entry.pointer("/subresources/status").is_some_and(|status| !status.is_null()),
+            has_status,
             scale,
             selectable_fields: entry
                 .get("selectableFields")
@@ -176,36 +177,54 @@ impl CustomKind {
 
     /// What is wrong with a new object, apart from its metadata.
     pub fn validate_create(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        self.check_create(object, &mut errors);
+        errors
+    }
+
+    /// `validate_create`, added to what was found in the metadata: rules are not run on objects that are wrong
+    /// otherwise.
+    pub fn check_create(&self, object: &Value, errors: &mut Vec<FieldError>) {
         let schema = &self.0.schema;
-        let mut errors = schema.check("", object, None);
-        self.check_scale(object, true, &mut errors);
+        errors.extend(schema.check("", object, None));
+        self.check_scale(object, true, errors);
         errors.extend(lists::embedded(schema, object));
         errors.extend(lists::duplicates(schema, object));
-        self.run_rules(object, None, &mut errors);
-        errors
+        self.run_rules(object, None, errors);
     }
 
     /// What is wrong with a changed object, apart from its metadata. Wrong parts that did not change are kept.
     pub fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
-        let schema = &self.0.schema;
-        let mut errors = schema.check("", object, Some(old));
-        self.check_scale(object, true, &mut errors);
-        errors.extend(lists::embedded(schema, object));
-        self.check_duplicates(object, old, &mut errors);
-        self.run_rules(object, Some(old), &mut errors);
+        let mut errors = Vec::new();
+        self.check_update(object, old, &mut errors);
         errors
+    }
+
+    /// `validate_update`, added to what was found in the metadata.
+    pub fn check_update(&self, object: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+        let schema = &self.0.schema;
+        errors.extend(schema.check("", object, Some(old)));
+        self.check_scale(object, true, errors);
+        errors.extend(lists::embedded(schema, object));
+        self.check_duplicates(object, old, errors);
+        self.run_rules(object, Some(old), errors);
     }
 
     /// Like `validate_update`, for a write to the status subresource: only the status is checked by the schema.
     pub fn validate_status_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
+        self.check_status_update(object, old, &mut errors);
+        errors
+    }
+
+    /// Like `check_update`, for a write to the status subresource.
+    pub fn check_status_update(&self, object: &Value, old: &Value, errors: &mut Vec<FieldError>) {
         if let (Some(schema), Some(status)) = (self.0.schema.properties.get("status"), object.get("status")) {
             errors.extend(schema.check("status", status, Some(old.get("status").unwrap_or(&Value::Null))));
         }
-        self.check_scale(object, false, &mut errors);
-        self.check_duplicates(object, old, &mut errors);
-        self.run_rules(object, Some(old), &mut errors);
-        errors
+        self.check_scale(object, false, errors);
+        self.check_duplicates(object, old, errors);
+        self.run_rules(object, Some(old), errors);
     }
 
     /// An object whose lists were wrong before may stay wrong.

@@ -87,6 +87,7 @@ fn folder(name: &str) -> PathBuf {
 fn documents(folder: PathBuf) -> Vec<(String, Value)> {
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
     files.sort();
     files
         .into_iter()

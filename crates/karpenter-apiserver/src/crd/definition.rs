@@ -83,8 +83,12 @@ impl<'a> Definition<'a> {
     /// An error about all versions, which shows them as the internal form prints them.
     fn versions_error(&self, detail: &str) -> FieldError {
         let shown: Vec<String> = self.versions.iter().map(|version| self.shown_version(version)).collect();
+        let text = match self.crd.pointer("/spec/versions") {
+            Some(Value::Array(_)) => format!("[{}]", shown.join(",")),
+            _ => "null".to_string(),
+        };
         FieldError::invalid("spec.versions", Value::Array(self.versions.to_vec()), detail)
-            .with_value_text(format!("[{}]", shown.join(",")))
+            .with_value_text(text)
     }
 
     fn shown_version(&self, version: &Value) -> String {

@@ -247,9 +247,7 @@ impl<'a> Scope<'a> {
         match (schema.properties.get(&name), &schema.additional) {
             (Some(property), _) => Kind::Of(property, false),
             (None, Additional::Schema(child)) => Kind::Of(child, false),
-            (None, Additional::Unspecified)
-                if schema.json_type == Some(JsonType::Object) && !schema.properties.is_empty() =>
-            {
+            (None, Additional::Unspecified) if schema.json_type == Some(JsonType::Object) => {
                 self.complain(&format!(".{escaped}"), &format!("undefined field '{escaped}'"));
                 Kind::Unknown
             }
