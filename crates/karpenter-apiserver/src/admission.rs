@@ -24,6 +24,8 @@ mod services;
 mod strategy;
 mod validation;
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -33,9 +35,14 @@ use crate::status::Answer;
 /// Read access to stored objects, for the decisions that depend on more than the object itself.
 pub trait Lookup {
     /// `namespace` is empty for cluster-scoped objects.
-    fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Value>;
+    fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Value>>;
     /// All objects of a kind; an empty `namespace` means all namespaces. In the order of namespace and name.
-    fn list(&self, group: &str, plural: &str, namespace: &str) -> Vec<Value>;
+    fn list(&self, group: &str, plural: &str, namespace: &str) -> Vec<Arc<Value>>;
+    /// One label of an object, if there is such an object and it has the label.
+    fn label(&self, group: &str, plural: &str, namespace: &str, name: &str, key: &str) -> Option<String> {
+        let object = self.get(group, plural, namespace, name)?;
+        object["metadata"]["labels"][key].as_str().map(str::to_string)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,6 +19,7 @@ use serde_json::{Map, Value};
 use crate::shape::Shape;
 
 pub use quantity::canonical as canonical_quantity;
+pub(crate) use quantity::is_canonical as is_canonical_quantity;
 pub use round_trip::round_trip;
 
 /// A resource that the server offers, as discovery describes it.
@@ -96,6 +97,8 @@ pub struct TypeInfo {
     pub group_version_kind: Option<(&'static str, &'static str, &'static str)>,
     /// Sorted by name.
     pub fields: Vec<FieldInfo>,
+    /// Which of them are written even if nothing was sent.
+    pub(crate) always_written: Vec<u16>,
 }
 
 impl TypeInfo {

@@ -5,6 +5,7 @@
 //! (`fieldValidation`).
 
 mod body;
+mod clean;
 mod decode;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use crate::builtin::{self, FieldType, TypeForm, TypeInfo};
 use crate::status::Failure;
 
 pub use body::{body_problems, duplicate_fields};
+pub use clean::{Document, is_clean};
 pub use decode::decode_error;
 
 /// The decoder of a real server stops collecting here.

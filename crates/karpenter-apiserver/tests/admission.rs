@@ -5,6 +5,8 @@
 //! server appends to a message after a line break (a diff of Go structs) is cut off. Order within messages is not
 //! compared where a real server walks a hash map.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use karpenter_apiserver::admission::{self, Lookup, Operation, Verb};
 use karpenter_apiserver::status::{Answer, Failure};
@@ -15,12 +17,12 @@ use serde_json::{Value, json};
 struct EmptyCluster;
 
 impl Lookup for EmptyCluster {
-    fn get(&self, group: &str, plural: &str, _namespace: &str, name: &str) -> Option<Value> {
+    fn get(&self, group: &str, plural: &str, _namespace: &str, name: &str) -> Option<Arc<Value>> {
         ((group, plural, name) == ("", "namespaces", "default"))
-            .then(|| json!({"status": {"phase": "Active"}}))
+            .then(|| Arc::new(json!({"status": {"phase": "Active"}})))
     }
 
-    fn list(&self, _group: &str, _plural: &str, _namespace: &str) -> Vec<Value> {
+    fn list(&self, _group: &str, _plural: &str, _namespace: &str) -> Vec<Arc<Value>> {
         Vec::new()
     }
 }

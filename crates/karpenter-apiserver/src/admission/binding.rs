@@ -51,10 +51,9 @@ pub(crate) fn bind_pod(pod: &mut Value, binding: &Value, lookup: &dyn Lookup, no
 
 /// The topology labels of a node, if there is such a node.
 pub(crate) fn topology_labels(node_name: &str, lookup: &dyn Lookup) -> Vec<(String, Value)> {
-    let Some(node) = lookup.get("", "nodes", "", node_name) else { return Vec::new() };
     TOPOLOGY_LABELS
         .iter()
-        .filter_map(|key| Some((key.to_string(), node["metadata"]["labels"].get(key)?.clone())))
+        .filter_map(|key| Some((key.to_string(), lookup.label("", "nodes", "", node_name, key)?.into())))
         .collect()
 }
 

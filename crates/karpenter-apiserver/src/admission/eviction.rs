@@ -3,6 +3,8 @@
 //! Budgets say how many pods may be disrupted; an accepted eviction takes one and notes the pod, until the controller
 //! of budgets has seen it go.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -102,14 +104,11 @@ fn check_preconditions(pod: &Value, options: &Object) -> Answer<()> {
     Ok(())
 }
 
-fn budget_of(pod: &Value, lookup: &dyn Lookup) -> Answer<Option<Value>> {
-    let mut budgets: Vec<Value> = lookup
-        .list("policy", "poddisruptionbudgets", namespace(pod))
-        .into_iter()
-        .filter(|budget| {
-            selector::matches(&budget["spec"]["selector"], &pod["metadata"]["labels"]) == Some(true)
-        })
-        .collect();
+fn budget_of(pod: &Value, lookup: &dyn Lookup) -> Answer<Option<Arc<Value>>> {
+    let mut budgets = lookup.list("policy", "poddisruptionbudgets", namespace(pod));
+    budgets.retain(|budget| {
+        selector::matches(&budget["spec"]["selector"], &pod["metadata"]["labels"]) == Some(true)
+    });
     if budgets.len() > 1 {
         let message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
         return Err(Box::new(Failure::new(500, "", message)));

@@ -1,6 +1,7 @@
 //! Stored objects for tests.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -23,17 +24,17 @@ impl Objects {
 }
 
 impl Lookup for Objects {
-    fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Value> {
-        self.0.get(&(group.to_string(), plural.to_string(), namespace.to_string(), name.to_string())).cloned()
+    fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        self.0.get(&(group.to_string(), plural.to_string(), namespace.to_string(), name.to_string())).cloned().map(Arc::new)
     }
 
-    fn list(&self, group: &str, plural: &str, namespace: &str) -> Vec<Value> {
+    fn list(&self, group: &str, plural: &str, namespace: &str) -> Vec<Arc<Value>> {
         self.0
             .iter()
             .filter(|(key, _)| {
                 key.0 == group && key.1 == plural && (namespace.is_empty() || key.2 == namespace)
             })
-            .map(|(_, object)| object.clone())
+            .map(|(_, object)| Arc::new(object.clone()))
             .collect()
     }
 }

@@ -136,8 +136,8 @@ fn set_default_class(claim: &mut Value, lookup: &dyn Lookup) {
             .any(|key| class["metadata"]["annotations"][*key] == "true")
     };
     // The newest wins; among equally new ones the first by name.
-    let mut classes: Vec<Value> =
-        lookup.list("storage.k8s.io", "storageclasses", "").into_iter().filter(is_default).collect();
+    let mut classes = lookup.list("storage.k8s.io", "storageclasses", "");
+    classes.retain(|class| is_default(class));
     classes.sort_by(|left, right| {
         let created = |class: &Value| text(&class["metadata"]["creationTimestamp"]).to_string();
         created(right).cmp(&created(left)).then_with(|| name(left).cmp(name(right)))

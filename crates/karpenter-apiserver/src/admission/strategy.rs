@@ -373,8 +373,8 @@ fn prepare_resize(map: &mut Object, old: &Value) {
 
 fn prepare_new_pod(map: &mut Object, now: Timestamp) {
     let labels = map.get("metadata").map(|metadata| metadata["labels"].clone()).unwrap_or_default();
-    let spec = map.get("spec").cloned().unwrap_or_default();
-    let mut status = json!({"phase": "Pending", "qosClass": quality_of_service(&spec)});
+    let spec = map.get("spec").unwrap_or(&Value::Null);
+    let mut status = json!({"phase": "Pending", "qosClass": quality_of_service(spec)});
     if !items(&spec["schedulingGates"]).is_empty() {
         status["conditions"] = json!([{
             "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",

@@ -54,11 +54,22 @@ pub(super) fn parse(text: &'static str) -> Data {
     }
     for info in &mut data.types {
         info.fields.sort_by_key(|field| field.name);
+        info.always_written = (0..)
+            .zip(&info.fields)
+            .filter(|(_, field)| is_always_written(field))
+            .map(|(index, _)| index)
+            .collect();
     }
     for kind in &data.kinds {
         data.by_kind.insert((kind.group, kind.version, kind.kind), kind.type_id);
     }
     data
+}
+
+fn is_always_written(field: &FieldInfo) -> bool {
+    // `omitempty` never leaves out a Go struct.
+    let is_struct = matches!(field.field_type, FieldType::Named(_)) && !field.pointer;
+    !field.omit_zero && (is_struct || !field.omit_empty)
 }
 
 fn lines<'text>(text: &'text str, head: &'static str) -> impl Iterator<Item = &'text str> {
@@ -138,6 +149,7 @@ fn parse_type(line: &'static str, packages: &HashMap<&str, &str>) -> TypeInfo {
         atomic: false,
         group_version_kind: None,
         fields: Vec::new(),
+        always_written: Vec::new(),
     };
     for option in line.split(' ').skip(2) {
         match option.split_once('=') {

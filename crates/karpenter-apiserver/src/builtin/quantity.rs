@@ -45,6 +45,21 @@ pub fn canonical(text: &str) -> Option<String> {
     Some(format!("{sign}{body}"))
 }
 
+/// Whether the text is certainly in canonical form; many that are not certain are canonical too.
+pub(crate) fn is_canonical(text: &str) -> bool {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    if digits == 0 || digits > 9 || text.starts_with('0') {
+        return false;
+    }
+    let (number, suffix) = text.split_at(digits);
+    let number: u32 = number.parse().unwrap_or(0);
+    match suffix {
+        "" | "m" | "k" | "M" | "G" | "T" | "P" | "E" => !number.is_multiple_of(1000),
+        "Ki" | "Mi" | "Gi" | "Ti" | "Pi" | "Ei" => !number.is_multiple_of(1024),
+        _ => false,
+    }
+}
+
 fn split(text: &str) -> Option<(Number, &str)> {
     let (negative, rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),

@@ -25,6 +25,9 @@ fn named(info: &TypeInfo, value: &mut Value) {
     match info.form {
         TypeForm::Struct => structure(info, value),
         TypeForm::Quantity => {
+            if value.as_str().is_some_and(quantity::is_canonical) {
+                return;
+            }
             let text = match value {
                 Value::String(text) => text.trim().to_string(),
                 Value::Number(number) => number.to_string(),
@@ -64,21 +67,22 @@ fn structure(info: &TypeInfo, value: &mut Value) {
         *value = Value::Object(Map::new());
     }
     let Value::Object(object) = value else { return };
-    object.retain(|name, value| info.field(name).is_some() && !value.is_null());
-    for field in &info.fields {
-        match object.get_mut(field.name) {
-            Some(present) => {
-                typed(&field.field_type, present);
-                if is_omitted(field, present) {
-                    object.remove(field.name);
-                }
-            }
-            None => {
-                if let Some(absent) = absent_value(field) {
-                    object.insert(field.name.to_string(), absent);
-                }
-            }
+    let absent: Vec<&FieldInfo> = info
+        .always_written
+        .iter()
+        .map(|index| &info.fields[usize::from(*index)])
+        .filter(|field| object.get(field.name).is_none_or(Value::is_null))
+        .collect();
+    object.retain(|name, value| {
+        let Some(field) = info.field(name) else { return false };
+        if value.is_null() {
+            return false;
         }
+        typed(&field.field_type, value);
+        !is_omitted(field, value)
+    });
+    for field in absent {
+        object.insert(field.name.to_string(), absent_value(field));
     }
 }
 
@@ -138,27 +142,13 @@ fn is_zero(field_type: &FieldType, value: &Value) -> bool {
     value.is_null() || zero(field_type).is_some_and(|zero| zero == *value)
 }
 
-/// What is written for a field that was not sent.
-fn absent_value(field: &FieldInfo) -> Option<Value> {
-    if field.omit_zero {
-        return None;
-    }
-    if field.pointer {
-        return (!field.omit_empty).then_some(Value::Null);
-    }
+/// What is written for a field that is always written and was not sent.
+fn absent_value(field: &FieldInfo) -> Value {
     match &field.field_type {
-        // `omitempty` never leaves out a Go struct.
-        FieldType::Named(id) => Some(named_zero(*id)),
-        FieldType::List(_) | FieldType::Map(_) | FieldType::Bytes => {
-            (!field.omit_empty).then_some(Value::Null)
-        }
-        plain => {
-            if field.omit_empty {
-                None
-            } else {
-                zero(plain)
-            }
-        }
+        _ if field.pointer => Value::Null,
+        FieldType::Named(id) => named_zero(*id),
+        FieldType::List(_) | FieldType::Map(_) | FieldType::Bytes => Value::Null,
+        plain => zero(plain).unwrap_or_default(),
     }
 }
 

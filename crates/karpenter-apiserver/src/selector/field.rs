@@ -2,6 +2,8 @@
 //!
 //! Only the fields a kind declares can be asked for; they are extracted once, when the object is stored.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use crate::store::Entry;
@@ -10,8 +12,8 @@ use crate::store::Entry;
 #[derive(Debug, Clone, PartialEq)]
 pub struct SelectableField {
     pub name: String,
-    /// JSON pointers; the first that holds a non-empty value counts.
-    pub pointers: Vec<String>,
+    /// Ways to it, name by name; the first that leads to a non-empty value counts.
+    pub paths: Vec<Vec<String>>,
     /// What an absent value equals.
     pub default: String,
 }
@@ -47,8 +49,8 @@ impl SelectableFields {
             .iter()
             .map(|path| {
                 let name = path.trim_start_matches('.').to_string();
-                let pointer = format!("/{}", name.replace('.', "/"));
-                SelectableField { name, pointers: vec![pointer], default: String::new() }
+                let paths = vec![steps(&name)];
+                SelectableField { name, paths, default: String::new() }
             })
             .collect();
         Self { fields, aliases: Vec::new(), has_namespace: namespaced, refusal: Refusal::Plain }
@@ -101,7 +103,7 @@ impl SelectableFields {
             ("batch", "Job") => Self {
                 fields: vec![SelectableField {
                     name: "status.successful".into(),
-                    pointers: vec!["/status/succeeded".into()],
+                    paths: vec![steps("status.succeeded")],
                     default: "0".into(),
                 }],
                 refusal: Refusal::Job,
@@ -121,11 +123,11 @@ impl SelectableFields {
             .iter()
             .map(|field| {
                 field
-                    .pointers
+                    .paths
                     .iter()
-                    .filter_map(|pointer| object.pointer(pointer).map(text))
+                    .filter_map(|path| at(object, path).map(text))
                     .find(|value| !value.is_empty())
-                    .unwrap_or_else(|| field.default.clone())
+                    .unwrap_or_else(|| field.default.as_str().into())
                     .into()
             })
             .collect()
@@ -175,22 +177,33 @@ const EVENT_FIELDS: &[&str] = &[
 ];
 
 fn field(name: &str) -> SelectableField {
-    let own = format!("/{}", name.replace('.', "/"));
-    let (pointers, default) = match name {
+    let own = steps(name);
+    let (paths, default) = match name {
         "spec.hostNetwork" | "spec.unschedulable" => (vec![own], "false"),
-        "status.podIP" => (vec!["/status/podIPs/0/ip".to_string(), own], ""),
+        "status.podIP" => (vec![steps("status.podIPs.0.ip"), own], ""),
         "status.replicas" => (vec![own], "0"),
-        "source" => (vec!["/source/component".to_string(), "/reportingComponent".to_string()], ""),
+        "source" => (vec![steps("source.component"), steps("reportingComponent")], ""),
         _ => (vec![own], ""),
     };
-    SelectableField { name: name.into(), pointers, default: default.into() }
+    SelectableField { name: name.into(), paths, default: default.into() }
 }
 
-fn text(value: &Value) -> String {
+fn steps(path: &str) -> Vec<String> {
+    path.split('.').map(str::to_string).collect()
+}
+
+fn at<'value>(object: &'value Value, path: &[String]) -> Option<&'value Value> {
+    path.iter().try_fold(object, |value, step| match value {
+        Value::Array(items) => items.get(step.parse::<usize>().ok()?),
+        other => other.get(step),
+    })
+}
+
+fn text(value: &Value) -> Cow<'_, str> {
     match value {
-        Value::String(text) => text.clone(),
-        Value::Bool(_) | Value::Number(_) => value.to_string(),
-        _ => String::new(),
+        Value::String(text) => Cow::Borrowed(text),
+        Value::Bool(_) | Value::Number(_) => Cow::Owned(value.to_string()),
+        _ => Cow::Borrowed(""),
     }
 }
 

@@ -3,6 +3,8 @@
 //! The text is kept inside the watch frame of the write that produced it, so that a list is a concatenation of texts
 //! and a watch event is encoded once for all watchers.
 
+use std::sync::{Arc, OnceLock};
+
 use bytes::Bytes;
 use serde_json::Value;
 
@@ -59,6 +61,8 @@ pub struct Entry {
     labels: Box<[(Box<str>, Box<str>)]>,
     /// In the order of the kind's selectable fields.
     fields: Box<[Box<str>]>,
+    /// The object once somebody asked for it to be kept.
+    decoded: OnceLock<Arc<Value>>,
 }
 
 impl Entry {
@@ -101,6 +105,12 @@ impl Entry {
         serde_json::from_slice(&self.object).unwrap_or(Value::Null)
     }
 
+    /// [`Self::value`] for objects that are read again and again while others are written: namespaces, classes, limits.
+    /// It stays in memory as long as the entry.
+    pub fn shared_value(&self) -> Arc<Value> {
+        self.decoded.get_or_init(|| Arc::new(self.value())).clone()
+    }
+
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels
             .binary_search_by(|(candidate, _)| candidate.as_ref().cmp(key))
@@ -121,6 +131,7 @@ impl Entry {
             uid: self.uid.clone(),
             labels: self.labels.clone(),
             fields,
+            decoded: OnceLock::new(),
         })
     }
 
@@ -199,6 +210,7 @@ impl Draft {
             uid: self.uid,
             labels: self.labels,
             fields: self.fields,
+            decoded: OnceLock::new(),
         }
     }
 }

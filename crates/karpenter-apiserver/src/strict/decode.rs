@@ -86,7 +86,7 @@ fn typed(field_type: &FieldType, value: &Value, wanted: &str, place: &mut Place<
     Err(place.mismatch(value, wanted))
 }
 
-fn is_int32(value: &Value) -> bool {
+pub(super) fn is_int32(value: &Value) -> bool {
     value.as_i64().is_some_and(|number| i32::try_from(number).is_ok())
 }
 

@@ -9,7 +9,7 @@ use crate::field::FieldError;
 use crate::options::FieldValidation;
 use crate::protobuf;
 use crate::status::{Answer, Failure};
-use crate::strict;
+use crate::strict::{self, Document};
 
 const FOREIGN_NAMESPACE: &str =
     "the namespace of the provided object does not match the namespace sent on the request";
@@ -17,12 +17,19 @@ const FOREIGN_NAMESPACE: &str =
 impl Call<'_> {
     /// The body as a value, whatever it is encoded in.
     pub(crate) fn body_value(&self) -> Answer<Value> {
+        self.body_document().map(|document| document.value)
+    }
+
+    /// The body, and whether it may name a field twice.
+    fn body_document(&self) -> Answer<Document> {
         let body = &self.incoming.body;
         let custom = self.resource.custom.is_some();
         let decoded = match self.incoming.content_type().as_str() {
-            "" | "application/json" => parse_json(body),
-            "application/yaml" => parse_yaml(body),
-            "application/vnd.kubernetes.protobuf" if !custom => protobuf::decode(body),
+            "" | "application/json" => {
+                serde_json::from_slice::<Document>(body).map_err(|error| syntax_error(&error, body))
+            }
+            "application/yaml" => parse_yaml(body).map(Document::from),
+            "application/vnd.kubernetes.protobuf" if !custom => protobuf::decode(body).map(Document::from),
             _ => {
                 let protobuf = if custom { "" } else { ", application/vnd.kubernetes.protobuf" };
                 return Err(Box::new(Failure::unsupported_media_type(format!(
@@ -44,12 +51,12 @@ impl Call<'_> {
     /// The body as an object of this kind, in its stored version: kind and version are checked and filled in, the
     /// namespace too. With warnings.
     pub(crate) fn body_object(&self, validation: FieldValidation) -> Answer<(Value, Vec<String>)> {
-        let mut object = self.body_value()?;
+        let Document { value: mut object, has_duplicates } = self.body_document()?;
         if object.is_null() {
             object = json!({});
         }
         self.check_kind(&mut object)?;
-        let problems = self.body_problems(&mut object, validation)?;
+        let problems = self.body_problems(&mut object, validation, has_duplicates)?;
         let warnings = match validation {
             FieldValidation::Strict if !problems.is_empty() => {
                 return Err(self.undecodable(&strict::strict_error(&problems)));
@@ -62,8 +69,19 @@ impl Call<'_> {
     }
 
     /// What a strict decoder would refuse. Values of a wrong type are always refused.
-    fn body_problems(&self, object: &mut Value, validation: FieldValidation) -> Answer<Vec<String>> {
+    fn body_problems(
+        &self,
+        object: &mut Value,
+        validation: FieldValidation,
+        has_duplicates: bool,
+    ) -> Answer<Vec<String>> {
         let (group, version, kind) = (&self.served.group, &self.served.version, &self.served.kind);
+        if self.resource.custom.is_none()
+            && !has_duplicates
+            && strict::is_clean(object, group, version, kind)
+        {
+            return Ok(Vec::new());
+        }
         let is_json = matches!(self.incoming.content_type().as_str(), "" | "application/json");
         let looks = validation != FieldValidation::Ignore;
         if let Some(custom) = &self.resource.custom {
@@ -71,7 +89,7 @@ impl Call<'_> {
                 return Err(self.undecodable(&why));
             }
             let mut problems =
-                if is_json && looks { strict::duplicate_fields(&self.incoming.body) } else { Vec::new() };
+                if has_duplicates && looks { strict::duplicate_fields(&self.incoming.body) } else { Vec::new() };
             // A real server reads the metadata first and drops unknown fields later.
             let (metadata, others): (Vec<String>, Vec<String>) =
                 custom.kind.prune(object).into_iter().partition(|path| path.starts_with("metadata."));
@@ -104,6 +122,7 @@ impl Call<'_> {
         let (group, version, kind) = (&self.served.group, &self.served.version, &self.served.kind);
         let paths = match &self.resource.custom {
             Some(custom) => custom.kind.prune(object),
+            None if strict::is_clean(object, group, version, kind) => Vec::new(),
             None => {
                 if let Some(why) = strict::decode_error(object, group, version, kind) {
                     return Err(bad_patch(object, &why));
@@ -228,9 +247,11 @@ pub(crate) fn bad(why: impl Into<String>) -> Box<Failure> {
 }
 
 pub(crate) fn parse_json(body: &[u8]) -> Answer<Value> {
-    serde_json::from_slice(body).map_err(|error| {
-        bad(format!("couldn't get version/kind; json parse error: {}", go_syntax_error(&error, body)))
-    })
+    serde_json::from_slice(body).map_err(|error| syntax_error(&error, body))
+}
+
+fn syntax_error(error: &serde_json::Error, body: &[u8]) -> Box<Failure> {
+    bad(format!("couldn't get version/kind; json parse error: {}", go_syntax_error(error, body)))
 }
 
 /// A syntax error in the words of Go's decoder.

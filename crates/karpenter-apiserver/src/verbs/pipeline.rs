@@ -25,15 +25,20 @@ use crate::store::{Draft, Entry, Range, WriteRefused, key};
 pub(crate) struct Stored<'a>(pub(crate) &'a Core);
 
 impl Lookup for Stored<'_> {
-    fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Value> {
+    fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let storage = qualified(group, plural).into();
-        self.0.store.get(&storage, &key(namespace, name)).map(|entry| entry.value())
+        self.0.store.get(&storage, &key(namespace, name)).map(|entry| entry.shared_value())
     }
 
-    fn list(&self, group: &str, plural: &str, namespace: &str) -> Vec<Value> {
+    fn label(&self, group: &str, plural: &str, namespace: &str, name: &str, label: &str) -> Option<String> {
+        let storage = qualified(group, plural).into();
+        self.0.store.get(&storage, &key(namespace, name))?.label(label).map(str::to_string)
+    }
+
+    fn list(&self, group: &str, plural: &str, namespace: &str) -> Vec<Arc<Value>> {
         let range = Range { namespace: namespace.to_string(), ..Range::default() };
         let snapshot = self.0.store.list(&qualified(group, plural).into(), &range);
-        snapshot.entries.iter().map(|entry| entry.value()).collect()
+        snapshot.entries.iter().map(|entry| entry.shared_value()).collect()
     }
 }
 

@@ -1,5 +1,7 @@
 //! What happens to pods: service account, limits, priority, tolerations, runtime class, topology labels.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::{forbidden, limits, push};
@@ -48,7 +50,7 @@ fn set_service_account(operation: &Operation<'_>, pod: &mut Value, lookup: &dyn 
         );
         return Err(forbidden(operation, pod, &why));
     }
-    let mounts_token = [Some(&pod["spec"]), account.as_ref()]
+    let mounts_token = [Some(&pod["spec"]), account.as_deref()]
         .into_iter()
         .flatten()
         .find_map(|holder| holder["automountServiceAccountToken"].as_bool());
@@ -123,7 +125,7 @@ fn mount_token(spec: &mut Object, volume_name: String) {
 }
 
 /// Of several default classes the one with the lowest value.
-pub(super) fn default_priority_class(lookup: &dyn Lookup) -> Option<Value> {
+pub(super) fn default_priority_class(lookup: &dyn Lookup) -> Option<Arc<Value>> {
     lookup
         .list("scheduling.k8s.io", "priorityclasses", "")
         .into_iter()
@@ -137,7 +139,7 @@ fn set_priority(operation: &Operation<'_>, pod: &mut Value, lookup: &dyn Lookup)
         default_priority_class(lookup)
     } else {
         let class =
-            lookup.get("scheduling.k8s.io", "priorityclasses", "", &asked).or_else(|| system_class(&asked));
+            lookup.get("scheduling.k8s.io", "priorityclasses", "", &asked).or_else(|| system_class(&asked).map(Arc::new));
         if class.is_none() {
             return Err(forbidden(operation, pod, &format!("no PriorityClass with name {asked} was found")));
         }
