@@ -5,6 +5,7 @@
 //! claims are wanted at all is provisioning's and disruption's.
 
 pub mod consistency;
+pub mod disruption;
 pub mod expiration;
 pub mod garbage_collection;
 pub mod hooks;

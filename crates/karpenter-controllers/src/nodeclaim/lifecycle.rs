@@ -9,6 +9,8 @@ mod initialization;
 mod launch;
 mod liveness;
 mod registration;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

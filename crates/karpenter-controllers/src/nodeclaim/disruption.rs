@@ -1,0 +1,168 @@
+//! What a claim's status says about disrupting it: whether it has drifted from its pool, and whether it has been quiet
+//! long enough to be consolidated.
+//!
+//! Only conditions are written here. What is done about them, and when, is decided by the disruption loop. Claims
+//! without a pool have neither condition.
+
+mod consolidatable;
+mod drift;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use karpenter_api::labels;
+use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_cloud::CloudError;
+use karpenter_cluster::clock::since;
+use karpenter_cluster::controllers::context::{is_deleting, label, name_of, uid_of};
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::{Change, ObjectKey};
+
+use self::consolidatable::Consolidatable;
+use super::{LAUNCHED, change_conditions, is_true, managed_claim, watch_claims};
+use crate::context::Context;
+use crate::mirrors::BY_POOL;
+use crate::writes;
+
+pub const DRIFTED: &str = "Drifted";
+pub const CONSOLIDATABLE: &str = "Consolidatable";
+
+const DRIFT_PERIOD: Duration = Duration::from_secs(5 * 60);
+/// A cloud that does not know is asked again sooner.
+const RETRY: Duration = Duration::from_secs(10);
+/// The instance types are looked at only for claims of some age, and not again for a while once they were right.
+const TYPE_CHECK_AGE: Duration = Duration::from_secs(60 * 60);
+const TYPE_CHECK_PERIOD: Duration = Duration::from_secs(30 * 60);
+
+pub struct DisruptionConditions {
+    pub context: Context,
+    /// When the instance type of a claim was last found on sale, by uid.
+    types_checked: Mutex<BTreeMap<String, Timestamp>>,
+}
+
+impl DisruptionConditions {
+    pub fn new(context: Context) -> Self {
+        Self { context, types_checked: Mutex::default() }
+    }
+
+    pub fn watch(&self, queue: &Queue) {
+        watch_claims(&self.context, queue);
+        let mirrors = &self.context.mirrors;
+        let (to, claims) = (queue.clone(), mirrors.node_claims.clone());
+        mirrors.node_pools.observe(move |change: &Change<NodePool>| {
+            // The pool's status changes with every node; its claims do not care.
+            let Change::Applied { old, new } = change else { return };
+            let parts = |pool: &NodePool| (pool.metadata.generation, pool.metadata.annotations.clone());
+            if old.as_ref().is_some_and(|old| parts(old) == parts(new)) {
+                return;
+            }
+            for claim in claims.by(BY_POOL, name_of(&**new)) {
+                to.add(ObjectKey::of(&claim.metadata));
+            }
+        });
+        for (kind, classes) in &mirrors.node_classes {
+            let (to, claims, kind) = (queue.clone(), mirrors.node_claims.clone(), kind.clone());
+            classes.observe(move |change| {
+                let name = change.object().metadata.name.as_deref().unwrap_or_default();
+                for claim in claims.list() {
+                    let class = &claim.spec.node_class_ref;
+                    if class.group == kind.group && class.kind == kind.kind && class.name == name {
+                        to.add(ObjectKey::of(&claim.metadata));
+                    }
+                }
+            });
+        }
+    }
+
+    async fn drift_reason(&self, claim: &NodeClaim, pool: &NodePool) -> Result<Option<String>, CloudError> {
+        if let Some(reason) = drift::from_pool(claim, pool) {
+            return Ok(Some(reason.to_owned()));
+        }
+        let now = self.context.clock.now();
+        if self.is_type_check_due(claim, now) {
+            let types = self.context.cloud.instance_types(pool).await?;
+            if !drift::is_on_sale(claim, &types, &self.context.cloud.well_known_labels()) {
+                return Ok(Some(drift::INSTANCE_TYPE_NOT_FOUND.to_owned()));
+            }
+            let mut checked = self.types_checked.lock().unwrap_or_else(PoisonError::into_inner);
+            checked.retain(|_, at| since(now, *at) < TYPE_CHECK_PERIOD);
+            checked.insert(uid_of(claim).to_owned(), now);
+        }
+        self.context.cloud.drift_reason(claim).await
+    }
+
+    fn is_type_check_due(&self, claim: &NodeClaim, now: Timestamp) -> bool {
+        let created = claim.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
+        let checked = self.types_checked.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_fresh = checked.get(uid_of(claim)).is_some_and(|at| since(now, *at) < TYPE_CHECK_PERIOD);
+        since(now, created) > TYPE_CHECK_AGE && !is_fresh
+    }
+
+    async fn set_drifted(&self, claim: &mut NodeClaim, pool: &NodePool) -> After {
+        let now = self.context.clock.now();
+        if !is_true(claim, LAUNCHED) {
+            clear(claim, DRIFTED, now);
+            return After::Done;
+        }
+        match self.drift_reason(claim, pool).await {
+            Ok(Some(reason)) => {
+                change_conditions(claim, now, |set| set.set_true_with_reason(DRIFTED, &reason, &reason));
+                After::Again(DRIFT_PERIOD)
+            }
+            Ok(None) => {
+                clear(claim, DRIFTED, now);
+                After::Again(DRIFT_PERIOD)
+            }
+            // Its machine is gone: others care about that.
+            Err(CloudError::NotFound { .. }) => After::Done,
+            Err(_) => After::Again(RETRY),
+        }
+    }
+}
+
+fn clear(claim: &mut NodeClaim, kind: &str, now: Timestamp) {
+    if super::condition(claim, kind).is_some() {
+        // Refused only for the conditions that readiness depends on.
+        let _ = change_conditions(claim, now, |set| set.clear(kind));
+    }
+}
+
+fn set_consolidatable(claim: &mut NodeClaim, pool: &NodePool, now: Timestamp) -> After {
+    match consolidatable::decide(claim, pool, now) {
+        Consolidatable::No => {
+            clear(claim, CONSOLIDATABLE, now);
+            After::Done
+        }
+        Consolidatable::After(wait) => {
+            clear(claim, CONSOLIDATABLE, now);
+            After::Again(wait)
+        }
+        Consolidatable::Yes => {
+            change_conditions(claim, now, |set| set.set_true(CONSOLIDATABLE));
+            After::Done
+        }
+    }
+}
+
+impl Reconcile for DisruptionConditions {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let Some(claim) = managed_claim(&self.context, key).filter(|claim| !is_deleting(&**claim)) else {
+            return Ok(After::Done);
+        };
+        let Context { client, mirrors, clock, .. } = &self.context;
+        let pool: Option<Arc<NodePool>> =
+            label(&*claim, labels::NODEPOOL).and_then(|name| mirrors.node_pools.get("", name));
+        let Some(pool) = pool else { return Ok(After::Done) };
+        let mut wanted = (*claim).clone();
+        let mut wish = self.set_drifted(&mut wanted, &pool).await;
+        // Pools of fixed size are never consolidated.
+        if pool.spec.replicas.is_none() {
+            wish = wish.earlier(set_consolidatable(&mut wanted, &pool, clock.now()));
+        }
+        writes::status_unchanged(client, &mirrors.node_claims, &*claim, &claim.status, &wanted.status)
+            .await?;
+        Ok(wish)
+    }
+}

@@ -1,0 +1,139 @@
+//! In what a claim differs from what its pool would ask for today, as far as this can be told without the cloud.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use karpenter_api::labels::{self, ANNOTATION_NODEPOOL_HASH, ANNOTATION_NODEPOOL_HASH_VERSION};
+use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_cluster::controllers::context::{annotation, label};
+use karpenter_model::instance_type::InstanceType;
+use karpenter_model::labels::{AWS_CAPACITY_RESERVATION_ID, WELL_KNOWN, normalize};
+use karpenter_model::requirements::{Operator, Requirement, Requirements};
+
+pub(super) const NODE_POOL_DRIFTED: &str = "NodePoolDrifted";
+pub(super) const REQUIREMENTS_DRIFTED: &str = "RequirementsDrifted";
+pub(super) const INSTANCE_TYPE_NOT_FOUND: &str = "InstanceTypeNotFound";
+
+pub(super) fn from_pool(claim: &NodeClaim, pool: &NodePool) -> Option<&'static str> {
+    if has_other_template(claim, pool) {
+        return Some(NODE_POOL_DRIFTED);
+    }
+    let wanted = pool.spec.template.spec.requirements.iter().filter_map(|requirement| {
+        let operator = Operator::parse(&requirement.operator)?;
+        let values: Vec<Arc<str>> =
+            requirement.values.iter().map(|value| Arc::from(value.as_str())).collect();
+        Some(Requirement::new(normalize(&requirement.key), operator, values))
+    });
+    let wanted: Requirements = wanted.collect();
+    labels_of(claim).compatible(&wanted, &BTreeSet::new()).is_err().then_some(REQUIREMENTS_DRIFTED)
+}
+
+/// Hashes of different versions, or where one is missing, say nothing.
+fn has_other_template(claim: &NodeClaim, pool: &NodePool) -> bool {
+    let version = |of_claim: Option<&str>, of_pool: Option<&str>| of_claim.is_some() && of_claim == of_pool;
+    let is_comparable = version(
+        annotation(claim, ANNOTATION_NODEPOOL_HASH_VERSION),
+        annotation(pool, ANNOTATION_NODEPOOL_HASH_VERSION),
+    );
+    let hashes = annotation(claim, ANNOTATION_NODEPOOL_HASH).zip(annotation(pool, ANNOTATION_NODEPOOL_HASH));
+    is_comparable && hashes.is_some_and(|(of_claim, of_pool)| of_claim != of_pool)
+}
+
+fn labels_of(claim: &NodeClaim) -> Requirements {
+    let labels = claim.metadata.labels.iter().flatten();
+    labels
+        .map(|(key, value)| Requirement::in_values(normalize(key), [Arc::<str>::from(value.as_str())]))
+        .collect()
+}
+
+/// Whether the claim's instance type is still listed with an offering like its own, available or not.
+pub(super) fn is_on_sale(claim: &NodeClaim, types: &[InstanceType], well_known: &BTreeSet<Arc<str>>) -> bool {
+    let name = label(claim, labels::INSTANCE_TYPE).unwrap_or_default();
+    let Some(instance_type) = types.iter().find(|listed| &*listed.name == name) else { return false };
+    let mut own = labels_of(claim);
+    if label(claim, labels::CAPACITY_TYPE) == Some(labels::CAPACITY_TYPE_RESERVED) {
+        // A reserved machine may have become an ordinary one without its label having followed yet.
+        let either = [labels::CAPACITY_TYPE_RESERVED, labels::CAPACITY_TYPE_ON_DEMAND];
+        own.replace(Requirement::in_values(labels::CAPACITY_TYPE, either));
+        own.remove(AWS_CAPACITY_RESERVATION_ID);
+    }
+    let open: BTreeSet<Arc<str>> =
+        WELL_KNOWN.map(Arc::from).into_iter().chain(well_known.iter().cloned()).collect();
+    instance_type.offerings.iter().any(|offering| own.compatible(&offering.requirements, &open).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn claim(labels: Value, annotations: Value) -> NodeClaim {
+        let object =
+            json!({"metadata": {"labels": labels, "annotations": annotations}, "spec": {"nodeClassRef": {}}});
+        serde_json::from_value(object).expect("a claim")
+    }
+
+    fn pool(requirements: Value, annotations: Value) -> NodePool {
+        let spec = json!({"template": {"spec": {"requirements": requirements, "nodeClassRef": {}}}});
+        serde_json::from_value(json!({"metadata": {"annotations": annotations}, "spec": spec}))
+            .expect("a pool")
+    }
+
+    fn hash(hash: &str, version: &str) -> Value {
+        json!({ANNOTATION_NODEPOOL_HASH: hash, ANNOTATION_NODEPOOL_HASH_VERSION: version})
+    }
+
+    #[test]
+    fn hashes_are_compared_within_a_version() {
+        let table = [
+            (hash("1", "v3"), hash("1", "v3"), None),
+            (hash("1", "v3"), hash("2", "v3"), Some(NODE_POOL_DRIFTED)),
+            (hash("1", "v2"), hash("2", "v3"), None),
+            (json!({ANNOTATION_NODEPOOL_HASH: "1"}), hash("2", "v3"), None),
+            (json!(null), hash("2", "v3"), None),
+            (hash("1", "v3"), json!(null), None),
+        ];
+        for (of_claim, of_pool, expected) in table {
+            let reason = from_pool(&claim(json!({}), of_claim.clone()), &pool(json!([]), of_pool.clone()));
+            assert_eq!(reason, expected, "{of_claim} {of_pool}");
+        }
+    }
+
+    #[test]
+    fn every_requirement_of_the_pool_must_be_met_by_a_label() {
+        let require = |operator: &str, values: &[&str]| json!([{"key": "tier", "operator": operator, "values": values}]);
+        let table = [
+            (json!({"tier": "a"}), require("In", &["a", "b"]), None),
+            (json!({"tier": "c"}), require("In", &["a", "b"]), Some(REQUIREMENTS_DRIFTED)),
+            (json!({}), require("In", &["a"]), Some(REQUIREMENTS_DRIFTED)),
+            (json!({}), require("Exists", &[]), Some(REQUIREMENTS_DRIFTED)),
+            (json!({}), require("DoesNotExist", &[]), None),
+            (json!({"tier": "a"}), require("DoesNotExist", &[]), Some(REQUIREMENTS_DRIFTED)),
+            (json!({}), require("NotIn", &["a"]), None),
+            (json!({"tier": "5"}), require("Gt", &["4"]), None),
+            (json!({"tier": "5"}), require("Lt", &["5"]), Some(REQUIREMENTS_DRIFTED)),
+        ];
+        for (labels, requirements, expected) in table {
+            let reason = from_pool(&claim(labels.clone(), json!({})), &pool(requirements.clone(), json!({})));
+            assert_eq!(reason, expected, "{labels} {requirements}");
+        }
+    }
+
+    #[test]
+    fn a_type_is_on_sale_with_an_offering_like_the_claims() {
+        let types = karpenter_catalog::kwok::generic();
+        let well_known = karpenter_catalog::kwok::well_known_labels(&types);
+        let labelled = |name: &str, zone: &str, capacity_type: &str| {
+            claim(
+                json!({labels::INSTANCE_TYPE: name, labels::ZONE: zone, labels::CAPACITY_TYPE: capacity_type}),
+                json!({}),
+            )
+        };
+        let is_on_sale = |claim: NodeClaim| is_on_sale(&claim, &types, &well_known);
+        assert!(is_on_sale(labelled("c-1x-amd64-linux", "test-zone-a", "spot")));
+        assert!(is_on_sale(labelled("c-1x-amd64-linux", "test-zone-a", "reserved")));
+        assert!(!is_on_sale(labelled("c-1x-amd64-linux", "elsewhere", "spot")));
+        assert!(!is_on_sale(labelled("c-3x-amd64-linux", "test-zone-a", "spot")));
+        assert!(!is_on_sale(claim(json!({}), json!({}))));
+    }
+}

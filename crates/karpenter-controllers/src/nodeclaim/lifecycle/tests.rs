@@ -1,0 +1,373 @@
+//! The decisions of the lifecycle as tables.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Node;
+use karpenter_api::types::NodeClaim;
+use karpenter_cloud::{CloudError, Instance};
+use serde_json::{Value, json};
+
+use super::finalize::{self, Finalize};
+use super::initialization::{self, Initialization};
+use super::launch::{self, LaunchOutcome};
+use super::liveness::{self, Liveness};
+use super::registration::{self, Registration};
+use crate::nodeclaim::hooks::GiveUp;
+
+fn merge(target: &mut Value, patch: &Value) {
+    match (target, patch) {
+        (Value::Object(target), Value::Object(patch)) => {
+            for (key, value) in patch {
+                merge(target.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (target, patch) => *target = patch.clone(),
+    }
+}
+
+/// A claim with conditions such as `Launched=True`, all since midnight.
+fn claim(conditions: &[&str], patch: Value) -> NodeClaim {
+    let conditions: Vec<Value> = conditions
+        .iter()
+        .filter_map(|text| text.split_once('='))
+        .map(|(kind, status)| {
+            json!({"type": kind, "status": status, "reason": kind, "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1})
+        })
+        .collect();
+    let mut object = json!({
+        "metadata": {"name": "claim", "uid": "claim-uid", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}},
+        "status": {"conditions": conditions},
+    });
+    merge(&mut object, &patch);
+    serde_json::from_value(object).expect("a claim")
+}
+
+fn node(patch: Value) -> Arc<Node> {
+    let mut object = json!({
+        "metadata": {"name": "node"},
+        "spec": {"providerID": "kwok://node"},
+        "status": {"allocatable": {"cpu": "2"}, "conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    merge(&mut object, &patch);
+    Arc::new(serde_json::from_value(object).expect("a node"))
+}
+
+fn at(seconds: i64) -> Timestamp {
+    let start: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
+    start + SignedDuration::from_secs(seconds)
+}
+
+#[test]
+fn every_answer_of_the_cloud_has_a_consequence() {
+    let message = || "why".to_owned();
+    let retry = |reason: &str, message: &str| LaunchOutcome::TryAgain {
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    };
+    let table = [
+        (
+            CloudError::InsufficientCapacity { message: message() },
+            LaunchOutcome::GiveUp {
+                why: GiveUp::InsufficientCapacity,
+                error: "insufficient capacity: why".to_owned(),
+            },
+        ),
+        (
+            CloudError::NodeClassNotReady { message: message() },
+            LaunchOutcome::GiveUp {
+                why: GiveUp::NodeClassNotReady,
+                error: "node class is not ready: why".to_owned(),
+            },
+        ),
+        (CloudError::CreateRefused { reason: "R".to_owned(), message: message() }, retry("R", "why")),
+        (CloudError::NotFound { message: message() }, retry("LaunchFailed", "instance not found: why")),
+        (CloudError::Throttled { message: message() }, retry("LaunchFailed", "throttled: why")),
+        (CloudError::Unauthorized { message: message() }, retry("LaunchFailed", "not authorized: why")),
+        (CloudError::Transient { message: message() }, retry("LaunchFailed", "why")),
+    ];
+    for (error, expected) in table {
+        assert_eq!(launch::judge(Err(error.clone())), expected, "{error:?}");
+    }
+}
+
+#[test]
+fn long_messages_are_cut_between_characters() {
+    assert_eq!(launch::cut(&"a".repeat(1024)), "a".repeat(1024));
+    assert_eq!(launch::cut(&"a".repeat(1025)), format!("{}...", "a".repeat(1021)));
+    // 3 bytes each: 340 of them are the most that fit into 1021 bytes.
+    assert_eq!(launch::cut(&"€".repeat(400)), format!("{}...", "€".repeat(340)));
+}
+
+#[test]
+fn tries_are_one_second_to_one_minute_apart() {
+    let pauses: Vec<u64> = (1..=8).map(|failures| launch::pause(failures).as_secs()).collect();
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+    assert_eq!(launch::pause(u32::MAX).as_secs(), 60);
+}
+
+#[test]
+fn a_launched_claim_keeps_its_labels_and_takes_the_clouds_annotations() {
+    let patch = json!({"metadata": {
+        "labels": {"both": "claim", "own": "claim"}, "annotations": {"both": "claim", "own": "claim"}}});
+    let mut claim = claim(&["Launched=Unknown"], patch);
+    let map = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+    };
+    let instance = Instance {
+        provider_id: "kwok://node".to_owned(),
+        labels: map(&[("both", "cloud"), ("zone", "cloud")]),
+        annotations: map(&[("both", "cloud"), ("zone", "cloud")]),
+        ..Instance::default()
+    };
+    launch::record(&mut claim, instance, at(7));
+    let labels = claim.metadata.labels.clone().unwrap_or_default();
+    assert_eq!(labels, map(&[("both", "claim"), ("own", "claim"), ("zone", "cloud")]));
+    let annotations = claim.metadata.annotations.clone().unwrap_or_default();
+    assert_eq!(annotations, map(&[("both", "cloud"), ("own", "claim"), ("zone", "cloud")]));
+    assert!(!launch::is_open(&claim));
+}
+
+#[test]
+fn decided_conditions_follow_the_generation() {
+    let mut claim = claim(&["Launched=True", "Registered=Unknown"], json!({"metadata": {"generation": 2}}));
+    launch::follow_generation(&mut claim, "Launched", at(9));
+    let conditions = claim.status.map(|status| status.conditions).unwrap_or_default();
+    let launched = conditions.iter().find(|condition| condition.type_ == "Launched").expect("the condition");
+    assert_eq!(launched.observed_generation, Some(2));
+    assert_eq!(
+        launched.last_transition_time.as_ref().map(|time| time.0),
+        Some(at(0)),
+        "its status is the same"
+    );
+}
+
+fn opening(claim: &NodeClaim, node: &Arc<Node>) -> (Value, bool) {
+    match registration::decide(claim, std::slice::from_ref(node)) {
+        Registration::Open { patch, lacks_taint, .. } => (patch.unwrap_or_default(), lacks_taint),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn registration_depends_on_the_nodes_there_are() {
+    let waiting = claim(&["Launched=True", "Registered=Unknown"], json!({}));
+    let one = node(json!({}));
+    let leaving = node(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));
+    assert!(matches!(registration::decide(&waiting, &[]), Registration::NodeMissing));
+    assert!(matches!(
+        registration::decide(&waiting, std::slice::from_ref(&leaving)),
+        Registration::NodeMissing
+    ));
+    assert!(matches!(
+        registration::decide(&waiting, &[one.clone(), one.clone()]),
+        Registration::SeveralNodes
+    ));
+    for status in ["Registered=True", "Registered=False"] {
+        let decided = claim(&["Launched=True", status], json!({}));
+        assert!(matches!(registration::decide(&decided, std::slice::from_ref(&one)), Registration::Settled));
+    }
+}
+
+#[test]
+fn a_node_is_opened_with_everything_in_one_patch() {
+    let claim = claim(
+        &["Launched=True"],
+        json!({
+            "metadata": {"labels": {"team": "a", "same": "x"}, "annotations": {"note": "claim"}},
+            "spec": {
+                "taints": [{"key": "dedicated", "effect": "NoSchedule"}, {"key": "kept", "value": "claim", "effect": "NoSchedule"}],
+                "startupTaints": [{"key": "agent", "effect": "NoExecute"}]},
+        }),
+    );
+    let node = node(json!({
+        "metadata": {"labels": {"team": "b", "same": "x"}, "annotations": {"note": "node", "other": "node"},
+            "finalizers": ["example.com/other"]},
+        "spec": {"taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"},
+            {"key": "kept", "value": "node", "effect": "NoSchedule"}]},
+    }));
+    let expected = json!({
+        "metadata": {
+            "finalizers": ["example.com/other", "karpenter.sh/termination"],
+            "ownerReferences": [{"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": "claim",
+                "uid": "claim-uid", "blockOwnerDeletion": true}],
+            "labels": {"team": "a", "karpenter.sh/registered": "true"},
+            "annotations": {"note": "claim"}},
+        "spec": {"taints": [
+            {"key": "kept", "value": "node", "effect": "NoSchedule"},
+            {"key": "dedicated", "effect": "NoSchedule"},
+            {"key": "agent", "effect": "NoExecute"}]},
+    });
+    assert_eq!(opening(&claim, &node), (expected, false));
+}
+
+#[test]
+fn taints_are_left_alone_where_the_node_says_so() {
+    let claim = claim(
+        &["Launched=True"],
+        json!({"spec": {"taints": [{"key": "dedicated", "effect": "NoSchedule"}]}}),
+    );
+    let node = node(json!({
+        "metadata": {"labels": {"karpenter.sh/do-not-sync-taints": "true"}},
+        "spec": {"taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]},
+    }));
+    let (patch, lacks_taint) = opening(&claim, &node);
+    assert_eq!((&patch["spec"], lacks_taint), (&json!({"taints": []}), false));
+}
+
+#[test]
+fn a_node_that_was_opened_before_needs_nothing() {
+    let claim = claim(&["Launched=True"], json!({}));
+    let before = node(json!({
+        "metadata": {"labels": {"karpenter.sh/registered": "true"}, "finalizers": ["karpenter.sh/termination"],
+            "ownerReferences": [{"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": "claim", "uid": "claim-uid"}]}}));
+    assert_eq!(opening(&claim, &before), (Value::Null, false));
+    assert!(opening(&claim, &node(json!({}))).1, "no label and no taint");
+}
+
+#[test]
+fn initialization_names_the_first_thing_that_is_missing() {
+    let startup = json!({"spec": {"startupTaints": [{"key": "agent", "effect": "NoSchedule"}],
+        "resources": {"requests": {"cpu": "1", "example.com/device": "1", "example.com/none": "0"}}}});
+    let registered = claim(&["Registered=True"], startup.clone());
+    let table = [
+        (
+            json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}}),
+            "NodeNotReady",
+            "Node status is NotReady",
+        ),
+        (
+            json!({"spec": {"taints": [{"key": "agent", "value": "x", "effect": "NoSchedule"}]}}),
+            "StartupTaintsExist",
+            "StartupTaint \"agent=x:NoSchedule\" still exists",
+        ),
+        (
+            json!({"spec": {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}]}}),
+            "KnownEphemeralTaintsExist",
+            "KnownEphemeralTaint \"node.kubernetes.io/not-ready:NoExecute\" still exists",
+        ),
+        (
+            json!({}),
+            "ResourceNotRegistered",
+            "Resource \"example.com/device\" was requested but not registered",
+        ),
+        (
+            json!({"status": {"allocatable": {"example.com/device": "0"}}}),
+            "ResourceNotRegistered",
+            "Resource \"example.com/device\" was requested but not registered",
+        ),
+    ];
+    for (patch, reason, message) in table {
+        match initialization::decide(&registered, &[node(patch.clone())]) {
+            Initialization::NotYet { reason: given, message: said } => {
+                assert_eq!((given, said.as_str()), (reason, message))
+            }
+            other => panic!("{patch}: {other:?}"),
+        }
+    }
+    let ready = node(json!({"status": {"allocatable": {"example.com/device": "1"}},
+        "spec": {"taints": [{"key": "agent", "effect": "NoExecute"}]}}));
+    let done = initialization::decide(&registered, std::slice::from_ref(&ready));
+    let label = json!({"metadata": {"labels": {"karpenter.sh/initialized": "true"}}});
+    assert!(matches!(&done, Initialization::Done { patch: Some(patch), .. } if *patch == label), "{done:?}");
+    let gone = initialization::decide(&registered, &[]);
+    assert!(matches!(gone, Initialization::NotYet { reason: "NodeNotFound", .. }), "{gone:?}");
+    for (conditions, is_settled) in [
+        (&["Registered=Unknown"][..], false),
+        (&["Registered=True", "Rebooting=True"], false),
+        (&["Registered=True", "Initialized=True"], true),
+    ] {
+        let early = initialization::decide(&claim(conditions, json!({})), std::slice::from_ref(&ready));
+        let expected = if is_settled {
+            matches!(early, Initialization::Settled)
+        } else {
+            matches!(early, Initialization::TooEarly)
+        };
+        assert!(expected, "{conditions:?}: {early:?}");
+    }
+}
+
+#[test]
+fn patience_ends_after_five_and_fifteen_minutes() {
+    let wait = |seconds| Liveness::CheckAfter(Duration::from_secs(seconds));
+    let table = [
+        (&["Launched=Unknown"][..], 299, wait(1)),
+        (&["Launched=Unknown"], 300, Liveness::TimedOut(GiveUp::LaunchTimeout)),
+        (&["Launched=False"], 301, Liveness::TimedOut(GiveUp::LaunchTimeout)),
+        (&["Launched=True", "Registered=Unknown"], 300, wait(600)),
+        (&["Launched=True", "Registered=Unknown"], 900, Liveness::TimedOut(GiveUp::RegistrationTimeout)),
+        (&["Launched=True", "Registered=False"], 900, Liveness::TimedOut(GiveUp::RegistrationTimeout)),
+        (&["Launched=True", "Registered=True"], 86_400, Liveness::Alive),
+        // Never looked at before: its creation counts.
+        (&[], 299, wait(1)),
+    ];
+    for (conditions, seconds, expected) in table {
+        assert_eq!(
+            liveness::decide(&claim(conditions, json!({})), at(seconds)),
+            expected,
+            "{conditions:?} {seconds}"
+        );
+    }
+}
+
+#[test]
+fn the_end_of_a_claim_takes_its_steps_in_order() {
+    let leaving = |conditions: &[&str], patch: Value| {
+        let mut object = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["karpenter.sh/termination"]}});
+        merge(&mut object, &patch);
+        claim(conditions, object)
+    };
+    let with_id = json!({"status": {"providerID": "kwok://node"}});
+    let alive = node(json!({}));
+    let ending = node(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));
+    let decide = |claim: NodeClaim, nodes: &[&Arc<Node>], unstored: Option<&str>| {
+        let nodes: Vec<Arc<Node>> = nodes.iter().map(|node| (*node).clone()).collect();
+        match finalize::decide(&claim, &nodes, unstored) {
+            Finalize::Nothing => "nothing".to_owned(),
+            Finalize::SetDeadline { deadline } => format!("deadline {deadline}"),
+            Finalize::DeleteNodes(nodes) => format!("delete {}", nodes.len()),
+            Finalize::AwaitNodes => "await".to_owned(),
+            Finalize::EndInstance { provider_id } => format!("end {provider_id}"),
+            Finalize::Release => "release".to_owned(),
+        }
+    };
+    let grace = json!({"spec": {"terminationGracePeriod": "90s"}, "status": {"providerID": "kwok://node"}});
+    let mut told = grace.clone();
+    merge(
+        &mut told,
+        &json!({"metadata": {"annotations": {"karpenter.sh/nodeclaim-termination-timestamp": "x"}}}),
+    );
+    let table = [
+        (
+            decide(leaving(&[], json!({"metadata": {"finalizers": ["example.com/other"]}})), &[], None),
+            "nothing",
+        ),
+        (decide(leaving(&["Registered=True"], grace), &[&alive], None), "deadline 2026-01-01T00:01:30Z"),
+        (decide(leaving(&["Registered=True"], told), &[&alive], None), "delete 1"),
+        (decide(leaving(&["Registered=True"], with_id.clone()), &[&alive, &ending], None), "delete 1"),
+        (decide(leaving(&["Registered=True"], with_id.clone()), &[&ending], None), "await"),
+        (decide(leaving(&["Registered=True"], with_id.clone()), &[], None), "end kwok://node"),
+        // The node of an unregistered claim is not deleted; it goes with its machine.
+        (decide(leaving(&["Registered=Unknown"], with_id), &[&alive], None), "end kwok://node"),
+        (decide(leaving(&["Launched=Unknown"], json!({})), &[], None), "release"),
+        (decide(leaving(&["Launched=Unknown"], json!({})), &[], Some("kwok://other")), "end kwok://other"),
+    ];
+    for (step, expected) in table {
+        assert_eq!(step, expected);
+    }
+}
+
+#[test]
+fn a_claim_is_protected_before_anything_is_launched() {
+    let patch = finalize::protection(&claim(&[], json!({"metadata": {"finalizers": ["example.com/other"]}})));
+    let expected = json!({"metadata": {
+        "finalizers": ["example.com/other", "karpenter.sh/termination"],
+        "labels": {"karpenter.kwok.sh/kwoknodeclass": "default"}}});
+    assert_eq!(patch, Some(expected));
+    let finalizers = json!({"metadata": {"finalizers": ["karpenter.sh/termination"]}});
+    assert_eq!(finalize::protection(&claim(&[], finalizers)), None);
+}
