@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{Node, Pod};
+use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
@@ -52,6 +53,22 @@ pub async fn clear(context: &Context, places: &[Place]) -> kube::Result<()> {
         write(context, place, is_ours, None).await?;
     }
     Ok(())
+}
+
+/// Claims of a registered node whose pods have not been told, although nothing keeps them from the node any more:
+/// somebody else took the last start-up taint away. At worst the name comes a little late.
+pub(crate) fn claims_to_nominate(context: &Context, node: &Node) -> Vec<String> {
+    let has_label = |key: &str| node.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(key));
+    if !context.nominates_pods || !has_label(labels::REGISTERED) || has_label(labels::INITIALIZED) {
+        return Vec::new();
+    }
+    let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default();
+    let claims = context.mirrors.node_claims.by(BY_PROVIDER_ID, id);
+    let names = claims.iter().filter(|claim| claim.spec.startup_taints.is_some()).filter(|claim| {
+        let places = context.state.places_on(claim.metadata.name.as_deref().unwrap_or_default());
+        !has_startup_taint(node, claim) && places.iter().any(|place| place.nominated.is_none())
+    });
+    names.filter_map(|claim| claim.metadata.name.clone()).collect()
 }
 
 async fn nominate(context: &Context, place: Place, node: &str) {

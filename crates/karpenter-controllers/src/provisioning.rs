@@ -1,6 +1,6 @@
 //! Pods that wait become NodeClaims: gather a batch, plan it, create what the plan asks for, remember the plan.
 //!
-//! One key, one round at a time. A round reads mirrors only, plans off the event loop, has every plan judged by the
+//! One round at a time. A round reads mirrors only, plans off the event loop, has every plan judged by the
 //! validator, and writes nothing but claims and events. Unlike upstream it does not stand still while a claim waits
 //! for its launch: such a claim counts as the smallest node it may become, and the pods planned for it keep their
 //! places. Upstream: pkg/controllers/provisioning.
@@ -31,6 +31,8 @@ pub use observe::is_launching_pool;
 
 /// How long a pod that still waits is left alone before it is planned again.
 pub const RETRY_AFTER: Duration = Duration::from_secs(10);
+/// Keys with this namespace are claims whose pods should be told their node.
+const NOMINATIONS: &str = "nominations";
 /// Nominations of nodes last at least this long.
 const NOMINATION_LEAST: Duration = Duration::from_secs(10);
 
@@ -96,10 +98,17 @@ impl Provisioner {
             }
         });
         let trigger = self.trigger(queue);
+        let (context, nominations) = (self.context.clone(), queue.clone());
         self.context.mirrors.nodes.observe(move |change| {
             let node = change.object();
-            if !change.is_deleted() && is_disrupted(node) {
+            if change.is_deleted() {
+                return;
+            }
+            if is_disrupted(node) {
                 trigger(node.metadata.uid.as_deref().unwrap_or_default());
+            }
+            for claim in nomination::claims_to_nominate(&context, node) {
+                nominations.add(ObjectKey::new(NOMINATIONS, claim));
             }
         });
         let trigger = self.trigger(queue);
@@ -160,7 +169,11 @@ impl Provisioner {
 }
 
 impl Reconcile for Provisioner {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        if key.namespace == NOMINATIONS {
+            nomination::nominate_for(&self.context, &key.name).await;
+            return Ok(After::Done);
+        }
         let now = self.context.clock.now();
         let closes_at = self.batcher().closes_at();
         match closes_at {
@@ -186,7 +199,7 @@ impl Reconcile for Provisioner {
     }
 }
 
-/// The only key.
+/// The key of rounds: all of them are one piece of work.
 fn key() -> ObjectKey {
     ObjectKey::new("", "provisioning")
 }

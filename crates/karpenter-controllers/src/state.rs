@@ -119,18 +119,17 @@ impl State {
         Some(claim)
     }
 
-    /// Drops everything about a claim that is gone.
-    pub fn forget_claim(&self, claim: &str) -> Vec<Place> {
+    /// The room of pods that went away from a claim was given to others.
+    pub fn drop_vacancies(&self, claim: &str) {
+        self.inner().retain_vacancies(|one| one != claim);
+    }
+
+    /// Forgets what is known about claims that are gone. Places on them stay until whoever has to act on it did.
+    pub fn retain_claims(&self, exists: impl Fn(&str) -> bool) {
         let mut inner = self.inner();
-        inner.leaving.remove(claim);
-        inner.open_since.remove(claim);
-        inner.nominated_until.remove(claim);
-        inner.vacant.retain(|_, claims| {
-            claims.retain(|one| one != claim);
-            !claims.is_empty()
-        });
-        let uids = inner.by_claim.remove(claim).unwrap_or_default();
-        uids.iter().filter_map(|uid| inner.places.remove(uid)).collect()
+        inner.leaving.retain(|claim| exists(claim));
+        inner.open_since.retain(|claim, _| exists(claim));
+        inner.retain_vacancies(exists);
     }
 
     /// Pods are on their way to the node (or claim) of this name until then.
@@ -177,6 +176,13 @@ impl State {
 }
 
 impl Inner {
+    fn retain_vacancies(&mut self, is_kept: impl Fn(&str) -> bool) {
+        self.vacant.retain(|_, claims| {
+            claims.retain(|claim| is_kept(claim));
+            !claims.is_empty()
+        });
+    }
+
     fn remove(&mut self, uid: &str) -> Option<Place> {
         let place = self.places.remove(uid)?;
         if let Some(uids) = self.by_claim.get_mut(&place.claim) {

@@ -80,6 +80,7 @@ fn keep_place(provisioner: &Provisioner, placement: &Placement, now: Timestamp) 
     if let Some(name) = placement.host.claim.as_ref().and_then(|claim| claim.metadata.name.as_deref()) {
         context.state.nominate_node(name, expires);
         if !placement.is_initialized {
+            context.state.drop_vacancies(name);
             for pod in &placement.pods {
                 context.state.expect(pod, name);
             }

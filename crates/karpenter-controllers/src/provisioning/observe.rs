@@ -127,6 +127,7 @@ impl Claims {
                 claims.usable.insert(name.to_owned());
             }
         }
+        context.state.retain_claims(|claim| mirrors.node_claims.get("", claim).is_some());
         for node in mirrors.nodes.list() {
             let name = node.metadata.name.clone().unwrap_or_default();
             if node.metadata.deletion_timestamp.is_some() && !claimed_nodes.contains(&name) {

@@ -25,7 +25,7 @@ fn a_pod_has_one_place() {
     state.expect(&pod("a", "web"), "two");
     assert_eq!((names_on(&state, "one"), names_on(&state, "two")), (vec!["b".into()], vec!["a".into()]));
     assert_eq!(state.place_of("a").and_then(|place| place.nominated), None);
-    assert_eq!(state.forget_claim("two").len(), 1);
+    assert_eq!(state.forget_pod("a").map(|place| place.claim).as_deref(), Some("two"));
     assert_eq!(state.place_of("a"), None);
 }
 
@@ -40,6 +40,25 @@ fn a_pod_that_comes_back_takes_the_place_of_its_predecessor() {
     assert_eq!(state.take_vacancy(&pod("c", "web"), |_| true), None);
     state.vacate("b");
     assert_eq!(state.take_vacancy(&pod("c", "web"), |_| false), None);
+    state.expect(&pod("c", "web"), "one");
+    state.vacate("c");
+    state.drop_vacancies("one");
+    assert_eq!(state.take_vacancy(&pod("d", "web"), |_| true), None);
+}
+
+#[test]
+fn claims_that_are_gone_are_forgotten() {
+    let at = |second| Timestamp::from_second(second).expect("a time");
+    let state = State::default();
+    state.mark_leaving("one");
+    assert_eq!(state.opened("one", at(5)), at(5));
+    assert_eq!(state.opened("one", at(9)), at(5));
+    state.expect(&pod("a", "web"), "one");
+    state.vacate("a");
+    state.retain_claims(|claim| claim != "one");
+    assert!(!state.is_leaving("one"));
+    assert_eq!(state.opened("one", at(9)), at(9));
+    assert_eq!(state.take_vacancy(&pod("b", "web"), |_| true), None);
 }
 
 #[test]

@@ -1,0 +1,227 @@
+//! An embedded cluster with provisioning and nothing else of Karpenter.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::events::v1::Event;
+use karpenter_api::crds;
+use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_apiserver::clock::Clock as ServerClock;
+use karpenter_apiserver::{ApiServer, Config};
+use karpenter_cloud::CloudProvider;
+use karpenter_cluster::clock::Clock;
+use karpenter_cluster::cluster::{Cluster, Options};
+use karpenter_cluster::harness::{self, Queue, Stop};
+use karpenter_controllers::Context;
+use karpenter_controllers::mirrors::Mirrors;
+use karpenter_controllers::provisioning::{Provisioner, Settings};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::cloud::Shop;
+
+pub(crate) struct World {
+    pub(crate) client: Client,
+    pub(crate) context: Context,
+    _cluster: Cluster,
+}
+
+struct OnTokio(Clock);
+
+impl ServerClock for OnTokio {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+}
+
+impl World {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    pub(crate) async fn start_with(change: impl FnOnce(&mut Context)) -> Self {
+        let clock = Clock::starting_at("2026-01-01T12:00:00Z".parse().expect("a time"));
+        let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
+        let client = Client::new(server, "default");
+        define_kinds(&client).await;
+        let cluster = Cluster::start(client.clone(), Options { clock, ..Options::default() }).await;
+        let shop = Arc::new(Shop::default());
+        let (mirrors, _) = Mirrors::watch(&client, shop.node_class_kinds());
+        mirrors.synced().await;
+        let mut context = Context::new(client.clone(), mirrors, shop, clock);
+        change(&mut context);
+        let provisioner = Provisioner::new(context.clone(), Settings::default());
+        let queue = Queue::default();
+        provisioner.watch(&queue);
+        tokio::spawn(harness::run(Arc::new(provisioner), queue, 1, clock, Stop::default()));
+        Self { client, context, _cluster: cluster }
+    }
+
+    pub(crate) fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
+        Api::all(self.client.clone())
+    }
+
+    pub(crate) fn pods_api(&self) -> Api<Pod> {
+        Api::default_namespaced(self.client.clone())
+    }
+
+    /// A ready pool of on-demand nodes, and what `spec` says.
+    pub(crate) async fn pool(&self, name: &str, spec: Value) -> NodePool {
+        let requirement =
+            json!({"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]});
+        let class = json!({"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"});
+        let mut pool = json!({
+            "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name},
+            "spec": {"template": {"spec": {"requirements": [requirement], "nodeClassRef": class}}},
+        });
+        merge(&mut pool["spec"], &spec);
+        let pool = create(&self.all::<NodePool>(), pool).await;
+        self.set_ready(&pool, "True").await;
+        pool
+    }
+
+    pub(crate) async fn set_ready(&self, pool: &NodePool, status: &str) {
+        let condition = json!({"type": "Ready", "status": status, "reason": "Test", "message": "",
+            "lastTransitionTime": "2026-01-01T12:00:00Z", "observedGeneration": pool.metadata.generation});
+        let name = pool.metadata.name.as_deref().expect("a name");
+        patch_status(&self.all::<NodePool>(), name, json!({"conditions": [condition]})).await;
+    }
+
+    /// A pod of one CPU, and what `patch` says.
+    pub(crate) async fn pod(&self, name: &str, patch: Value) -> Pod {
+        let resources = json!({"requests": {"cpu": "1", "memory": "1Gi"}});
+        let mut pod = json!({
+            "metadata": {"name": name, "labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]},
+        });
+        merge(&mut pod, &patch);
+        create(&self.pods_api(), pod).await
+    }
+
+    pub(crate) async fn pods(&self, count: usize) {
+        for number in 0..count {
+            self.pod(&format!("p{number}"), json!({})).await;
+        }
+    }
+
+    pub(crate) async fn claims(&self) -> Vec<NodeClaim> {
+        self.all::<NodeClaim>().list(&ListParams::default()).await.expect("listed").items
+    }
+
+    /// Events of a reason, as `object: message`, sorted.
+    pub(crate) async fn events(&self, reason: &str) -> Vec<String> {
+        let events = self.all::<Event>().list(&ListParams::default()).await.expect("listed");
+        let of_reason = events.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
+        let mut lines: Vec<String> = of_reason
+            .filter(|event| event.reporting_controller.as_deref() == Some("karpenter"))
+            .map(|event| {
+                let about = event.regarding.and_then(|about| about.name).unwrap_or_default();
+                format!("{about}: {}", event.note.unwrap_or_default())
+            })
+            .collect();
+        lines.sort();
+        lines
+    }
+
+    pub(crate) async fn pass(&self, seconds: u64) {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+    }
+
+    /// Launches a claim as a provider and the lifecycle would: a machine of its first instance type, and its node,
+    /// closed by the unregistered taint.
+    pub(crate) async fn launch(&self, claim: &NodeClaim) -> Node {
+        let name = claim.metadata.name.clone().expect("a name");
+        let chosen = &instance_types(claim)[0];
+        let types = karpenter_catalog::kwok::generic();
+        let sold = types.iter().find(|one| &*one.name == chosen.as_str()).expect("a type that is sold");
+        let amounts = |list: &karpenter_model::resources::ResourceList| -> Value {
+            list.iter()
+                .map(|(name, amount)| {
+                    let quantity = karpenter_model::resources::ResourceList::quantity(name, amount);
+                    (name.to_string(), json!(quantity.to_string()))
+                })
+                .collect::<serde_json::Map<_, _>>()
+                .into()
+        };
+        let (capacity, allocatable) = (amounts(&sold.capacity), amounts(&sold.allocatable()));
+        let id = format!("shop://{name}");
+        let status = json!({"providerID": id, "capacity": capacity, "allocatable": allocatable});
+        patch_status(&self.all::<NodeClaim>(), &name, status).await;
+        let mut labels = claim.metadata.labels.clone().unwrap_or_default();
+        labels.insert("kubernetes.io/hostname".to_owned(), name.clone());
+        labels.insert("node.kubernetes.io/instance-type".to_owned(), chosen.clone());
+        let node = json!({
+            "metadata": {"name": name, "labels": labels, "annotations": {"kwok.x-k8s.io/node": "fake"}},
+            "spec": {"providerID": id, "taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]},
+            "status": {"capacity": capacity, "allocatable": allocatable},
+        });
+        create(&self.all::<Node>(), node).await
+    }
+
+    /// Opens a node to its pods.
+    pub(crate) async fn open(&self, name: &str) {
+        let node = self.all::<Node>().get(name).await.expect("a node");
+        let mut taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
+        taints.retain(|taint| taint.key != "karpenter.sh/unregistered");
+        let labels = json!({"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"});
+        let patch = Patch::Merge(json!({"metadata": {"labels": labels}, "spec": {"taints": taints}}));
+        self.all::<Node>().patch(name, &PatchParams::default(), &patch).await.expect("patched");
+    }
+
+    pub(crate) async fn delete_claim(&self, name: &str) {
+        self.all::<NodeClaim>().delete(name, &DeleteParams::default()).await.expect("deleted");
+    }
+}
+
+pub(crate) fn values_of<'a>(claim: &'a NodeClaim, key: &str) -> &'a [String] {
+    let requirement = claim.spec.requirements.iter().find(|one| one.key == key);
+    requirement.map_or(&[], |requirement| &requirement.values)
+}
+
+pub(crate) fn instance_types(claim: &NodeClaim) -> &[String] {
+    values_of(claim, "node.kubernetes.io/instance-type")
+}
+
+async fn define_kinds(client: &Client) {
+    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+    for crd in crds::all() {
+        let definition: Value = serde_saphyr::from_str(crd.yaml).expect("YAML");
+        let parameters = PatchParams::apply("test").force();
+        api.patch(crd.name, &parameters, &Patch::Apply(&definition)).await.expect("defined");
+    }
+}
+
+async fn create<K>(api: &Api<K>, object: Value) -> K
+where
+    K: Resource + Clone + Debug + Serialize + DeserializeOwned,
+{
+    let object: K = serde_json::from_value(object).expect("an object of the kind");
+    api.create(&PostParams::default(), &object).await.expect("created")
+}
+
+async fn patch_status<K>(api: &Api<K>, name: &str, status: Value)
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+{
+    let patch = Patch::Merge(json!({"status": status}));
+    api.patch_status(name, &PatchParams::default(), &patch).await.expect("patched");
+}
+
+pub(crate) fn merge(target: &mut Value, patch: &Value) {
+    match (target, patch) {
+        (Value::Object(target), Value::Object(patch)) => {
+            for (key, value) in patch {
+                merge(target.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (target, patch) => *target = patch.clone(),
+    }
+}
