@@ -208,8 +208,12 @@ impl Evictions {
     }
 
     async fn evict(&self, key: &ObjectKey, entry: &Entry, pod: &Pod) -> After {
-        match post_eviction(&self.context, pod).await {
+        let answer = post_eviction(&self.context, pod).await;
+        let metrics = &self.context.metrics;
+        metrics.pods_eviction_requests.with_label_values(&[code_of(&answer).as_str()]).inc();
+        match answer {
             Ok(()) => {
+                metrics.pods_drained.with_label_values(&[entry.reason.as_str()]).inc();
                 let message = format!("Evicted pod: {}", entry.reason);
                 self.context.recorder.publish(Notice::normal(pod, "Evicted", message)).await;
                 // Stays until the mirror shows it, so that nobody evicts it twice meanwhile.
@@ -247,6 +251,7 @@ impl Evictions {
         };
         match api.delete(name_of(pod), &params).await {
             Ok(_) => {
+                self.context.metrics.pods_drained.with_label_values(&[entry.reason.as_str()]).inc();
                 let by = match entry.manner {
                     Manner::DeleteBy(by) => by.to_string(),
                     Manner::Evict => String::new(),
@@ -343,6 +348,15 @@ async fn post_eviction(context: &Context, pod: &Pod) -> kube::Result<()> {
     });
     let params = PostParams::default();
     api.create_subresource::<_, Value>("eviction", name_of(pod), &params, &eviction).await.map(drop)
+}
+
+/// The code of the server's answer; 500 if there was none.
+fn code_of(answer: &kube::Result<()>) -> String {
+    match answer {
+        Ok(()) => "200".to_owned(),
+        Err(kube::Error::Api(status)) => status.code.to_string(),
+        Err(_) => "500".to_owned(),
+    }
 }
 
 /// Why the server did not let a pod go.

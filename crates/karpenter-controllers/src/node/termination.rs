@@ -49,6 +49,9 @@ impl NodeTermination {
         });
         let (to, nodes) = (queue.clone(), mirrors.nodes.clone());
         mirrors.node_claims.observe(move |change: &Change<NodeClaim>| {
+            if !changes_the_end(change) {
+                return;
+            }
             let id = change.object().status.as_ref().and_then(|status| status.provider_id.as_deref());
             for node in id.map(|id| nodes.by(BY_PROVIDER_ID, id)).into_iter().flatten() {
                 if is_deleting(&*node) {
@@ -133,6 +136,18 @@ impl Reconcile for NodeTermination {
         let facts = self.observe(node, claim, by);
         let step = decide(&facts, self.context.clock.now());
         self.act(&facts, step).await
+    }
+}
+
+/// Whether a change of a claim matters to its node's end: that it began, or until when. Progress that is recorded on
+/// the claim, here or elsewhere, does not.
+fn changes_the_end(change: &Change<NodeClaim>) -> bool {
+    match change {
+        Change::Applied { old: Some(old), new } => {
+            old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
+                || old.metadata.annotations != new.metadata.annotations
+        }
+        Change::Applied { old: None, .. } | Change::Deleted { .. } => true,
     }
 }
 

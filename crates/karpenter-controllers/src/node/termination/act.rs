@@ -59,6 +59,7 @@ impl NodeTermination {
                 Ok(After::Again(DRAIN_POLL))
             }
             Step::AwaitVolumes(attachments) => {
+                self.count_drained(facts);
                 self.set_conditions(facts, |conditions| {
                     conditions.set_true(DRAINED);
                     let reason = "AwaitingVolumeDetachment";
@@ -90,7 +91,17 @@ impl NodeTermination {
         self.context.recorder.publish(Notice::warning(&*facts.node, "FailedDraining", message)).await;
     }
 
+    /// Counts a node once: when its claim is about to be told.
+    fn count_drained(&self, facts: &Facts) {
+        let drained = facts.claim.as_deref().and_then(|claim| condition(claim, DRAINED));
+        if drained.is_some_and(|drained| drained.status == ConditionStatus::Unknown) {
+            let pool = label(&*facts.node, labels::NODEPOOL).unwrap_or_default();
+            self.context.metrics.nodes_drained.with_label_values(&[pool]).inc();
+        }
+    }
+
     async fn end_machine(&self, facts: &Facts, volumes_detached: bool) -> kube::Result<After> {
+        self.count_drained(facts);
         let Some(claim) = self
             .set_conditions(facts, |conditions| {
                 conditions.set_true(DRAINED);

@@ -1,0 +1,381 @@
+//! An embedded cluster with machines that exist only as a claim, a node and an entry in a toy cloud.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use karpenter_api::crds;
+use karpenter_api::types::{Condition, NodeClaim, NodePool};
+use karpenter_apiserver::clock::Clock as ServerClock;
+use karpenter_apiserver::{ApiServer, Config};
+use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind};
+use karpenter_cluster::clock::Clock;
+use karpenter_cluster::cluster::{Cluster, Options};
+use karpenter_cluster::harness::{self, Queue, Reconcile, Stop};
+use karpenter_controllers::Context;
+use karpenter_controllers::mirrors::Mirrors;
+use karpenter_controllers::node::{EvictionQueue, Evictions, NodeHydration, NodeTermination};
+use karpenter_controllers::nodepool::{
+    NodePoolConditions, NodePoolCounter, NodePoolHash, RegistrationHealth,
+};
+use karpenter_model::instance_type::InstanceType;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind, NamespaceResourceScope};
+use kube::{Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+pub(crate) const EPOCH: &str = "2026-01-01T12:00:00Z";
+
+/// Machines by provider id, with the number of times their end must be asked for.
+#[derive(Clone, Default)]
+pub(crate) struct ToyCloud {
+    machines: Arc<Mutex<BTreeMap<String, u32>>>,
+}
+
+impl ToyCloud {
+    pub(crate) fn add(&self, id: &str, asks: u32) {
+        self.machines.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned(), asks);
+    }
+
+    pub(crate) fn remove(&self, id: &str) {
+        self.machines.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+
+    pub(crate) fn has(&self, id: &str) -> bool {
+        self.machines.lock().unwrap_or_else(PoisonError::into_inner).contains_key(id)
+    }
+
+    fn ask_for_end(&self, id: &str) -> Result<(), CloudError> {
+        let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
+        match machines.get_mut(id) {
+            Some(asks) if *asks > 1 => *asks -= 1,
+            Some(_) => drop(machines.remove(id)),
+            None => return Err(not_found()),
+        }
+        Ok(())
+    }
+}
+
+fn not_found() -> CloudError {
+    CloudError::NotFound { message: "no such machine".to_owned() }
+}
+
+impl CloudProvider for ToyCloud {
+    fn name(&self) -> &'static str {
+        "toy"
+    }
+
+    fn node_class_kinds(&self) -> Vec<NodeClassKind> {
+        vec![NodeClassKind {
+            group: "karpenter.kwok.sh",
+            version: "v1alpha1",
+            kind: "KWOKNodeClass",
+            plural: "kwoknodeclasses",
+        }]
+    }
+
+    fn well_known_labels(&self) -> BTreeSet<Arc<str>> {
+        BTreeSet::new()
+    }
+
+    fn create<'a>(&'a self, _: &'a NodeClaim) -> CloudFuture<'a, Instance> {
+        async { Err(CloudError::InsufficientCapacity { message: "none".to_owned() }) }.boxed()
+    }
+
+    fn delete<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, ()> {
+        let id = claim.status.as_ref().and_then(|status| status.provider_id.clone()).unwrap_or_default();
+        async move { self.ask_for_end(&id) }.boxed()
+    }
+
+    fn get<'a>(&'a self, provider_id: &'a str) -> CloudFuture<'a, Instance> {
+        let found = self.has(provider_id);
+        let instance = Instance { provider_id: provider_id.to_owned(), ..Instance::default() };
+        async move { if found { Ok(instance) } else { Err(not_found()) } }.boxed()
+    }
+
+    fn list(&self) -> CloudFuture<'_, Vec<Instance>> {
+        async { Ok(Vec::new()) }.boxed()
+    }
+
+    fn instance_types<'a>(&'a self, _: &'a NodePool) -> CloudFuture<'a, Arc<Vec<InstanceType>>> {
+        async { Ok(Arc::default()) }.boxed()
+    }
+
+    fn drift_reason<'a>(&'a self, _: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
+        async { Ok(None) }.boxed()
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) client: Client,
+    pub(crate) clock: Clock,
+    pub(crate) cloud: ToyCloud,
+    pub(crate) context: Context,
+    stop: Stop,
+    cluster: Option<Cluster>,
+}
+
+struct OnTokio(Clock);
+
+impl ServerClock for OnTokio {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+}
+
+impl World {
+    pub(crate) async fn start() -> Self {
+        let clock = Clock::starting_at(EPOCH.parse().expect("a time"));
+        let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
+        let client = Client::new(server, "default");
+        install_crds(&client).await;
+        let cluster = Cluster::start(client.clone(), Options { clock, ..Options::default() }).await;
+        let cloud = ToyCloud::default();
+        let (mirrors, _) = Mirrors::watch(&client, cloud.node_class_kinds());
+        mirrors.synced().await;
+        let context = Context::new(client.clone(), mirrors, Arc::new(cloud.clone()), clock);
+        let world = Self { client, clock, cloud, context, stop: Stop::default(), cluster: Some(cluster) };
+        world.start_controllers();
+        world
+    }
+
+    fn start_controllers(&self) {
+        let context = || self.context.clone();
+        let evictions = EvictionQueue::default();
+        let termination = NodeTermination { context: context(), evictions: evictions.clone() };
+        self.spawn(termination, NodeTermination::watch);
+        self.spawn(Evictions { context: context(), queue: evictions }, Evictions::watch);
+        self.spawn(NodeHydration { context: context() }, NodeHydration::watch);
+        let health = RegistrationHealth::default();
+        self.spawn(NodePoolConditions { context: context(), health }, NodePoolConditions::watch);
+        self.spawn(NodePoolCounter { context: context() }, NodePoolCounter::watch);
+        self.spawn(NodePoolHash { context: context() }, NodePoolHash::watch);
+    }
+
+    pub(crate) fn spawn<R: Reconcile>(&self, work: R, watch: fn(&R, &Queue)) {
+        let queue = Queue::default();
+        watch(&work, &queue);
+        tokio::spawn(harness::run(Arc::new(work), queue, 8, self.clock, self.stop.clone()));
+    }
+
+    pub(crate) async fn stop(mut self) {
+        self.stop.stop();
+        if let Some(cluster) = self.cluster.take() {
+            cluster.stop().await;
+        }
+    }
+
+    pub(crate) fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
+        Api::all(self.client.clone())
+    }
+
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::default_namespaced(self.client.clone())
+    }
+
+    pub(crate) async fn create<K>(&self, object: Value) -> K
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+    {
+        let object: K = serde_json::from_value(object).expect("an object of the kind");
+        self.all().create(&PostParams::default(), &object).await.expect("created")
+    }
+
+    pub(crate) async fn create_in_default<K>(&self, object: Value) -> K
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + Serialize
+            + DeserializeOwned,
+    {
+        let object: K = serde_json::from_value(object).expect("an object of the kind");
+        self.api().create(&PostParams::default(), &object).await.expect("created")
+    }
+
+    /// A claim whose node is up and ready, of the pool `general`.
+    pub(crate) async fn machine(&self, name: &str, node: Value) -> NodeClaim {
+        let id = format!("toy://{name}");
+        self.cloud.add(&id, 1);
+        let labels = json!({"karpenter.sh/nodepool": "general",
+            "karpenter.kwok.sh/kwoknodeclass": "default"});
+        let claim: NodeClaim = self
+            .create(json!({
+                "metadata": {"name": name, "labels": labels, "finalizers": ["karpenter.sh/termination"]},
+                "spec": {"requirements": [], "nodeClassRef":
+                    {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}},
+            }))
+            .await;
+        let is = |kind: &str| {
+            json!({"type": kind, "status": "True", "reason": kind, "message": "",
+                "lastTransitionTime": self.clock.time(), "observedGeneration": claim.metadata.generation})
+        };
+        let conditions = ["Launched", "Registered", "Initialized", "Ready"].map(is);
+        let status = json!({"status": {"providerID": id, "nodeName": name, "conditions": conditions,
+            "capacity": {"cpu": "8", "memory": "32Gi", "pods": "110"}}});
+        let claims = self.all::<NodeClaim>();
+        let patch = Patch::Merge(status);
+        let claim = claims.patch_status(name, &PatchParams::default(), &patch).await.expect("patched");
+        let mut object = json!({
+            "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"},
+                "finalizers": ["karpenter.sh/termination"],
+                "labels": {"kubernetes.io/hostname": name, "karpenter.sh/nodepool": "general",
+                    "karpenter.kwok.sh/kwoknodeclass": "default", "karpenter.sh/registered": "true",
+                    "karpenter.sh/initialized": "true"}},
+            "spec": {"providerID": id},
+            "status": {"capacity": {"cpu": "8", "memory": "32Gi", "pods": "110"},
+                "allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"}},
+        });
+        merge(&mut object, &node);
+        self.create::<Node>(object).await;
+        let never_ready = node.pointer("/metadata/annotations/fake-kubelet~1never-ready").is_some();
+        if !never_ready {
+            self.until(
+                "the node is ready",
+                async || self.node(name).await,
+                |node| node.as_ref().is_some_and(is_ready),
+            )
+            .await;
+        }
+        claim
+    }
+
+    /// A running pod on the node.
+    pub(crate) async fn pod(&self, name: &str, node: &str, patch: Value) -> Pod {
+        let mut object = json!({
+            "metadata": {"name": name, "labels": {"app": name}},
+            "spec": {"nodeName": node, "terminationGracePeriodSeconds": 30,
+                "containers": [{"name": "c", "image": "i"}]},
+        });
+        merge(&mut object, &patch);
+        self.create_in_default::<Pod>(object).await;
+        let running = |pod: &Option<Pod>| {
+            let status = pod.as_ref().and_then(|pod| pod.status.as_ref());
+            status.is_some_and(|status| status.phase.as_deref() == Some("Running"))
+        };
+        self.until("the pod runs", async || self.find_pod(name).await, running).await.expect("a pod")
+    }
+
+    pub(crate) async fn find_pod(&self, name: &str) -> Option<Pod> {
+        self.api::<Pod>().get_opt(name).await.expect("an answer")
+    }
+
+    pub(crate) async fn node(&self, name: &str) -> Option<Node> {
+        self.all::<Node>().get_opt(name).await.expect("an answer")
+    }
+
+    pub(crate) async fn claim(&self, name: &str) -> Option<NodeClaim> {
+        self.all::<NodeClaim>().get_opt(name).await.expect("an answer")
+    }
+
+    pub(crate) async fn delete<K>(&self, name: &str)
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        self.all::<K>().delete(name, &DeleteParams::default()).await.expect("deleted");
+    }
+
+    pub(crate) async fn merge<K>(&self, name: &str, patch: Value)
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        self.all::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched");
+    }
+
+    pub(crate) async fn until_node_gone(&self, name: &str) {
+        self.until(&format!("{name} is gone"), async || self.node(name).await, Option::is_none).await;
+    }
+
+    /// Messages of events of the reason, with the name of what they are about.
+    pub(crate) async fn events(&self, reason: &str) -> Vec<(String, String)> {
+        let events = self.all::<Event>().list(&ListParams::default()).await.expect("events");
+        let of_reason = events.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
+        of_reason
+            .map(|event| (event.involved_object.name.unwrap_or_default(), event.message.unwrap_or_default()))
+            .collect()
+    }
+
+    pub(crate) fn seconds(&self) -> i64 {
+        let epoch: Timestamp = EPOCH.parse().expect("a time");
+        self.clock.now().duration_since(epoch).as_secs()
+    }
+
+    pub(crate) fn time_at(&self, second: i64) -> String {
+        let epoch: Timestamp = EPOCH.parse().expect("a time");
+        (epoch + SignedDuration::from_secs(second)).to_string()
+    }
+
+    pub(crate) async fn sleep_until_second(&self, second: i64) {
+        let epoch: Timestamp = EPOCH.parse().expect("a time");
+        self.clock.sleep_until(epoch + SignedDuration::from_secs(second)).await;
+    }
+
+    /// Waits until `is` holds of what `look` sees; time passes as fast as nothing happens.
+    pub(crate) async fn until<T: Debug>(
+        &self,
+        what: &str,
+        look: impl AsyncFn() -> T,
+        is: impl Fn(&T) -> bool,
+    ) -> T {
+        let mut last = look().await;
+        for _ in 0..6000 {
+            if is(&last) {
+                return last;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            last = look().await;
+        }
+        panic!("never came to pass: {what}; last seen {last:#?}");
+    }
+}
+
+pub(crate) fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+pub(crate) fn is_ending<K: Resource>(object: &Option<K>) -> bool {
+    object.as_ref().is_none_or(|object| object.meta().deletion_timestamp.is_some())
+}
+
+pub(crate) fn condition<'a>(claim: &'a NodeClaim, kind: &str) -> Option<&'a Condition> {
+    claim.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == kind)
+}
+
+/// Status and reason of a condition.
+pub(crate) fn said(claim: &NodeClaim, kind: &str) -> (&'static str, String) {
+    condition(claim, kind).map_or(("", String::new()), |found| (found.status.as_str(), found.reason.clone()))
+}
+
+async fn install_crds(client: &Client) {
+    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+    for crd in crds::all() {
+        let definition: DynamicObject = serde_saphyr::from_str(crd.yaml).expect("a definition");
+        api.create(&PostParams::default(), &definition).await.expect("created");
+    }
+}
+
+pub(crate) fn merge(target: &mut Value, patch: &Value) {
+    match (target, patch) {
+        (Value::Object(target), Value::Object(patch)) => {
+            for (key, value) in patch {
+                if value.is_null() {
+                    target.remove(key);
+                } else {
+                    merge(target.entry(key.clone()).or_insert(Value::Null), value);
+                }
+            }
+        }
+        (target, patch) => *target = patch.clone(),
+    }
+}
