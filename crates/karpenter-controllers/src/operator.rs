@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use karpenter_cloud::CloudProvider;
 use karpenter_cluster::clock::Clock;
+use karpenter_cluster::controllers::context::name_of;
 use karpenter_cluster::harness::{self, Queue, Reconcile, Stop};
 use kube::Client;
 use tokio::task::JoinHandle;
@@ -34,6 +35,8 @@ use crate::nodeclaim::hydration::HydrationController;
 use crate::nodeclaim::lifecycle::Lifecycle;
 use crate::nodeclaim::pod_events::PodEventsController;
 use crate::nodepool::{NodePoolConditions, NodePoolCounter, NodePoolHash, RegistrationHealth};
+use crate::nomination;
+use crate::provisioning::{self, Provisioner};
 
 /// All controllers of one process.
 pub struct Operator {
@@ -78,6 +81,7 @@ impl Operator {
         self.start_pools();
         self.start_claims(hooks);
         self.start_nodes();
+        self.start_provisioning();
     }
 
     /// Lets what is under way finish, then ends all of it.
@@ -96,9 +100,17 @@ impl Operator {
     }
 
     fn hooks(&self) -> Hooks {
+        let nominating = self.context.clone();
+        let state = self.context.state.clone();
         Hooks {
+            before_opening: Arc::new(move |claim, _| {
+                let context = nominating.clone();
+                Box::pin(async move { nomination::nominate_for(&context, name_of(&*claim)).await })
+            }),
+            planned_pods: Arc::new(move |claim| {
+                state.places_on(name_of(claim)).into_iter().map(|place| place.pod).collect()
+            }),
             on_milestone: milestones::tell(self.context.metrics.clone(), self.context.clock),
-            ..Hooks::default()
         }
     }
 
@@ -139,6 +151,16 @@ impl Operator {
         self.spawn("node.termination", termination, NodeTermination::watch, workers);
         let many = self.options.workers(1000, 5000);
         self.spawn("node.hydration", NodeHydration { context }, NodeHydration::watch, many);
+    }
+
+    fn start_provisioning(&mut self) {
+        let settings = provisioning::Settings {
+            batch_idle: self.options.batch_idle_duration,
+            batch_max: self.options.batch_max_duration,
+            engine: self.options.planner(),
+        };
+        let provisioner = Provisioner::new(self.context.clone(), settings);
+        self.spawn("provisioner", provisioner, Provisioner::watch, 1);
     }
 
     fn spawn<R: Reconcile>(&mut self, name: &'static str, work: R, watch: fn(&R, &Queue), workers: usize) {

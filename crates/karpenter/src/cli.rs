@@ -24,6 +24,44 @@ pub(crate) enum Command {
     Bench(BenchArguments),
     /// Run a Kubernetes in this process, for kubectl on the same machine
     Up(UpArguments),
+    /// Watch Karpenter work on a cluster in virtual time: a story of a few minutes, told in seconds
+    Demo(DemoArguments),
+    /// Run Karpenter's controllers on a cluster
+    Controller(ControllerArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArguments {
+    /// Where names and other free choices start; the same seed tells the same story
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Tell of every single pod, claim and node
+    #[arg(long, short = 'v')]
+    pub(crate) verbose: bool,
+
+    /// Output format
+    #[arg(short = 'o', long, value_enum, default_value_t = BenchFormat::Table)]
+    pub(crate) output: BenchFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProviderChoice {
+    Kwok,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ControllerArguments {
+    /// Where nodes come from
+    #[arg(long, value_enum)]
+    pub(crate) provider: ProviderChoice,
+
+    /// Kubeconfig to use; by default KUBECONFIG, ~/.kube/config, or the service account of the pod this runs in
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) options: karpenter_controllers::operator::Options,
 }
 
 #[derive(Debug, Args)]
@@ -47,6 +85,10 @@ pub(crate) struct UpArguments {
     /// Nodes that are there from the beginning, with 8 CPUs and 32 GiB each
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=10_000))]
     pub(crate) nodes: u32,
+
+    /// Run the cluster alone, without Karpenter's controllers
+    #[arg(long)]
+    pub(crate) without_karpenter: bool,
 
     /// How many seconds pass in the cluster for each second outside
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_speed)]

@@ -4,7 +4,9 @@
 
 mod bench;
 mod cli;
+mod controller;
 mod crds;
+mod demo;
 mod diagnostics;
 mod plan;
 mod render;
@@ -44,6 +46,8 @@ fn main() -> ExitCode {
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Up(arguments) => up::run(&arguments),
+        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Controller(arguments) => controller::run(&arguments),
     };
     match result {
         Ok(outcome) => outcome.into(),

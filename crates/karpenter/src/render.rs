@@ -22,6 +22,7 @@ use anyhow::Result;
 
 use crate::cli::OutputFormat;
 use terminal::Terminal;
+pub(crate) use summary::dollars;
 pub(crate) use view::{Timings, View};
 
 /// How much a table shows.

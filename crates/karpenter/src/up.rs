@@ -5,7 +5,7 @@
 //! `karpenter-apiserver` and `karpenter-cluster`.
 
 mod files;
-mod install;
+pub(crate) mod install;
 mod nodes;
 
 use std::io::Write;
@@ -20,6 +20,8 @@ use karpenter_apiserver::serve::{Credentials, Security, Serving};
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cluster::clock::Clock;
 use karpenter_cluster::cluster::{Cluster, Options};
+use karpenter_controllers::operator::Operator;
+use karpenter_kwok::Kwok;
 use kube::Client;
 
 use crate::Outcome;
@@ -37,7 +39,7 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<Outcome> {
 }
 
 /// The server stamps objects with the time that the control plane runs on.
-struct SharedClock(Clock);
+pub(crate) struct SharedClock(pub(crate) Clock);
 
 impl ServerClock for SharedClock {
     fn now(&self) -> Timestamp {
@@ -64,11 +66,18 @@ async fn serve(arguments: &UpArguments) -> Result<()> {
     install::definitions(&client).await?;
     let cluster = Cluster::start(client.clone(), Options { clock, ..Options::default() }).await;
     nodes::create(&client, arguments.nodes).await?;
+    let operator = match arguments.without_karpenter {
+        true => None,
+        false => Some(start_karpenter(&client, clock).await?),
+    };
     let kubeconfig = kubeconfig_path(arguments, &serving);
     files::write_private(&kubeconfig, &serving.kubeconfig())?;
     greet(&serving, &kubeconfig, arguments)?;
     wait_for_signal().await?;
     // Writes under way end first: what was acknowledged must be on disk.
+    if let Some(operator) = operator {
+        operator.stop().await;
+    }
     cluster.stop().await;
     serving.shutdown().await;
     if arguments.kubeconfig.is_none() && arguments.data.is_none() {
@@ -78,9 +87,19 @@ async fn serve(arguments: &UpArguments) -> Result<()> {
     Ok(())
 }
 
+/// Karpenter with kwok's machines, in this process and on the cluster's time.
+async fn start_karpenter(client: &Client, clock: Clock) -> Result<Operator> {
+    let kwok = Kwok::generic(client.clone(), clock);
+    kwok.resume().await.context("launches of an earlier run cannot be taken up")?;
+    let options = karpenter_controllers::operator::Options::default();
+    let mut operator = Operator::watch(client.clone(), Arc::new(kwok), clock, options);
+    operator.start().await;
+    Ok(operator)
+}
+
 fn open(arguments: &UpArguments, clock: &Clock) -> Result<ApiServer> {
     let config = Config {
-        clock: Arc::new(SharedClock(clock.clone())),
+        clock: Arc::new(SharedClock(*clock)),
         // Names must differ from those of an earlier run on the same data.
         seed: u64::try_from(clock.now().as_nanosecond()).unwrap_or(0),
         ..Config::default()

@@ -10,7 +10,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 const MANAGER: &str = "karpenter-up";
 
 /// Applies all definitions; those that are there already become what this build ships.
-pub(super) async fn definitions(client: &Client) -> Result<()> {
+pub(crate) async fn definitions(client: &Client) -> Result<()> {
     let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
     for crd in crds::all() {

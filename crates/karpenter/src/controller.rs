@@ -1,0 +1,141 @@
+//! `karpenter controller`: Karpenter on a cluster that is there already.
+//!
+//! Connects, waits for its turn, works until it is told to stop or loses the lease, and gives the lease back. What it
+//! does while it works is in `karpenter-controllers`.
+
+mod connect;
+mod logs;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use karpenter_cluster::clock::Clock;
+use karpenter_controllers::operator::election::{Election, Settings};
+use karpenter_controllers::operator::http::Port;
+use karpenter_controllers::operator::{Operator, Options};
+use karpenter_kwok::Kwok;
+use kube::Client;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::Outcome;
+use crate::cli::{ControllerArguments, ProviderChoice};
+
+/// Passes that take longer than this to end are cut off.
+const STOP_PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) fn run(arguments: &ControllerArguments) -> Result<Outcome> {
+    logs::start(&arguments.options)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the threads of the controllers")?;
+    let result = runtime.block_on(work(arguments));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result.map(|()| Outcome::Done)
+}
+
+async fn work(arguments: &ControllerArguments) -> Result<()> {
+    let options = &arguments.options;
+    // First of all: a signal that comes while we connect must not be lost.
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
+    let mut told_to_stop = std::pin::pin!(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    });
+
+    let connected = tokio::select! {
+        connected = connect::connect(arguments.kubeconfig.as_deref()) => connected?,
+        () = &mut told_to_stop => return Ok(()),
+    };
+    let clock = Clock::system();
+    let kwok = match arguments.provider {
+        ProviderChoice::Kwok => kwok(&connected.client, clock, options)?,
+    };
+    let mut operator =
+        Operator::watch(connected.client.clone(), Arc::new(kwok.clone()), clock, options.clone());
+    let health = open(options.health_probe_port, "--health-probe-port", operator.health_pages()).await?;
+    let metrics = open(options.metrics_port, "--metrics-port", operator.metrics_pages()).await?;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        server = connected.server,
+        metrics_port = metrics.number(),
+        health_probe_port = health.number(),
+        "starting karpenter"
+    );
+    if !options.scheduler_config.is_empty() {
+        tracing::error!("--scheduler-config is not supported yet and has no effect");
+    }
+
+    let mut election = (!options.disable_leader_election).then(|| {
+        let namespace = options.lease_namespace(connected.own_namespace.as_deref());
+        let settings = Settings::new(&namespace, &options.leader_election_name, &connect::identity());
+        Election::new(connected.client.clone(), clock, settings)
+    });
+    if let Some(election) = &mut election {
+        tracing::info!(lease = options.leader_election_name, "waiting for the lease");
+        tokio::select! {
+            () = election.acquire() => tracing::info!("this copy holds the lease and works"),
+            () = &mut told_to_stop => return Ok(()),
+        }
+    }
+    let is_leader = operator.context().metrics.leader_election_status.clone();
+    is_leader.with_label_values(&[&options.leader_election_name]).set(1);
+
+    let keeping = async {
+        match &mut election {
+            Some(election) => election.keep().await,
+            None => std::future::pending().await,
+        }
+    };
+    let starting = async {
+        if let Err(error) = kwok.resume().await {
+            tracing::error!(%error, "launches that an earlier process began could not be taken up");
+        }
+        operator.start().await;
+        std::future::pending::<()>().await;
+    };
+    let is_lost = tokio::select! {
+        () = keeping => true,
+        () = starting => false,
+        () = &mut told_to_stop => false,
+    };
+    tracing::info!("stopping");
+    if tokio::time::timeout(STOP_PATIENCE, operator.stop()).await.is_err() {
+        tracing::error!("some passes did not end in time");
+    }
+    if is_lost {
+        bail!(
+            "the lease {} was lost: it could not be renewed in time, or another copy has taken it; this copy ends so \
+             that two never work at once",
+            options.leader_election_name
+        );
+    }
+    if let Some(election) = &mut election
+        && let Err(error) = election.release().await
+    {
+        tracing::error!(%error, "the lease could not be given back; it runs out by itself");
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+fn kwok(client: &Client, clock: Clock, options: &Options) -> Result<Kwok> {
+    let file = &options.instance_types_file_path;
+    if file.is_empty() {
+        return Ok(Kwok::generic(client.clone(), clock));
+    }
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("cannot read --instance-types-file-path {file}"))?;
+    Kwok::from_json(client.clone(), clock, &text)
+        .with_context(|| format!("--instance-types-file-path {file} is not in kwok's format"))
+}
+
+async fn open(port: u16, flag: &str, pages: karpenter_controllers::operator::http::Pages) -> Result<Port> {
+    Port::open(port, pages).await.with_context(|| {
+        format!("cannot listen on port {port}: choose another {flag}, or 0 for any free one")
+    })
+}

@@ -1,0 +1,77 @@
+//! Which cluster, and who we are there.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use karpenter_api::types::{NodeClaim, NodePool};
+use kube::api::{Api, ListParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+/// Where a pod finds the namespace it runs in.
+const OWN_NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+/// A new random text at each reading.
+const RANDOM_TEXT_FILE: &str = "/proc/sys/kernel/random/uuid";
+
+pub(super) struct Connected {
+    pub(super) client: Client,
+    /// Address of the API server.
+    pub(super) server: String,
+    /// The namespace of the pod that this runs in, if it runs in one.
+    pub(super) own_namespace: Option<String>,
+}
+
+/// Connects, and makes sure that the cluster answers and knows Karpenter's kinds.
+pub(super) async fn connect(kubeconfig: Option<&Path>) -> Result<Connected> {
+    let config = match kubeconfig {
+        Some(file) => {
+            let read = Kubeconfig::read_from(file)
+                .with_context(|| format!("cannot read --kubeconfig {}", file.display()))?;
+            Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
+                .await
+                .with_context(|| format!("--kubeconfig {} names no usable cluster", file.display()))?
+        }
+        None => Config::infer()
+            .await
+            .context("found neither a kubeconfig nor the service account of a pod; give --kubeconfig FILE")?,
+    };
+    let server = config.cluster_url.to_string();
+    let own_namespace = std::fs::read_to_string(OWN_NAMESPACE_FILE)
+        .ok()
+        .map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty());
+    let client = Client::try_from(config).context("cannot set up a client")?;
+    client
+        .apiserver_version()
+        .await
+        .with_context(|| format!("the API server at {server} does not answer"))?;
+    let one = ListParams::default().limit(1);
+    known("NodePool", Api::<NodePool>::all(client.clone()).list(&one).await.map(drop))?;
+    known("NodeClaim", Api::<NodeClaim>::all(client.clone()).list(&one).await.map(drop))?;
+    Ok(Connected { client, server, own_namespace })
+}
+
+fn known(kind: &str, answer: kube::Result<()>) -> Result<()> {
+    match answer {
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            bail!(
+                "the cluster does not know {kind}s; install the definitions: karpenter crds | kubectl apply -f -"
+            )
+        }
+        answer => answer.with_context(|| format!("cannot list {kind}s")),
+    }
+}
+
+/// `<pod name>_<unique text>`: the part before the underscore tells people and tests which pod works.
+pub(super) fn identity() -> String {
+    let host = std::env::var("HOSTNAME")
+        .ok()
+        .or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok())
+        .map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "karpenter".to_owned());
+    let unique = std::fs::read_to_string(RANDOM_TEXT_FILE)
+        .map(|text| text.trim().to_owned())
+        .unwrap_or_else(|_| format!("{}-{}", std::process::id(), jiff::Timestamp::now().as_nanosecond()));
+    format!("{host}_{unique}")
+}

@@ -1,0 +1,180 @@
+//! Notes what happens in the cluster, by watching the same mirrors that Karpenter reads.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use karpenter_api::labels;
+use karpenter_api::types::{ConditionStatus, NodeClaim};
+use karpenter_cluster::clock::{Clock, since};
+use karpenter_cluster::controllers::context::{label, name_of, uid_of};
+use karpenter_cluster::mirror::Change;
+use karpenter_controllers::mirrors::Mirrors;
+use karpenter_kwok::PRICE_LABEL;
+
+/// One thing that happened to one object.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Happening {
+    ClaimCreated { claim: String },
+    ClaimLaunched { claim: String, machine: Machine },
+    ClaimDeleted { claim: String },
+    NodeAppeared { node: String, machine: Machine },
+    NodeReady { node: String, machine: Machine },
+    NodeSilent { node: String },
+    NodeGone { node: String, machine: Machine },
+    PodBound { pod: String, node: String },
+    PodRunning { pod: String, waited: Duration },
+    PodGone { pod: String },
+}
+
+/// What was bought.
+#[derive(Debug, Clone, PartialEq, PartialOrd, Default)]
+pub(super) struct Machine {
+    pub(super) instance_type: String,
+    pub(super) capacity_type: String,
+    pub(super) zone: String,
+    pub(super) price_per_hour: f64,
+}
+
+impl Machine {
+    pub(super) fn of<K: kube::Resource>(object: &K) -> Self {
+        let get = |key| label(object, key).unwrap_or_default().to_owned();
+        Self {
+            instance_type: get(labels::INSTANCE_TYPE),
+            capacity_type: get(labels::CAPACITY_TYPE),
+            zone: get(labels::ZONE),
+            price_per_hour: label(object, PRICE_LABEL).and_then(|price| price.parse().ok()).unwrap_or(0.0),
+        }
+    }
+}
+
+/// Clones share the notes.
+#[derive(Clone, Default)]
+pub(super) struct Chronicle {
+    notes: Arc<Mutex<Notes>>,
+}
+
+#[derive(Default)]
+struct Notes {
+    happenings: Vec<Happening>,
+    /// When each living pod was first seen.
+    pods_since: BTreeMap<String, Timestamp>,
+    running: BTreeSet<String>,
+    ready_nodes: BTreeSet<String>,
+}
+
+impl Chronicle {
+    pub(super) fn start(mirrors: &Mirrors, clock: Clock) -> Self {
+        let chronicle = Self::default();
+        let notes = chronicle.clone();
+        mirrors.node_claims.observe(move |change| notes.lock().claim(change));
+        let notes = chronicle.clone();
+        mirrors.nodes.observe(move |change| notes.lock().node(change));
+        let notes = chronicle.clone();
+        mirrors.pods.observe(move |change| notes.lock().pod(change, clock.now()));
+        chronicle
+    }
+
+    /// What happened since the last time somebody asked, in order.
+    pub(super) fn take(&self) -> Vec<Happening> {
+        std::mem::take(&mut self.lock().happenings)
+    }
+
+    pub(super) fn running(&self) -> usize {
+        self.lock().running.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Notes {
+    fn claim(&mut self, change: &Change<NodeClaim>) {
+        let name = name_of(&**change.object()).to_owned();
+        let Change::Applied { old, new } = change else { return };
+        let is_launched = |claim: &NodeClaim| {
+            let conditions = claim.status.iter().flat_map(|status| &status.conditions);
+            conditions
+                .into_iter()
+                .any(|condition| condition.type_ == "Launched" && condition.status == ConditionStatus::True)
+        };
+        let is_deleted = |claim: &NodeClaim| claim.metadata.deletion_timestamp.is_some();
+        let before = |is: &dyn Fn(&NodeClaim) -> bool| old.as_ref().is_some_and(|old| is(old));
+        if old.is_none() {
+            self.happenings.push(Happening::ClaimCreated { claim: name.clone() });
+        }
+        if is_launched(new) && !before(&is_launched) {
+            self.happenings
+                .push(Happening::ClaimLaunched { claim: name.clone(), machine: Machine::of(&**new) });
+        }
+        if is_deleted(new) && !before(&is_deleted) {
+            self.happenings.push(Happening::ClaimDeleted { claim: name });
+        }
+    }
+
+    fn node(&mut self, change: &Change<Node>) {
+        let object = change.object();
+        let node = name_of(&**object).to_owned();
+        let machine = Machine::of(&**object);
+        match change {
+            Change::Deleted { .. } => {
+                self.ready_nodes.remove(&node);
+                self.happenings.push(Happening::NodeGone { node, machine });
+            }
+            Change::Applied { old, new } => {
+                if old.is_none() {
+                    self.happenings
+                        .push(Happening::NodeAppeared { node: node.clone(), machine: machine.clone() });
+                }
+                match is_ready(new) {
+                    true if self.ready_nodes.insert(node.clone()) => {
+                        self.happenings.push(Happening::NodeReady { node, machine });
+                    }
+                    false if self.ready_nodes.remove(&node) => {
+                        self.happenings.push(Happening::NodeSilent { node });
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn pod(&mut self, change: &Change<Pod>, now: Timestamp) {
+        let object = change.object();
+        let (pod, uid) = (name_of(&**object).to_owned(), uid_of(&**object).to_owned());
+        let Change::Applied { old, new } = change else {
+            self.pods_since.remove(&uid);
+            self.running.remove(&uid);
+            self.happenings.push(Happening::PodGone { pod });
+            return;
+        };
+        let first_seen = *self.pods_since.entry(uid.clone()).or_insert(now);
+        if let (Some(node), None) = (node_name(new), old.as_ref().and_then(|old| node_name(old))) {
+            self.happenings.push(Happening::PodBound { pod: pod.clone(), node: node.to_owned() });
+        }
+        if !is_running(new) {
+            self.running.remove(&uid);
+        } else if self.running.insert(uid) {
+            self.happenings.push(Happening::PodRunning { pod, waited: since(now, first_seen) });
+        }
+    }
+}
+
+fn node_name(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// Ready, and nobody has asked it to go.
+fn is_running(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let is_ready = conditions.into_iter().any(|found| found.type_ == "Ready" && found.status == "True");
+    is_ready && pod.metadata.deletion_timestamp.is_none()
+}
+
+fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|found| found.type_ == "Ready" && found.status == "True")
+}

@@ -1,0 +1,46 @@
+//! What the cluster consists of at a moment, and what its pods would cost at the very least.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::Node;
+use karpenter_api::labels;
+use karpenter_cluster::controllers::context::label;
+use karpenter_controllers::Context;
+use karpenter_scheduling::schedule;
+use karpenter_state::{Live, LivePool, assemble_live};
+
+use super::chronicle::Machine;
+
+/// Karpenter's nodes, by name.
+pub(super) fn nodes(context: &Context) -> Vec<Arc<Node>> {
+    let nodes = context.mirrors.nodes.list();
+    nodes.into_iter().filter(|node| label(&**node, labels::NODEPOOL).is_some()).collect()
+}
+
+pub(super) fn price_per_hour(nodes: &[Arc<Node>]) -> f64 {
+    nodes.iter().map(|node| Machine::of(&**node).price_per_hour).sum()
+}
+
+/// No fleet that holds the pods of this moment, bought anew, can cost less.
+pub(super) async fn lower_bound_per_hour(context: &Context) -> Result<f64> {
+    let mut pools = Vec::new();
+    for pool in context.mirrors.node_pools.list() {
+        let instance_types = context.cloud.instance_types(&pool).await.context("the cloud sells nothing")?;
+        pools.push(LivePool { pool, instance_types });
+    }
+    let unbound = context.mirrors.pods.list().into_iter().map(|pod| {
+        let mut pod = (*pod).clone();
+        pod.spec.get_or_insert_default().node_name = None;
+        Arc::new(pod)
+    });
+    let live = Live {
+        pools,
+        well_known: context.cloud.well_known_labels(),
+        pending: unbound.collect(),
+        daemon_sets: context.mirrors.daemon_sets.list(),
+        namespaces: context.mirrors.namespaces.list(),
+        ..Live::default()
+    };
+    Ok(schedule(&assemble_live(&live).problem).lower_bound_per_hour)
+}

@@ -1,0 +1,244 @@
+//! The cluster of the story, and the ways in which the story touches it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
+use karpenter_apiserver::{ApiServer, Config};
+use karpenter_cluster::clock::{Clock, since};
+use karpenter_cluster::cluster::{self, Cluster};
+use karpenter_cluster::kubelet;
+use karpenter_controllers::Context;
+use karpenter_controllers::operator::{Operator, Options};
+use karpenter_kwok::Kwok;
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+
+use super::chronicle::{Chronicle, Happening, Machine};
+use super::objects::DEPLOYMENT;
+use super::timeline::{Actor, Timeline};
+use crate::render::view::counted;
+use crate::up::{SharedClock, install};
+
+/// Any moment would do; this one makes runs comparable.
+const EPOCH: &str = "2026-01-01T09:00:00Z";
+/// How often the story looks at its cluster.
+const LOOK: Duration = Duration::from_millis(500);
+/// Nothing in the story takes longer than this.
+const PATIENCE: Duration = Duration::from_secs(1800);
+
+pub(super) struct World {
+    pub(super) client: Client,
+    pub(super) kwok: Kwok,
+    clock: Clock,
+    began: Timestamp,
+    cluster: Cluster,
+    operator: Operator,
+    chronicle: Chronicle,
+    timeline: Timeline,
+    /// How long pods waited until they ran, since the last time somebody asked.
+    waited: Vec<Duration>,
+    nodes_launched: usize,
+}
+
+impl World {
+    pub(super) async fn start(seed: u64, timeline: Timeline) -> Result<Self> {
+        let began: Timestamp = EPOCH.parse().context("the epoch is a time")?;
+        let clock = Clock::starting_at(began);
+        let config = Config { clock: Arc::new(SharedClock(clock)), seed, ..Config::default() };
+        let client = Client::new(ApiServer::new(config), "default");
+        install::definitions(&client).await?;
+        let kubelet = kubelet::Options {
+            boot: Duration::from_secs(5),
+            pod_start: Duration::from_secs(2),
+            ..kubelet::Options::default()
+        };
+        let options = cluster::Options { clock, kubelet, ..cluster::Options::default() };
+        let cluster = Cluster::start(client.clone(), options).await;
+        let kwok = Kwok::generic(client.clone(), clock);
+        let mut operator = Operator::watch(client.clone(), Arc::new(kwok.clone()), clock, Options::default());
+        operator.start().await;
+        let chronicle = Chronicle::start(&operator.context().mirrors, clock);
+        Ok(Self {
+            client,
+            kwok,
+            clock,
+            began,
+            cluster,
+            operator,
+            chronicle,
+            timeline,
+            waited: Vec::new(),
+            nodes_launched: 0,
+        })
+    }
+
+    pub(super) async fn stop(self) -> Timeline {
+        self.operator.stop().await;
+        self.cluster.stop().await;
+        self.timeline
+    }
+
+    pub(super) fn context(&self) -> &Context {
+        self.operator.context()
+    }
+
+    /// How far the story is.
+    pub(super) fn elapsed(&self) -> Duration {
+        since(self.clock.now(), self.began)
+    }
+
+    pub(super) fn running(&self) -> usize {
+        self.chronicle.running()
+    }
+
+    pub(super) fn nodes_launched(&self) -> usize {
+        self.nodes_launched
+    }
+
+    /// How long pods waited until they ran, since the last call; shortest first.
+    pub(super) fn take_waited(&mut self) -> Vec<Duration> {
+        let mut waited = std::mem::take(&mut self.waited);
+        waited.sort_unstable();
+        waited
+    }
+
+    pub(super) fn tell(&mut self, actor: Actor, text: impl Into<String>) -> Result<()> {
+        Ok(self.timeline.tell(self.elapsed(), actor, text)?)
+    }
+
+    pub(super) async fn scale(&mut self, replicas: u32) -> Result<()> {
+        let api: Api<Deployment> = Api::default_namespaced(self.client.clone());
+        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        api.patch(DEPLOYMENT, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
+    /// Lets time pass, telling what happens.
+    pub(super) async fn pass(&mut self, duration: Duration) -> Result<()> {
+        let end = self.elapsed() + duration;
+        while self.elapsed() < end {
+            self.look().await?;
+        }
+        Ok(())
+    }
+
+    /// Lets time pass until something holds, telling what happens. How long it took.
+    pub(super) async fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) -> Result<Duration> {
+        let begin = self.elapsed();
+        loop {
+            let took = self.elapsed() - begin;
+            if holds(self) {
+                return Ok(took);
+            }
+            if took > PATIENCE {
+                bail!("{what} never came to pass: after {} s the story ends here", took.as_secs());
+            }
+            self.look().await?;
+        }
+    }
+
+    async fn look(&mut self) -> Result<()> {
+        self.clock.sleep(LOOK).await;
+        let happenings = self.chronicle.take();
+        for happening in &happenings {
+            match happening {
+                Happening::PodRunning { waited, .. } => self.waited.push(*waited),
+                Happening::ClaimLaunched { .. } => self.nodes_launched += 1,
+                _ => {}
+            }
+        }
+        if self.timeline.is_verbose() {
+            for happening in &happenings {
+                let (actor, text) = in_full(happening);
+                self.tell(actor, text)?;
+            }
+        } else {
+            for (actor, text) in in_short(&happenings, self.running()) {
+                self.tell(actor, text)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One line per happening.
+fn in_full(happening: &Happening) -> (Actor, String) {
+    match happening {
+        Happening::ClaimCreated { claim } => (Actor::Karpenter, format!("creates nodeclaim {claim}")),
+        Happening::ClaimLaunched { claim, machine } => {
+            (Actor::Karpenter, format!("launches {} for {claim}", described(machine)))
+        }
+        Happening::ClaimDeleted { claim } => (Actor::Karpenter, format!("ends nodeclaim {claim}")),
+        Happening::NodeAppeared { node, .. } => (Actor::Cloud, format!("node {node} appears")),
+        Happening::NodeReady { node, .. } => (Actor::Cluster, format!("node {node} is ready")),
+        Happening::NodeSilent { node } => (Actor::Cluster, format!("node {node} is not ready")),
+        Happening::NodeGone { node, .. } => (Actor::Cluster, format!("node {node} is gone")),
+        Happening::PodBound { pod, node } => (Actor::Cluster, format!("pod {pod} is bound to {node}")),
+        Happening::PodRunning { pod, waited } => {
+            (Actor::Cluster, format!("pod {pod} runs after {:.1} s", waited.as_secs_f64()))
+        }
+        Happening::PodGone { pod } => (Actor::Cluster, format!("pod {pod} is gone")),
+    }
+}
+
+/// One line per kind of happening, in the order in which kinds came first.
+fn in_short(happenings: &[Happening], running: usize) -> Vec<(Actor, String)> {
+    let mut kinds: Vec<(Actor, &str, Vec<&Happening>)> = Vec::new();
+    for happening in happenings {
+        let (actor, verb) = match happening {
+            Happening::ClaimLaunched { .. } => (Actor::Karpenter, "launches"),
+            Happening::ClaimDeleted { .. } => (Actor::Karpenter, "ends"),
+            Happening::NodeReady { .. } => (Actor::Cluster, "ready"),
+            Happening::NodeSilent { .. } => (Actor::Cluster, "not ready"),
+            Happening::NodeGone { .. } => (Actor::Cluster, "gone"),
+            Happening::PodBound { .. } => (Actor::Cluster, "bound"),
+            Happening::PodRunning { .. } => (Actor::Cluster, "running"),
+            Happening::ClaimCreated { .. } | Happening::NodeAppeared { .. } | Happening::PodGone { .. } => {
+                continue;
+            }
+        };
+        match kinds.iter_mut().find(|(_, known, _)| *known == verb) {
+            Some((.., of_kind)) => of_kind.push(happening),
+            None => kinds.push((actor, verb, vec![happening])),
+        }
+    }
+    kinds
+        .into_iter()
+        .map(|(actor, verb, of_kind)| {
+            let count = of_kind.len() as u64;
+            let text = match verb {
+                "launches" => format!("launches {}: {}", counted(count, "node"), bought(&of_kind)),
+                "ends" => format!("ends {}", counted(count, "node")),
+                "bound" => format!("{} bound", counted(count, "pod")),
+                "running" => format!("{} started, {running} running", counted(count, "pod")),
+                verb => format!("{} {verb}", counted(count, "node")),
+            };
+            (actor, text)
+        })
+        .collect()
+}
+
+/// What was bought, the same things counted together.
+fn bought(launches: &[&Happening]) -> String {
+    let mut machines: BTreeMap<String, usize> = BTreeMap::new();
+    for launch in launches {
+        if let Happening::ClaimLaunched { machine, .. } = launch {
+            *machines.entry(described(machine)).or_insert(0) += 1;
+        }
+    }
+    let parts: Vec<String> = machines
+        .into_iter()
+        .map(|(machine, count)| if count == 1 { machine } else { format!("{count} x {machine}") })
+        .collect();
+    parts.join(", ")
+}
+
+fn described(machine: &Machine) -> String {
+    let Machine { instance_type, capacity_type, zone, .. } = machine;
+    format!("{instance_type} {capacity_type} in {zone}")
+}
