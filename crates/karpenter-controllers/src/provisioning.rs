@@ -33,6 +33,8 @@ pub use observe::is_launching_pool;
 pub const RETRY_AFTER: Duration = Duration::from_secs(10);
 /// Keys with this namespace are claims whose pods should be told their node.
 const NOMINATIONS: &str = "nominations";
+/// What upstream's metrics call this controller.
+const METRIC_LABEL: &str = "provisioner";
 /// Nominations of nodes last at least this long.
 const NOMINATION_LEAST: Duration = Duration::from_secs(10);
 
@@ -87,9 +89,15 @@ impl Provisioner {
     /// A pod that waits, a node that drains, a claim that failed and a pool that became ready start a batch.
     pub fn watch(&self, queue: &Queue) {
         let trigger = self.trigger(queue);
-        let state = self.context.state.clone();
+        let (state, mirrors) = (self.context.state.clone(), self.context.mirrors.clone());
         self.context.mirrors.pods.observe(move |change| {
             let pod = change.object();
+            if let Change::Applied { old: Some(old), new } = change
+                && let Some(node) = pods::node_name(new)
+                && !pods::is_bound(old)
+            {
+                state.bound(pods::uid_of(new), |claim| observe::is_node_of(&mirrors, claim, node));
+            }
             if !change.is_deleted()
                 && pods::is_provisionable(pod)
                 && state.place_of(pods::uid_of(pod)).is_none()
@@ -149,6 +157,7 @@ impl Provisioner {
         let pods = observe::sort_pods(context, self.settings.nomination(), now);
         nomination::clear(context, &pods.given_up).await?;
         if pods.pending.is_empty() {
+            act::tell_metrics(context, &[]);
             return Ok(self.next_look(&pods));
         }
         let after = self.next_look(&pods);
@@ -156,7 +165,15 @@ impl Provisioner {
         let live = observe::gather(context, pods).await;
         let mut options = self.settings.engine.clone();
         options.reserved_mode = karpenter_model::problem::ReservedMode::Strict;
+        context
+            .metrics
+            .scheduler_queue_depth
+            .with_label_values(&[METRIC_LABEL])
+            .set(live.pending.len() as i64);
+        let started = context.clock.now();
         let decided = off_the_loop(move || decide::decide(&live, options)).await;
+        let seconds = since(context.clock.now(), started).as_secs_f64();
+        context.metrics.scheduling_duration.with_label_values(&[METRIC_LABEL]).observe(seconds);
         let outcome = act::act(self, decided, revision).await;
         outcome.map(|wish| after.earlier(wish))
     }

@@ -44,6 +44,14 @@ struct Inner {
     leaving: BTreeSet<String>,
     /// Since when a claim's node has been open to its pods.
     open_since: BTreeMap<String, Timestamp>,
+    bindings: Bindings,
+}
+
+/// How many pods that had a place were bound to it, and how many to another node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Bindings {
+    pub as_planned: u64,
+    pub elsewhere: u64,
 }
 
 impl State {
@@ -91,6 +99,22 @@ impl State {
     /// The pod needs its place no longer: it is bound, or planned anew.
     pub fn forget_pod(&self, uid: &str) -> Option<Place> {
         self.inner().remove(uid)
+    }
+
+    /// The pod was bound: its place is its own now, or free. `is_there` says whether a claim's node is the pod's.
+    pub fn bound(&self, uid: &str, is_there: impl FnOnce(&str) -> bool) {
+        let Some(place) = self.forget_pod(uid) else { return };
+        let is_there = is_there(&place.claim);
+        let bindings = &mut self.inner().bindings;
+        if is_there {
+            bindings.as_planned += 1;
+        } else {
+            bindings.elsewhere += 1;
+        }
+    }
+
+    pub fn bindings(&self) -> Bindings {
+        self.inner().bindings
     }
 
     /// The pod is gone for good; a pod that its owner makes in its stead may take the place.

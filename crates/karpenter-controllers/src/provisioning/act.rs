@@ -12,8 +12,8 @@ use karpenter_cluster::clock::{since, until};
 use karpenter_cluster::harness::After;
 use kube::api::Api;
 
-use super::decide::{Decided, Failure, Launch, Placement};
-use super::{Provisioner, RETRY_AFTER};
+use super::decide::{Decided, Failure, FailureKind, Launch, Placement};
+use super::{METRIC_LABEL, Provisioner, RETRY_AFTER};
 use crate::claims;
 use crate::context::Context;
 use crate::events::Notice;
@@ -61,6 +61,7 @@ pub(super) async fn act(provisioner: &Provisioner, decided: Decided, revision: u
     notices.extend(failures.iter().filter(|failure| failure.is_told).flat_map(failed_notices));
     notices
         .extend(pools_without_types.iter().map(|(pool, lacks_values)| no_types_notice(pool, *lacks_values)));
+    tell_metrics(context, &failures);
     summary.record(provisioner, created.len(), &failures, revision, now);
     stream::iter(notices).for_each_concurrent(AT_ONCE, |notice| context.recorder.publish(notice)).await;
     if let Some(error) = outcome.error.take() {
@@ -124,10 +125,10 @@ async fn launch(
         if let Some(held) = held {
             outcome.wish = outcome.wish.earlier(After::Again(until(now, held)));
             let why = format!("nodepool {name}: launches failed repeatedly, the next is tried at {held}");
-            failures.push(Failure { pods: launch.pods, why, is_told: true });
+            failures.push(lost(launch.pods, why, true));
         } else if let Some(why) = refusal {
             outcome.wish = outcome.wish.earlier(After::Again(RETRY_AFTER));
-            failures.push(Failure { pods: launch.pods, why, is_told: false });
+            failures.push(lost(launch.pods, why, false));
         } else {
             allowed.push(launch);
         }
@@ -153,12 +154,30 @@ async fn launch(
             }
             Err(error) => {
                 let why = format!("the nodeclaim could not be created: {error}");
-                failures.push(Failure { pods: launch.pods, why, is_told: false });
+                failures.push(lost(launch.pods, why, false));
                 outcome.error.get_or_insert(error);
             }
         }
     }
     Ok((created, outcome))
+}
+
+/// Pods of a launch that did not come about.
+fn lost(pods: Vec<Arc<Pod>>, why: String, is_told: bool) -> Failure {
+    Failure { pods, why, is_told, kind: FailureKind::Unschedulable }
+}
+
+/// Sets the numbers that speak of the last plan only.
+pub(super) fn tell_metrics(context: &Context, failures: &[Failure]) {
+    let count = |kind: FailureKind| {
+        let of_kind = failures.iter().filter(|failure| failure.kind == kind);
+        of_kind.map(|failure| failure.pods.len()).sum::<usize>() as i64
+    };
+    let metrics = &context.metrics;
+    metrics.scheduler_queue_depth.with_label_values(&[METRIC_LABEL]).set(0);
+    metrics.scheduler_ignored_pods.set(count(FailureKind::Ignored));
+    let unschedulable = count(FailureKind::Unschedulable);
+    metrics.scheduler_unschedulable_pods.with_label_values(&[METRIC_LABEL]).set(unschedulable);
 }
 
 fn back_off(provisioner: &Provisioner) -> std::sync::MutexGuard<'_, super::BackOff> {

@@ -61,8 +61,10 @@ fn later(time: Timestamp, duration: Duration) -> Timestamp {
 mod tests {
     use super::*;
 
+    type Triggers<'a> = &'a [(i64, &'a str)];
+
     /// When a window closes that gets these (second, element) triggers.
-    fn closes(triggers: &[(i64, &str)]) -> Option<i64> {
+    fn closes(triggers: Triggers<'_>) -> Option<i64> {
         let mut batcher = Batcher::new(Duration::from_secs(1), Duration::from_secs(10));
         for (second, element) in triggers {
             batcher.trigger(element, Timestamp::from_second(*second).expect("a time"));
@@ -75,7 +77,7 @@ mod tests {
         let steady: Vec<(i64, String)> = (0..20).map(|second| (second, second.to_string())).collect();
         let steady: Vec<(i64, &str)> =
             steady.iter().map(|(second, element)| (*second, element.as_str())).collect();
-        let cases: [(&[(i64, &str)], Option<i64>); 5] = [
+        let cases: [(Triggers<'_>, Option<i64>); 5] = [
             (&[], None),
             (&[(5, "a")], Some(6)),
             (&[(5, "a"), (6, "b")], Some(7)),

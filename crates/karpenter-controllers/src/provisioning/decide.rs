@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_model::plan::{Plan, PodRun};
 use karpenter_model::problem::{Mode, Options, Problem};
-use karpenter_model::reason::{Reason, Refusal};
+use karpenter_model::reason::{Reason, Refusal, Scope};
 use karpenter_model::requirements::Requirements;
 use karpenter_model::resources::ResourceList;
 use karpenter_scheduling::{schedule, validate::validate};
@@ -45,6 +45,16 @@ pub(super) struct Failure {
     pub(super) why: String,
     /// Whether their owners should hear of it: not if they asked to be left alone or only wait for a reservation.
     pub(super) is_told: bool,
+    pub(super) kind: FailureKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FailureKind {
+    /// Something about the pod itself: it was not planned at all.
+    Ignored,
+    /// Waits for a slot of a reservation.
+    Reserved,
+    Unschedulable,
 }
 
 #[derive(Debug, Default)]
@@ -139,8 +149,19 @@ fn failures(round: &Round, plan: &Plan) -> Vec<Failure> {
         pods: pods_of(round, &[left.pods]),
         why: reasons_text(&left.reasons),
         is_told: left.reasons.iter().any(|refusal| is_worth_telling(&refusal.reason)),
+        kind: kind_of(&left.reasons),
     };
     plan.unschedulable.iter().map(failure).collect()
+}
+
+fn kind_of(reasons: &[Refusal]) -> FailureKind {
+    if reasons.iter().any(|refusal| refusal.scope == Scope::Pod) {
+        FailureKind::Ignored
+    } else if reasons.iter().any(|refusal| refusal.reason == Reason::ReservationFull) {
+        FailureKind::Reserved
+    } else {
+        FailureKind::Unschedulable
+    }
 }
 
 fn is_worth_telling(reason: &Reason) -> bool {

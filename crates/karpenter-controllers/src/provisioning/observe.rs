@@ -178,6 +178,14 @@ pub fn is_launching_pool(pool: &NodePool) -> bool {
     is_ready && pool.spec.replicas.is_none() && pool.metadata.deletion_timestamp.is_none()
 }
 
+/// Whether the node of a claim has this name.
+pub(super) fn is_node_of(mirrors: &Mirrors, claim: &str, node: &str) -> bool {
+    let claim = mirrors.node_claims.get("", claim);
+    let id = claim.as_ref().and_then(|claim| claim.status.as_ref()?.provider_id.as_deref());
+    let nodes = id.map(|id| mirrors.nodes.by(BY_PROVIDER_ID, id)).unwrap_or_default();
+    nodes.iter().any(|one| one.metadata.name.as_deref() == Some(node))
+}
+
 /// The newest version of anything that a round looks at.
 pub(super) fn revision(mirrors: &Mirrors) -> u64 {
     let pods = mirrors.pods.revision().max(mirrors.nodes.revision());

@@ -57,6 +57,8 @@ async fn pods_bind_where_they_were_planned() {
     world.pass(60).await;
     assert_eq!(world.claims().await.len(), 6);
     assert_eq!(world.context.state.places(), []);
+    let bindings = world.context.state.bindings();
+    assert_eq!((bindings.as_planned, bindings.elsewhere), (12, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,6 +67,7 @@ async fn pods_that_took_other_places_leave_some_over_which_are_planned_anew() {
     let (planned, bound) = plan_and_bind(&world).await;
     let left: Vec<&String> = bound.iter().filter(|(_, node)| node.is_empty()).map(|(pod, _)| pod).collect();
     assert!(!left.is_empty() && bound != planned, "the scheduler fills nodes as they come");
+    assert!(world.context.state.bindings().elsewhere > 0);
     world.pass(60).await;
     let claims = world.claims().await;
     assert!(claims.len() > 6 && claims.len() <= 6 + left.len(), "only what is left over: {left:?}");

@@ -176,3 +176,40 @@ async fn claims_that_fail_again_and_again_are_made_ever_more_slowly() {
     assert_eq!(minutes, 10);
     assert!((3..=10).contains(&made), "{made} claims in ten minutes");
 }
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_node_that_leaves_get_a_claim_before_they_are_evicted() {
+    let world = World::start().await;
+    world.pool("general", json!({})).await;
+    world.deployment("web", 3).await;
+    world.pass(5).await;
+    let claims = world.claims().await;
+    assert_eq!(claims.len(), 1);
+    let old = claims[0].metadata.name.clone().expect("a name");
+    world.launch(&claims[0]).await;
+    world.open(&old).await;
+    world.pass(20).await;
+    assert_eq!(world.pods_on(&old).await.len(), 3);
+    assert_eq!(world.context.state.places(), []);
+
+    world.start_deleting_claim(&old).await;
+    world.taint(&old, json!({"key": "karpenter.sh/disrupted", "effect": "NoSchedule"})).await;
+    world.pass(5).await;
+    let new: Vec<NodeClaim> =
+        world.claims().await.into_iter().filter(|claim| claim.metadata.name.as_ref() != Some(&old)).collect();
+    assert_eq!(new.len(), 1, "while the pods still run");
+    assert_eq!(world.pods_on(&old).await.len(), 3);
+    let planned = world.context.state.places_on(new[0].metadata.name.as_deref().expect("a name"));
+    assert_eq!(planned.len(), 3);
+
+    // They come back under other names, and take the places of their predecessors.
+    for pod in world.pods_on(&old).await {
+        world.delete_pod(pod.metadata.name.as_deref().expect("a name")).await;
+        world.pass(2).await;
+    }
+    world.pass(30).await;
+    assert_eq!(world.claims().await.len(), 2);
+    let returned = world.context.state.places_on(new[0].metadata.name.as_deref().expect("a name"));
+    assert_eq!(returned.len(), 3);
+    assert!(returned.iter().all(|place| planned.iter().all(|before| before.uid != place.uid)));
+}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::events::v1::Event;
 use karpenter_api::crds;
@@ -173,6 +174,41 @@ impl World {
         let labels = json!({"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"});
         let patch = Patch::Merge(json!({"metadata": {"labels": labels}, "spec": {"taints": taints}}));
         self.all::<Node>().patch(name, &PatchParams::default(), &patch).await.expect("patched");
+    }
+
+    /// Pods of one CPU, kept at this number.
+    pub(crate) async fn deployment(&self, name: &str, replicas: usize) {
+        let resources = json!({"requests": {"cpu": "1", "memory": "1Gi"}});
+        let template = json!({"metadata": {"labels": {"app": name}},
+            "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]}});
+        let deployment = json!({"metadata": {"name": name}, "spec": {"replicas": replicas,
+            "selector": {"matchLabels": {"app": name}}, "template": template}});
+        create(&Api::<Deployment>::default_namespaced(self.client.clone()), deployment).await;
+    }
+
+    pub(crate) async fn pods_on(&self, node: &str) -> Vec<Pod> {
+        let of_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        self.all::<Pod>().list(&of_node).await.expect("listed").items
+    }
+
+    pub(crate) async fn delete_pod(&self, name: &str) {
+        self.pods_api().delete(name, &DeleteParams::default()).await.expect("deleted");
+    }
+
+    pub(crate) async fn taint(&self, node: &str, taint: Value) {
+        let found = self.all::<Node>().get(node).await.expect("a node");
+        let taints = found.spec.and_then(|spec| spec.taints).unwrap_or_default();
+        let mut taints: Vec<Value> = taints.iter().map(|taint| json!(taint)).collect();
+        taints.push(taint);
+        let patch = Patch::Merge(json!({"spec": {"taints": taints}}));
+        self.all::<Node>().patch(node, &PatchParams::default(), &patch).await.expect("patched");
+    }
+
+    /// Asks for the end of a claim that something still holds.
+    pub(crate) async fn start_deleting_claim(&self, name: &str) {
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": ["karpenter.sh/termination"]}}));
+        self.all::<NodeClaim>().patch(name, &PatchParams::default(), &patch).await.expect("patched");
+        self.delete_claim(name).await;
     }
 
     pub(crate) async fn delete_claim(&self, name: &str) {
