@@ -293,7 +293,7 @@ impl Lifecycle {
                 None => return Ok(None),
             }
         }
-        if stored.status == wanted.status {
+        if difference(&stored.status, &wanted.status).is_none() {
             return Ok(Some(current));
         }
         writes::status_unchanged(client, &mirrors.node_claims, &current, &stored.status, &wanted.status).await

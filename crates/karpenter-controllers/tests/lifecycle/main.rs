@@ -1,0 +1,5 @@
+//! NodeClaims on the embedded cluster, on paused time: what a user sees of them from creation to end.
+
+mod ends;
+mod starts;
+mod world;

@@ -1,0 +1,297 @@
+//! An embedded cluster with the claim controllers and a simulated cloud, and ways to look at it.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Event, Node};
+use karpenter_api::crds;
+use karpenter_api::labels::FINALIZER_TERMINATION;
+use karpenter_api::types::{Condition, ConditionStatus, NodeClaim};
+use karpenter_apiserver::clock::Clock as ServerClock;
+use karpenter_apiserver::{ApiServer, Config};
+use karpenter_cloud::CloudProvider;
+use karpenter_cluster::clock::Clock;
+use karpenter_cluster::cluster::{Cluster, Options};
+use karpenter_cluster::harness::{self, After, Queue, Reconcile, Stop};
+use karpenter_cluster::mirror::ObjectKey;
+use karpenter_controllers::Context;
+use karpenter_controllers::mirrors::Mirrors;
+use karpenter_controllers::nodeclaim::consistency::ConsistencyController;
+use karpenter_controllers::nodeclaim::disruption::DisruptionConditions;
+use karpenter_controllers::nodeclaim::expiration::ExpirationController;
+use karpenter_controllers::nodeclaim::garbage_collection::GarbageCollection;
+use karpenter_controllers::nodeclaim::hooks::{Hooks, Milestone};
+use karpenter_controllers::nodeclaim::hydration::HydrationController;
+use karpenter_controllers::nodeclaim::lifecycle::Lifecycle;
+use karpenter_controllers::nodeclaim::pod_events::PodEventsController;
+use karpenter_controllers::nodepool::registration_health::RegistrationHealth;
+use karpenter_kwok::Kwok;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+pub(crate) const EPOCH: &str = "2026-01-01T12:00:00Z";
+
+type Told = Arc<Mutex<Vec<(String, Milestone)>>>;
+
+pub(crate) struct World {
+    pub(crate) client: Client,
+    pub(crate) clock: Clock,
+    pub(crate) cloud: Kwok,
+    pub(crate) context: Context,
+    told: Told,
+    stop: Stop,
+    cluster: Option<Cluster>,
+}
+
+struct OnTokio(Clock);
+
+impl ServerClock for OnTokio {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+}
+
+impl World {
+    pub(crate) async fn start() -> Self {
+        Self::with(Hooks::default(), |server| Client::new(server, "default")).await
+    }
+
+    /// With hooks of the test's own, and a way to the server that the controllers alone use.
+    pub(crate) async fn with(hooks: Hooks, connect: impl FnOnce(ApiServer) -> Client) -> Self {
+        let clock = Clock::starting_at(EPOCH.parse().expect("a time"));
+        let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
+        let client = Client::new(server.clone(), "default");
+        install_crds(&client).await;
+        let cluster = Cluster::start(client.clone(), Options { clock, ..Options::default() }).await;
+        let cloud = Kwok::generic(client.clone(), clock);
+        let controllers = connect(server);
+        let (mirrors, _) = Mirrors::watch(&controllers, cloud.node_class_kinds());
+        mirrors.synced().await;
+        let context = Context::new(controllers, mirrors, Arc::new(cloud.clone()), clock);
+        let told = Told::default();
+        let world =
+            Self { client, clock, cloud, context, told, stop: Stop::default(), cluster: Some(cluster) };
+        world.start_controllers(hooks);
+        world
+    }
+
+    fn start_controllers(&self, hooks: Hooks) {
+        let told = self.told.clone();
+        let on_milestone = move |claim: &NodeClaim, milestone: &Milestone| {
+            let name = claim.metadata.name.clone().unwrap_or_default();
+            told.lock().unwrap_or_else(PoisonError::into_inner).push((name, milestone.clone()));
+        };
+        let hooks = Hooks { on_milestone: Arc::new(on_milestone), ..hooks };
+        let context = || self.context.clone();
+        let health = RegistrationHealth::default();
+        self.spawn(Lifecycle::new(context(), hooks.clone(), health), Lifecycle::watch);
+        self.spawn(
+            ExpirationController { context: context(), hooks: hooks.clone() },
+            ExpirationController::watch,
+        );
+        self.spawn(GarbageCollection::new(context(), hooks), GarbageCollection::watch);
+        self.spawn(ConsistencyController::new(context()), ConsistencyController::watch);
+        self.spawn(HydrationController { context: context() }, HydrationController::watch);
+        self.spawn(PodEventsController::new(context()), PodEventsController::watch);
+        self.spawn(DisruptionConditions::new(context()), DisruptionConditions::watch);
+        self.spawn(ToyTermination { context: context() }, ToyTermination::watch);
+    }
+
+    fn spawn<R: Reconcile>(&self, work: R, watch: fn(&R, &Queue)) {
+        let queue = Queue::default();
+        watch(&work, &queue);
+        tokio::spawn(harness::run(Arc::new(work), queue, 8, self.clock, self.stop.clone()));
+    }
+
+    pub(crate) async fn stop(mut self) {
+        self.stop.stop();
+        if let Some(cluster) = self.cluster.take() {
+            cluster.stop().await;
+        }
+    }
+
+    pub(crate) fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
+        Api::all(self.client.clone())
+    }
+
+    pub(crate) async fn create<K>(&self, object: Value) -> K
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+    {
+        let object: K = serde_json::from_value(object).expect("an object of the kind");
+        self.all().create(&PostParams::default(), &object).await.expect("created")
+    }
+
+    pub(crate) async fn node_class(&self, spec: Value) {
+        let class = json!({"metadata": {"name": "default"}, "spec": spec});
+        self.create::<karpenter_api::types::KWOKNodeClass>(class).await;
+    }
+
+    /// A claim for a small Linux machine on demand, and what `spec` says.
+    pub(crate) async fn claim(&self, name: &str, spec: Value) -> NodeClaim {
+        let requirement = |key: &str, value: &str| json!({"key": key, "operator": "In", "values": [value]});
+        let mut object = json!({"metadata": {"name": name}, "spec": {
+            "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
+            "requirements": [
+                requirement("node.kubernetes.io/instance-type", "c-2x-amd64-linux"),
+                requirement("karpenter.sh/capacity-type", "on-demand"),
+            ],
+            "resources": {"requests": {"cpu": "1", "memory": "1Gi", "pods": "3"}},
+            "expireAfter": "Never",
+        }});
+        for (key, value) in spec.as_object().into_iter().flatten() {
+            object["spec"][key] = value.clone();
+        }
+        self.create(object).await
+    }
+
+    pub(crate) async fn find(&self, name: &str) -> Option<NodeClaim> {
+        self.all::<NodeClaim>().get_opt(name).await.expect("an answer")
+    }
+
+    pub(crate) async fn node_of(&self, claim: &NodeClaim) -> Option<Node> {
+        let id = claim.status.as_ref().and_then(|status| status.provider_id.clone())?;
+        let nodes = self.all::<Node>().list(&ListParams::default()).await.expect("nodes");
+        nodes
+            .items
+            .into_iter()
+            .find(|node| node.spec.as_ref().and_then(|spec| spec.provider_id.as_ref()) == Some(&id))
+    }
+
+    pub(crate) async fn delete<K>(&self, name: &str)
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        self.all::<K>().delete(name, &DeleteParams::default()).await.expect("deleted");
+    }
+
+    pub(crate) async fn merge<K>(&self, name: &str, patch: Value)
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        self.all::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched");
+    }
+
+    /// The claim once its condition has the status.
+    pub(crate) async fn until_condition(&self, name: &str, kind: &str, status: ConditionStatus) -> NodeClaim {
+        let is = |claim: &Option<NodeClaim>| {
+            claim
+                .as_ref()
+                .and_then(|claim| condition(claim, kind))
+                .is_some_and(|found| found.status == status)
+        };
+        let what = format!("{kind} of {name} is {status:?}");
+        self.until(&what, async || self.find(name).await, is).await.expect("the claim")
+    }
+
+    pub(crate) async fn until_gone(&self, name: &str) {
+        self.until(&format!("{name} is gone"), async || self.find(name).await, Option::is_none).await;
+    }
+
+    pub(crate) async fn events(&self, reason: &str) -> Vec<(String, String)> {
+        let events = self.all::<Event>().list(&ListParams::default()).await.expect("events");
+        let of_reason = events.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
+        of_reason
+            .map(|event| (event.involved_object.name.unwrap_or_default(), event.message.unwrap_or_default()))
+            .collect()
+    }
+
+    /// What the controllers told about a claim.
+    pub(crate) fn milestones(&self, name: &str) -> Vec<Milestone> {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.iter().filter(|(claim, _)| claim == name).map(|(_, milestone)| milestone.clone()).collect()
+    }
+
+    pub(crate) fn seconds(&self) -> i64 {
+        let epoch: Timestamp = EPOCH.parse().expect("a time");
+        self.clock.now().duration_since(epoch).as_secs()
+    }
+
+    pub(crate) async fn sleep_until_second(&self, second: i64) {
+        let epoch: Timestamp = EPOCH.parse().expect("a time");
+        self.clock.sleep_until(epoch + SignedDuration::from_secs(second)).await;
+    }
+
+    /// Waits until `is` holds of what `look` sees; time passes as fast as nothing happens.
+    pub(crate) async fn until<T: Debug>(
+        &self,
+        what: &str,
+        look: impl AsyncFn() -> T,
+        is: impl Fn(&T) -> bool,
+    ) -> T {
+        let mut last = look().await;
+        for _ in 0..20_000 {
+            if is(&last) {
+                return last;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            last = look().await;
+        }
+        panic!("never came to pass: {what}; last seen {last:#?}");
+    }
+}
+
+pub(crate) fn condition<'a>(claim: &'a NodeClaim, kind: &str) -> Option<&'a Condition> {
+    claim.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == kind)
+}
+
+/// Status, reason and message of a condition.
+pub(crate) fn said(claim: &NodeClaim, kind: &str) -> (String, String, String) {
+    let found = condition(claim, kind).cloned().unwrap_or_default();
+    (found.status.as_str().to_owned(), found.reason, found.message)
+}
+
+async fn install_crds(client: &Client) {
+    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+    for crd in crds::all() {
+        let definition: DynamicObject = serde_saphyr::from_str(crd.yaml).expect("a definition");
+        api.create(&PostParams::default(), &definition).await.expect("created");
+    }
+}
+
+/// Lets nodes go at once, as if nothing were on them: draining is another controller's business.
+struct ToyTermination {
+    context: Context,
+}
+
+impl ToyTermination {
+    fn watch(&self, queue: &Queue) {
+        let to = queue.clone();
+        self.context.mirrors.nodes.observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
+    }
+}
+
+impl Reconcile for ToyTermination {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let Some(node) = self.context.mirrors.nodes.get_key(key) else { return Ok(After::Done) };
+        let finalizers = node.metadata.finalizers.clone().unwrap_or_default();
+        let is_ours = finalizers.iter().any(|finalizer| finalizer == FINALIZER_TERMINATION);
+        if node.metadata.deletion_timestamp.is_none() || !is_ours {
+            return Ok(After::Done);
+        }
+        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).unwrap_or_default();
+        for claim in self.context.mirrors.node_claims.list() {
+            let is_owner =
+                claim.status.as_ref().is_some_and(|status| status.provider_id.as_ref() == Some(&id));
+            if is_owner && claim.metadata.deletion_timestamp.is_none() {
+                let claims: Api<NodeClaim> = Api::all(self.context.client.clone());
+                claims
+                    .delete(claim.metadata.name.as_deref().unwrap_or_default(), &DeleteParams::default())
+                    .await?;
+            }
+        }
+        let nodes: Api<Node> = Api::all(self.context.client.clone());
+        let left: Vec<&String> =
+            finalizers.iter().filter(|finalizer| *finalizer != FINALIZER_TERMINATION).collect();
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": left}}));
+        nodes.patch(&key.name, &PatchParams::default(), &patch).await?;
+        Ok(After::Done)
+    }
+}
