@@ -28,6 +28,7 @@ use crate::metrics::cloud::MeasuredCloud;
 use crate::mirrors::Mirrors;
 use crate::node::{EvictionQueue, Evictions, NodeHydration, NodeTermination};
 use crate::nodeclaim::consistency::ConsistencyController;
+use crate::nodeclaim::disruption::DisruptionConditions;
 use crate::nodeclaim::expiration::ExpirationController;
 use crate::nodeclaim::garbage_collection::GarbageCollection;
 use crate::nodeclaim::hooks::Hooks;
@@ -130,6 +131,8 @@ impl Operator {
         let some = self.options.workers(10, 1000);
         let lifecycle = Lifecycle::new(context.clone(), hooks.clone(), self.health.clone());
         self.spawn("nodeclaim.lifecycle", lifecycle, Lifecycle::watch, many);
+        let conditions = DisruptionConditions::new(context.clone());
+        self.spawn("nodeclaim.disruption", conditions, DisruptionConditions::watch, some);
         let expiration = ExpirationController { context: context.clone(), hooks: hooks.clone() };
         self.spawn("nodeclaim.expiration", expiration, ExpirationController::watch, 1);
         let garbage = GarbageCollection::new(context.clone(), hooks);
