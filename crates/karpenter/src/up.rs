@@ -1,8 +1,8 @@
 //! `karpenter up`: a Kubernetes in this process, for kubectl on the same machine.
 //!
-//! Starts the API server, the control plane around it, and nodes if asked for; installs the CustomResourceDefinitions;
-//! writes a kubeconfig and says what to try. It holds no behaviour of its own: everything a cluster does is in
-//! `karpenter-apiserver` and `karpenter-cluster`.
+//! Starts the API server, the control plane around it, Karpenter with simulated machines, and nodes if asked for;
+//! installs the CustomResourceDefinitions; writes a kubeconfig and says what to try. It holds no behaviour of its own:
+//! everything a cluster does is in `karpenter-apiserver`, `karpenter-cluster` and `karpenter-controllers`.
 
 mod files;
 pub(crate) mod install;
@@ -143,8 +143,18 @@ fn greet(serving: &Serving, kubeconfig: &Path, arguments: &UpArguments) -> Resul
     writeln!(out, "\nTry, in another terminal:\n")?;
     writeln!(out, "  export KUBECONFIG={}", files::shell_quoted(kubeconfig))?;
     writeln!(out, "  kubectl get nodes")?;
-    writeln!(out, "  kubectl create deployment web --image=nginx --replicas=3")?;
-    writeln!(out, "  kubectl get pods -o wide --watch")?;
+    if arguments.without_karpenter {
+        writeln!(out, "  kubectl create deployment web --image=nginx --replicas=3")?;
+        writeln!(out, "  kubectl get pods -o wide --watch")?;
+    } else {
+        writeln!(out, "  kubectl apply -f examples/kwok.yaml")?;
+        writeln!(out, "  kubectl scale deployment inflate --replicas=20")?;
+        writeln!(out, "  kubectl get nodeclaims,nodes,pods -o wide")?;
+        writeln!(
+            out,
+            "\nKarpenter launches nodes for pods that wait; its machines are kwok's, which exist only as objects."
+        )?;
+    }
     writeln!(out, "\nCtrl-C stops it{}.", if arguments.data.is_some() { "; its state is kept" } else { "" })?;
     out.flush()?;
     Ok(())
