@@ -130,6 +130,7 @@ fn described(resource: &Resource) -> ServedKind<'_> {
             .map(|sub| (sub.name.as_str(), [sub.group.as_str(), sub.version.as_str(), sub.kind.as_str()]))
             .collect(),
         schema: resource.custom.as_ref().map(|custom| custom.kind.schema_document()),
+        selectable_fields: resource.custom.as_ref().map_or(&[], |custom| custom.kind.selectable_fields()),
     }
 }
 

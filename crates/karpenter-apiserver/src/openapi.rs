@@ -28,6 +28,8 @@ pub struct ServedKind<'a> {
     pub subresources: Vec<(&'a str, [&'a str; 3])>,
     /// The schema of a custom kind; built-in kinds have none.
     pub schema: Option<&'a Value>,
+    /// Fields of a custom kind that field selectors may name.
+    pub selectable_fields: &'a [String],
 }
 
 impl ServedKind<'_> {
@@ -60,6 +62,7 @@ pub fn index(kinds: &[ServedKind]) -> Value {
         kind.subresources.iter().for_each(|(name, _)| hash.add(&[name]));
         if let Some(schema) = kind.schema {
             hash.add(&[&schema.to_string()]);
+            kind.selectable_fields.iter().for_each(|path| hash.add(&[path]));
         }
     }
     let paths: Map<String, Value> = hashes

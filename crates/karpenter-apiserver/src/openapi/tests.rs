@@ -16,6 +16,7 @@ fn deployments() -> ServedKind<'static> {
             ("status", ["apps", "v1", "Deployment"]),
         ],
         schema: None,
+        selectable_fields: &[],
     }
 }
 
@@ -30,6 +31,7 @@ fn widgets(schema: &Value) -> ServedKind<'_> {
         verbs: vec!["get", "list", "patch"],
         subresources: Vec::new(),
         schema: Some(schema),
+        selectable_fields: &[],
     }
 }
 

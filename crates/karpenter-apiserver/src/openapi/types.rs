@@ -39,20 +39,19 @@ pub(super) fn custom(
     schema: &Value,
     wanted: &mut BTreeSet<String>,
 ) -> [(String, Value); 2] {
-    let metadata = |name: &str, description: &str| json!({"description": description, "allOf": [{"$ref": format!("{PLACE}{META_PREFIX}{name}")}]});
-    let api_version = json!({
-        "type": "string", "description": "The version of the schema of this object: group and version.",
-    });
-    let kind_name = json!({"type": "string", "description": "What kind of object this is."});
+    let [api_version, kind_name] = type_fields();
     wanted.extend(["ObjectMeta", "ListMeta"].map(|name| format!("{META_PREFIX}{name}")));
 
     let mut object = schema.clone();
     if !object.is_object() {
         object = json!({"type": "object"});
     }
-    object["properties"]["apiVersion"] = api_version.clone();
-    object["properties"]["kind"] = kind_name.clone();
-    object["properties"]["metadata"] = metadata("ObjectMeta", "Name, labels and what else every object has.");
+    complete(&mut object);
+    add_type_and_metadata(&mut object);
+    if !kind.selectable_fields.is_empty() {
+        let fields = kind.selectable_fields.iter().map(|path| json!({"fieldPath": path}));
+        object["x-kubernetes-selectable-fields"] = Value::Array(fields.collect());
+    }
     object["x-kubernetes-group-version-kind"] = json!([kind.group_version_kind()]);
     let list = json!({
         "description": format!("{} is a list of {}", kind.list_kind, kind.kind),
@@ -72,6 +71,52 @@ pub(super) fn custom(
         ],
     });
     [(custom_name(kind, kind.kind), object), (custom_name(kind, kind.list_kind), list)]
+}
+
+fn metadata(name: &str, description: &str) -> Value {
+    json!({"description": description, "allOf": [{"$ref": format!("{PLACE}{META_PREFIX}{name}")}]})
+}
+
+/// `apiVersion` and `kind`.
+fn type_fields() -> [Value; 2] {
+    [
+        json!({"type": "string", "description": "The version of the schema of this object: group and version."}),
+        json!({"type": "string", "description": "What kind of object this is."}),
+    ]
+}
+
+fn add_type_and_metadata(schema: &mut Value) {
+    let [api_version, kind] = type_fields();
+    schema["properties"]["apiVersion"] = api_version;
+    schema["properties"]["kind"] = kind;
+    schema["properties"]["metadata"] = metadata("ObjectMeta", "Name, labels and what else every object has.");
+}
+
+/// Says in plain OpenAPI, too, what extensions of Kubernetes imply, in all parts of a schema.
+fn complete(schema: &mut Value) {
+    let Some(fields) = schema.as_object_mut() else { return };
+    for (name, below) in fields.iter_mut() {
+        match name.as_str() {
+            "properties" => below.as_object_mut().into_iter().flat_map(Map::values_mut).for_each(complete),
+            "items" | "additionalProperties" => complete(below),
+            _ => {}
+        }
+    }
+    let says = |name: &str| fields.get(name) == Some(&Value::Bool(true));
+    let has_types = fields.contains_key("anyOf")
+        || fields.get("allOf").is_some_and(|parts| parts[0].get("anyOf").is_some());
+    if says("x-kubernetes-int-or-string") && !has_types {
+        fields.insert("anyOf".into(), json!([{"type": "integer"}, {"type": "string"}]));
+    } else if says("x-kubernetes-embedded-resource") {
+        let mut required = fields.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+        for name in ["kind", "apiVersion"] {
+            if !required.iter().any(|given| given == name) {
+                required.push(Value::from(name));
+            }
+        }
+        fields.insert("required".into(), Value::Array(required));
+        add_type_and_metadata(schema);
+    }
 }
 
 /// Adds the wanted types and all types that they need.
