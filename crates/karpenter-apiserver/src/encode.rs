@@ -39,21 +39,23 @@ pub enum Format {
 }
 
 impl Format {
-    /// The first form in an `Accept` header that can be produced; nothing if there is none.
-    pub fn negotiate(accept: &str) -> Option<Self> {
+    /// The first form in an `Accept` header that can be produced, and whether it is wanted as YAML; nothing if there is
+    /// none.
+    pub fn negotiate(accept: &str) -> Option<(Self, bool)> {
         if accept.trim().is_empty() {
-            return Some(Self::Json);
+            return Some((Self::Json, false));
         }
         accept.split(',').find_map(|clause| {
             let mut parts = clause.split(';').map(str::trim);
             let media = parts.next().unwrap_or_default().to_ascii_lowercase();
-            if !matches!(media.as_str(), "application/json" | "*/*") {
+            let as_yaml = media == "application/yaml";
+            if !as_yaml && !matches!(media.as_str(), "application/json" | "*/*") {
                 return None;
             }
             let parameters: Vec<(&str, &str)> = parts.filter_map(|part| part.split_once('=')).collect();
             let parameter =
                 |key: &str| parameters.iter().find(|(name, _)| *name == key).map_or("", |(_, value)| *value);
-            match (parameter("as"), parameter("g"), parameter("v")) {
+            let form = match (parameter("as"), parameter("g"), parameter("v")) {
                 ("", ..) => Some(Self::Json),
                 ("Table", "meta.k8s.io", "v1") => Some(Self::Table("meta.k8s.io/v1")),
                 ("Table", "meta.k8s.io", "v1beta1") => Some(Self::Table("meta.k8s.io/v1beta1")),
@@ -62,17 +64,27 @@ impl Format {
                 }
                 ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") => Some(Self::Discovery("v2")),
                 _ => None,
-            }
+            };
+            form.map(|form| (form, as_yaml))
         })
     }
 }
 
 /// Only what every object has.
 pub fn partial_metadata(object: &Value) -> Value {
-    json!({
-        "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
-        "metadata": object.get("metadata").cloned().unwrap_or_else(|| json!({})),
-    })
+    let mut metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
+    if object["kind"] == "DaemonSet"
+        && let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
+    {
+        // A field of daemon sets that only whole objects carry as an annotation.
+        annotations.remove("deprecated.daemonset.template.generation");
+        if annotations.is_empty()
+            && let Some(fields) = metadata.as_object_mut()
+        {
+            fields.remove("annotations");
+        }
+    }
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
 }
 
 /// The body of an answer.
@@ -236,6 +248,30 @@ impl Reply {
         self
     }
 
+    /// The same in YAML, where that is possible: streams stay what they are.
+    pub fn into_yaml(mut self) -> Self {
+        if self.content_type != "application/json" {
+            return self;
+        }
+        let mut text = Vec::new();
+        match &mut self.body {
+            RespBody::Full(bytes) => text.extend_from_slice(bytes.as_deref().unwrap_or_default()),
+            RespBody::List(list) => {
+                while let Some(frame) = list.next_frame() {
+                    text.extend_from_slice(&frame);
+                }
+            }
+            RespBody::Stream(_) => return self,
+        }
+        let yaml = serde_json::from_slice::<Value>(&text)
+            .ok()
+            .and_then(|value| serde_saphyr::to_string(&value).ok());
+        // JSON is YAML, if not what people expect.
+        self.body = RespBody::Full(Some(yaml.map_or_else(|| text.into(), Bytes::from)));
+        self.content_type = "application/yaml";
+        self
+    }
+
     pub fn into_response(self) -> Response<RespBody> {
         let mut response = Response::new(self.body);
         *response.status_mut() =
@@ -272,18 +308,36 @@ mod tests {
     fn the_first_form_that_can_be_produced_wins() {
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;\
                      g=meta.k8s.io,application/json";
-        assert_eq!(Format::negotiate(table), Some(Format::Table("meta.k8s.io/v1")));
+        assert_eq!(Format::negotiate(table), Some((Format::Table("meta.k8s.io/v1"), false)));
         let protobuf_first = "application/vnd.kubernetes.protobuf, application/json";
-        assert_eq!(Format::negotiate(protobuf_first), Some(Format::Json));
+        assert_eq!(Format::negotiate(protobuf_first), Some((Format::Json, false)));
         assert_eq!(Format::negotiate("application/vnd.kubernetes.protobuf"), None);
-        assert_eq!(Format::negotiate(""), Some(Format::Json));
+        assert_eq!(
+            Format::negotiate("application/vnd.kubernetes.protobuf, application/yaml"),
+            Some((Format::Json, true))
+        );
+        assert_eq!(Format::negotiate(""), Some((Format::Json, false)));
         assert_eq!(
             Format::negotiate("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
-            Some(Format::Discovery("v2"))
+            Some((Format::Discovery("v2"), false))
         );
         assert_eq!(
             Format::negotiate("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"),
-            Some(Format::Metadata)
+            Some((Format::Metadata, false))
         );
+    }
+
+    #[test]
+    fn yaml_says_the_same() {
+        let object = json!({
+            "a": ["1", 1, 1.5, true, "true", null, "null", "", "~", "- x", "a: b", "#"],
+            "b": {"c": {}, "d": []}, "e": "two\nlines\n", "long": "word ".repeat(50),
+        });
+        let reply = Reply::json(200, &object).into_yaml();
+        assert_eq!(reply.content_type, "application/yaml");
+        let RespBody::Full(Some(bytes)) = reply.body else { panic!("not sent at once") };
+        let text = std::str::from_utf8(&bytes).expect("text");
+        assert!(!text.starts_with('{'), "{text}");
+        assert_eq!(serde_saphyr::from_str::<Value>(text).expect("YAML"), object);
     }
 }

@@ -183,7 +183,11 @@ impl Incoming {
     }
 
     pub fn format(&self) -> Option<Format> {
-        Format::negotiate(self.header("accept"))
+        Format::negotiate(self.header("accept")).map(|(format, _)| format)
+    }
+
+    pub fn wants_yaml(&self) -> bool {
+        Format::negotiate(self.header("accept")).is_some_and(|(_, as_yaml)| as_yaml)
     }
 
     /// Who writes, for `metadata.managedFields`: what the client says, else the start of its user agent.

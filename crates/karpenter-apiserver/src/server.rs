@@ -189,7 +189,11 @@ impl ApiServer {
     fn route(&self, incoming: &Incoming) -> Answer<Reply> {
         let route = Route::parse(&incoming.path);
         if let Route::Resource(path) = route {
-            return verbs::handle(&self.core, incoming, path);
+            let answer = verbs::handle(&self.core, incoming, path);
+            if !incoming.wants_yaml() {
+                return answer;
+            }
+            return Ok(answer.unwrap_or_else(|failure| Reply::from(failure.as_ref())).into_yaml());
         }
         if !matches!(incoming.method, Method::GET | Method::HEAD) {
             return Err(Box::new(Failure::method_not_allowed()));

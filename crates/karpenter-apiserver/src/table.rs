@@ -13,6 +13,8 @@ mod tests;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use crate::encode::partial_metadata;
+
 pub use builtin::builtin_columns;
 use jsonpath::JsonPath;
 
@@ -206,10 +208,7 @@ fn included(object: &Value, include_object: IncludeObject) -> Value {
     match include_object {
         IncludeObject::None => Value::Null,
         IncludeObject::Object => object.clone(),
-        IncludeObject::Metadata => {
-            let metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
-            json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
-        }
+        IncludeObject::Metadata => partial_metadata(object),
     }
 }
 

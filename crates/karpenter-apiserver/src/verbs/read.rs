@@ -6,7 +6,7 @@ use super::Call;
 use crate::encode::{Format, Reply, RespBody, partial_metadata};
 use crate::options::ListOptions;
 use crate::selector::Selector;
-use crate::status::Answer;
+use crate::status::{Answer, Failure};
 use crate::store::{Range, key};
 use crate::watch::{self, Transform, WatchRequest};
 
@@ -48,6 +48,11 @@ impl Call<'_> {
 
     pub(crate) fn watch(&self) -> Answer<Reply> {
         let options = ListOptions::parse(&self.incoming.query, true)?;
+        if self.incoming.wants_yaml() {
+            let why = "only the following media types are accepted: application/json;stream=watch, \
+                       application/vnd.kubernetes.protobuf;stream=watch";
+            return Err(Box::new(Failure::new(406, "NotAcceptable", why)));
+        }
         let selector = self.selector()?;
         let range = self.range(&selector);
         let from = match options.resource_version.as_str() {
