@@ -171,6 +171,12 @@ pub fn decide_eviction(
     eviction::decide_eviction(pod, eviction, dry_run, lookup, now)
 }
 
+/// The pod with the condition that it is being evicted, unless it has it; refused if it is not what the eviction is
+/// meant for.
+pub fn mark_evicted(pod: &Value, eviction: &Value, now: Timestamp) -> Answer<Option<Value>> {
+    eviction::mark_evicted(pod, eviction, now)
+}
+
 /// Carries out `POST pods/{name}/binding` on the stored pod.
 pub fn bind_pod(pod: &mut Value, binding: &Value, lookup: &dyn Lookup, now: Timestamp) -> Answer<()> {
     binding::bind_pod(pod, binding, lookup, now)

@@ -68,14 +68,7 @@ pub fn apply(request: ApplyRequest<'_>) -> Answer<Value> {
     let empty = empty_object(request.applied);
     let mut live = request.live.cloned().unwrap_or_else(|| empty.clone());
     take_managed_fields(&mut live);
-    let problems = typed::validate(request.applied, request.shape);
-    if !problems.is_empty() {
-        let text = typed::problems_text(&problems);
-        return Err(unexpected(format!(
-            "failed to create typed patch object ({}): {text}",
-            described(request.applied)
-        )));
-    }
+    check_applied(request.applied, request.shape)?;
     let reset = reset_fields(request.applied, request.shape, request.subresource);
     let write = Write { shape: request.shape, reset: &reset, now: rfc3339_seconds(request.now) };
     let managed = if managed.is_empty() {
@@ -109,6 +102,17 @@ pub fn apply(request: ApplyRequest<'_>) -> Answer<Value> {
         Some(live) if same_but_for_times(live, &object) => Ok(live.clone()),
         _ => Ok(object),
     }
+}
+
+/// Whether an object has only fields that its kind knows, each of the right type.
+pub fn check_applied(applied: &Value, shape: &Shape) -> Answer<()> {
+    let problems = typed::validate(applied, shape);
+    if problems.is_empty() { Ok(()) } else { Err(untyped(applied, &typed::problems_text(&problems))) }
+}
+
+/// An applied object is not of its kind.
+pub(crate) fn untyped(applied: &Value, why: &str) -> Box<Failure> {
+    unexpected(format!("failed to create typed patch object ({}): {why}", described(applied)))
 }
 
 /// Notes in `new` who owns the fields that differ from `old`; `old` is `None` for a create.

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::builtin;
 use crate::registry::{Conversion, Resource};
 
 /// From the stored form to the one `served` names.
@@ -18,7 +19,11 @@ pub fn from_stored(served: &Resource, mut object: Value) -> Value {
             }
             object["apiVersion"] = json!(served.api_version());
         }
-        Conversion::Autoscaler => autoscaler_to_v1(&mut object, &served.api_version()),
+        Conversion::Autoscaler => {
+            autoscaler_to_v1(&mut object, &served.api_version());
+            // Other fields are written even if they are zero.
+            builtin::round_trip(&mut object, &served.group, &served.version, &served.kind);
+        }
     }
     object
 }

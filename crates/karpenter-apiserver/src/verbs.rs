@@ -5,12 +5,14 @@ mod create;
 mod decode;
 mod definition;
 mod delete;
+mod evict;
 mod list;
 mod patch;
 mod pipeline;
 mod present;
 mod read;
 mod review;
+mod scale;
 mod services;
 mod subresource;
 mod update;
@@ -71,8 +73,9 @@ pub(crate) fn handle(core: &Arc<Core>, incoming: &Incoming, path: ResourcePath) 
 /// The form that a client wants may be unknown, or the encoding already.
 fn not_acceptable(accept: &str) -> Box<Failure> {
     const ENCODINGS: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
-    let encoding_known =
-        accept.split(',').any(|clause| ENCODINGS.contains(clause.split(';').next().unwrap_or_default().trim()));
+    let encoding_known = accept
+        .split(',')
+        .any(|clause| ENCODINGS.contains(clause.split(';').next().unwrap_or_default().trim()));
     if encoding_known {
         let why = format!("only the following media types are accepted: {ENCODINGS}");
         return Box::new(Failure::new(406, "NotAcceptable", why));

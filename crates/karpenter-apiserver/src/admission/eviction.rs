@@ -62,6 +62,28 @@ pub(crate) fn decide_eviction(
             preconditions.insert("resourceVersion".into(), pod["metadata"]["resourceVersion"].clone());
         }
     }
+    let marked = marked(pod, now).filter(|_| !is_dry_run);
+    if marked.is_some() {
+        // The condition changes the version, and nobody else can have: the caller stores it at the version we saw.
+        if let Some(preconditions) = child_mut(&mut options, "preconditions") {
+            preconditions.remove("resourceVersion");
+            if preconditions.is_empty() {
+                options.remove("preconditions");
+            }
+        }
+    }
+    Ok(EvictionDecision { budget, pod: marked, delete_options: Value::Object(options) })
+}
+
+pub(crate) fn mark_evicted(pod: &Value, eviction: &Value, now: Timestamp) -> Answer<Option<Value>> {
+    if let Value::Object(options) = &eviction["deleteOptions"] {
+        check_preconditions(pod, options)?;
+    }
+    Ok(marked(pod, now))
+}
+
+/// The pod with the condition that it is being evicted, unless it has it.
+fn marked(pod: &Value, now: Timestamp) -> Option<Value> {
     let mut marked = pod.clone();
     if let Value::Object(map) = &mut marked {
         let message = "Eviction API: evicting";
@@ -74,17 +96,7 @@ pub(crate) fn decide_eviction(
             now,
         );
     }
-    let marked = (!is_dry_run && marked != *pod).then_some(marked);
-    if marked.is_some() {
-        // The condition changes the version, and nobody else can have: the caller stores it at the version we saw.
-        if let Some(preconditions) = child_mut(&mut options, "preconditions") {
-            preconditions.remove("resourceVersion");
-            if preconditions.is_empty() {
-                options.remove("preconditions");
-            }
-        }
-    }
-    Ok(EvictionDecision { budget, pod: marked, delete_options: Value::Object(options) })
+    (marked != *pod).then_some(marked)
 }
 
 fn check_preconditions(pod: &Value, options: &Object) -> Answer<()> {

@@ -8,6 +8,7 @@ use crate::convert;
 use crate::field::FieldError;
 use crate::options::FieldValidation;
 use crate::protobuf;
+use crate::registry::group_version;
 use crate::status::{Answer, Failure};
 use crate::strict::{self, Document};
 
@@ -143,34 +144,57 @@ impl Call<'_> {
         }
     }
 
+    /// [`Self::check_kind`] for the result of a patch, which is read as what it says it is.
+    pub(crate) fn check_patched_kind(&self, object: &mut Value) -> Answer<()> {
+        let Err(failure) = self.check_kind(object) else { return Ok(()) };
+        if self.resource.custom.is_some() || !object.is_object() {
+            return Err(failure);
+        }
+        let text = |field: &str| object[field].as_str().unwrap_or_default();
+        let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
+        let why = strict::decode_error(object, group, version, text("kind"));
+        Err(bad_patch(object, &why.unwrap_or(failure.message)))
+    }
+
     pub(crate) fn check_kind(&self, object: &mut Value) -> Answer<()> {
         let served = &self.served;
+        let names = [served.group.as_str(), &served.version, &served.kind];
+        self.check_kind_is(object, names, self.resource.custom.is_some())
+    }
+
+    /// Whether a body is of this kind, which is filled in where the body does not say.
+    pub(crate) fn check_kind_is(
+        &self,
+        object: &mut Value,
+        [served_group, served_version, served_kind]: [&str; 3],
+        is_custom: bool,
+    ) -> Answer<()> {
         let found = strict_kind_name(object);
         let Some(fields) = object.as_object_mut() else {
             return Err(bad(format!(
                 "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse \
                  error: json: cannot unmarshal {found} into Go value of type struct {{ APIVersion string \
                  \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }} ({})",
-                served.kind,
+                served_kind,
                 summary(&self.incoming.body)
             )));
         };
-        let expected = served.api_version();
+        let expected = group_version(served_group, served_version);
         // What a body does not say, the path says.
         let said = |field: &str, default: &str| match fields.get(field).and_then(Value::as_str) {
             None | Some("") => default.to_string(),
             Some(text) => text.to_string(),
         };
-        let (given, kind) = (said("apiVersion", &expected), said("kind", &served.kind));
+        let (given, kind) = (said("apiVersion", &expected), said("kind", served_kind));
         let (group, version) = given.split_once('/').unwrap_or(("", &given));
-        if self.resource.custom.is_none() && (given != expected || kind != served.kind) {
+        if !is_custom && (given != expected || kind != served_kind) {
             let kind = kind.as_str();
             let why = if builtin::type_of(group, version, kind).is_some() {
-                let internal = match served.group.split('.').next() {
+                let internal = match served_group.split('.').next() {
                     None | Some("") => "core",
                     Some(group) => group,
                 };
-                format!("converting ({version}.{kind}) to ({internal}.{}): unknown conversion", served.kind)
+                format!("converting ({version}.{kind}) to ({internal}.{}): unknown conversion", served_kind)
             } else {
                 format!(
                     "no kind \"{kind}\" is registered for version \"{given}\" in scheme \
@@ -179,7 +203,7 @@ impl Call<'_> {
             };
             return Err(bad(format!(
                 "{kind} in version \"{version}\" cannot be handled as a {}: {why}",
-                served.kind
+                served_kind
             )));
         }
         if given != expected {
@@ -187,14 +211,14 @@ impl Call<'_> {
                 "the API version in the data ({given}) does not match the expected API version ({expected})"
             )));
         }
-        if kind != served.kind {
-            let error = FieldError::invalid("kind", json!(kind), format!("must be {}", served.kind));
+        if kind != served_kind {
+            let error = FieldError::invalid("kind", json!(kind), format!("must be {}", served_kind));
             let name =
                 fields.get("metadata").and_then(|metadata| metadata["name"].as_str()).unwrap_or_default();
-            return Err(Box::new(Failure::invalid(&served.group, &kind, name, &[error])));
+            return Err(Box::new(Failure::invalid(served_group, &kind, name, &[error])));
         }
         fields.insert("apiVersion".into(), json!(expected));
-        fields.insert("kind".into(), json!(served.kind));
+        fields.insert("kind".into(), json!(served_kind));
         if !fields.get("metadata").is_some_and(Value::is_object) {
             fields.insert("metadata".into(), json!({}));
         }
@@ -202,7 +226,7 @@ impl Call<'_> {
     }
 
     /// Name and namespace agree with the path.
-    fn check_place(&self, object: &mut Value) -> Answer<()> {
+    pub(crate) fn check_place(&self, object: &mut Value) -> Answer<()> {
         let metadata = &mut object["metadata"];
         let namespace = metadata["namespace"].as_str().unwrap_or_default();
         if self.resource.namespaced {
@@ -237,7 +261,7 @@ fn unknown(path: &str) -> String {
 }
 
 /// The result of a patch is not an object of the kind.
-fn bad_patch(patched: &Value, why: &str) -> Box<Failure> {
+pub(crate) fn bad_patch(patched: &Value, why: &str) -> Box<Failure> {
     let error = FieldError::invalid("patch", json!(patched.to_string()), why);
     Box::new(Failure::invalid("", "", "", &[error]))
 }

@@ -9,7 +9,7 @@ use crate::apply::{self, ApplyRequest};
 use crate::convert;
 use crate::encode::Reply;
 use crate::field::FieldError;
-use crate::options::{FieldValidation, WriteOptions};
+use crate::options::WriteOptions;
 use crate::patch;
 use crate::shape::Shape;
 use crate::status::{Answer, Failure};
@@ -108,13 +108,18 @@ impl Call<'_> {
     ) -> Answer<(Value, Vec<String>)> {
         let before = convert::from_stored(&self.served, old.clone());
         let mut after = apply_patch(kind, &before, patch, self.served_shape())?;
-        self.check_kind(&mut after)?;
+        if kind == PatchKind::Strategic {
+            // Such patches are made of fields of the kind, and cannot change what the kind is.
+            after["apiVersion"] = before["apiVersion"].clone();
+            after["kind"] = before["kind"].clone();
+        }
+        self.check_patched_kind(&mut after)?;
         let warnings = self.check_patched(&mut after, options.field_validation)?;
         let after = convert::to_stored(&self.served, after, &self.resource.api_version());
         Ok((after, warnings))
     }
 
-    fn served_shape(&self) -> &Shape {
+    pub(crate) fn served_shape(&self) -> &Shape {
         if self.presents_as_stored() || self.resource.custom.is_some() {
             return self.shape();
         }
@@ -125,9 +130,8 @@ impl Call<'_> {
     fn server_side_apply(&self, options: &WriteOptions, manager: &str) -> Answer<Reply> {
         let mut applied = parse_yaml(&self.incoming.body)?;
         self.check_applied(&mut applied)?;
-        let warnings = self.check_applied_fields(&mut applied, options.field_validation)?;
-        let applied = convert::to_stored(&self.served, applied, &self.resource.api_version());
-        let api_version = self.resource.api_version();
+        self.check_applied_fields(&applied)?;
+        let api_version = self.served.api_version();
         loop {
             let entry = self.core.store.get(&self.resource.storage, &self.key());
             let live = entry.as_ref().map(|entry| self.load(entry));
@@ -142,22 +146,29 @@ impl Call<'_> {
                 let (group, plural) = (&self.resource.group, &self.resource.plural);
                 return Err(Box::new(Failure::conflict(group, plural, self.name(), &why)));
             }
-            let mut merged = apply::apply(ApplyRequest {
-                live: live.as_ref(),
+            let shown = match &live {
+                Some(live) if self.speaks_another_form() => {
+                    Some(convert::from_stored(&self.served, live.clone()))
+                }
+                _ => None,
+            };
+            let merged = apply::apply(ApplyRequest {
+                live: shown.as_ref().or(live.as_ref()),
                 applied: &applied,
-                shape: self.shape(),
+                shape: self.served_shape(),
                 manager,
                 api_version: &api_version,
                 subresource: self.subresource(),
                 force: options.force.unwrap_or(false),
                 now: self.now,
             })?;
+            let mut merged = convert::to_stored(&self.served, merged, &self.resource.api_version());
             if self.resource.namespaced {
                 merged["metadata"]["namespace"] = json!(self.path.namespace);
             }
             let (Some(entry), Some(live)) = (entry, live) else {
                 match self.store_new(merged, Ownership::Settled, options.dry_run) {
-                    Ok(written) => return Ok(self.reply_written(201, &written).with_warnings(warnings)),
+                    Ok(written) => return Ok(self.reply_written(201, &written)),
                     // Somebody created it meanwhile: apply to that.
                     Err(failure) if failure.reason == "AlreadyExists" && !options.dry_run => continue,
                     Err(failure) => return Err(failure),
@@ -165,34 +176,24 @@ impl Call<'_> {
             };
             self.check_revision(&applied, &live)?;
             match self.store_changed(&entry, &live, merged, Ownership::Settled, options.dry_run) {
-                Ok(written) => return Ok(self.reply_written(200, &written).with_warnings(warnings)),
+                Ok(written) => return Ok(self.reply_written(200, &written)),
                 Err(Unchanged::Refused(failure)) => return Err(failure),
                 Err(Unchanged::Outdated) => {}
             }
         }
     }
 
-    /// Custom kinds drop what they do not have; built-in kinds refuse it when they merge.
-    fn check_applied_fields(&self, applied: &mut Value, validation: FieldValidation) -> Answer<Vec<String>> {
-        if self.resource.custom.is_none() {
-            let served = &self.served;
-            let Some(why) = strict::decode_error(applied, &served.group, &served.version, &served.kind)
-            else {
-                return Ok(Vec::new());
-            };
-            let place = applied["metadata"]["namespace"].as_str().unwrap_or_default();
-            return Err(Box::new(Failure::new(
-                500,
-                "",
-                format!(
-                    "failed to create typed patch object ({place}/{}; {}, Kind={}): {why}",
-                    self.name(),
-                    group_version_text(&served.group, &served.version),
-                    served.kind
-                ),
-            )));
+    /// An applied object has only fields of its kind, whatever `fieldValidation` says, with values that fit.
+    fn check_applied_fields(&self, applied: &Value) -> Answer<()> {
+        apply::check_applied(applied, self.served_shape())?;
+        if self.resource.custom.is_some() {
+            return Ok(());
         }
-        self.check_patched(applied, validation)
+        let served = &self.served;
+        match strict::decode_error(applied, &served.group, &served.version, &served.kind) {
+            Some(why) => Err(apply::untyped(applied, &why)),
+            None => Ok(()),
+        }
     }
 
     /// An applied object names its kind; name and namespace agree with the path.
@@ -226,11 +227,6 @@ impl Call<'_> {
         }
         Ok(())
     }
-}
-
-/// As Go prints it: the core group leaves the slash.
-fn group_version_text(group: &str, version: &str) -> String {
-    format!("{group}/{version}")
 }
 
 /// `Apply` is not a function of the object alone and does not come here.

@@ -13,6 +13,7 @@ use crate::admission::{self, Lookup, Operation, Verb};
 use crate::apply;
 use crate::builtin;
 use crate::clock::rfc3339_seconds;
+use crate::convert;
 use crate::crd;
 use crate::field::FieldError;
 use crate::registry::{Conversion, qualified};
@@ -150,8 +151,39 @@ impl Call<'_> {
 
     pub(crate) fn record(&self, old: Option<&Value>, new: &mut Value, ownership: Ownership<'_>) {
         let Ownership::Manager(manager) = ownership else { return };
-        let version = self.resource.api_version();
-        apply::record_update(old, new, self.shape(), manager, &version, self.subresource(), self.now);
+        let version = self.served.api_version();
+        let subresource = self.subresource();
+        if !self.speaks_another_form() {
+            apply::record_update(old, new, self.shape(), manager, &version, subresource, self.now);
+            return;
+        }
+        // Who owns what is written down in terms of the version that the client speaks.
+        let old = old.map(|old| convert::from_stored(&self.served, old.clone()));
+        let mut shown = convert::from_stored(&self.served, new.clone());
+        let shape = self.served_shape();
+        apply::record_update(old.as_ref(), &mut shown, shape, manager, &version, subresource, self.now);
+        let fields = shown["metadata"]["managedFields"].take();
+        if let Some(metadata) = new["metadata"].as_object_mut() {
+            metadata.remove("managedFields");
+            if !fields.is_null() {
+                metadata.insert("managedFields".into(), fields);
+            }
+        }
+    }
+
+    /// [`Self::record`] for a new object; see [`apply::record_create`] for the answer.
+    fn record_new(&self, object: &mut Value, manager: &str) -> Option<Vec<u8>> {
+        if self.speaks_another_form() {
+            self.record(None, object, Ownership::Manager(manager));
+            return None;
+        }
+        let version = self.served.api_version();
+        apply::record_create(object, self.shape(), manager, &version, self.now)
+    }
+
+    /// Whether the client's version of a built-in kind looks different from the stored one.
+    pub(crate) fn speaks_another_form(&self) -> bool {
+        matches!(self.served.conversion, Conversion::Event | Conversion::Autoscaler)
     }
 
     fn refuse_invalid(&self, name: &str, errors: &[FieldError]) -> Answer<()> {
@@ -188,10 +220,7 @@ impl Call<'_> {
         }
         let managed_fields = match ownership {
             Ownership::Settled => None,
-            Ownership::Manager(manager) => {
-                let version = resource.api_version();
-                apply::record_create(&mut object, self.shape(), manager, &version, self.now)
-            }
+            Ownership::Manager(manager) => self.record_new(&mut object, manager),
         };
         let given = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
         admission::admit(&self.operation(Verb::Create, &given, None), &mut object, &Stored(self.core))?;
@@ -215,7 +244,7 @@ impl Call<'_> {
         let errors = match &resource.custom {
             Some(custom) => {
                 let mut errors = admission::validate_custom_metadata(&object, resource.namespaced);
-                errors.extend(custom.kind.validate_create(&object));
+                custom.kind.check_create(&object, &mut errors);
                 errors
             }
             None => {
@@ -227,6 +256,9 @@ impl Call<'_> {
             }
         };
         self.refuse_invalid(&name, &errors)?;
+        if resource.custom.is_some() {
+            crd::normalise_numbers(&mut object);
+        }
         let exists = || {
             let mut failure = Failure::already_exists(group, &resource.plural, &name);
             let stored = self.core.store.get(&resource.storage, &key(&self.path.namespace, &name));
@@ -306,10 +338,10 @@ impl Call<'_> {
         let errors = match &resource.custom {
             Some(custom) => {
                 let mut errors = admission::validate_custom_metadata_update(&new, old, resource.namespaced);
-                errors.extend(match subresource {
-                    "status" => custom.kind.validate_status_update(&new, old),
-                    _ => custom.kind.validate_update(&new, old),
-                });
+                match subresource {
+                    "status" => custom.kind.check_status_update(&new, old, &mut errors),
+                    _ => custom.kind.check_update(&new, old, &mut errors),
+                }
                 errors
             }
             None => {
@@ -321,6 +353,9 @@ impl Call<'_> {
             }
         };
         self.refuse_invalid(self.name(), &errors)?;
+        if resource.custom.is_some() {
+            crd::normalise_numbers(&mut new);
+        }
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"].clone();
         let gone = self.deletion_is_complete(&new);
         if !gone && same_apart_from_times(&new, old) {

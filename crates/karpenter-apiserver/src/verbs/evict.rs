@@ -1,0 +1,108 @@
+//! Evicting a pod: asking its disruption budget, then deleting it.
+//!
+//! Two objects change, one after the other. A pod that changes meanwhile must not cost its budget twice, so once the
+//! budget is charged only the pod is tried again.
+
+use serde_json::Value;
+
+use super::Call;
+use super::decode::bad;
+use super::pipeline::{Ownership, Stored, Unchanged};
+use super::subresource::success;
+use crate::admission;
+use crate::encode::Reply;
+use crate::options::{DeleteOptions, WriteOptions};
+use crate::status::Answer;
+use crate::store::WriteRefused;
+
+/// A real server charges budgets as a client of itself, under this name.
+const MANAGER: &str = "kube-apiserver";
+
+impl Call<'_> {
+    pub(super) fn evict(&self) -> Answer<Reply> {
+        let options = WriteOptions::parse(&self.incoming.query, "CreateOptions", false)?;
+        let eviction = self.body_value()?;
+        let named = eviction["metadata"]["name"].as_str().unwrap_or_default();
+        if !named.is_empty() && named != self.name() {
+            return Err(bad("name in URL does not match name in Eviction object"));
+        }
+        let dry_run = options.dry_run
+            || eviction["deleteOptions"]["dryRun"].as_array().is_some_and(|all| !all.is_empty());
+        loop {
+            let entry = self.stored()?;
+            let pod = self.load(&entry);
+            let decision =
+                admission::decide_eviction(&pod, &eviction, dry_run, &Stored(self.core), self.now)?;
+            let mut delete_options = DeleteOptions::from_object(&decision.delete_options)?;
+            delete_options.dry_run |= dry_run;
+            if !dry_run {
+                let marked = match &decision.budget {
+                    Some(budget) if self.charge(budget)? => self.mark_charged(&pod, &eviction)?,
+                    Some(_) => continue,
+                    None => match &decision.pod {
+                        Some(pod) if self.store_pod(pod)? => true,
+                        Some(_) => continue,
+                        None => false,
+                    },
+                };
+                if marked {
+                    // The condition was stored meanwhile, so the revision the decision saw is no longer the newest.
+                    delete_options.resource_version = None;
+                }
+            }
+            self.delete_object(&self.key(), self.name(), &delete_options)?;
+            return Ok(Reply::json(201, &success(201)));
+        }
+    }
+
+    /// Stores the status of a budget unless the budget changed since it was looked at.
+    fn charge(&self, budget: &Value) -> Answer<bool> {
+        let Some(budgets) = self.registry.any_version("policy", "poddisruptionbudgets").cloned() else {
+            return Ok(false);
+        };
+        let mut path = self.path.clone();
+        path.group.clone_from(&budgets.group);
+        path.version.clone_from(&budgets.version);
+        path.plural.clone_from(&budgets.plural);
+        path.name = budget["metadata"]["name"].as_str().map(str::to_string);
+        path.subresource = Some("status".into());
+        let call = self.with(budgets, path);
+        let Some(entry) = call.core.store.get(&call.resource.storage, &call.key()) else { return Ok(false) };
+        let old = call.load(&entry);
+        if old["metadata"]["resourceVersion"] != budget["metadata"]["resourceVersion"] {
+            return Ok(false);
+        }
+        match call.store_changed(&entry, &old, budget.clone(), Ownership::Manager(MANAGER), false) {
+            Ok(_) => Ok(true),
+            Err(Unchanged::Outdated) => Ok(false),
+            Err(Unchanged::Refused(failure)) => Err(failure),
+        }
+    }
+
+    /// Notes in the pod whose eviction is paid for that it is being evicted; says whether there was anything to note.
+    fn mark_charged(&self, charged: &Value, eviction: &Value) -> Answer<bool> {
+        loop {
+            let entry = self.stored()?;
+            let pod = self.load(&entry);
+            if pod["metadata"]["uid"] != charged["metadata"]["uid"] {
+                // The pod went by itself, and another one has its name.
+                return Err(self.not_found());
+            }
+            let Some(marked) = admission::mark_evicted(&pod, eviction, self.now)? else { return Ok(false) };
+            if self.store_pod(&marked)? {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Stores a pod as given if it still is at the resource version it carries.
+    fn store_pod(&self, pod: &Value) -> Answer<bool> {
+        let revision = pod["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
+        let Some(revision) = revision else { return Ok(false) };
+        match self.core.store.update(&self.resource.storage, revision, self.draft(pod)) {
+            Ok(_) => Ok(true),
+            Err(WriteRefused::Changed(_)) => Ok(false),
+            Err(WriteRefused::Missing | WriteRefused::Exists) => Err(self.not_found()),
+        }
+    }
+}
