@@ -7,6 +7,7 @@
 
 pub mod claims;
 pub mod context;
+pub mod disruption;
 pub mod events;
 pub mod journal;
 pub mod metrics;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::{ConditionStatus, NodeClaim, NodePool, Quantities};
-use karpenter_cluster::controllers::context::{is_deleting, label};
+use karpenter_cluster::controllers::context::{is_deleting, label, name_of};
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::{Change, Mirror, ObjectKey};
 use karpenter_model::quantity::{Quantity, QuantityFormat};
@@ -61,6 +61,7 @@ impl NodePoolCounter {
             .node_claims
             .by(BY_POOL, pool)
             .into_iter()
+            .filter(|claim| !self.context.state.is_leaving(name_of(&**claim)))
             .filter_map(|claim| {
                 let id = claim.status.as_ref()?.provider_id.clone().filter(|id| !id.is_empty())?;
                 let node = mirrors.nodes.by(BY_PROVIDER_ID, &id).into_iter().next();
