@@ -156,11 +156,11 @@ impl Provisioner {
         context.state.expire(now);
         let pods = observe::sort_pods(context, self.settings.nomination(), now);
         nomination::clear(context, &pods.given_up).await?;
+        let after = self.next_look(&pods);
         if pods.pending.is_empty() {
             act::tell_metrics(context, &[]);
-            return Ok(self.next_look(&pods));
+            return Ok(after);
         }
-        let after = self.next_look(&pods);
         let revision = observe::revision(&context.mirrors);
         let live = observe::gather(context, pods).await;
         let mut options = self.settings.engine.clone();

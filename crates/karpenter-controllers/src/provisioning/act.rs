@@ -13,6 +13,7 @@ use karpenter_cluster::harness::After;
 use kube::api::Api;
 
 use super::decide::{Decided, Failure, FailureKind, Launch, Placement};
+use super::observe::still_needs_a_node;
 use super::{METRIC_LABEL, Provisioner, RETRY_AFTER};
 use crate::claims;
 use crate::context::Context;
@@ -115,7 +116,11 @@ async fn launch(
     let current = current_pools(context, &launches).await?;
     let now = context.clock.now();
     let mut allowed = Vec::new();
-    for launch in launches {
+    for mut launch in launches {
+        launch.pods.retain(|pod| still_needs_a_node(&context.mirrors, pod));
+        if launch.pods.is_empty() {
+            continue;
+        }
         let name = launch.pool.metadata.name.clone().unwrap_or_default();
         let held = back_off(provisioner).held_until(&name, now);
         let refusal = match current.get(&name) {

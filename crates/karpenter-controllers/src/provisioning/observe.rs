@@ -76,9 +76,11 @@ fn place_or_queue(context: &Context, claims: &Claims, sorted: &mut SortedPods, p
         let given_up = sorted.given_up.iter().find(|place| place.uid == pods::uid_of(pod));
         named == Some(node) || given_up.and_then(|place| place.nominated.as_deref()) == Some(node)
     };
-    // The scheduler is making room for it.
-    if pods::nominated_node(pod).is_some_and(|node| !is_ours(node)) {
+    if let Some(node) = pods::nominated_node(pod).filter(|node| !is_ours(node)) {
+        // The scheduler is making room for it there, and nobody else should count on that room.
         context.state.forget_pod(pods::uid_of(pod));
+        let claim = claims.of_node.get(node).filter(|claim| claims.usable.contains(*claim));
+        sorted.expected.extend(claim.map(|claim| (claim.clone(), pod.clone())));
         return;
     }
     let claim = match place {
@@ -95,14 +97,15 @@ fn place_or_queue(context: &Context, claims: &Claims, sorted: &mut SortedPods, p
 struct Claims {
     /// Alive, and their pods are not overdue.
     usable: BTreeSet<String>,
+    of_node: BTreeMap<String, String>,
     leaving_nodes: BTreeSet<String>,
 }
 
 impl Claims {
     fn read(context: &Context, patience: Duration, now: Timestamp) -> Self {
         let mirrors = &context.mirrors;
-        let mut claims = Self { usable: BTreeSet::new(), leaving_nodes: BTreeSet::new() };
-        let mut claimed_nodes = BTreeSet::new();
+        let mut claims =
+            Self { usable: BTreeSet::new(), of_node: BTreeMap::new(), leaving_nodes: BTreeSet::new() };
         for claim in mirrors.node_claims.list() {
             if !context.is_managed(&claim.spec.node_class_ref) {
                 continue;
@@ -114,7 +117,7 @@ impl Claims {
                 .map(|id| mirrors.nodes.by(BY_PROVIDER_ID, id))
                 .unwrap_or_default();
             let names = nodes.iter().filter_map(|node| node.metadata.name.clone());
-            claimed_nodes.extend(names.clone());
+            claims.of_node.extend(names.clone().map(|node| (node, name.to_owned())));
             if is_leaving(&claim) || context.state.is_leaving(name) {
                 claims.leaving_nodes.extend(names);
                 continue;
@@ -130,7 +133,7 @@ impl Claims {
         context.state.retain_claims(|claim| mirrors.node_claims.get("", claim).is_some());
         for node in mirrors.nodes.list() {
             let name = node.metadata.name.clone().unwrap_or_default();
-            if node.metadata.deletion_timestamp.is_some() && !claimed_nodes.contains(&name) {
+            if node.metadata.deletion_timestamp.is_some() && !claims.of_node.contains_key(&name) {
                 claims.leaving_nodes.insert(name);
             }
         }
@@ -176,6 +179,17 @@ pub fn is_launching_pool(pool: &NodePool) -> bool {
         ready.status == ConditionStatus::True && ready.observed_generation == pool.metadata.generation
     });
     is_ready && pool.spec.replicas.is_none() && pool.metadata.deletion_timestamp.is_none()
+}
+
+/// Whether a pod that a node was planned for still needs one: the plan took its time, and the world went on.
+pub(super) fn still_needs_a_node(mirrors: &Mirrors, planned: &Pod) -> bool {
+    let key = karpenter_cluster::mirror::ObjectKey::of(&planned.metadata);
+    let current = mirrors.pods.get(&key.namespace, &key.name);
+    current.is_some_and(|current| {
+        pods::uid_of(&current) == pods::uid_of(planned)
+            && pods::node_name(&current) == pods::node_name(planned)
+            && !pods::is_terminal(&current)
+    })
 }
 
 /// Whether the node of a claim has this name.

@@ -213,3 +213,35 @@ async fn pods_of_a_node_that_leaves_get_a_claim_before_they_are_evicted() {
     assert_eq!(returned.len(), 3);
     assert!(returned.iter().all(|place| planned.iter().all(|before| before.uid != place.uid)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_finds_claims_in_flight_and_makes_no_others() {
+    let mut world = World::start().await;
+    let four = json!({"key": "karpenter.kwok.sh/instance-cpu", "operator": "In", "values": ["4"]});
+    world.pool("general", json!({"template": {"spec": {"requirements": [four]}}})).await;
+    world.pods(10).await;
+    world.pass(3).await;
+    let claims = world.claims().await;
+    assert!(claims.len() > 2);
+    world.restart().await;
+    world.pass(60).await;
+    assert_eq!(world.claims().await.len(), claims.len(), "none of them launched");
+    world.launch(&claims[0]).await;
+    world.restart().await;
+    world.pass(60).await;
+    assert_eq!(world.claims().await.len(), claims.len(), "one of them launched");
+    assert_eq!(world.context.state.places().len(), 10, "the pods have places again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_pods_are_planned_within_one_batch() {
+    let world = World::start().await;
+    world.pool("general", json!({})).await;
+    world.deployment("web", 1000).await;
+    world.pass(30).await;
+    let claims = world.claims().await;
+    assert_eq!(requested_cpu(&claims), "1000".parse().expect("a quantity"));
+    assert_eq!(world.context.state.places().len(), 1000);
+    let journal = world.context.journal.entries_after(0);
+    assert!(journal.len() <= 2, "{journal:#?}");
+}

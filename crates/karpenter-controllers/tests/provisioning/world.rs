@@ -31,6 +31,7 @@ use crate::cloud::Shop;
 pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) context: Context,
+    stop: Stop,
     _cluster: Cluster,
 }
 
@@ -58,11 +59,28 @@ impl World {
         mirrors.synced().await;
         let mut context = Context::new(client.clone(), mirrors, shop, clock);
         change(&mut context);
-        let provisioner = Provisioner::new(context.clone(), Settings::default());
+        let mut world = Self { client, context, stop: Stop::default(), _cluster: cluster };
+        world.provision();
+        world
+    }
+
+    fn provision(&mut self) {
+        self.stop = Stop::default();
+        let provisioner = Provisioner::new(self.context.clone(), Settings::default());
         let queue = Queue::default();
         provisioner.watch(&queue);
-        tokio::spawn(harness::run(Arc::new(provisioner), queue, 1, clock, Stop::default()));
-        Self { client, context, _cluster: cluster }
+        let running = harness::run(Arc::new(provisioner), queue, 1, self.context.clock, self.stop.clone());
+        tokio::spawn(running);
+    }
+
+    /// Karpenter dies and comes back, remembering nothing.
+    pub(crate) async fn restart(&mut self) {
+        self.stop.stop();
+        let (mirrors, _) = Mirrors::watch(&self.client, self.context.cloud.node_class_kinds());
+        mirrors.synced().await;
+        let Context { client, cloud, clock, .. } = self.context.clone();
+        self.context = Context::new(client, mirrors, cloud, clock);
+        self.provision();
     }
 
     pub(crate) fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
