@@ -92,6 +92,7 @@ pub struct Metrics {
     nodepools_limit: GaugeVec,
 
     pub pods_bound_duration: HistogramVec,
+    pods_planned_bound: IntCounterVec,
     pub pods_drained: IntCounterVec,
     pub pods_eviction_requests: IntCounterVec,
 
@@ -233,6 +234,11 @@ impl Metrics {
                 "From the creation of a pod until it is bound.",
                 DURATION_BUCKETS,
                 &["dynamic_resources"],
+            ),
+            pods_planned_bound: declare.counter(
+                "karpenter_pods_planned_bound_total",
+                "Number of bound pods that had been planned for a new node, by whether they are on it.",
+                &["as_planned"],
             ),
             pods_drained: declare.counter(
                 "karpenter_pods_drained_total",

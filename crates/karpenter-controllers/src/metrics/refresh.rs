@@ -13,6 +13,7 @@ use karpenter_model::quantity::Quantity;
 use super::follow::{conditions, status_text};
 use super::{Metrics, NODE_LABELS};
 use crate::mirrors::{BY_NODE, Mirrors};
+use crate::state::Bindings;
 
 type Amounts = BTreeMap<String, f64>;
 
@@ -25,6 +26,14 @@ impl Metrics {
         if in_detail {
             self.refresh_claims(mirrors);
             self.refresh_nodes(mirrors, clock);
+        }
+    }
+
+    /// Brings the counter of planned pods up to what the controllers' memory counts.
+    pub fn refresh_bindings(&self, bindings: Bindings) {
+        for (as_planned, count) in [("true", bindings.as_planned), ("false", bindings.elsewhere)] {
+            let counter = self.pods_planned_bound.with_label_values(&[as_planned]);
+            counter.inc_by(count.saturating_sub(counter.get()));
         }
     }
 

@@ -17,6 +17,7 @@ impl Operator {
         Arc::new(move |path| match (path, &journal) {
             ("/metrics", _) => {
                 context.metrics.refresh(&context.mirrors, context.clock, in_detail);
+                context.metrics.refresh_bindings(context.state.bindings());
                 Page { status: 200, content_type: METRICS_TYPE, body: context.metrics.render() }
             }
             ("/debug/decisions", Some(journal)) => match serde_json::to_string(&journal.entries_after(0)) {
