@@ -56,7 +56,9 @@ type OnMilestone = dyn Fn(&NodeClaim, &Milestone) + Send + Sync;
 /// Cheap to clone.
 #[derive(Clone)]
 pub struct Hooks {
-    /// Runs right before the unregistered taint goes: the last moment at which only planned pods can be bound.
+    /// Runs when the last obstacle on a node is about to go: before the unregistered taint is taken off a node that is
+    /// ready, or when a registered node has become ready and only the taint that says otherwise is left; and once more,
+    /// a little late, when the node is finished. May run more than once for a claim.
     pub before_opening: Arc<BeforeOpening>,
     /// The pods a claim was made for, as far as they are known.
     pub planned_pods: Arc<PlannedPods>,

@@ -34,8 +34,8 @@ use self::liveness::Liveness;
 use self::registration::Registration;
 use super::hooks::{GiveUp, Hooks, Milestone};
 use super::{
-    INITIALIZED, INSTANCE_TERMINATING, LAUNCHED, REGISTERED, change_conditions, is_true, managed_claim,
-    nodes_of, watch_claims,
+    INITIALIZED, INSTANCE_TERMINATING, LAUNCHED, REGISTERED, change_conditions, is_node_ready, is_true,
+    managed_claim, nodes_of, watch_claims,
 };
 use crate::context::Context;
 use crate::events::Notice;
@@ -240,7 +240,9 @@ impl Lifecycle {
                     self.context.recorder.publish(notice).await;
                 }
                 if let Some(patch) = patch {
-                    (self.hooks.before_opening)(Arc::new(claim.clone()), node.clone()).await;
+                    if is_node_ready(&node) {
+                        (self.hooks.before_opening)(Arc::new(claim.clone()), node.clone()).await;
+                    }
                     let Context { client, mirrors, .. } = &self.context;
                     if writes::merge_unchanged(client, &mirrors.nodes, &*node, patch).await?.is_none() {
                         return Ok(false);
@@ -260,10 +262,16 @@ impl Lifecycle {
         match initialization::decide(claim, &nodes_of(&self.context, claim)) {
             Initialization::Settled => launch::follow_generation(claim, INITIALIZED, now),
             Initialization::TooEarly => {}
-            Initialization::NotYet { reason, message } => change_conditions(claim, now, |set| {
-                set.set_unknown_with_reason(INITIALIZED, reason, &message);
-            }),
+            Initialization::NotYet { reason, message, opens } => {
+                if let Some(node) = opens {
+                    (self.hooks.before_opening)(Arc::new(claim.clone()), node).await;
+                }
+                change_conditions(claim, now, |set| {
+                    set.set_unknown_with_reason(INITIALIZED, reason, &message);
+                });
+            }
             Initialization::Done { node, patch } => {
+                (self.hooks.before_opening)(Arc::new(claim.clone()), node.clone()).await;
                 if let Some(patch) = patch {
                     let Context { client, mirrors, .. } = &self.context;
                     writes::merge(client, &mirrors.nodes, &*node, patch).await?;

@@ -193,20 +193,30 @@ async fn a_machine_with_two_nodes_is_not_registered() {
 
 #[tokio::test(start_paused = true)]
 async fn the_last_moment_before_a_node_opens_is_told() {
+    // What each call saw: the time, whether the node was ready, and whether something kept pods away.
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let to = seen.clone();
-    let before_opening = move |claim: Arc<NodeClaim>, node: Arc<Node>| {
-        let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-        let is_closed = taints.into_iter().any(|taint| taint.key == "karpenter.sh/unregistered");
-        to.lock().expect("a list").push((claim.metadata.name.clone(), is_closed));
+    let (to, started) = (seen.clone(), tokio::time::Instant::now());
+    let before_opening = move |_: Arc<NodeClaim>, node: Arc<Node>| {
+        let status = node.status.clone().unwrap_or_default();
+        let conditions = status.conditions.unwrap_or_default();
+        let is_ready = conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True");
+        let is_closed = node.spec.iter().any(|spec| spec.taints.is_some());
+        to.lock().expect("a list").push((started.elapsed().as_secs(), is_ready, is_closed));
         Box::pin(std::future::ready(())) as futures::future::BoxFuture<'static, ()>
     };
     let hooks = Hooks { before_opening: Arc::new(before_opening), ..Hooks::default() };
     let world = World::with(hooks, |server| Client::new(server, "default")).await;
     world.node_class(json!({"nodeRegistrationDelay": "5s"})).await;
-    world.claim("one", json!({})).await;
+    let boots = json!({"fake-kubelet/boot-seconds": "20"});
+    let class = json!({"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"});
+    let claim = json!({"metadata": {"name": "one", "annotations": boots}, "spec": {"nodeClassRef": class, "requirements": []}});
+    world.create::<NodeClaim>(claim).await;
+    world.until_condition("one", "Registered", ConditionStatus::True).await;
+    assert_eq!(*seen.lock().expect("a list"), [], "a node that is not ready is not about to open");
     world.until_condition("one", "Ready", ConditionStatus::True).await;
-    assert_eq!(*seen.lock().expect("a list"), [(Some("one".to_owned()), true)]);
+    let seen = seen.lock().expect("a list").clone();
+    assert_eq!(seen.first(), Some(&(25, true, true)), "{seen:?}");
+    assert_eq!(seen.last(), Some(&(25, true, false)), "{seen:?}");
     world.stop().await;
 }
 

@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 
 use crate::nodeclaim::{INITIALIZED, REBOOTING, REGISTERED, condition_status, is_node_ready, is_true};
 
+/// On a node until some time after its kubelet said that it is ready.
+const TAINT_NOT_READY: &str = "node.kubernetes.io/not-ready";
+
 #[derive(Debug)]
 pub(super) enum Initialization {
     /// Decided in an earlier pass.
@@ -20,6 +23,8 @@ pub(super) enum Initialization {
     NotYet {
         reason: &'static str,
         message: String,
+        /// The node, if nothing is left on it but the taint that its being ready takes away.
+        opens: Option<Arc<Node>>,
     },
     Done {
         node: Arc<Node>,
@@ -49,7 +54,11 @@ pub(super) fn decide(claim: &NodeClaim, nodes: &[Arc<Node>]) -> Initialization {
     }
     if let Some(taint) = taints.iter().find(|taint| labels::is_ephemeral_taint(&taint.key, &taint.effect)) {
         let message = format!("KnownEphemeralTaint {:?} still exists", text(taint));
-        return not_yet("KnownEphemeralTaintsExist", message);
+        let is_opening = taints.iter().all(|taint| {
+            taint.key == TAINT_NOT_READY || !labels::is_ephemeral_taint(&taint.key, &taint.effect)
+        });
+        let opens = is_opening.then(|| node.clone());
+        return Initialization::NotYet { reason: "KnownEphemeralTaintsExist", message, opens };
     }
     if let Some(name) = unregistered_resource(claim, node) {
         let message = format!("Resource {name:?} was requested but not registered");
@@ -61,7 +70,7 @@ pub(super) fn decide(claim: &NodeClaim, nodes: &[Arc<Node>]) -> Initialization {
 }
 
 fn not_yet(reason: &'static str, message: String) -> Initialization {
-    Initialization::NotYet { reason, message }
+    Initialization::NotYet { reason, message, opens: None }
 }
 
 fn text(taint: &Taint) -> String {

@@ -263,7 +263,7 @@ fn initialization_names_the_first_thing_that_is_missing() {
     ];
     for (patch, reason, message) in table {
         match initialization::decide(&registered, &[node(patch.clone())]) {
-            Initialization::NotYet { reason: given, message: said } => {
+            Initialization::NotYet { reason: given, message: said, .. } => {
                 assert_eq!((given, said.as_str()), (reason, message))
             }
             other => panic!("{patch}: {other:?}"),
@@ -289,6 +289,27 @@ fn initialization_names_the_first_thing_that_is_missing() {
         };
         assert!(expected, "{conditions:?}: {early:?}");
     }
+}
+
+#[test]
+fn a_node_is_about_to_open_when_only_its_not_ready_taint_is_left() {
+    let registered = claim(&["Registered=True"], json!({}));
+    let taint = |key: &str| json!({"key": key, "effect": "NoSchedule"});
+    let not_ready = "node.kubernetes.io/not-ready";
+    let table = [
+        (vec![taint(not_ready)], true),
+        (vec![taint(not_ready), taint("dedicated")], true),
+        (vec![taint(not_ready), taint("node.cloudprovider.kubernetes.io/uninitialized")], false),
+        (vec![taint("readiness.k8s.io/network")], false),
+    ];
+    for (taints, expected) in table {
+        let decided = initialization::decide(&registered, &[node(json!({"spec": {"taints": taints}}))]);
+        let Initialization::NotYet { opens, .. } = &decided else { panic!("{decided:?}") };
+        assert_eq!(opens.is_some(), expected, "{taints:?}");
+    }
+    let booting = node(json!({"spec": {"taints": [taint(not_ready)]}, "status": {"conditions": []}}));
+    let decided = initialization::decide(&registered, &[booting]);
+    assert!(matches!(decided, Initialization::NotYet { opens: None, .. }), "{decided:?}");
 }
 
 #[test]
