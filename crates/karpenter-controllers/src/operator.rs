@@ -23,6 +23,7 @@ pub use options::Options;
 
 use self::supervise::Supervised;
 use crate::context::Context;
+use crate::disruption::Disruption;
 use crate::metrics::Metrics;
 use crate::metrics::cloud::MeasuredCloud;
 use crate::mirrors::Mirrors;
@@ -83,6 +84,7 @@ impl Operator {
         self.start_claims(hooks);
         self.start_nodes();
         self.start_provisioning();
+        self.spawn("disruption", Disruption::new(self.context.clone()), Disruption::watch, 1);
     }
 
     /// Lets what is under way finish, then ends all of it.

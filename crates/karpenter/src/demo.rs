@@ -46,7 +46,10 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<Outcome> {
         report::write_table(&summary, &terminal, &mut out)?;
         out.flush()?;
         let took = started.elapsed().as_secs_f64();
-        diagnostics::print_note(&format!("{} of it passed in {took:.1} s", report::span(summary.told)));
+        diagnostics::print_note(&format!(
+            "{} of the cluster's time passed in {took:.1} s",
+            report::span(summary.told)
+        ));
     } else {
         report::write_json(timeline.entries(), &summary, &mut out)?;
     }

@@ -21,8 +21,8 @@ use std::io::{self, Write};
 use anyhow::Result;
 
 use crate::cli::OutputFormat;
-use terminal::Terminal;
 pub(crate) use summary::dollars;
+use terminal::Terminal;
 pub(crate) use view::{Timings, View};
 
 /// How much a table shows.

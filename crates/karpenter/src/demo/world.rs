@@ -21,6 +21,7 @@ use serde_json::json;
 use super::chronicle::{Chronicle, Happening, Machine};
 use super::objects::DEPLOYMENT;
 use super::timeline::{Actor, Timeline};
+use crate::render::dollars;
 use crate::render::view::counted;
 use crate::up::{SharedClock, install};
 
@@ -225,20 +226,26 @@ fn in_short(happenings: &[Happening], running: usize) -> Vec<(Actor, String)> {
 
 /// What was bought, the same things counted together.
 fn bought(launches: &[&Happening]) -> String {
-    let mut machines: BTreeMap<String, usize> = BTreeMap::new();
+    let mut machines: BTreeMap<(&str, &str), (usize, f64)> = BTreeMap::new();
     for launch in launches {
         if let Happening::ClaimLaunched { machine, .. } = launch {
-            *machines.entry(described(machine)).or_insert(0) += 1;
+            let key = (machine.instance_type.as_str(), machine.capacity_type.as_str());
+            let (count, price_per_hour) = machines.entry(key).or_default();
+            *count += 1;
+            *price_per_hour += machine.price_per_hour;
         }
     }
     let parts: Vec<String> = machines
         .into_iter()
-        .map(|(machine, count)| if count == 1 { machine } else { format!("{count} x {machine}") })
+        .map(|((instance_type, capacity_type), (count, price_per_hour))| {
+            let times = if count == 1 { String::new() } else { format!("{count} x ") };
+            format!("{times}{instance_type} {capacity_type}, {}/h", dollars(price_per_hour))
+        })
         .collect();
-    parts.join(", ")
+    parts.join("; ")
 }
 
 fn described(machine: &Machine) -> String {
-    let Machine { instance_type, capacity_type, zone, .. } = machine;
-    format!("{instance_type} {capacity_type} in {zone}")
+    let Machine { instance_type, capacity_type, zone, price_per_hour } = machine;
+    format!("{instance_type} {capacity_type} in {zone} at {}/h", dollars(*price_per_hour))
 }
