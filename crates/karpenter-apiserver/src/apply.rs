@@ -6,6 +6,7 @@
 //! same kind are taken as they are: there is no conversion between versions here.
 
 mod fresh;
+mod kept;
 mod managed;
 mod path;
 mod scale;
@@ -189,6 +190,48 @@ pub fn record_create(
     }
     record_update(None, new, shape, manager, api_version, "", now);
     None
+}
+
+/// What became of `metadata.managedFields`.
+#[derive(Debug, PartialEq)]
+pub struct Kept {
+    /// The new text; `None` if it stays as it is.
+    pub text: Option<Vec<u8>>,
+    /// Whether something else than times changed.
+    pub is_changed: bool,
+}
+
+/// [`record_update`] for a client that says nothing about `metadata.managedFields` and a built-in kind: neither `old` nor
+/// `new` have any, and the stored ones come and go as text. No answer means that the text is not as expected, and that
+/// [`record_update`] has to be asked.
+#[expect(clippy::too_many_arguments, reason = "the arguments of `record_update` and the text")]
+pub fn record_kept(
+    stored: Option<&[u8]>,
+    old: &Value,
+    new: &Value,
+    shape: &Shape,
+    manager: &str,
+    api_version: &str,
+    subresource: &str,
+    now: Timestamp,
+) -> Option<Kept> {
+    // Ownership was given up; it starts again with the first apply.
+    let Some(stored) = stored else { return Some(Kept { text: None, is_changed: false }) };
+    let comparison =
+        typed::compare(old, new, shape).without(&FieldSet::of(reset_paths(new, shape, subresource)));
+    let mut own = comparison.modified.union(&comparison.added);
+    if own.is_empty() && comparison.removed.is_empty() {
+        return Some(Kept { text: None, is_changed: false });
+    }
+    own.remove_all(&STRIPPED);
+    let manager = if manager.is_empty() { "unknown" } else { manager };
+    let id = ManagerId::update(manager, api_version, subresource);
+    let mut entries = kept::read(stored).ok()?;
+    let is_changed = kept::update(&mut entries, &comparison, &own, &id, &rfc3339_seconds(now)).ok()?;
+    if entries.is_empty() || entries.iter().filter(|entry| entry.updates).count() > MAX_UPDATE_MANAGERS {
+        return None;
+    }
+    Some(Kept { text: Some(kept::write(entries)), is_changed })
 }
 
 /// What both kinds of writes need.

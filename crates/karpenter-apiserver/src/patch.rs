@@ -17,7 +17,9 @@ use crate::status::{Answer, Failure};
 
 /// Merges as the library of a real server does: like RFC 7386, and nulls disappear from objects inside new lists too.
 pub fn merge_patch(current: &Value, patch: &Value) -> Value {
-    merged(Some(current), patch.clone())
+    let mut result = current.clone();
+    merge_into(&mut result, patch.clone());
+    result
 }
 
 /// [`merge_patch`], refusing what a real server refuses.
@@ -32,24 +34,27 @@ pub fn checked_merge_patch(current: &Value, patch: &Value) -> Answer<Value> {
     }
 }
 
-fn merged(current: Option<&Value>, patch: Value) -> Value {
+fn merge_into(current: &mut Value, patch: Value) {
     match (current, patch) {
-        (Some(Value::Object(current)), Value::Object(patch)) => {
-            let mut result = current.clone();
-            for (key, value) in patch {
+        (Value::Object(current), Value::Object(patch)) => {
+            for (key, mut value) in patch {
                 if value.is_null() {
-                    result.remove(&key);
-                } else {
-                    let new = merged(result.get(&key).filter(|value| !value.is_null()), value);
-                    result.insert(key, new);
+                    current.remove(&key);
+                    continue;
+                }
+                match current.get_mut(&key) {
+                    Some(before) => merge_into(before, value),
+                    None => {
+                        prune_nulls(&mut value);
+                        current.insert(key, value);
+                    }
                 }
             }
-            Value::Object(result)
         }
-        (Some(Value::Object(_)), patch) => patch,
-        (_, mut patch) => {
+        (current @ Value::Object(_), patch) => *current = patch,
+        (current, mut patch) => {
             prune_nulls(&mut patch);
-            patch
+            *current = patch;
         }
     }
 }

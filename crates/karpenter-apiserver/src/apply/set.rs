@@ -56,6 +56,11 @@ impl FieldSet {
         self.members.contains(element)
     }
 
+    /// All steps of this level, members or not.
+    pub(super) fn elements(&self) -> BTreeSet<&Element> {
+        self.members.iter().chain(self.children.keys()).collect()
+    }
+
     pub(super) fn child(&self, element: &Element) -> Option<&Self> {
         self.children.get(element)
     }

@@ -352,3 +352,64 @@ fn new_objects_are_owned_as_if_they_had_changed_from_nothing() {
     object["metadata"]["managedFields"] = given;
     check_create(&object, shape, "v1").unwrap();
 }
+
+/// The short way for patches says what the long way says.
+fn check_kept(
+    stored: &Value,
+    new: &Value,
+    (manager, subresource): (&str, &str),
+    now: i64,
+) -> Result<(), TestCaseError> {
+    let shape = builtin::shape(POD.0, POD.1, POD.2).unwrap();
+    let mut long = new.clone();
+    record_update(Some(stored), &mut long, shape, manager, "v1", subresource, second(now));
+    let before = managed_fields(stored).map(Value::to_string);
+    let (old, new) = (without_managed_fields(stored.clone()), without_managed_fields(new.clone()));
+    let text = before.as_ref().map(String::as_bytes);
+    let kept = record_kept(text, &old, &new, shape, manager, "v1", subresource, second(now));
+    let after = managed_fields(&long).map(Value::to_string);
+    let Some(kept) = kept else {
+        // Nobody owns anything any more; that is left to the long way.
+        prop_assert!(after.is_none());
+        return Ok(());
+    };
+    let is_same = same_but_for_times(
+        &json!({"metadata": {"managedFields": managed_fields(stored)}}),
+        &json!({"metadata": {"managedFields": managed_fields(&long)}}),
+    );
+    prop_assert_eq!(kept.is_changed, !is_same);
+    let kept = kept.text.map(|text| String::from_utf8(text).unwrap()).or(before);
+    prop_assert_eq!(kept, after);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn ownership_that_is_kept_as_text_is_the_same(
+        pods in prop::collection::vec((any_pod(), "[a-c]", 0..3), 2..6)
+    ) {
+        let shape = builtin::shape(POD.0, POD.1, POD.2).unwrap();
+        let mut live: Option<Value> = None;
+        for (index, (pod, manager, verb)) in pods.into_iter().enumerate() {
+            let now = i64::try_from(index).unwrap();
+            let mut next = pod;
+            builtin::round_trip(&mut next, POD.0, POD.1, POD.2);
+            let subresource = if verb == 2 { "status" } else { "" };
+            if let Some(live) = &live {
+                let mut next = stored(next.clone());
+                if let Some(fields) = managed_fields(live) {
+                    next["metadata"]["managedFields"] = fields.clone();
+                }
+                check_kept(live, &next, (&manager, subresource), now)?;
+            }
+            if verb == 0 {
+                next = applied_by(live.as_ref(), &manager, &next, true, now).unwrap();
+            } else {
+                record_update(live.as_ref(), &mut next, shape, &manager, "v1", subresource, second(now));
+            }
+            live = Some(stored(next));
+        }
+    }
+}

@@ -3,6 +3,7 @@
 //! The text is kept inside the watch frame of the write that produced it, so that a list is a concatenation of texts
 //! and a watch event is encoded once for all watchers.
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -61,6 +62,8 @@ pub struct Entry {
     labels: Box<[(Box<str>, Box<str>)]>,
     /// In the order of the kind's selectable fields.
     fields: Box<[Box<str>]>,
+    /// Where in the object the value of `metadata.managedFields` stands; empty if there is none.
+    managed_fields: Range<usize>,
     /// The object once somebody asked for it to be kept.
     decoded: OnceLock<Arc<Value>>,
 }
@@ -105,6 +108,22 @@ impl Entry {
         serde_json::from_slice(&self.object).unwrap_or(Value::Null)
     }
 
+    /// The text of `metadata.managedFields`.
+    pub fn managed_fields(&self) -> Option<&[u8]> {
+        self.object.get(self.managed_fields.clone()).filter(|text| !text.is_empty())
+    }
+
+    /// [`Self::value`] without the part that takes longest to read and that few ask for.
+    pub fn value_without_managed_fields(&self) -> Value {
+        if self.managed_fields.is_empty() {
+            return self.value();
+        }
+        // The resource version comes after them, so there is a comma.
+        let before = &self.object[..self.managed_fields.start - MANAGED_FIELDS_KEY.len()];
+        let after = &self.object[self.managed_fields.end + 1..];
+        serde_json::from_slice(&[before, after].concat()).unwrap_or(Value::Null)
+    }
+
     /// [`Self::value`] for objects that are read again and again while others are written: namespaces, classes, limits.
     /// It stays in memory as long as the entry.
     pub fn shared_value(&self) -> Arc<Value> {
@@ -131,6 +150,7 @@ impl Entry {
             uid: self.uid.clone(),
             labels: self.labels.clone(),
             fields,
+            managed_fields: self.managed_fields.clone(),
             decoded: OnceLock::new(),
         })
     }
@@ -148,6 +168,7 @@ pub struct Draft {
     /// JSON up to and including the opening quote of the resource version, and from its closing quote on.
     head: Vec<u8>,
     tail: Vec<u8>,
+    managed_fields: Range<usize>,
     uid: Box<str>,
     labels: Box<[(Box<str>, Box<str>)]>,
     fields: Box<[Box<str>]>,
@@ -173,12 +194,13 @@ impl Draft {
             .map(|(key, value)| (key.as_str().into(), value.as_str().unwrap_or_default().into()))
             .collect();
         labels.sort();
-        let (head, tail) = encode_around_revision(object, managed_fields);
+        let (head, tail, managed_fields) = encode_around_revision(object, managed_fields);
         Self {
             key: key(namespace, name).into(),
             namespace_letters: namespace.len(),
             head,
             tail,
+            managed_fields,
             uid: text("uid").into(),
             labels: labels.into(),
             fields: selectable.extract(object),
@@ -210,6 +232,7 @@ impl Draft {
             uid: self.uid,
             labels: self.labels,
             fields: self.fields,
+            managed_fields: self.managed_fields,
             decoded: OnceLock::new(),
         }
     }
@@ -221,10 +244,13 @@ pub fn key(namespace: &str, name: &str) -> String {
 }
 
 const MANAGED_FIELDS: &str = "managedFields";
+const MANAGED_FIELDS_KEY: &[u8] = b"\"managedFields\":";
 const REVISION: &str = "resourceVersion";
 
 /// Encodes by hand down to `metadata.resourceVersion`, to know where it stands.
-fn encode_around_revision(object: &Value, managed_fields: Option<&[u8]>) -> (Vec<u8>, Vec<u8>) {
+///
+/// The answer is what comes before it, what comes after it, and where `metadata.managedFields` stands.
+fn encode_around_revision(object: &Value, managed_fields: Option<&[u8]>) -> (Vec<u8>, Vec<u8>, Range<usize>) {
     let (mut head, mut tail) = (Vec::with_capacity(4096), Vec::with_capacity(4096));
     let empty = serde_json::Map::new();
     let top = object.as_object().unwrap_or(&empty);
@@ -247,12 +273,20 @@ fn encode_around_revision(object: &Value, managed_fields: Option<&[u8]>) -> (Vec
         write_member(&mut head, key, value);
         head.push(b',');
     }
+    let start = head.len() + MANAGED_FIELDS_KEY.len();
+    let mut managed_range = 0..0;
     if let Some(text) = managed_fields {
-        head.extend_from_slice(b"\"managedFields\":");
+        head.extend_from_slice(MANAGED_FIELDS_KEY);
         head.extend_from_slice(text);
+        managed_range = start..head.len();
+        head.push(b',');
+    } else if let Some(value) = metadata.get(MANAGED_FIELDS) {
+        write_member(&mut head, MANAGED_FIELDS, value);
+        managed_range = start..head.len();
         head.push(b',');
     }
-    for (key, value) in metadata.iter().filter(|(key, _)| (MANAGED_FIELDS..REVISION).contains(&key.as_str())) {
+    let in_between = |key: &str| key > MANAGED_FIELDS && key < REVISION;
+    for (key, value) in metadata.iter().filter(|(key, _)| in_between(key)) {
         write_member(&mut head, key, value);
         head.push(b',');
     }
@@ -268,7 +302,7 @@ fn encode_around_revision(object: &Value, managed_fields: Option<&[u8]>) -> (Vec
         write_member(&mut tail, key, value);
     }
     tail.push(b'}');
-    (head, tail)
+    (head, tail, managed_range)
 }
 
 fn write_member(text: &mut Vec<u8>, key: &str, value: &Value) {

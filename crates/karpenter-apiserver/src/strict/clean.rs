@@ -19,9 +19,7 @@ pub fn is_clean(object: &Value, group: &str, version: &str, kind: &str) -> bool 
 
 fn structure(info: &TypeInfo, value: &Value) -> bool {
     let Value::Object(fields) = value else { return false };
-    fields
-        .iter()
-        .all(|(name, value)| info.field(name).is_some_and(|field| typed(&field.field_type, value)))
+    fields.iter().all(|(name, value)| info.field(name).is_some_and(|field| typed(&field.field_type, value)))
 }
 
 fn typed(field_type: &FieldType, value: &Value) -> bool {
@@ -144,7 +142,9 @@ mod tests {
 
     #[test]
     fn documents_are_read_as_values_are() {
-        for text in [r#"{"a":[1,-2,3.5,1e3,null,true,"x\n"],"b":{"c":{}}}"#, "null", "18446744073709551615", r#""t""#] {
+        for text in
+            [r#"{"a":[1,-2,3.5,1e3,null,true,"x\n"],"b":{"c":{}}}"#, "null", "18446744073709551615", r#""t""#]
+        {
             let document: Document = serde_json::from_str(text).unwrap();
             assert_eq!(document.value, serde_json::from_str::<Value>(text).unwrap());
             assert!(!document.has_duplicates);
@@ -158,7 +158,8 @@ mod tests {
 
     #[test]
     fn doubt_is_a_field_or_a_type() {
-        let pod = |spec: Value| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec});
+        let pod =
+            |spec: Value| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec});
         let container = |extra: Value| {
             let mut container = json!({"name": "c"});
             for (key, value) in extra.as_object().unwrap() {

@@ -77,9 +77,7 @@ impl Call<'_> {
         has_duplicates: bool,
     ) -> Answer<Vec<String>> {
         let (group, version, kind) = (&self.served.group, &self.served.version, &self.served.kind);
-        if self.resource.custom.is_none()
-            && !has_duplicates
-            && strict::is_clean(object, group, version, kind)
+        if self.resource.custom.is_none() && !has_duplicates && strict::is_clean(object, group, version, kind)
         {
             return Ok(Vec::new());
         }
@@ -89,8 +87,11 @@ impl Call<'_> {
             if let Some(why) = metadata_error(object) {
                 return Err(self.undecodable(&why));
             }
-            let mut problems =
-                if has_duplicates && looks { strict::duplicate_fields(&self.incoming.body) } else { Vec::new() };
+            let mut problems = if has_duplicates && looks {
+                strict::duplicate_fields(&self.incoming.body)
+            } else {
+                Vec::new()
+            };
             // A real server reads the metadata first and drops unknown fields later.
             let (metadata, others): (Vec<String>, Vec<String>) =
                 custom.kind.prune(object).into_iter().partition(|path| path.starts_with("metadata."));

@@ -5,12 +5,12 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Call;
 use super::services;
 use crate::admission::{self, Lookup, Operation, Verb};
-use crate::apply;
+use crate::apply::{self, Kept};
 use crate::builtin;
 use crate::clock::rfc3339_seconds;
 use crate::convert;
@@ -81,6 +81,9 @@ impl From<Box<Failure>> for Unchanged {
 pub(crate) enum Ownership<'a> {
     /// Fields that change are recorded for this manager.
     Manager(&'a str),
+    /// The same, for objects that come without their records: the stored ones are brought up to date. Only for built-in
+    /// kinds in their stored form.
+    Kept(&'a str),
     /// The object carries its records already (server-side apply), or keeps the ones it has.
     Settled,
 }
@@ -181,6 +184,11 @@ impl Call<'_> {
         apply::record_create(object, self.shape(), manager, &version, self.now)
     }
 
+    fn record_kept(&self, entry: &Entry, old: &Value, new: &Value, manager: &str) -> Option<Kept> {
+        let (stored, version) = (entry.managed_fields(), self.resource.api_version());
+        apply::record_kept(stored, old, new, self.shape(), manager, &version, self.subresource(), self.now)
+    }
+
     /// Whether the client's version of a built-in kind looks different from the stored one.
     pub(crate) fn speaks_another_form(&self) -> bool {
         matches!(self.served.conversion, Conversion::Event | Conversion::Autoscaler)
@@ -220,7 +228,7 @@ impl Call<'_> {
         }
         let managed_fields = match ownership {
             Ownership::Settled => None,
-            Ownership::Manager(manager) => self.record_new(&mut object, manager),
+            Ownership::Manager(manager) | Ownership::Kept(manager) => self.record_new(&mut object, manager),
         };
         let given = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
         admission::admit(&self.operation(Verb::Create, &given, None), &mut object, &Stored(self.core))?;
@@ -317,6 +325,17 @@ impl Call<'_> {
         self.normalise(&mut new);
         keep_system_metadata(&mut new, old);
         self.record(Some(old), &mut new, ownership);
+        let kept = match ownership {
+            Ownership::Kept(manager) => match self.record_kept(entry, old, &new, manager) {
+                Some(kept) => Some(kept),
+                None => {
+                    let old = self.load(entry);
+                    new["metadata"]["managedFields"] = old["metadata"]["managedFields"].clone();
+                    return self.store_changed(entry, &old, new, Ownership::Manager(manager), dry_run);
+                }
+            },
+            Ownership::Manager(_) | Ownership::Settled => None,
+        };
         admission::admit(
             &self.operation(Verb::Update, self.name(), Some(old)),
             &mut new,
@@ -358,8 +377,20 @@ impl Call<'_> {
         }
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"].clone();
         let gone = self.deletion_is_complete(&new);
-        if !gone && same_apart_from_times(&new, old) {
+        let is_same = match &kept {
+            Some(kept) => !kept.is_changed && new == *old,
+            None => same_apart_from_times(&new, old),
+        };
+        if !gone && is_same {
             return Ok(Written::Stored(entry.clone()));
+        }
+        // Where the records came as text, they stay text.
+        let records = kept.and_then(|kept| match kept.text {
+            Some(text) => Some(Cow::Owned(text)),
+            None => entry.managed_fields().map(Cow::Borrowed),
+        });
+        if let (true, Some(text)) = (dry_run || gone, &records) {
+            new["metadata"]["managedFields"] = serde_json::from_slice(text).unwrap_or_default();
         }
         if dry_run {
             return Ok(Written::Imagined(new));
@@ -367,9 +398,11 @@ impl Call<'_> {
         let store = &self.core.store;
         let written = if gone {
             // Watchers see what was stored last; the client sees what it asked for.
-            store.delete(&resource.storage, entry.revision(), self.draft(old)).map(|_| Written::Imagined(new))
+            let last = self.draft(&self.load(entry));
+            store.delete(&resource.storage, entry.revision(), last).map(|_| Written::Imagined(new))
         } else {
-            store.update(&resource.storage, entry.revision(), self.draft(&new)).map(Written::Stored)
+            let draft = self.draft_with(&new, records.as_deref());
+            store.update(&resource.storage, entry.revision(), draft).map(Written::Stored)
         };
         match written {
             Ok(written) => {
@@ -426,17 +459,20 @@ fn keep_system_metadata(new: &mut Value, old: &Value) {
 
 /// Equal, if the times in `metadata.managedFields` do not count.
 fn same_apart_from_times(new: &Value, old: &Value) -> bool {
-    if new == old {
-        return true;
-    }
-    let timeless = |object: &Value| {
-        let mut object = object.clone();
-        if let Some(entries) = object["metadata"]["managedFields"].as_array_mut() {
-            for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
-                entry.remove("time");
-            }
-        }
-        object
-    };
-    timeless(new) == timeless(old)
+    same_but(new, old, &["metadata", "managedFields"], &|new, old| {
+        let (Value::Array(new), Value::Array(old)) = (new, old) else { return new == old };
+        let same = |(new, old)| same_but(new, old, &["time"], &|_, _| true);
+        new.len() == old.len() && new.iter().zip(old).all(same)
+    })
+}
+
+/// Equal, if what `path` leads to is `equal`. What is absent is null there.
+fn same_but(left: &Value, right: &Value, path: &[&str], equal: &dyn Fn(&Value, &Value) -> bool) -> bool {
+    let [name, rest @ ..] = path else { return equal(left, right) };
+    let (Value::Object(left), Value::Object(right)) = (left, right) else { return left == right };
+    let others = |object: &Map<String, Value>| object.len() - usize::from(object.contains_key(*name));
+    let (left_part, right_part) = (left.get(*name), right.get(*name));
+    others(left) == others(right)
+        && left.iter().all(|(key, value)| key == name || right.get(key) == Some(value))
+        && same_but(left_part.unwrap_or(&Value::Null), right_part.unwrap_or(&Value::Null), rest, equal)
 }
