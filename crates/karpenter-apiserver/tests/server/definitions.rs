@@ -14,6 +14,7 @@ fn definition() -> Value {
                 "properties": {
                     "size": {"type": "integer", "minimum": 1, "default": 3},
                     "color": {"type": "string"},
+                    "ratio": {"type": "number"},
                 },
             },
             "status": {"type": "object", "properties": {"size": {"type": "integer"}}},
@@ -115,4 +116,18 @@ async fn a_definition_takes_its_objects_with_it() {
     server.merge(&format!("{WIDGETS}/held"), json!({"metadata": {"finalizers": null}})).await;
     assert_eq!(server.get(&format!("{DEFINITIONS}/widgets.example.com")).await.0, 404);
     assert_eq!(server.get(WIDGETS).await.0, 404);
+}
+
+#[tokio::test]
+async fn whole_numbers_are_stored_as_such() {
+    let server = Server::new();
+    server.create(DEFINITIONS, definition()).await;
+    let created = server.create(WIDGETS, widget("a", json!({"ratio": 2.0}))).await;
+    assert_eq!(created["spec"]["ratio"].to_string(), "2");
+    let path = format!("{WIDGETS}/a");
+    let (_, changed) = server.merge(&path, json!({"spec": {"ratio": 3.0}})).await;
+    assert_eq!(changed["spec"]["ratio"].to_string(), "3");
+    assert_eq!(changed["metadata"]["generation"], 2);
+    let (_, fraction) = server.merge(&path, json!({"spec": {"ratio": 3.5}})).await;
+    assert_eq!(fraction["spec"]["ratio"].to_string(), "3.5");
 }

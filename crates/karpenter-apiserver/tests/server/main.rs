@@ -4,6 +4,7 @@ mod concurrency;
 mod definitions;
 mod deletes;
 mod lists;
+mod subresources;
 mod watches;
 mod writes;
 
