@@ -1,0 +1,55 @@
+# shellcheck shell=bash
+# The controller is killed without warning at random moments while nodes come and go. Sourced by e2e/live, never run.
+
+# A number below $1, from the seed: the same seed kills at the same moments, as far as a busy machine has such.
+below() {
+  random_state=$(((random_state * 1103515245 + 12345) % 2147483648))
+  printf -v "$2" '%d' "$((random_state / 65536 % $1))"
+}
+
+scenario_crashes() { # kill -9 at random moments of growing and shrinking leaves nothing behind
+  random_state=$seed
+  local round replicas victims victim pause
+  stop_controller
+  node_pool default '.spec.disruption.consolidateAfter = "3s"'
+  workload churn 0 1500m "$(apart churn)"
+  for ((round = 1; round <= rounds; round++)); do
+    # Waiting for the lease of the dead would only take time; the scenario "election" does it.
+    start_controller DISABLE_LEADER_ELECTION=true
+    # Every second round shrinks, by pods that go and by claims that somebody deletes.
+    if ((round % 2)); then
+      below 12 replicas
+      replicas=$((replicas + 8))
+    else
+      below 6 replicas
+    fi
+    in_namespace scale deployment churn --replicas "$replicas" >/dev/null
+    if ((round % 3 == 0)); then
+      mapfile -t victims < <(names nodeclaims | head -n 3)
+      for victim in "${victims[@]}"; do kubectl delete nodeclaim "$victim" --wait=false >/dev/null; done
+    fi
+    below 5000 pause
+    sleep "$((pause / 1000)).$(printf '%03d' "$((pause % 1000))")"
+    kill_controller
+    say "crashes: round $round of $rounds, $replicas pods, killed after $pause ms, $(names nodeclaims | wc -l) claims"
+    # Every third time everything must have come to rest before the next blow; otherwise it comes in the middle.
+    if ((round % 3 == 0)); then
+      start_controller DISABLE_LEADER_ELECTION=true
+      settled "$replicas"
+      kill_controller
+    fi
+  done
+  start_controller
+  settled "$replicas"
+  in_namespace scale deployment churn --replicas 0 >/dev/null
+  within 180 "nothing is left" nodes,nodeclaims '(of("NodeClaim") | length) == 0 and (of("Node") | ours | length) == 0'
+  note "$rounds rounds, seed $seed"
+}
+
+# As many pods as were asked for, each on a node of its own, and no node besides.
+settled() {
+  within 180 "$1 pods run" pods "(.items | length) == $1 and (running | length) == $1"
+  within 180 "as many nodes as pods" nodes,nodeclaims \
+    "(of(\"Node\") | ours | length) == $1 and (of(\"NodeClaim\") | length) == $1"
+  consistent 60
+}

@@ -1,0 +1,337 @@
+# shellcheck shell=bash
+# The scenarios of e2e/live, in the order they run in. Each finds an empty cluster with a running controller and a
+# KWOKNodeClass "default", and ends with the first command that fails. Sourced by e2e/live, never run.
+
+# shellcheck disable=SC2034  # used by e2e/live
+scenarios=(inflate anti_affinity limits taints startup_taints standalone_claim node_deleted claim_deleted budget_blocks
+  grace_period expiration missing_class others_untouched scale_to_zero drift restart election nominations crashes)
+
+scenario_inflate() { # 100 pods become Running
+  node_pool default
+  workload inflate 100 1
+  within 90 "100 pods run" pods '(running | length) == 100'
+  consistent 30
+  note "$(names nodeclaims | wc -l) nodes, all pods after $((SECONDS - scenario_started)) s"
+}
+
+scenario_anti_affinity() { # 20 pods that keep apart get 20 nodes
+  node_pool default
+  workload apart 20 100m "$(apart apart)"
+  within 90 "20 pods run" pods '(running | length) == 20'
+  now "each on its own node" pods '(bound | map(.spec.nodeName) | unique | length) == 20'
+  now "no node too many" nodeclaims '(.items | length) == 20'
+}
+
+scenario_limits() { # a pool's limits hold, and pods go on when they are raised
+  local capacity='(of("Node") | ours | map(.status.capacity.cpu | tonumber) | add // 0)'
+  node_pool default '.spec.limits = {cpu: "8"}'
+  workload limited 40 1
+  within 60 "some pods run" pods '(running | length) > 0'
+  during 15 "nodes stay within 8 cpu and some pods wait" nodes,pods "$capacity <= 8 and (of(\"Pod\") | any(.spec.nodeName == null))"
+  now "the pool counts its nodes" nodes,nodepools "(of(\"NodePool\")[0].status.resources.cpu | tonumber) == $capacity"
+  kubectl patch nodepool default --type merge --patch '{"spec":{"limits":{"cpu":"200"}}}' >/dev/null
+  within 60 "all pods run" pods '(running | length) == 40'
+}
+
+scenario_taints() { # a pool's taints keep others away
+  node_pool default '.spec.template.spec.taints = [{key: "example.com/special", value: "yes", effect: "NoSchedule"}]'
+  workload stranger 3 500m
+  within 30 "the scheduler refused the pods" pods '(.items | length) == 3 and (.items | all(condition("PodScheduled") == "False"))'
+  during 8 "no node for pods that cannot go there" nodeclaims '(.items | length) == 0'
+  workload friend 3 500m '.tolerations = [{key: "example.com/special", operator: "Exists"}]'
+  within 60 "the tolerating pods run" pods '(running | map(select(.metadata.labels.app == "friend")) | length) == 3'
+  now "the node has the taint" nodes '(.items | ours) as $nodes | ($nodes | length) > 0
+    and ($nodes | all(.spec.taints | any(.key == "example.com/special" and .value == "yes")))'
+  now "the others still wait" pods '(bound | map(select(.metadata.labels.app == "stranger")) | length) == 0'
+}
+
+scenario_startup_taints() { # a node is not ready for pods until its start-up taint is taken away, by somebody else
+  node_pool default '.spec.template.spec.startupTaints = [{key: "example.com/agent", effect: "NoSchedule"}]'
+  workload waiting 5 500m
+  within 60 "the claim is registered" nodeclaims '(.items | length) > 0 and (.items | all(condition("Registered") == "True"))'
+  during 6 "one node, not initialized, no pod on it" nodeclaims,pods \
+    '(of("NodeClaim") | length) == 1 and (of("NodeClaim")[0] | condition("Initialized")) != "True" and (bound | length) == 0'
+  kubectl taint nodes --all example.com/agent:NoSchedule- >/dev/null
+  within 60 "the claim is initialized" nodeclaims '.items | all(condition("Initialized") == "True")'
+  within 60 "pods run" pods '(running | length) == 5'
+  now "the taint did not come back" nodes '.items | ours | all(.spec.taints == null)'
+}
+
+scenario_standalone_claim() { # a NodeClaim of nobody's pool
+  kubectl apply -f - >/dev/null <<'YAML'
+apiVersion: karpenter.sh/v1
+kind: NodeClaim
+metadata: {name: alone}
+spec:
+  requirements:
+    - {key: kubernetes.io/os, operator: In, values: [linux]}
+    - {key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}
+  resources: {requests: {cpu: "3"}}
+  nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}
+YAML
+  within 60 "the claim is ready" nodeclaims '.items[0] | condition("Ready") == "True"'
+  now "its node can hold what was asked for" nodes,nodeclaims \
+    '(of("NodeClaim")[0].status.nodeName) as $name | of("Node")[] | select(.metadata.name == $name)
+     | (.status.allocatable.cpu | rtrimstr("m") | tonumber) >= 3 and .metadata.labels["karpenter.sh/capacity-type"] == "on-demand"'
+  kubectl delete nodeclaim alone --wait=false >/dev/null
+  within 60 "claim and node are gone" nodes,nodeclaims '(of("NodeClaim") | length) == 0 and (of("Node") | ours | length) == 0'
+}
+
+# Three pods, each on its own node.
+three_nodes() {
+  node_pool default
+  workload apart 3 500m "$(apart apart)"
+  within 60 "3 pods run" pods '(running | length) == 3'
+  consistent 30
+}
+
+# On three nodes again, none of which is $1.
+recovered_without() {
+  within 120 "3 pods run, none on $1" pods "(running | length) == 3 and (running | all(.spec.nodeName != \"$1\"))"
+  within 60 "$1 is gone" nodes ".items | all(.metadata.name != \"$1\")"
+  consistent 60
+  now "three nodes" nodeclaims '(.items | length) == 3'
+}
+
+scenario_node_deleted() { # kubectl delete node: its claim goes too, its pods move
+  three_nodes
+  local node claim
+  claim=$(names nodeclaims | head -n 1)
+  node=$(kubectl get nodeclaim "$claim" -o jsonpath='{.status.nodeName}')
+  kubectl delete node "$node" --wait=false >/dev/null
+  recovered_without "$node"
+  now "the claim is gone" nodeclaims ".items | all(.metadata.name != \"$claim\")"
+}
+
+scenario_claim_deleted() { # kubectl delete nodeclaim: its pods move, its node goes
+  three_nodes
+  local node claim
+  claim=$(names nodeclaims | head -n 1)
+  node=$(kubectl get nodeclaim "$claim" -o jsonpath='{.status.nodeName}')
+  kubectl delete nodeclaim "$claim" --wait=false >/dev/null
+  recovered_without "$node"
+}
+
+# A budget that lets no pod of three_nodes go.
+strict_budget() {
+  in_namespace create poddisruptionbudget strict --selector app=apart --max-unavailable 0 >/dev/null
+  within 20 "the budget is worked out" poddisruptionbudgets '.items | all(.status.observedGeneration == 1)'
+}
+
+scenario_budget_blocks() { # a PodDisruptionBudget holds a node until it allows the eviction
+  three_nodes
+  strict_budget
+  local node claim
+  claim=$(names nodeclaims | head -n 1)
+  node=$(kubectl get nodeclaim "$claim" -o jsonpath='{.status.nodeName}')
+  kubectl delete nodeclaim "$claim" --wait=false >/dev/null
+  within 20 "the node is closed" nodes \
+    ".items[] | select(.metadata.name == \"$node\") | .spec.taints | any(.key == \"karpenter.sh/disrupted\")"
+  during 12 "the pod stays" pods "(running | map(select(.spec.nodeName == \"$node\")) | length) == 1"
+  in_namespace delete poddisruptionbudget strict >/dev/null
+  recovered_without "$node"
+}
+
+scenario_grace_period() { # terminationGracePeriod ends a node whatever budgets say
+  node_pool default '.spec.template.spec.terminationGracePeriod = "20s"'
+  workload apart 3 500m "$(apart apart)"
+  within 60 "3 pods run" pods '(running | length) == 3'
+  consistent 30
+  strict_budget
+  local node claim
+  claim=$(names nodeclaims | head -n 1)
+  node=$(kubectl get nodeclaim "$claim" -o jsonpath='{.status.nodeName}')
+  kubectl delete nodeclaim "$claim" --wait=false >/dev/null
+  recovered_without "$node"
+}
+
+scenario_expiration() { # expireAfter 30s
+  node_pool default '.spec.template.spec.expireAfter = "30s"'
+  workload old 2 500m "$(apart old)"
+  within 60 "2 pods run" pods '(running | length) == 2'
+  local first
+  first=$(names nodeclaims | jq -Rn '[inputs]')
+  during 10 "not too early" nodeclaims "[.items[].metadata.name] as \$now | $first | all(IN(\$now[]))"
+  within 90 "the first claims are gone and pods run on others" nodeclaims,pods \
+    "([of(\"NodeClaim\")[].metadata.name] | all(IN($first[]) | not)) and (of(\"Pod\") | map(select(.status.phase == \"Running\")) | length) == 2"
+}
+
+scenario_missing_class() { # a pool whose class does not exist launches nothing until it does
+  node_pool default '.spec.template.spec.nodeClassRef.name = "later"'
+  workload patient 3 500m
+  within 30 "the pool says so" nodepools '.items[0] | condition("Ready") == "False" and condition("NodeClassReady") == "False"'
+  during 8 "no claim" nodeclaims '(.items | length) == 0'
+  node_class later
+  within 60 "pods run" pods '(running | length) == 3'
+  now "the pool is ready" nodepools '.items[0] | condition("Ready") == "True"'
+  kubectl delete deployment,nodepool --all --namespace "$namespace" --wait=false >/dev/null
+  kubectl delete kwoknodeclass later --wait=false >/dev/null
+}
+
+# Versions of everything that is somebody else's.
+versions_of_others() {
+  local namespace=others
+  objects nodes,nodeclaims,nodepools,pods |
+    jq -r '.items[] | select(.metadata.labels.owner == "others") | "\(.kind)/\(.metadata.name) \(.metadata.resourceVersion)"'
+}
+
+scenario_others_untouched() { # objects of others are the same version after everything Karpenter does
+  kubectl create namespace others --dry-run=client -o yaml | kubectl apply -f - >/dev/null
+  # Its kubelet is not kwok: nothing but Karpenter would write to it, as long as it is young.
+  kubectl apply -f - >/dev/null <<'YAML'
+apiVersion: v1
+kind: Node
+metadata: {name: others-node, labels: {owner: others, kubernetes.io/hostname: others-node}}
+spec: {providerID: "other://machine"}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: bound, namespace: others, labels: {owner: others}}
+spec: {nodeName: others-node, tolerations: [{operator: Exists}], containers: [{name: main, image: pause}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: gated, namespace: others, labels: {owner: others}}
+spec: {schedulingGates: [{name: example.com/later}], containers: [{name: main, image: pause}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: other-scheduler, namespace: others, labels: {owner: others}}
+spec: {schedulerName: other, containers: [{name: main, image: pause}]}
+---
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: others-pool, labels: {owner: others}}
+spec:
+  template:
+    spec:
+      requirements: [{key: kubernetes.io/os, operator: In, values: [linux]}]
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+---
+apiVersion: karpenter.sh/v1
+kind: NodeClaim
+metadata: {name: others-claim, labels: {owner: others}}
+spec:
+  requirements: [{key: kubernetes.io/os, operator: In, values: [linux]}]
+  nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+YAML
+  kubectl patch node others-node --subresource status --type merge --patch '{"status":{"conditions":[{"type":"Ready","status":"True",
+    "reason":"KubeletReady","message":"ready","lastHeartbeatTime":"2030-01-01T00:00:00Z","lastTransitionTime":"2024-01-01T00:00:00Z"}],
+    "capacity":{"cpu":"1","memory":"1Gi","pods":"1"}}}' >/dev/null
+  # The control plane's own controllers have their say first.
+  local before after deadline=$((SECONDS + 30))
+  before=
+  after=$(versions_of_others)
+  until [[ $before == "$after" ]]; do
+    ((SECONDS < deadline)) || { wrong "others' objects do not come to rest"; return 1; }
+    before=$after
+    sleep 5
+    after=$(versions_of_others)
+  done
+  [[ $(wc -l <<<"$before") == 6 ]] || { wrong "expected 6 objects of others, found: $before"; return 1; }
+  node_pool default
+  workload ours 5 500m "$(apart ours)"
+  within 60 "our pods run" pods '(running | length) == 5'
+  kubectl delete nodeclaim "$(names nodeclaims | grep -v others | head -n 1)" --wait=false >/dev/null
+  within 60 "our pods run again" nodeclaims,pods '(of("NodeClaim") | all(.metadata.deletionTimestamp == null))
+    and (of("Pod") | length) == 5 and (of("Pod") | all(.status.phase == "Running"))'
+  stop_controller
+  start_controller
+  sleep 5
+  after=$(versions_of_others)
+  [[ $before == "$after" ]] || { wrong "others' objects changed: $(diff <(printf '%s' "$before") <(printf '%s' "$after") | tr '\n' ' ')"; return 1; }
+  note "6 objects, restarted in between"
+  kubectl delete nodepools,nodeclaims,nodes --selector owner=others --wait=false >/dev/null
+  kubectl delete namespace others --wait=false >/dev/null
+}
+
+scenario_scale_to_zero() { # empty nodes end, and only empty ones
+  node_pool default '.spec.disruption.consolidateAfter = "5s"'
+  workload busy 2 500m "$(apart busy)"
+  workload idle 10 500m "$(apart idle)"
+  within 90 "12 pods run" pods '(running | length) == 12'
+  # Which pods share a node is the plan's business; nodes with a busy pod stay.
+  local kept
+  kept=$(objects pods | jq -r "[.items[] | select(.metadata.labels.app == \"busy\") | .spec.nodeName] | sort | unique")
+  in_namespace scale deployment idle --replicas 0 >/dev/null
+  within 150 "only nodes with pods are left" nodes "(.items | ours | map(.metadata.name) | sort) == $kept"
+  consistent 30
+  in_namespace scale deployment busy --replicas 0 >/dev/null
+  within 150 "no node is left" nodes,nodeclaims '(of("NodeClaim") | length) == 0 and (of("Node") | ours | length) == 0'
+}
+
+scenario_drift() { # a changed pool makes its claims drifted
+  node_pool default
+  workload stays 2 500m
+  within 60 "2 pods run" pods '(running | length) == 2'
+  during 5 "not drifted" nodeclaims '.items | all(condition("Drifted") == null)'
+  node_pool default '.spec.template.metadata.labels = {"example.com/version": "two"}'
+  within 60 "claims are drifted or replaced by newer ones" nodeclaims \
+    '(.items | length) > 0 and (.items | all(condition("Drifted") == "True" or .metadata.labels["example.com/version"] == "two"))'
+}
+
+scenario_restart() { # a restart changes nothing in a cluster at rest
+  node_pool default
+  workload steady 20 500m "$(apart steady)"
+  within 90 "20 pods run" pods '(running | length) == 20'
+  consistent 30
+  sleep 3
+  local before after
+  before=$(objects nodes,nodeclaims,nodepools | jq -r '.items[] | "\(.kind)/\(.metadata.name) \(.metadata.resourceVersion)"' | sort)
+  stop_controller
+  start_controller
+  sleep 10
+  after=$(objects nodes,nodeclaims,nodepools | jq -r '.items[] | "\(.kind)/\(.metadata.name) \(.metadata.resourceVersion)"' | sort)
+  [[ $before == "$after" ]] || { wrong "a restart wrote: $(diff <(printf '%s' "$before") <(printf '%s' "$after") | head -n 6 | tr '\n' ' ')"; return 1; }
+}
+
+scenario_election() { # of two copies one works; when it is killed the other takes over
+  local first=$controller
+  start_controller
+  local second=$controller
+  node_pool default
+  workload led 5 500m
+  within 60 "5 pods run" pods '(running | length) == 5'
+  now "one copy's claims" nodeclaims '(.items | length) == 1'
+  controller=$first
+  kill_controller
+  controller=$second
+  local since=$SECONDS
+  workload more 5 500m "$(apart more)"
+  within 90 "the other copy works" pods '(running | length) == 10'
+  consistent 30
+  note "taken over and 5 more pods placed $((SECONDS - since)) s after the kill"
+}
+
+# Pods of three sizes that fit their nodes tightly, as $1 pods; the share of them that is bound as planned is printed.
+share_bound_as_planned() {
+  workload small $(($1 / 2)) 700m >&2
+  workload middle $(($1 / 4)) 1900m >&2
+  workload large $(($1 / 4)) 3300m >&2
+  within 150 "$1 pods run" pods "(running | length) == $1" >&2 || return 1
+  local planned elsewhere
+  planned=$(metric karpenter_pods_planned_bound_total 'as_planned="true"')
+  elsewhere=$(metric karpenter_pods_planned_bound_total 'as_planned="false"')
+  printf '%s of %s on %s nodes' "$planned" "$((planned + elsewhere))" "$(names nodeclaims | wc -l)"
+}
+
+scenario_nominations() { # pods go where they were planned, with nominations and without
+  local small_nodes='.spec.template.spec.requirements += [
+    {key: "karpenter.kwok.sh/instance-cpu", operator: "Lt", values: ["17"]}]'
+  local with without
+  stop_controller
+  start_controller
+  node_pool default "$small_nodes"
+  with=$(share_bound_as_planned 200)
+  clean
+  stop_controller
+  start_controller DISABLE_POD_NOMINATION=true
+  node_pool default "$small_nodes"
+  without=$(share_bound_as_planned 200)
+  note "with: $with; without: $without"
+  stop_controller
+  start_controller
+  # "190 of 200 on …" against the other.
+  ((${with%% *} >= ${without%% *})) || { wrong "nominations make it worse"; return 1; }
+  ((${with%% *} * 10 >= 9 * 200)) || { wrong "fewer than nine of ten pods are bound as planned"; return 1; }
+}
