@@ -84,8 +84,9 @@ impl CloudProvider for ToyCloud {
         BTreeSet::new()
     }
 
-    fn create<'a>(&'a self, _: &'a NodeClaim) -> CloudFuture<'a, Instance> {
-        async { Err(CloudError::InsufficientCapacity { message: "none".to_owned() }) }.boxed()
+    fn create<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Instance> {
+        let provider_id = format!("toy://{}", claim.metadata.name.as_deref().unwrap_or_default());
+        async move { Ok(Instance { provider_id, ..Instance::default() }) }.boxed()
     }
 
     fn delete<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, ()> {
