@@ -5,10 +5,13 @@
 //! failed attempt, so the name is written as the last thing before the last obstacle on the node goes. The scheduler's
 //! own nominations are never touched.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use futures::{StreamExt, stream};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use kube::api::{Api, Patch, PatchParams};
@@ -23,17 +26,20 @@ use crate::state::Place;
 const AT_ONCE: usize = 16;
 /// How often a write is tried again because the scheduler touched the pod meanwhile.
 const TRIES_MAX: usize = 3;
+/// Taints that Kubernetes takes off by itself once the node is ready.
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
 /// Names the claim's node in the status of the pods that were planned for it. To be called right before the last
-/// obstacle on the node goes; while a start-up taint is on the node, or without a node, nothing is done. Whatever
-/// fails is left to the scheduler.
+/// obstacle on the node goes, and as often as it seems that it does: while anything else still keeps pods away,
+/// nothing is done. Whatever fails is left to the scheduler.
 pub async fn nominate_for(context: &Context, claim_name: &str) {
     if !context.nominates_pods {
         return;
     }
     let Some(claim) = context.mirrors.node_claims.get("", claim_name) else { return };
     let Some(node) = node_of(context, &claim) else { return };
-    if has_startup_taint(&node, &claim) {
+    if !is_about_to_open(&node, &claim) {
         return;
     }
     let name = node.metadata.name.clone().unwrap_or_default();
@@ -55,27 +61,21 @@ pub async fn clear(context: &Context, places: &[Place]) -> kube::Result<()> {
     Ok(())
 }
 
-/// Claims of a registered node whose pods have not been told, although nothing keeps them from the node any more:
-/// somebody else took the last start-up taint away. At worst the name comes a little late.
-pub(crate) fn claims_to_nominate(context: &Context, node: &Node) -> Vec<String> {
-    let has_label = |key: &str| node.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(key));
-    if !context.nominates_pods || !has_label(labels::REGISTERED) || has_label(labels::INITIALIZED) {
-        return Vec::new();
-    }
-    let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default();
-    let claims = context.mirrors.node_claims.by(BY_PROVIDER_ID, id);
-    let names = claims.iter().filter(|claim| claim.spec.startup_taints.is_some()).filter(|claim| {
-        let places = context.state.places_on(claim.metadata.name.as_deref().unwrap_or_default());
-        !has_startup_taint(node, claim) && places.iter().any(|place| place.nominated.is_none())
-    });
-    names.filter_map(|claim| claim.metadata.name.clone()).collect()
-}
-
 async fn nominate(context: &Context, place: Place, node: &str) {
     let is_free =
         |pod: &Pod| pods::nominated_node(pod).is_none_or(|name| place.nominated.as_deref() == Some(name));
-    if let Ok(true) = write(context, &place, is_free, Some(node)).await {
-        context.state.set_nominated(&place.uid, Some(node));
+    match write(context, &place, is_free, Some(node)).await {
+        Ok(true) => context.state.set_nominated(&place.uid, Some(node)),
+        Ok(false) => {}
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            if context.state.is_first_refusal() {
+                let message = &status.message;
+                tracing::warn!(message, "pods cannot be told their planned node; the scheduler places them");
+            }
+        }
+        Err(error) => {
+            tracing::debug!(pod = %place.pod, node, %error, "pod could not be told its planned node");
+        }
     }
 }
 
@@ -124,12 +124,18 @@ fn node_of(context: &Context, claim: &NodeClaim) -> Option<Arc<Node>> {
     by_id.or_else(by_name)
 }
 
-/// Whether something else has yet to open the node.
-fn has_startup_taint(node: &Node, claim: &NodeClaim) -> bool {
-    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+/// Whether nothing keeps pods from the node but what goes right now: the unregistered taint, which the caller takes
+/// off, and the taint of a node that was not ready, which follows its condition.
+fn is_about_to_open(node: &Node, claim: &NodeClaim) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let is_ready = conditions.into_iter().any(|one| one.type_ == "Ready" && one.status == "True");
     let startup = claim.spec.startup_taints.as_deref().unwrap_or_default();
-    taints.into_iter().any(|taint| {
-        taint.effect != "PreferNoSchedule"
-            && startup.iter().any(|one| one.key == taint.key && one.effect == taint.effect)
-    })
+    let is_obstacle = |taint: &Taint| {
+        let goes_now = [labels::TAINT_UNREGISTERED, NOT_READY, UNREACHABLE].contains(&taint.key.as_str());
+        let is_startup = startup.iter().any(|one| one.key == taint.key && one.effect == taint.effect);
+        let is_temporary = is_startup || labels::is_ephemeral_taint(&taint.key, &taint.effect);
+        taint.effect != "PreferNoSchedule" && is_temporary && !goes_now
+    };
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    is_ready && !taints.into_iter().any(is_obstacle)
 }

@@ -31,8 +31,6 @@ pub use observe::is_launching_pool;
 
 /// How long a pod that still waits is left alone before it is planned again.
 pub const RETRY_AFTER: Duration = Duration::from_secs(10);
-/// Keys with this namespace are claims whose pods should be told their node.
-const NOMINATIONS: &str = "nominations";
 /// What upstream's metrics call this controller.
 const METRIC_LABEL: &str = "provisioner";
 /// Nominations of nodes last at least this long.
@@ -106,17 +104,10 @@ impl Provisioner {
             }
         });
         let trigger = self.trigger(queue);
-        let (context, nominations) = (self.context.clone(), queue.clone());
         self.context.mirrors.nodes.observe(move |change| {
             let node = change.object();
-            if change.is_deleted() {
-                return;
-            }
-            if is_disrupted(node) {
+            if !change.is_deleted() && is_disrupted(node) {
                 trigger(node.metadata.uid.as_deref().unwrap_or_default());
-            }
-            for claim in nomination::claims_to_nominate(&context, node) {
-                nominations.add(ObjectKey::new(NOMINATIONS, claim));
             }
         });
         let trigger = self.trigger(queue);
@@ -186,11 +177,7 @@ impl Provisioner {
 }
 
 impl Reconcile for Provisioner {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        if key.namespace == NOMINATIONS {
-            nomination::nominate_for(&self.context, &key.name).await;
-            return Ok(After::Done);
-        }
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
         let now = self.context.clock.now();
         let closes_at = self.batcher().closes_at();
         match closes_at {
@@ -216,7 +203,7 @@ impl Reconcile for Provisioner {
     }
 }
 
-/// The key of rounds: all of them are one piece of work.
+/// The only key: all rounds are one piece of work.
 fn key() -> ObjectKey {
     ObjectKey::new("", "provisioning")
 }

@@ -45,6 +45,7 @@ struct Inner {
     /// Since when a claim's node has been open to its pods.
     open_since: BTreeMap<String, Timestamp>,
     bindings: Bindings,
+    has_been_refused: bool,
 }
 
 /// How many pods that had a place were bound to it, and how many to another node.
@@ -187,6 +188,11 @@ impl State {
     /// Notes that pods could be bound to the claim's node from `now` on, and returns since when.
     pub fn opened(&self, claim: &str, now: Timestamp) -> Timestamp {
         *self.inner().open_since.entry(claim.to_owned()).or_insert(now)
+    }
+
+    /// Whether this is the first time that naming nodes in pods was refused: told once, not for every pod.
+    pub fn is_first_refusal(&self) -> bool {
+        !std::mem::replace(&mut self.inner().has_been_refused, true)
     }
 
     /// Drops nominations that have run out.

@@ -135,14 +135,15 @@ async fn a_node_that_something_else_has_to_open_is_not_named_yet() {
     let pod = world.pods_api().get("p0").await.expect("a pod");
     assert_eq!(pod.status.and_then(|status| status.nominated_node_name), None);
 
-    // Registered, and then opened by whoever put the taint there: told without being asked.
-    taints.clear();
-    let labels = json!({"karpenter.sh/registered": "true"});
-    let patch = Patch::Merge(json!({"metadata": {"labels": labels}, "spec": {"taints": taints}}));
+    // Whoever put the taint there takes it off; the pod is told as soon as somebody sees that.
+    taints.retain(|taint| taint.key == "karpenter.sh/unregistered");
+    let patch = Patch::Merge(json!({"spec": {"taints": taints}}));
     nodes.patch(name, &PatchParams::default(), &patch).await.expect("patched");
     world.pass(1).await;
+    nomination::nominate_for(&world.context, name).await;
     let pod = world.pods_api().get("p0").await.expect("a pod");
     assert_eq!(pod.status.and_then(|status| status.nominated_node_name).as_deref(), Some(name));
+    world.open(name).await;
     world.pass(20).await;
     assert_eq!(pods_by_node(&world).await["p0"], name);
 }
