@@ -1,117 +1,14 @@
-//! Runs the accept/reject tables in `cases/` against the embedded CRDs. The tables are data, so that the same
-//! cases can be sent to a real API server: build the object as `Case::object` does, send it, compare the
-//! verdict.
+//! Runs the accept/reject tables in `cases/` against the embedded CRDs. `e2e/validation` sends the same cases to
+//! a real API server.
+
+#[path = "cases/table.rs"]
+mod table;
 
 use std::fmt::Write as _;
 
 use karpenter_api::validate;
-use serde::Deserialize;
-use serde_json::{Map, Value};
-
-const TABLES: [(&str, &str); 6] = [
-    ("nodepool", include_str!("cases/nodepool.yaml")),
-    ("nodeclaim", include_str!("cases/nodeclaim.yaml")),
-    ("nodeoverlay", include_str!("cases/nodeoverlay.yaml")),
-    ("ec2nodeclass", include_str!("cases/ec2nodeclass.yaml")),
-    ("kwoknodeclass", include_str!("cases/kwoknodeclass.yaml")),
-    ("capacitybuffer", include_str!("cases/capacitybuffer.yaml")),
-];
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Table {
-    /// An acceptable object that every case starts from.
-    base: Value,
-    cases: Vec<Case>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Case {
-    name: String,
-    /// JSON pointers to remove, first.
-    #[serde(default)]
-    remove: Vec<String>,
-    /// JSON pointers to set, second. Missing objects on the way are created.
-    #[serde(default)]
-    set: Map<String, Value>,
-    /// A list of equal elements to set, third.
-    repeat: Option<Many>,
-    /// A map of that many keys with equal values to add to, third.
-    fill: Option<Many>,
-    /// Makes the case an update: the stored object is the base with these pointers set.
-    update_from: Option<Map<String, Value>>,
-    expect: Expectation,
-    /// Where one of the errors must be.
-    path: Option<String>,
-    /// Text that the `rule: message` of that error must contain.
-    contains: Option<String>,
-    /// Pointers into the stored object and what must be there.
-    #[serde(default)]
-    defaulted: Map<String, Value>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Many {
-    at: String,
-    value: Value,
-    times: usize,
-}
-
-#[derive(Deserialize, PartialEq, Clone, Copy)]
-#[serde(rename_all = "lowercase")]
-enum Expectation {
-    Accept,
-    Reject,
-}
-
-impl Case {
-    fn object(&self, base: &Value) -> Value {
-        let mut object = base.clone();
-        for pointer in &self.remove {
-            remove(&mut object, pointer);
-        }
-        for (pointer, value) in &self.set {
-            *place(&mut object, pointer) = value.clone();
-        }
-        if let Some(many) = &self.repeat {
-            *place(&mut object, &many.at) = Value::Array(vec![many.value.clone(); many.times]);
-        }
-        if let Some(many) = &self.fill {
-            let map = place(&mut object, &many.at);
-            for number in 0..many.times {
-                map[format!("key-{number}")] = many.value.clone();
-            }
-        }
-        object
-    }
-
-    fn old_object(&self, base: &Value) -> Option<Value> {
-        self.update_from.as_ref().map(|changes| {
-            let mut object = base.clone();
-            for (pointer, value) in changes {
-                *place(&mut object, pointer) = value.clone();
-            }
-            object
-        })
-    }
-}
-
-fn place<'a>(object: &'a mut Value, pointer: &str) -> &'a mut Value {
-    pointer.split('/').skip(1).fold(object, |current, name| match current {
-        Value::Array(elements) => &mut elements[name.parse::<usize>().expect("an index")],
-        _ => &mut current[name],
-    })
-}
-
-fn remove(object: &mut Value, pointer: &str) {
-    let (parent, name) = pointer.rsplit_once('/').expect("a pointer");
-    place(object, parent)
-        .as_object_mut()
-        .and_then(|fields| fields.remove(name))
-        .expect("something to remove");
-}
+use serde_json::Value;
+use table::{Case, Expectation, tables};
 
 /// What is wrong with the outcome of a case, if anything.
 fn complaint(case: &Case, base: &Value) -> Option<String> {
@@ -132,16 +29,6 @@ fn complaint(case: &Case, base: &Value) -> Option<String> {
             (!found).then(|| format!("no error at {path} with {text:?} in {errors:#?}"))
         }
     }
-}
-
-fn tables() -> Vec<(&'static str, Table)> {
-    TABLES
-        .iter()
-        .map(|(name, text)| {
-            let table = serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("table {name}: {error}"));
-            (*name, table)
-        })
-        .collect()
 }
 
 #[test]

@@ -10,6 +10,16 @@ use crate::schema::{Schema, SchemaError, short_text};
 
 const NAME_CHARS_MAX: usize = 253;
 const WORD_CHARS_MAX: usize = 63;
+/// What is longer is cut off before a name is made from it.
+const GENERATED_PREFIX_CHARS_MAX: usize = 58;
+/// Keys and values of all annotations together.
+const ANNOTATION_BYTES_MAX: usize = 256 * 1024;
+/// Finalizers by which a deletion says what becomes of dependents.
+const DELETION_POLICIES: [&str; 2] = ["orphan", "foregroundDeletion"];
+const SUBDOMAIN: &str =
+    "at most 253 lower case letters, digits, '-' and '.', starting and ending with a letter or digit";
+const QUALIFIED_NAME: &str =
+    "an optional DNS subdomain and '/', then at most 63 letters, digits, '-', '_' and '.'";
 
 pub(super) fn schema() -> Result<Schema, SchemaError> {
     let texts = json!({"type": "object", "additionalProperties": {"type": "string"}});
@@ -75,26 +85,37 @@ fn is_word(text: &str) -> bool {
         && bytes.iter().all(|byte| is_end(Some(byte)) || matches!(byte, b'-' | b'_' | b'.'))
 }
 
-/// Errors beyond the types of the fields: names, label keys and values, annotation keys.
+/// Errors beyond the types of the fields: names, labels, annotations, finalizers and owners.
 pub fn errors(object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let metadata = object.get("metadata");
     let field = |name: &str| metadata.and_then(|metadata| metadata.get(name));
     let text = |name: &str| field(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let not_a_subdomain = |field: &str, name: &str| {
+        FieldError::new(
+            format!("metadata.{field}"),
+            Rule::Pattern,
+            format!("invalid value: \"{}\": must be a lower case DNS subdomain", short_text(name)),
+        )
+        .with_valid(SUBDOMAIN)
+    };
+    if let Some(prefix) = text("generateName") {
+        let makes_names = text("name").is_some() || makes_names(prefix);
+        if !is_name_prefix(prefix) || !makes_names {
+            errors.push(not_a_subdomain("generateName", prefix));
+        }
+    }
     match text("name") {
-        Some(name) if !is_subdomain(name) => errors.push(
-            FieldError::new(
-                "metadata.name",
-                Rule::Pattern,
-                format!("invalid value: \"{}\": must be a lower case DNS subdomain", short_text(name)),
-            )
-            .with_valid("at most 253 lower case letters, digits, '-' and '.', starting and ending with a letter or digit"),
-        ),
+        Some(name) if !is_subdomain(name) => errors.push(not_a_subdomain("name", name)),
         Some(_) => {}
         None if text("generateName").is_some() => {}
         None => errors.push(
-            FieldError::new("metadata.name", Rule::Required, "required value: name or generateName is required")
-                .with_valid("a lower case DNS subdomain"),
+            FieldError::new(
+                "metadata.name",
+                Rule::Required,
+                "required value: name or generateName is required",
+            )
+            .with_valid("a lower case DNS subdomain"),
         ),
     }
     for (map, is_labels) in [("labels", true), ("annotations", false)] {
@@ -104,9 +125,8 @@ pub fn errors(object: &Value) -> Vec<FieldError> {
                 if is_labels { is_qualified_name(key) } else { is_qualified_name(&key.to_lowercase()) };
             if !is_valid_key {
                 errors.push(
-                    FieldError::new(&path, Rule::Pattern, "invalid key: must be a qualified name").with_valid(
-                        "an optional DNS subdomain and '/', then at most 63 letters, digits, '-', '_' and '.'",
-                    ),
+                    FieldError::new(&path, Rule::Pattern, "invalid key: must be a qualified name")
+                        .with_valid(QUALIFIED_NAME),
                 );
             }
             let value = value.as_str().unwrap_or_default();
@@ -121,6 +141,110 @@ pub fn errors(object: &Value) -> Vec<FieldError> {
                 );
             }
         }
+    }
+    errors.extend(annotation_size_error(field("annotations")));
+    errors.extend(finalizer_errors(field("finalizers")));
+    errors.extend(owner_errors(field("ownerReferences")));
+    errors
+}
+
+/// A prefix is judged with a letter in place of its last two characters if it ends with a dash, as API servers do.
+fn is_name_prefix(prefix: &str) -> bool {
+    let mut characters: Vec<char> = prefix.chars().collect();
+    if characters.len() > 1 && characters.last() == Some(&'-') {
+        characters.truncate(characters.len() - 2);
+        characters.push('a');
+    }
+    is_subdomain(&characters.into_iter().collect::<String>())
+}
+
+/// Whether names made from the prefix, by five letters or digits, are names.
+fn makes_names(prefix: &str) -> bool {
+    let kept: String = prefix.chars().take(GENERATED_PREFIX_CHARS_MAX).collect();
+    is_subdomain(&format!("{kept}aaaaa"))
+}
+
+fn annotation_size_error(annotations: Option<&Value>) -> Option<FieldError> {
+    let annotations = annotations?.as_object()?;
+    let bytes: usize =
+        annotations.iter().map(|(key, value)| key.len() + value.as_str().unwrap_or_default().len()).sum();
+    (bytes > ANNOTATION_BYTES_MAX).then(|| {
+        FieldError::new("metadata.annotations", Rule::Bound, format!("too long: {bytes} bytes in all"))
+            .with_valid(format!("at most {ANNOTATION_BYTES_MAX} bytes"))
+    })
+}
+
+fn finalizer_errors(finalizers: Option<&Value>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let finalizers: Vec<&str> =
+        finalizers.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+    for (index, finalizer) in finalizers.iter().enumerate() {
+        if !is_qualified_name(finalizer) {
+            errors.push(
+                FieldError::new(
+                    format!("metadata.finalizers[{index}]"),
+                    Rule::Pattern,
+                    format!("invalid value: \"{}\": must be a qualified name", short_text(finalizer)),
+                )
+                .with_valid(QUALIFIED_NAME),
+            );
+        }
+    }
+    if DELETION_POLICIES.iter().all(|policy| finalizers.contains(policy)) {
+        let [one, other] = DELETION_POLICIES;
+        errors.push(
+            FieldError::new(
+                "metadata.finalizers",
+                Rule::Duplicate,
+                format!("invalid value: {one} and {other} cannot both be set"),
+            )
+            .with_valid("at most one of the two"),
+        );
+    }
+    errors
+}
+
+fn owner_errors(owners: Option<&Value>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let owners = owners.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    for (index, owner) in owners.iter().enumerate() {
+        let path = format!("metadata.ownerReferences[{index}]");
+        // Absent ones are reported by the schema.
+        for name in ["apiVersion", "kind", "name", "uid"] {
+            if owner[name].as_str() == Some("") {
+                errors.push(
+                    FieldError::new(format!("{path}.{name}"), Rule::Required, "required value")
+                        .with_valid("a non-empty string"),
+                );
+            }
+        }
+        let api_version = owner["apiVersion"].as_str().unwrap_or_default();
+        if api_version.ends_with('/') || api_version.matches('/').count() > 1 {
+            errors.push(
+                FieldError::new(
+                    format!("{path}.apiVersion"),
+                    Rule::Pattern,
+                    format!("invalid value: \"{}\": must name one version", short_text(api_version)),
+                )
+                .with_valid("a version, or a group, '/' and a version"),
+            );
+        }
+        if api_version == "v1" && owner["kind"] == "Event" {
+            errors.push(
+                FieldError::new(path, Rule::Enum, "invalid value: an Event cannot own objects")
+                    .with_valid("an owner of another kind"),
+            );
+        }
+    }
+    if owners.iter().filter(|owner| owner["controller"] == true).count() > 1 {
+        errors.push(
+            FieldError::new(
+                "metadata.ownerReferences",
+                Rule::Duplicate,
+                "invalid value: only one owner can be the controller",
+            )
+            .with_valid("controller: true for at most one owner"),
+        );
     }
     errors
 }

@@ -1,0 +1,155 @@
+//! Compares the answers to the cases. Everything on which not all agree must be listed with a reason, and everything
+//! listed must be such a thing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use karpenter_api::validate;
+
+use crate::table::tables;
+use crate::{Answer, Error, Verdict};
+
+/// The AWS provider ships the CRDs of an older core, with one more rule. Only that rule is of interest.
+const RULE_OF_THE_AWS_PROVIDER: &str = "label domain \"karpenter.k8s.aws\" is restricted";
+
+/// True if all agree but for what is listed.
+pub(crate) fn compare(core: &str, aws: &str, ours: &str, differences: &str) -> Result<bool, Error> {
+    let (core, aws, ours) = (answers(core)?, answers(aws)?, answers(ours)?);
+    let listed = listed(differences)?;
+    let admitted = admitted();
+    let mut seen = BTreeSet::new();
+    let (mut refused, mut unlisted) = (0, 0);
+    for Answer { case, verdict } in &admitted {
+        let missing = || format!("a server has not answered to {case}");
+        let original = original(core.get(case).ok_or_else(missing)?, aws.get(case).ok_or_else(missing)?);
+        let ours = ours.get(case).ok_or_else(missing)?;
+        refused += usize::from(matches!(original, Verdict::Refused { .. }));
+        if agree(original, ours) && agree(ours, verdict) {
+            continue;
+        }
+        if listed.contains_key(case) {
+            seen.insert(case);
+            continue;
+        }
+        unlisted += 1;
+        println!("\n===== {case}");
+        show("original CRD, real server", original);
+        show("our CRD, real server", ours);
+        show("our CRD, our validation", verdict);
+    }
+    let unused: Vec<&String> = listed.keys().filter(|case| !seen.contains(case)).collect();
+    for case in &unused {
+        println!("listed as different, but it is not: {case}");
+    }
+    println!(
+        "{} cases, {} accepted and {refused} refused by the original CRDs; {} differences listed, {unlisted} not \
+         listed, {} listed for nothing",
+        admitted.len(),
+        admitted.len() - refused,
+        seen.len(),
+        unused.len()
+    );
+    Ok(unlisted == 0 && unused.is_empty())
+}
+
+fn original<'a>(core: &'a Verdict, aws: &'a Verdict) -> &'a Verdict {
+    match (core, aws) {
+        (Verdict::Accepted { .. }, Verdict::Refused { message, .. })
+            if message.contains(RULE_OF_THE_AWS_PROVIDER) =>
+        {
+            aws
+        }
+        _ => core,
+    }
+}
+
+/// The same verdict, and the same object stored or the same fields blamed. Words may differ.
+fn agree(left: &Verdict, right: &Verdict) -> bool {
+    match (left, right) {
+        (
+            Verdict::Accepted { spec, status },
+            Verdict::Accepted { spec: other_spec, status: other_status },
+        ) => spec == other_spec && status == other_status,
+        (Verdict::Refused { fields, .. }, Verdict::Refused { fields: other, .. }) => {
+            // A server that cannot read an object at all names no field.
+            fields.is_empty() || other.is_empty() || comparable(fields) == comparable(other)
+        }
+        _ => false,
+    }
+}
+
+/// A server writes the keys of maps like fields, names the parts of metadata but roughly, and remarks on the whole
+/// object that some rules were not looked at.
+fn comparable(fields: &BTreeSet<String>) -> BTreeSet<String> {
+    fields.iter().filter(|field| *field != "<nil>").map(|field| comparable_field(field)).collect()
+}
+
+fn comparable_field(field: &str) -> String {
+    if let Some(inner) = field.strip_prefix("metadata.") {
+        return format!("metadata.{}", inner.split(['.', '[']).next().unwrap_or_default());
+    }
+    let mut text = String::new();
+    for part in field.split_inclusive(['[', ']']) {
+        let is_key = part.ends_with(']') && part.trim_end_matches(']').parse::<usize>().is_err();
+        if is_key && text.ends_with('[') {
+            text.pop();
+            text.push('.');
+            text.push_str(part.trim_end_matches(']'));
+        } else {
+            text.push_str(part);
+        }
+    }
+    text
+}
+
+fn show(whose: &str, verdict: &Verdict) {
+    match verdict {
+        Verdict::Accepted { spec, status } => println!("{whose}: accepted: spec {spec}, status {status}"),
+        Verdict::Refused { message, fields } => println!("{whose}: refused: {message}\n    at {fields:?}"),
+    }
+}
+
+/// What this crate says.
+fn admitted() -> Vec<Answer> {
+    let mut answers = Vec::new();
+    for (table_name, table) in tables() {
+        for case in &table.cases {
+            let object = case.object(&table.base);
+            let verdict = match validate::admit(&object, case.old_object(&table.base).as_ref()) {
+                Ok(stored) => {
+                    Verdict::Accepted { spec: stored["spec"].clone(), status: stored["status"].clone() }
+                }
+                Err(errors) => Verdict::Refused {
+                    message: errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+                    fields: errors.into_iter().map(|error| error.path).collect(),
+                },
+            };
+            answers.push(Answer { case: format!("{table_name}: {}", case.name), verdict });
+        }
+    }
+    answers
+}
+
+fn answers(file: &str) -> Result<BTreeMap<String, Verdict>, Error> {
+    let mut answers = BTreeMap::new();
+    for line in std::fs::read_to_string(file)?.lines() {
+        let Answer { case, verdict } = serde_json::from_str(line)?;
+        if answers.insert(case.clone(), verdict).is_some() {
+            return Err(format!("two cases have the name {case}").into());
+        }
+    }
+    Ok(answers)
+}
+
+/// Lines are: the table and the name of a case, a tab, the reason.
+fn listed(file: &str) -> Result<BTreeMap<String, String>, Error> {
+    let mut listed = BTreeMap::new();
+    for line in std::fs::read_to_string(file)?.lines() {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let (case, reason) =
+            line.split_once('\t').ok_or_else(|| format!("{file}: no reason given for: {line}"))?;
+        listed.insert(case.to_string(), reason.to_string());
+    }
+    Ok(listed)
+}

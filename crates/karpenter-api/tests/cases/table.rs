@@ -1,0 +1,120 @@
+//! The accept/reject tables: how they are written and which objects a case is about. What becomes of the objects is
+//! for those who include this file: the tests, and the comparison with a real API server.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+const TABLES: [(&str, &str); 6] = [
+    ("nodepool", include_str!("nodepool.yaml")),
+    ("nodeclaim", include_str!("nodeclaim.yaml")),
+    ("nodeoverlay", include_str!("nodeoverlay.yaml")),
+    ("ec2nodeclass", include_str!("ec2nodeclass.yaml")),
+    ("kwoknodeclass", include_str!("kwoknodeclass.yaml")),
+    ("capacitybuffer", include_str!("capacitybuffer.yaml")),
+];
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Table {
+    /// An acceptable object that every case starts from.
+    pub(crate) base: Value,
+    pub(crate) cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Case {
+    pub(crate) name: String,
+    /// JSON pointers to remove, first.
+    #[serde(default)]
+    remove: Vec<String>,
+    /// JSON pointers to set, second. Missing objects on the way are created.
+    #[serde(default)]
+    set: Map<String, Value>,
+    /// A list of equal elements to set, third.
+    repeat: Option<Many>,
+    /// A map of that many keys with equal values to add to, third.
+    fill: Option<Many>,
+    /// Makes the case an update: the stored object is the base with these pointers set.
+    update_from: Option<Map<String, Value>>,
+    pub(crate) expect: Expectation,
+    /// Where one of the errors must be.
+    pub(crate) path: Option<String>,
+    /// Text that the `rule: message` of that error must contain.
+    pub(crate) contains: Option<String>,
+    /// Pointers into the stored object and what must be there.
+    #[serde(default)]
+    pub(crate) defaulted: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Many {
+    at: String,
+    value: Value,
+    times: usize,
+}
+
+#[derive(Deserialize, PartialEq, Clone, Copy)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Expectation {
+    Accept,
+    Reject,
+}
+
+impl Case {
+    pub(crate) fn object(&self, base: &Value) -> Value {
+        let mut object = base.clone();
+        for pointer in &self.remove {
+            remove(&mut object, pointer);
+        }
+        for (pointer, value) in &self.set {
+            *place(&mut object, pointer) = value.clone();
+        }
+        if let Some(many) = &self.repeat {
+            *place(&mut object, &many.at) = Value::Array(vec![many.value.clone(); many.times]);
+        }
+        if let Some(many) = &self.fill {
+            let map = place(&mut object, &many.at);
+            for number in 0..many.times {
+                map[format!("key-{number}")] = many.value.clone();
+            }
+        }
+        object
+    }
+
+    pub(crate) fn old_object(&self, base: &Value) -> Option<Value> {
+        self.update_from.as_ref().map(|changes| {
+            let mut object = base.clone();
+            for (pointer, value) in changes {
+                *place(&mut object, pointer) = value.clone();
+            }
+            object
+        })
+    }
+}
+
+fn place<'a>(object: &'a mut Value, pointer: &str) -> &'a mut Value {
+    pointer.split('/').skip(1).fold(object, |current, name| match current {
+        Value::Array(elements) => &mut elements[name.parse::<usize>().expect("an index")],
+        _ => &mut current[name],
+    })
+}
+
+fn remove(object: &mut Value, pointer: &str) {
+    let (parent, name) = pointer.rsplit_once('/').expect("a pointer");
+    place(object, parent)
+        .as_object_mut()
+        .and_then(|fields| fields.remove(name))
+        .expect("something to remove");
+}
+
+pub(crate) fn tables() -> Vec<(&'static str, Table)> {
+    TABLES
+        .iter()
+        .map(|(name, text)| {
+            let table = serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("table {name}: {error}"));
+            (*name, table)
+        })
+        .collect()
+}
