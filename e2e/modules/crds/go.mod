@@ -1,0 +1,9 @@
+// Pins the modules that e2e/validation takes original CRDs from. Nothing of them is compiled.
+module e2e/crds
+
+go 1.24.0
+
+require (
+	github.com/aws/karpenter-provider-aws v1.14.1
+	sigs.k8s.io/karpenter v1.15.0
+)
