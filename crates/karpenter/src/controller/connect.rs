@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use http::{HeaderValue, header};
 use karpenter_api::types::{NodeClaim, NodePool};
 use kube::api::{Api, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -23,7 +24,7 @@ pub(super) struct Connected {
 
 /// Connects, and makes sure that the cluster answers and knows Karpenter's kinds.
 pub(super) async fn connect(kubeconfig: Option<&Path>) -> Result<Connected> {
-    let config = match kubeconfig {
+    let mut config = match kubeconfig {
         Some(file) => {
             let read = Kubeconfig::read_from(file)
                 .with_context(|| format!("cannot read --kubeconfig {}", file.display()))?;
@@ -35,6 +36,8 @@ pub(super) async fn connect(kubeconfig: Option<&Path>) -> Result<Connected> {
             .await
             .context("found neither a kubeconfig nor the service account of a pod; give --kubeconfig FILE")?,
     };
+    let agent = HeaderValue::from_static(concat!("karpenter/", env!("CARGO_PKG_VERSION")));
+    config.headers.push((header::USER_AGENT, agent));
     let server = config.cluster_url.to_string();
     let own_namespace = std::fs::read_to_string(OWN_NAMESPACE_FILE)
         .ok()
