@@ -18,6 +18,7 @@ use karpenter_cluster::harness::{self, After, Queue, Reconcile, Stop};
 use karpenter_cluster::mirror::ObjectKey;
 use karpenter_controllers::Context;
 use karpenter_controllers::mirrors::Mirrors;
+use karpenter_controllers::node::{EvictionQueue, NodeHydration, NodeTermination};
 use karpenter_controllers::nodeclaim::consistency::ConsistencyController;
 use karpenter_controllers::nodeclaim::disruption::DisruptionConditions;
 use karpenter_controllers::nodeclaim::expiration::ExpirationController;
@@ -44,6 +45,7 @@ pub(crate) struct World {
     pub(crate) clock: Clock,
     pub(crate) cloud: Kwok,
     pub(crate) context: Context,
+    pub(crate) server: ApiServer,
     told: Told,
     stop: Stop,
     cluster: Option<Cluster>,
@@ -70,15 +72,34 @@ impl World {
         install_crds(&client).await;
         let cluster = Cluster::start(client.clone(), Options { clock, ..Options::default() }).await;
         let cloud = Kwok::generic(client.clone(), clock);
-        let controllers = connect(server);
+        let controllers = connect(server.clone());
         let (mirrors, _) = Mirrors::watch(&controllers, cloud.node_class_kinds());
         mirrors.synced().await;
         let context = Context::new(controllers, mirrors, Arc::new(cloud.clone()), clock);
-        let told = Told::default();
-        let world =
-            Self { client, clock, cloud, context, told, stop: Stop::default(), cluster: Some(cluster) };
+        let (told, stop) = (Told::default(), Stop::default());
+        let world = Self { client, clock, cloud, context, server, told, stop, cluster: Some(cluster) };
         world.start_controllers(hooks);
         world
+    }
+
+    /// Another process takes over: it knows nothing but what the server says, and drains nodes properly.
+    pub(crate) async fn take_over(&mut self, client: Client) {
+        self.stop.stop();
+        self.stop = Stop::default();
+        self.cloud = Kwok::generic(client.clone(), self.clock);
+        let (mirrors, _) = Mirrors::watch(&client, self.cloud.node_class_kinds());
+        mirrors.synced().await;
+        self.context = Context::new(client, mirrors, Arc::new(self.cloud.clone()), self.clock);
+        let (hooks, context) = (Hooks::default(), || self.context.clone());
+        let lifecycle = Lifecycle::new(context(), hooks.clone(), RegistrationHealth::default());
+        self.spawn(lifecycle, Lifecycle::watch);
+        self.spawn(GarbageCollection::new(context(), hooks), GarbageCollection::watch);
+        let evictions = EvictionQueue::default();
+        self.spawn(NodeTermination { context: context(), evictions }, NodeTermination::watch);
+        self.spawn(NodeHydration { context: context() }, NodeHydration::watch);
+        let cloud = self.cloud.clone();
+        // As a process does that starts: it may itself end on the way.
+        tokio::spawn(async move { cloud.resume().await });
     }
 
     fn start_controllers(&self, hooks: Hooks) {
