@@ -5,6 +5,7 @@
 //! Storing objects, metadata rules common to all kinds and conversion webhooks are not here; versions differ in
 //! their schema only, as with the conversion strategy `None`.
 
+mod cache;
 mod check;
 mod definition;
 mod formats;

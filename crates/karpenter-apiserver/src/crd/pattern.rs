@@ -5,9 +5,13 @@
 
 use regex::Regex;
 
+use super::cache::Cache;
+
+static COMPILED: Cache<Regex> = Cache::new();
+
 /// Compiles a Go (RE2) expression.
 pub(crate) fn compile(expression: &str) -> Result<Regex, regex::Error> {
-    Regex::new(&translate(expression))
+    COMPILED.get_or_try(expression, |expression| Regex::new(&translate(expression)))
 }
 
 fn translate(expression: &str) -> String {

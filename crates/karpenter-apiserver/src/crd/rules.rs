@@ -7,14 +7,23 @@
 mod functions;
 mod value;
 
+use std::sync::Arc;
+
 use kube_cel::cel::objects::OptionalValue;
-use kube_cel::cel::{Context, ExecutionError, Program, Value as CelValue};
+use kube_cel::cel::{Context, ExecutionError, ParseErrors, Program, Value as CelValue};
 use serde_json::Value;
 
+use super::cache::Cache;
 use super::check::find_by_keys;
 use super::lists::push_field;
 use super::schema::{JsonType, ListType, Schema};
 use crate::field::{FieldError, FieldErrorKind};
+
+static COMPILED: Cache<Arc<Program>> = Cache::new();
+
+pub(super) fn compile(expression: &str) -> Result<Arc<Program>, ParseErrors> {
+    COMPILED.get_or_try(expression, |expression| Program::compile(expression).map(Arc::new))
+}
 
 /// One rule, ready to run.
 #[derive(Debug)]
@@ -26,8 +35,8 @@ pub(crate) struct Rule {
     field_path: String,
     optional_old_self: bool,
     /// None if the expression is not CEL; definitions with such rules are refused.
-    program: Option<Program>,
-    message_program: Option<Program>,
+    program: Option<Arc<Program>>,
+    message_program: Option<Arc<Program>>,
     uses_old_self: bool,
 }
 
@@ -35,7 +44,7 @@ impl Rule {
     pub(crate) fn parse(document: &Value) -> Self {
         let text = |name: &str| document.get(name).and_then(Value::as_str).unwrap_or_default();
         let compile = |expression: &str| {
-            Program::compile(expression).ok().filter(|program| functions::is_supported(program.expression()))
+            self::compile(expression).ok().filter(|program| functions::is_supported(program.expression()))
         };
         let program = compile(text("rule"));
         let uses_old_self =

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use kube_cel::cel::Program;
 use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue};
 use serde_json::Value;
 
+use crate::crd::rules;
 use crate::crd::schema::{Additional, JsonType, Schema};
 
 /// What was found in one rule.
@@ -26,7 +26,7 @@ pub(super) fn check(rule: &Value, schema: &Schema, is_root: bool) -> Checked {
         if source.trim().is_empty() {
             continue;
         }
-        let program = match Program::compile(source) {
+        let program = match rules::compile(source) {
             Ok(program) => program,
             Err(error) => {
                 let words = error.to_string().replace("\n| ", "\n | ");
