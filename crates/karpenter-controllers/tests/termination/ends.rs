@@ -158,3 +158,38 @@ async fn a_node_without_a_claim_is_drained_and_let_go() {
     assert!(world.cloud.has("toy://n1"), "nobody knows which machine it was");
     world.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_goes_on_where_the_last_process_stopped() {
+    let mut world = World::start().await;
+    world.machine("n1", json!({})).await;
+    world.cloud.add("toy://n1", 4);
+    let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "2m"}}});
+    world.pod("web", "n1", keep).await;
+    world.delete::<Node>("n1").await;
+    // In the drain, just before and after the pod goes, and while the machine ends.
+    for second in [30, 119, 121, 127] {
+        world.sleep_until_second(second).await;
+        assert!(world.node("n1").await.is_some(), "gone before second {second}");
+        world.restart_controllers().await;
+    }
+    world.until_node_gone("n1").await;
+    assert!(world.seconds() <= 145, "{}", world.seconds());
+    assert!(!world.cloud.has("toy://n1"));
+    assert!(world.find_pod("web").await.is_none());
+    let claim = world.claim("n1").await.expect("held by its own finalizer");
+    assert_eq!(said(&claim, "Drained"), ("True", "Drained".to_owned()));
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cloud_that_fails_is_asked_again() {
+    let world = World::start().await;
+    world.machine("n1", json!({})).await;
+    world.cloud.fail_next(5);
+    world.delete::<Node>("n1").await;
+    world.until_node_gone("n1").await;
+    assert_eq!(world.cloud.failures_left(), 0);
+    assert!(!world.cloud.has("toy://n1"));
+    world.stop().await;
+}

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 pub(crate) const EPOCH: &str = "2026-01-01T12:00:00Z";
 
@@ -36,6 +38,7 @@ pub(crate) const EPOCH: &str = "2026-01-01T12:00:00Z";
 #[derive(Clone, Default)]
 pub(crate) struct ToyCloud {
     machines: Arc<Mutex<BTreeMap<String, u32>>>,
+    failures: Arc<AtomicU32>,
 }
 
 impl ToyCloud {
@@ -51,7 +54,23 @@ impl ToyCloud {
         self.machines.lock().unwrap_or_else(PoisonError::into_inner).contains_key(id)
     }
 
+    /// The next so many calls fail.
+    pub(crate) fn fail_next(&self, calls: u32) {
+        self.failures.store(calls, Ordering::SeqCst);
+    }
+
+    pub(crate) fn failures_left(&self) -> u32 {
+        self.failures.load(Ordering::SeqCst)
+    }
+
+    fn fails(&self) -> Result<(), CloudError> {
+        let failed =
+            self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        failed.map_or(Ok(()), |_| Err(CloudError::Throttled { message: "slow down".to_owned() }))
+    }
+
     fn ask_for_end(&self, id: &str) -> Result<(), CloudError> {
+        self.fails()?;
         let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
         match machines.get_mut(id) {
             Some(asks) if *asks > 1 => *asks -= 1,
@@ -95,9 +114,11 @@ impl CloudProvider for ToyCloud {
     }
 
     fn get<'a>(&'a self, provider_id: &'a str) -> CloudFuture<'a, Instance> {
-        let found = self.has(provider_id);
-        let instance = Instance { provider_id: provider_id.to_owned(), ..Instance::default() };
-        async move { if found { Ok(instance) } else { Err(not_found()) } }.boxed()
+        let answer = self.fails().and_then(|()| match self.has(provider_id) {
+            true => Ok(Instance { provider_id: provider_id.to_owned(), ..Instance::default() }),
+            false => Err(not_found()),
+        });
+        std::future::ready(answer).boxed()
     }
 
     fn list(&self) -> CloudFuture<'_, Vec<Instance>> {
@@ -119,6 +140,7 @@ pub(crate) struct World {
     pub(crate) cloud: ToyCloud,
     pub(crate) context: Context,
     stop: Stop,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
     cluster: Option<Cluster>,
 }
 
@@ -141,7 +163,15 @@ impl World {
         let (mirrors, _) = Mirrors::watch(&client, cloud.node_class_kinds());
         mirrors.synced().await;
         let context = Context::new(client.clone(), mirrors, Arc::new(cloud.clone()), clock);
-        let world = Self { client, clock, cloud, context, stop: Stop::default(), cluster: Some(cluster) };
+        let world = Self {
+            client,
+            clock,
+            cloud,
+            context,
+            stop: Stop::default(),
+            tasks: Mutex::default(),
+            cluster: Some(cluster),
+        };
         world.start_controllers();
         world
     }
@@ -162,7 +192,20 @@ impl World {
     pub(crate) fn spawn<R: Reconcile>(&self, work: R, watch: fn(&R, &Queue)) {
         let queue = Queue::default();
         watch(&work, &queue);
-        tokio::spawn(harness::run(Arc::new(work), queue, 8, self.clock, self.stop.clone()));
+        let task = tokio::spawn(harness::run(Arc::new(work), queue, 8, self.clock, self.stop.clone()));
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(task);
+    }
+
+    /// The controllers end in the middle of whatever they do, and others start that know nothing.
+    pub(crate) async fn restart_controllers(&mut self) {
+        for task in self.tasks.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            task.abort();
+        }
+        let (mirrors, _) = Mirrors::watch(&self.client, self.cloud.node_class_kinds());
+        mirrors.synced().await;
+        let cloud = Arc::new(self.cloud.clone());
+        self.context = Context::new(self.client.clone(), mirrors, cloud, self.clock);
+        self.start_controllers();
     }
 
     pub(crate) async fn stop(mut self) {
