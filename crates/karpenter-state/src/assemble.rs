@@ -130,6 +130,7 @@ pub(crate) fn apply_catalog_facts(
         .iter()
         .flat_map(|(pool, types)| types.iter().map(move |one| ((*pool, &*one.name), one)))
         .collect();
+    let published = published_drivers(csi_nodes);
     for draft in &mut drafts.drafts {
         let node = &mut draft.node;
         let (Some(pool), Some(type_name)) = (&node.pool, node.labels.get(labels::INSTANCE_TYPE)) else {
@@ -137,12 +138,9 @@ pub(crate) fn apply_catalog_facts(
         };
         let Some(instance_type) = by_name.get(&(&**pool, &**type_name)) else { continue };
         node.price_per_hour = price(node, instance_type);
-        if instance_type.volume_attachment_limits.is_empty() {
-            continue;
-        }
-        let published = published_drivers(csi_nodes, &node.name);
+        let published = published.get(&*node.name).copied().unwrap_or_default();
         for (driver, limit) in &instance_type.volume_attachment_limits {
-            if !published.iter().any(|name| **name == **driver) {
+            if !published.iter().any(|one| *one.name == **driver) {
                 node.volume_limits.insert(driver.clone(), *limit);
             }
         }

@@ -151,6 +151,7 @@ async fn launch(
             Ok(claim) => {
                 let name = claim.metadata.name.unwrap_or_default();
                 let pool = launch.pool.metadata.name.as_deref().unwrap_or_default();
+                log_created(pool, &name, &launch);
                 back_off(provisioner).created(&name, pool);
                 for pod in &launch.pods {
                     context.state.expect(pod, &name);
@@ -165,6 +166,15 @@ async fn launch(
         }
     }
     Ok((created, outcome))
+}
+
+fn log_created(pool: &str, claim: &str, launch: &Launch) {
+    let requests = launch.claim.spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+    let requests = requests.into_iter().flatten().map(|(name, amount)| format!("{name}: {amount}"));
+    let requests = requests.collect::<Vec<_>>().join(", ");
+    let pods = launch.pods.len();
+    let instance_type = launch.instance_type.as_str();
+    tracing::info!(nodepool = pool, nodeclaim = claim, pods, requests, instance_type, "created nodeclaim");
 }
 
 /// Pods of a launch that did not come about.
@@ -287,6 +297,9 @@ impl Summary {
         revision: u64,
         now: Timestamp,
     ) {
+        for rule in &self.broken_rules {
+            tracing::error!(rule, "a plan was given up because it breaks a rule");
+        }
         let mut why: Vec<String> = self.broken_rules;
         why.extend(self.launched.iter().map(|(line, count)| format!("{count} × {line}")));
         let mut failed: BTreeMap<&str, usize> = BTreeMap::new();
@@ -305,6 +318,7 @@ impl Summary {
             "launch {} of {} nodes for {} pods, {} pods onto nodes that are there, {left} without a place",
             created, self.launches, self.launched_pods, self.placed_pods
         );
+        tracing::info!(launched = created, left, "{what}");
         provisioner.context.journal.record(Decision {
             at: now,
             by: "provisioning",

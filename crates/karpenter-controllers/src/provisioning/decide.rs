@@ -3,6 +3,9 @@
 //! Pure. Every plan is judged by the validator before anybody acts on it; a cost plan that breaks a rule gives way to
 //! the plan of compat mode, and a plan that breaks a rule there is not used at all.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

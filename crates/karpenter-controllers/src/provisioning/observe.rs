@@ -217,8 +217,12 @@ pub(super) async fn gather(context: &Context, sorted: SortedPods) -> Live {
         let instance_types = match context.cloud.instance_types(&pool).await {
             Ok(types) => types,
             Err(CloudError::NotEvaluated { .. }) => continue,
-            // The pool stays, so that its pods hear that it has nothing to offer.
-            Err(_) => Arc::default(),
+            Err(error) => {
+                let name = pool.metadata.name.as_deref().unwrap_or_default();
+                tracing::error!(nodepool = name, %error, "instance types of the nodepool are not known");
+                // The pool stays, so that its pods hear that it has nothing to offer.
+                Arc::default()
+            }
         };
         pools.push(LivePool { pool, instance_types });
     }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node as RawNode, Taint as RawTaint};
-use k8s_openapi::api::storage::v1::CSINode;
+use k8s_openapi::api::storage::v1::{CSINode, CSINodeDriver};
 use karpenter_api::types::{ConditionStatus, NodeClaim};
 use karpenter_model::labels;
 use karpenter_model::problem::Node;
@@ -294,9 +294,8 @@ fn volume_limits(csi: Option<&CSINode>, interner: &mut Interner) -> BTreeMap<Arc
         .collect()
 }
 
-/// Drivers that a node has registered, with or without a limit.
-pub(crate) fn published_drivers<S: Borrow<CSINode>>(csi_nodes: &[S], node: &str) -> Vec<String> {
-    let mut csi_nodes = csi_nodes.iter().map(Borrow::borrow);
-    let csi = csi_nodes.find(|csi: &&CSINode| csi.metadata.name.as_deref() == Some(node));
-    csi.into_iter().flat_map(|csi| &csi.spec.drivers).map(|driver| driver.name.clone()).collect()
+/// Drivers that each node has registered, with or without a limit.
+pub(crate) fn published_drivers<S: Borrow<CSINode>>(csi_nodes: &[S]) -> FxHashMap<&str, &[CSINodeDriver]> {
+    let published = csi_nodes.iter().map(Borrow::<CSINode>::borrow);
+    published.filter_map(|csi| Some((csi.metadata.name.as_deref()?, csi.spec.drivers.as_slice()))).collect()
 }
