@@ -38,6 +38,9 @@ pub(super) async fn connect(kubeconfig: Option<&Path>) -> Result<Connected> {
     };
     let agent = HeaderValue::from_static(concat!("karpenter/", env!("CARGO_PKG_VERSION")));
     config.headers.push((header::USER_AGENT, agent));
+    // The client would try a 429 again for minutes before it tells anybody, and that is how a disruption budget refuses
+    // an eviction. Whoever asks tries again by itself, and may have a deadline.
+    config.default_retry = false;
     let server = config.cluster_url.to_string();
     let own_namespace = std::fs::read_to_string(OWN_NAMESPACE_FILE)
         .ok()
