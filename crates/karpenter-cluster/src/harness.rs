@@ -180,6 +180,15 @@ impl Queue {
         self.shared.changed.notify_one();
     }
 
+    /// How many keys wait for a worker right now; those with a deadline that is still to come do not count.
+    pub fn len(&self) -> usize {
+        self.state().ready.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     fn state(&self) -> MutexGuard<'_, Waiting> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

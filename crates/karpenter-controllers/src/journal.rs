@@ -68,8 +68,9 @@ impl Journal {
         Self { shared: Arc::new(Mutex::new(ring)) }
     }
 
-    /// Writes a decision down; the oldest makes room.
+    /// Writes a decision down, in the log as well; the oldest makes room.
     pub fn record(&self, decision: Decision) {
+        tracing::info!(controller = decision.by, why = decision.why.join("; "), "{}", decision.what);
         let mut ring = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let number = ring.next;
         ring.next += 1;

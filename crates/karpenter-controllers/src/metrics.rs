@@ -112,6 +112,7 @@ pub struct Metrics {
     pub reconcile_duration: HistogramVec,
     pub reconcile_workers: IntGaugeVec,
     pub reconcile_workers_max: IntGaugeVec,
+    workqueue_depth: IntGaugeVec,
     pub leader_election_status: IntGaugeVec,
     heap_live: Gauge,
 }
@@ -312,6 +313,11 @@ impl Metrics {
                 "controller_runtime_max_concurrent_reconciles",
                 "Number of passes that may be under way at once, by controller.",
                 &["controller"],
+            ),
+            workqueue_depth: declare.gauge_int(
+                "workqueue_depth",
+                "Number of keys that wait for a worker, by controller.",
+                &["name", "controller"],
             ),
             leader_election_status: declare.gauge_int(
                 "leader_election_master_status",

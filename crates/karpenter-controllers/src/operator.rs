@@ -10,7 +10,7 @@ pub mod options;
 mod pages;
 mod supervise;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use karpenter_cloud::CloudProvider;
 use karpenter_cluster::clock::Clock;
@@ -46,6 +46,7 @@ pub struct Operator {
     options: Options,
     health: RegistrationHealth,
     stop: Stop,
+    queues: Arc<Mutex<Vec<(&'static str, Queue)>>>,
     workers: Vec<JoinHandle<()>>,
     watches: Vec<JoinHandle<()>>,
 }
@@ -66,6 +67,7 @@ impl Operator {
             options,
             health: RegistrationHealth::default(),
             stop: Stop::default(),
+            queues: Arc::default(),
             workers: Vec::new(),
             watches,
         }
@@ -171,6 +173,7 @@ impl Operator {
     fn spawn<R: Reconcile>(&mut self, name: &'static str, work: R, watch: fn(&R, &Queue), workers: usize) {
         let queue = Queue::default();
         watch(&work, &queue);
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner).push((name, queue.clone()));
         let work = Arc::new(Supervised::new(name, work, self.context.metrics.clone(), workers));
         let running = harness::run(work, queue, workers, self.context.clock, self.stop.clone());
         self.workers.push(tokio::spawn(running));

@@ -31,7 +31,8 @@ pub(crate) fn run(arguments: &ControllerArguments) -> Result<Outcome> {
         .build()
         .context("cannot start the threads of the controllers")?;
     let result = runtime.block_on(work(arguments));
-    runtime.shutdown_timeout(Duration::from_secs(1));
+    // What is still under way belongs to a copy that has lost the lease, or did not end when it was asked to.
+    runtime.shutdown_background();
     result.map(|()| Outcome::Done)
 }
 
@@ -103,16 +104,17 @@ async fn work(arguments: &ControllerArguments) -> Result<()> {
         () = starting => false,
         () = &mut told_to_stop => false,
     };
-    tracing::info!("stopping");
-    if tokio::time::timeout(STOP_PATIENCE, operator.stop()).await.is_err() {
-        tracing::error!("some passes did not end in time");
-    }
     if is_lost {
+        // At once: another copy may begin to work any moment.
         bail!(
             "the lease {} was lost: it could not be renewed in time, or another copy has taken it; this copy ends so \
              that two never work at once",
             options.leader_election_name
         );
+    }
+    tracing::info!("stopping");
+    if tokio::time::timeout(STOP_PATIENCE, operator.stop()).await.is_err() {
+        tracing::error!("some passes did not end in time");
     }
     if let Some(election) = &mut election
         && let Err(error) = election.release().await

@@ -1,6 +1,15 @@
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::core::v1::{Node, Pod};
+use karpenter_apiserver::{ApiServer, Config};
+use karpenter_cluster::clock::Clock;
+use kube::Client;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use crate::mirrors::Mirrors;
+
 /// A reader of Prometheus' text format, strict about what a scraper is strict about.
 fn parse(text: &str) -> BTreeMap<String, Vec<(String, f64)>> {
     let mut families: BTreeMap<String, Vec<(String, f64)>> = BTreeMap::new();
@@ -43,4 +52,85 @@ fn the_text_is_what_a_scraper_reads() {
         assert!(families.contains_key(process), "{process} is missing");
     }
     assert!(families["go_gc_heap_live_bytes"][0].1 > 0.0);
+}
+
+/// The value of the series that has all these parts.
+fn value(text: &str, parts: &[&str]) -> Option<f64> {
+    let line =
+        text.lines().find(|line| !line.starts_with('#') && parts.iter().all(|part| line.contains(part)))?;
+    line.rsplit_once(' ')?.1.parse().ok()
+}
+
+#[tokio::test]
+async fn objects_are_counted_and_measured() {
+    let client = Client::new(ApiServer::new(Config::default()), "default");
+    let clock = Clock::system();
+    let (mirrors, watches) = Mirrors::watch(&client, Vec::new());
+    mirrors.nodes.synced().await;
+    mirrors.pods.synced().await;
+    let metrics = Metrics::new();
+    metrics.follow(&mirrors, clock);
+
+    let nodes: Api<Node> = Api::all(client.clone());
+    let node: Node = serde_json::from_value(json!({
+        "metadata": {"name": "one", "labels": {"karpenter.sh/nodepool": "a", "topology.kubernetes.io/zone": "z"}},
+        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "ephemeral-storage": "1Gi"}},
+    }))
+    .expect("a node");
+    nodes.create(&PostParams::default(), &node).await.expect("created");
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    for (name, owner) in [("web", "ReplicaSet"), ("agent", "DaemonSet")] {
+        let owner =
+            json!([{"apiVersion": "apps/v1", "kind": owner, "name": "x", "uid": "u", "controller": true}]);
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": name, "ownerReferences": owner},
+            "spec": {"containers": [
+                {"name": "c", "image": "pause", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]},
+        }))
+        .expect("a pod");
+        pods.create(&PostParams::default(), &pod).await.expect("created");
+        let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+            "target": {"kind": "Node", "name": "one"}});
+        let create = PostParams::default();
+        let answer = pods.create_subresource::<_, serde_json::Value>("binding", name, &create, &binding);
+        answer.await.expect("bound");
+    }
+    let patch = json!({"metadata": {"labels": {"seen": "true"}}});
+    nodes.patch("one", &PatchParams::default(), &Patch::Merge(&patch)).await.expect("patched");
+    let is_bound =
+        |name: &str| mirrors.pods.get("default", name).is_some_and(|pod| crate::pods::is_bound(&pod));
+    let mut changes = mirrors.pods.subscribe();
+    while !(is_bound("web") && is_bound("agent")) {
+        changes.recv().await;
+    }
+    metrics.refresh(&mirrors, clock, true);
+    let text = metrics.render();
+    parse(&text);
+    let on_node = |name: &str, resource: &str| {
+        value(
+            &text,
+            &[name, "node_name=\"one\"", "managed=\"true\"", &format!("resource_type=\"{resource}\"")],
+        )
+    };
+    assert_eq!(on_node("karpenter_nodes_allocatable{", "cpu"), Some(4.0));
+    assert_eq!(on_node("karpenter_nodes_allocatable{", "ephemeral_storage"), Some(f64::from(1 << 30)));
+    assert_eq!(on_node("karpenter_nodes_total_pod_requests{", "cpu"), Some(0.5));
+    assert_eq!(on_node("karpenter_nodes_total_daemon_requests{", "memory"), Some(f64::from(1 << 30)));
+    assert_eq!(value(&text, &["karpenter_cluster_utilization_percent{resource_type=\"cpu\"}"]), Some(25.0));
+    assert_eq!(value(&text, &["karpenter_cluster_state_node_count "]), Some(1.0));
+    assert_eq!(value(&text, &["karpenter_cluster_state_synced "]), Some(0.0), "claims are not known here");
+    assert_eq!(value(&text, &["karpenter_pods_bound_duration_seconds_count{"]), Some(2.0));
+
+    nodes.delete("one", &DeleteParams::default()).await.expect("deleted");
+    let mut changes = mirrors.nodes.subscribe();
+    while mirrors.nodes.get("", "one").is_some() {
+        changes.recv().await;
+    }
+    metrics.refresh(&mirrors, clock, true);
+    let text = metrics.render();
+    assert_eq!(value(&text, &["karpenter_nodes_allocatable{"]), None, "what is gone has no series");
+    assert_eq!(value(&text, &["karpenter_nodes_terminated_total{nodepool=\"a\",zone=\"z\"}"]), Some(1.0));
+    for watch in watches {
+        watch.abort();
+    }
 }

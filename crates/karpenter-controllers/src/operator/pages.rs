@@ -1,6 +1,6 @@
 //! What the operator's ports show.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use super::Operator;
 use super::http::{Page, Pages};
@@ -12,12 +12,14 @@ impl Operator {
     /// `/metrics`, and the journal if it was asked for.
     pub fn metrics_pages(&self) -> Pages {
         let context = self.context.clone();
+        let queues = self.queues.clone();
         let in_detail = !self.options.disable_cluster_state_observability;
         let journal = self.options.enable_decision_journal.then(|| self.context.journal.clone());
         Arc::new(move |path| match (path, &journal) {
             ("/metrics", _) => {
                 context.metrics.refresh(&context.mirrors, context.clock, in_detail);
                 context.metrics.refresh_bindings(context.state.bindings());
+                context.metrics.refresh_queues(&queues.lock().unwrap_or_else(PoisonError::into_inner));
                 Page { status: 200, content_type: METRICS_TYPE, body: context.metrics.render() }
             }
             ("/debug/decisions", Some(journal)) => match serde_json::to_string(&journal.entries_after(0)) {
