@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use super::is_about_to_open;
 
-fn opens(ready: &str, taints: &[(&str, &str)]) -> bool {
+type Taints<'a> = &'a [(&'a str, &'a str)];
+
+fn opens(ready: &str, taints: Taints<'_>) -> bool {
     let taints: Vec<Value> =
         taints.iter().map(|(key, effect)| json!({"key": key, "effect": effect})).collect();
     let node: Node = serde_json::from_value(json!({
@@ -22,7 +24,7 @@ fn opens(ready: &str, taints: &[(&str, &str)]) -> bool {
 #[test]
 fn pods_are_told_when_nothing_else_keeps_them_away() {
     let unregistered = ("karpenter.sh/unregistered", "NoExecute");
-    let cases: [(&str, &[(&str, &str)], bool); 10] = [
+    let cases: [(&str, Taints<'_>, bool); 10] = [
         ("True", &[], true),
         ("True", &[unregistered], true),
         ("False", &[unregistered], false),
