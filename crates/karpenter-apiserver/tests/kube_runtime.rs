@@ -63,7 +63,7 @@ async fn reflectors_end_with_what_is_stored(history_limit: usize) {
             let (reader, writer) = reflector::store();
             let events = watcher(maps.clone(), config).default_backoff();
             let mut stream = reflector(writer, events).boxed();
-            let task = tokio::spawn(async move {
+            tokio::spawn(async move {
                 // The marker comes after everything else; it may arrive in a list or in a watch.
                 loop {
                     drop(stream.next().await.expect("a watcher never ends"));
@@ -71,8 +71,7 @@ async fn reflectors_end_with_what_is_stored(history_limit: usize) {
                         return versions(reader.state().iter().map(Arc::as_ref));
                     }
                 }
-            });
-            task
+            })
         })
         .collect();
     let writers: Vec<_> = (0..WRITERS).map(|writer| tokio::spawn(write(maps.clone(), writer))).collect();

@@ -25,7 +25,10 @@ impl Objects {
 
 impl Lookup for Objects {
     fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
-        self.0.get(&(group.to_string(), plural.to_string(), namespace.to_string(), name.to_string())).cloned().map(Arc::new)
+        self.0
+            .get(&(group.to_string(), plural.to_string(), namespace.to_string(), name.to_string()))
+            .cloned()
+            .map(Arc::new)
     }
 
     fn list(&self, group: &str, plural: &str, namespace: &str) -> Vec<Arc<Value>> {

@@ -138,8 +138,9 @@ fn set_priority(operation: &Operation<'_>, pod: &mut Value, lookup: &dyn Lookup)
     let class = if asked.is_empty() {
         default_priority_class(lookup)
     } else {
-        let class =
-            lookup.get("scheduling.k8s.io", "priorityclasses", "", &asked).or_else(|| system_class(&asked).map(Arc::new));
+        let class = lookup
+            .get("scheduling.k8s.io", "priorityclasses", "", &asked)
+            .or_else(|| system_class(&asked).map(Arc::new));
         if class.is_none() {
             return Err(forbidden(operation, pod, &format!("no PriorityClass with name {asked} was found")));
         }
