@@ -11,7 +11,7 @@ scenario_crashes() { # kill -9 at random moments of growing and shrinking leaves
   random_state=$seed
   local round replicas victims victim pause
   stop_controller
-  node_pool default '.spec.disruption.consolidateAfter = "3s"'
+  node_pool default '.spec.disruption += {consolidateAfter: "3s", budgets: [{nodes: "100%"}]}'
   workload churn 0 1500m "$(apart churn)"
   for ((round = 1; round <= rounds; round++)); do
     # Waiting for the lease of the dead would only take time; the scenario "election" does it.

@@ -163,6 +163,13 @@ metric() {
   curl --silent "http://127.0.0.1:$metrics_port/metrics" | awk -v want="$1{$2}" '$1 == want { found = $2 } END { print found + 0 }'
 }
 
+# Requests that the API server refused so far: how many, what, and on which kind. The server counts them because not every
+# refusal stops a controller: an event that cannot be told is lost without a word.
+refused_requests() {
+  kubectl get --raw /metrics | grep '^apiserver_request_total{' | grep 'code="403"' |
+    sed -E 's/.*group="([^"]*)".*resource="([^"]*)".*subresource="([^"]*)".*verb="([^"]*)".* ([0-9]+)$/\4 \2.\1 \3 \5/' | sort || true
+}
+
 # A kubeconfig of the service account in deploy/rbac.yaml.
 write_controller_kubeconfig() {
   kubectl apply -f "$e2e_folder/../deploy/rbac.yaml" >/dev/null

@@ -133,8 +133,8 @@ scenario_budget_blocks() { # a PodDisruptionBudget holds a node until it allows 
 }
 
 scenario_grace_period() { # terminationGracePeriod ends a node whatever budgets say
-  node_pool default '.spec.template.spec.terminationGracePeriod = "20s"'
-  workload apart 3 500m "$(apart apart)"
+  node_pool default '.spec.template.spec.terminationGracePeriod = "25s"'
+  workload apart 3 500m "$(apart apart) | .terminationGracePeriodSeconds = 5"
   within 60 "3 pods run" pods '(running | length) == 3'
   consistent 30
   strict_budget
@@ -142,6 +142,8 @@ scenario_grace_period() { # terminationGracePeriod ends a node whatever budgets 
   claim=$(names nodeclaims | head -n 1)
   node=$(kubectl get nodeclaim "$claim" -o jsonpath='{.status.nodeName}')
   kubectl delete nodeclaim "$claim" --wait=false >/dev/null
+  # The pod is told to go in time for its own grace period, not before.
+  during 12 "the pod stays" pods "(running | map(select(.spec.nodeName == \"$node\")) | length) == 1"
   recovered_without "$node"
 }
 
@@ -164,8 +166,8 @@ scenario_missing_class() { # a pool whose class does not exist launches nothing 
   node_class later
   within 60 "pods run" pods '(running | length) == 3'
   now "the pool is ready" nodepools '.items[0] | condition("Ready") == "True"'
-  kubectl delete deployment,nodepool --all --namespace "$namespace" --wait=false >/dev/null
-  kubectl delete kwoknodeclass later --wait=false >/dev/null
+  clean
+  kubectl delete kwoknodeclass later >/dev/null
 }
 
 # Versions of everything that is somebody else's.
@@ -246,7 +248,7 @@ YAML
 }
 
 scenario_scale_to_zero() { # empty nodes end, and only empty ones
-  node_pool default '.spec.disruption.consolidateAfter = "5s"'
+  node_pool default '.spec.disruption += {consolidateAfter: "5s", budgets: [{nodes: "100%"}]}'
   workload busy 2 500m "$(apart busy)"
   workload idle 10 500m "$(apart idle)"
   within 90 "12 pods run" pods '(running | length) == 12'
