@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::field::go_quote;
+use crate::field::{go_json, go_quote};
 
 pub(super) type Path = Vec<Element>;
 
@@ -63,11 +63,6 @@ impl Element {
             Self::Index(_) => 3,
         }
     }
-}
-
-/// Go escapes what could end a script in a web page.
-fn go_json(value: &Value) -> String {
-    value.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
 impl fmt::Display for Element {
