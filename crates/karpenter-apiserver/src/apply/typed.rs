@@ -491,13 +491,28 @@ fn scalar_problem(value: &Value, wanted: ScalarType) -> Option<String> {
             Some(format!("expected numeric (int or float), got {}", go_type(other)))
         }
         (ScalarType::String, other) => {
-            let value = match other {
-                Value::Array(_) | Value::Object(_) => crate::patch::go_print(other),
-                plain => plain.to_string(),
-            };
-            Some(format!("expected string, got &value.valueUnstructured{{Value:{value}}}"))
+            Some(format!("expected string, got &value.valueUnstructured{{Value:{}}}", go_syntax(other)))
         }
         (ScalarType::Boolean, other) => Some(format!("expected boolean, got {}", shown(other))),
+    }
+}
+
+/// A value as Go source would have it.
+fn go_syntax(value: &Value) -> String {
+    match value {
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(go_syntax).collect();
+            format!("[]interface {{}}{{{}}}", items.join(", "))
+        }
+        Value::Object(fields) => {
+            let field = |(name, value): (&String, &Value)| {
+                format!("{}:{}", crate::field::go_quote(name), go_syntax(value))
+            };
+            let fields: Vec<String> = fields.iter().map(field).collect();
+            format!("map[string]interface {{}}{{{}}}", fields.join(", "))
+        }
+        Value::String(text) => crate::field::go_quote(text),
+        plain => plain.to_string(),
     }
 }
 

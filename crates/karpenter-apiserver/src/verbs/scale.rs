@@ -87,7 +87,12 @@ impl Call<'_> {
         match patch_kind {
             None => {
                 let mut scale = self.body_value()?;
-                self.check_kind_is(&mut scale, [GROUP, VERSION, KIND], false)?;
+                let is_scale = self.check_kind_is(&mut scale, [GROUP, VERSION, KIND], false);
+                if self.resource.custom.is_some() && is_scale.is_err() {
+                    return Err(bad("no kind is registered for the type v1.Scale in scheme \
+                                    \"pkg/api/legacyscheme/scheme.go:30\""));
+                }
+                is_scale?;
                 if let Some(why) = strict::decode_error(&scale, GROUP, VERSION, KIND) {
                     return Err(Box::new(strict::undecodable(VERSION, KIND, &why)));
                 }
