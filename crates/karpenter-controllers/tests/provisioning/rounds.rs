@@ -245,3 +245,17 @@ async fn a_thousand_pods_are_planned_within_one_batch() {
     let journal = world.context.journal.entries_after(0);
     assert!(journal.len() <= 2, "{journal:#?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn claims_that_could_not_be_created_are_created_later_and_only_those() {
+    let world = World::start_failing(3, |_| {}).await;
+    let four = json!({"key": "karpenter.kwok.sh/instance-cpu", "operator": "In", "values": ["4"]});
+    world.pool("general", json!({"template": {"spec": {"requirements": [four]}}})).await;
+    world.pods(10).await;
+    world.pass(60).await;
+    let claims = world.claims().await;
+    assert_eq!(claims.len(), 4, "three pods each");
+    let first = &world.context.journal.entries_after(0)[0].what;
+    assert!(first.starts_with("launch 1 of 4 nodes for 10 pods"), "{first}");
+    assert_eq!(world.context.state.places().len(), 10);
+}

@@ -2,7 +2,10 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+
+use http::Request;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -20,6 +23,7 @@ use karpenter_controllers::Context;
 use karpenter_controllers::mirrors::Mirrors;
 use karpenter_controllers::provisioning::{Provisioner, Settings};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::client::Body;
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Resource};
 use serde::Serialize;
@@ -49,9 +53,30 @@ impl World {
     }
 
     pub(crate) async fn start_with(change: impl FnOnce(&mut Context)) -> Self {
+        Self::start_failing(0, change).await
+    }
+
+    /// The first `failures` attempts to create a claim are lost on their way.
+    pub(crate) async fn start_failing(failures: usize, change: impl FnOnce(&mut Context)) -> Self {
         let clock = Clock::starting_at("2026-01-01T12:00:00Z".parse().expect("a time"));
         let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
-        let client = Client::new(server, "default");
+        let left = AtomicUsize::new(failures);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let is_create =
+                request.method() == http::Method::POST && request.uri().path().ends_with("/nodeclaims");
+            let is_lost = is_create
+                && left
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+                    .is_ok();
+            let server = server.clone();
+            async move {
+                if is_lost {
+                    return Err("the connection was lost".into());
+                }
+                Ok::<_, tower::BoxError>(server.handle(request).await)
+            }
+        });
+        let client = Client::new(service, "default");
         define_kinds(&client).await;
         let cluster = Cluster::start(client.clone(), Options { clock, ..Options::default() }).await;
         let shop = Arc::new(Shop::default());
