@@ -10,7 +10,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use karpenter_api::types::{KWOKNodeClass, NodeClaim, NodePool};
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Client, Config, ResourceExt};
@@ -40,6 +40,7 @@ impl Running {
             .arg(kubeconfig)
             .env("HOSTNAME", "karpenter-0")
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .expect("the binary starts");
         let out = BufReader::new(process.stdout.take().expect("piped"));
@@ -213,6 +214,31 @@ async fn one_of_two_controllers_works_and_hands_over() {
     }
     second.line_with("deleted nodeclaim");
     assert_eq!(second.terminate(), Some(0));
+    drop(up);
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_that_loses_the_lease_ends_and_says_so() {
+    let folder = folder("lost-lease");
+    let kubeconfig = folder.join("kubeconfig");
+    let mut up = Running::start(&["up", "--port", "0", "--without-karpenter"], &kubeconfig);
+    up.line_with("Ctrl-C");
+    let (mut running, _) = controller(&kubeconfig);
+    running.line_with("holds the lease");
+    let leases: Api<Lease> = Api::namespaced(client(&kubeconfig).await, "kube-system");
+    let thief = Patch::Merge(json!({"spec": {"holderIdentity": "thief"}}));
+    leases.patch("karpenter-leader-election", &PatchParams::default(), &thief).await.expect("patched");
+    let mut said = String::new();
+    running.process.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+    assert!(said.contains("the lease karpenter-leader-election was lost"), "{said}");
+    assert_eq!(running.process.wait().expect("it ends").code(), Some(1));
+    let lease = leases.get("karpenter-leader-election").await.expect("there");
+    assert_eq!(
+        lease.spec.and_then(|spec| spec.holder_identity).as_deref(),
+        Some("thief"),
+        "not ours to give back"
+    );
     drop(up);
     std::fs::remove_dir_all(&folder).expect("removed");
 }
