@@ -51,14 +51,16 @@ pub async fn nominate_for(context: &Context, claim_name: &str) {
         .await;
 }
 
-/// Takes back names that this process wrote and that no longer hold.
-pub async fn clear(context: &Context, places: &[Place]) -> kube::Result<()> {
+/// Takes back names that this process wrote and that no longer hold. What fails is left to the scheduler, which forgets
+/// the name of a node that does not take the pod.
+pub async fn clear(context: &Context, places: &[Place]) {
     for place in places {
         let Some(node) = &place.nominated else { continue };
         let is_ours = |pod: &Pod| pods::nominated_node(pod) == Some(node.as_str());
-        write(context, place, is_ours, None).await?;
+        if let Err(error) = write(context, place, is_ours, None).await {
+            tracing::debug!(pod = %place.pod, node, %error, "planned node of the pod could not be taken back");
+        }
     }
-    Ok(())
 }
 
 async fn nominate(context: &Context, place: Place, node: &str) {

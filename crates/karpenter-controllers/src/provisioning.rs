@@ -146,7 +146,7 @@ impl Provisioner {
         let now = context.clock.now();
         context.state.expire(now);
         let pods = observe::sort_pods(context, self.settings.nomination(), now);
-        nomination::clear(context, &pods.given_up).await?;
+        nomination::clear(context, &pods.given_up).await;
         let after = self.next_look(&pods);
         if pods.pending.is_empty() {
             act::tell_metrics(context, &[]);
@@ -189,7 +189,7 @@ impl Reconcile for Provisioner {
             None => {
                 // Nobody triggered: a look at what still waits.
                 let pods = observe::sort_pods(&self.context, self.settings.nomination(), now);
-                nomination::clear(&self.context, &pods.given_up).await?;
+                nomination::clear(&self.context, &pods.given_up).await;
                 let mut batcher = self.batcher();
                 for pod in &pods.pending {
                     batcher.trigger(pods::uid_of(pod), now);
