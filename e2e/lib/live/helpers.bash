@@ -154,6 +154,8 @@ stop_controller() {
 kill_controller() {
   local id
   read -r id <"$run_folder/processes/$controller"
+  # Its shell need not tell that it was killed.
+  disown "$id" 2>/dev/null || true
   kill -KILL "$id"
   rm -f "$run_folder/processes/$controller"
 }
