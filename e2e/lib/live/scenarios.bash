@@ -333,7 +333,8 @@ scenario_nominations() { # pods go where they were planned, with nominations and
   note "with: $with; without: $without"
   stop_controller
   start_controller
-  # "190 of 200 on …" against the other.
-  ((${with%% *} >= ${without%% *})) || { wrong "nominations make it worse"; return 1; }
-  ((${with%% *} * 10 >= 9 * 200)) || { wrong "fewer than nine of ten pods are bound as planned"; return 1; }
+  # How many go where they were planned depends on who is faster, this machine's controller-manager or our controller: the
+  # last taint of a new node is the former's to take off. Without nominations it is chance.
+  ((${with%% *} >= 100)) || { wrong "fewer than half of the pods are bound as planned"; return 1; }
+  ((${with%% *} > 2 * ${without%% *})) || { wrong "nominations make no difference"; return 1; }
 }
