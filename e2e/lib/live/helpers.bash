@@ -165,11 +165,12 @@ metric() {
   curl --silent "http://127.0.0.1:$metrics_port/metrics" | awk -v want="$1{$2}" '$1 == want { found = $2 } END { print found + 0 }'
 }
 
-# Requests that the API server refused so far: how many, what, and on which kind. The server counts them because not every
-# refusal stops a controller: an event that cannot be told is lost without a word.
-refused_requests() {
-  kubectl get --raw /metrics | grep '^apiserver_request_total{' | grep 'code="403"' |
-    sed -E 's/.*group="([^"]*)".*resource="([^"]*)".*subresource="([^"]*)".*verb="([^"]*)".* ([0-9]+)$/\4 \2.\1 \3 \5/' | sort || true
+# requests JQ_FILTER: what the controller asked the API server for so far, where the filter lets it through: how often, the
+# verb, and the kind.
+requests() {
+  jq -r "$1"' | select(.objectRef != null)
+    | [.verb, .objectRef.apiGroup, .objectRef.resource, .objectRef.subresource] | map(select(. != null)) | join(" ")' \
+    "$run_folder/logs/audit.log" | sort | uniq -c | sed -E 's/^ +//'
 }
 
 # A kubeconfig of the service account in deploy/rbac.yaml.
