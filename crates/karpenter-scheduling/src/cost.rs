@@ -39,8 +39,8 @@ const ACCEPTABLE: f64 = 1.008;
 const GOOD_ENOUGH: f64 = 1.0002;
 /// How many times longer the second look may take.
 const SECOND_LOOK: u64 = 4;
-/// With more rows than this the relaxation says little, and a second look takes as long as everything before.
-const SECOND_LOOK_ROWS_MAX: usize = 700;
+/// With more different pods than this a second look takes longer than everything before.
+const SECOND_LOOK_ITEMS_MAX: usize = 700;
 /// Rounding step by step solves the relaxation many times over; with more rows than this that takes too long.
 const DIVE_ROWS_MAX: usize = 250;
 
@@ -202,7 +202,7 @@ fn repack(ledger: &mut Ledger<'_>, tier: &Bits, scratch: &mut Scratch) -> Repack
     if effort > EFFORT_DEFAULT {
         looks.push((effort, GOOD_ENOUGH));
     }
-    if task.pinned.rows.len() > SECOND_LOOK_ROWS_MAX {
+    if task.items > SECOND_LOOK_ITEMS_MAX {
         looks.retain(|(effort, _)| *effort > EFFORT_DEFAULT * SECOND_LOOK);
     }
     for (effort, acceptable) in looks {
