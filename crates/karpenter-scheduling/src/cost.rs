@@ -40,7 +40,7 @@ const GOOD_ENOUGH: f64 = 1.0002;
 /// How many times longer the second look may take.
 const SECOND_LOOK: u64 = 4;
 /// With more different pods than this a second look takes longer than everything before.
-const SECOND_LOOK_ITEMS_MAX: usize = 700;
+const SECOND_LOOK_ITEMS_MAX: usize = 1_500;
 /// Rounding step by step solves the relaxation many times over; with more rows than this that takes too long.
 const DIVE_ROWS_MAX: usize = 250;
 
