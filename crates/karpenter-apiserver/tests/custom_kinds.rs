@@ -7,78 +7,13 @@ use std::path::PathBuf;
 use karpenter_apiserver::crd::{CustomKind, default_definition, normalise_numbers, validate_definition};
 use karpenter_apiserver::field::FieldError;
 use karpenter_apiserver::table::{self, IncludeObject};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-#[derive(Deserialize)]
-struct Table {
-    base: Value,
-    cases: Vec<Case>,
-}
+// The tables and their reader belong to the crate whose definitions they are about.
+#[path = "../../karpenter-api/tests/cases/table.rs"]
+mod case_tables;
 
-#[derive(Deserialize)]
-struct Case {
-    name: String,
-    #[serde(default)]
-    remove: Vec<String>,
-    #[serde(default)]
-    set: Map<String, Value>,
-    repeat: Option<Many>,
-    fill: Option<Many>,
-    update_from: Option<Map<String, Value>>,
-    expect: String,
-    path: Option<String>,
-    contains: Option<String>,
-    #[serde(default)]
-    defaulted: Map<String, Value>,
-}
-
-#[derive(Deserialize)]
-struct Many {
-    at: String,
-    value: Value,
-    times: usize,
-}
-
-impl Case {
-    fn object(&self, base: &Value) -> Value {
-        let mut object = base.clone();
-        for pointer in &self.remove {
-            let (parent, name) = pointer.rsplit_once('/').expect("a pointer");
-            place(&mut object, parent).as_object_mut().expect("an object").remove(name);
-        }
-        for (pointer, value) in &self.set {
-            *place(&mut object, pointer) = value.clone();
-        }
-        if let Some(many) = &self.repeat {
-            *place(&mut object, &many.at) = Value::Array(vec![many.value.clone(); many.times]);
-        }
-        if let Some(many) = &self.fill {
-            let map = place(&mut object, &many.at);
-            for number in 0..many.times {
-                map[format!("key-{number}")] = many.value.clone();
-            }
-        }
-        object
-    }
-
-    fn old_object(&self, base: &Value) -> Option<Value> {
-        self.update_from.as_ref().map(|changes| {
-            let mut object = base.clone();
-            for (pointer, value) in changes {
-                *place(&mut object, pointer) = value.clone();
-            }
-            object
-        })
-    }
-}
-
-fn place<'a>(object: &'a mut Value, pointer: &str) -> &'a mut Value {
-    pointer.split('/').skip(1).fold(object, |current, name| match current {
-        Value::Array(elements) => &mut elements[name.parse::<usize>().expect("an index")],
-        _ => &mut current[name],
-    })
-}
+use case_tables::{Case, Expectation};
 
 fn folder(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../karpenter-api").join(name)
@@ -261,8 +196,7 @@ fn every_case_has_the_expected_verdict() {
     let kinds = kinds();
     let mut report = String::new();
     let mut count = 0;
-    for (name, table) in documents(folder("tests/cases")) {
-        let table: Table = serde_json::from_value(table).expect("a table");
+    for (name, table) in case_tables::tables() {
         let kind = table.base["kind"].as_str().expect("a kind");
         let kind = kinds.iter().find(|found| found.kind() == kind).expect("a kind of our definitions");
         for case in &table.cases {
@@ -271,8 +205,8 @@ fn every_case_has_the_expected_verdict() {
             }
             count += 1;
             let verdict = admit(kind, case.object(&table.base), case.old_object(&table.base));
-            let complaint = match (&verdict, case.expect.as_str()) {
-                (Ok(stored), "accept") => case.defaulted.iter().find_map(|(pointer, expected)| {
+            let complaint = match (&verdict, case.expect) {
+                (Ok(stored), Expectation::Accept) => case.defaulted.iter().find_map(|(pointer, expected)| {
                     let actual = stored.pointer(pointer);
                     // Clients write 7.0 as 7 before a server sees it.
                     let is_equal = |actual: &Value| {
@@ -282,7 +216,7 @@ fn every_case_has_the_expected_verdict() {
                         .then(|| format!("{pointer} is {actual:?}, not {expected}"))
                 }),
                 (Ok(_), _) => Some("was accepted".to_string()),
-                (Err(errors), "accept") => Some(format!("was rejected: {errors:#?}")),
+                (Err(errors), Expectation::Accept) => Some(format!("was rejected: {errors:#?}")),
                 (Err(_), _) => None,
             };
             if let Some(complaint) = complaint {
