@@ -58,6 +58,8 @@ pub struct Node {
     /// Volume attachment limits per CSI driver; a missing driver is unlimited.
     pub volume_limits: BTreeMap<Arc<str>, u32>,
     pub price_per_hour: Option<f64>,
+    /// Closed to pods that run elsewhere now, though open to waiting ones: its pool wants it left alone for a while.
+    pub is_settling: bool,
 }
 
 impl Node {
@@ -74,6 +76,20 @@ pub struct BoundPod {
     pub is_daemon: bool,
     /// Terminating pods hold resources but are not counted by topology constraints.
     pub is_terminating: bool,
+    /// What becomes of it if its node is taken away.
+    pub mobility: Mobility,
+}
+
+/// Whether a bound pod needs another place when its node goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
+pub enum Mobility {
+    /// It ends with its node, or is not worth a place: daemons, mirror pods, terminating and finished pods.
+    #[default]
+    Stays,
+    /// It would need a place, but may not be evicted at present.
+    Blocked,
+    /// It needs a place and may be evicted.
+    Moves,
 }
 
 #[derive(Debug, Clone)]

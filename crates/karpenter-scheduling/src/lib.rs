@@ -14,6 +14,7 @@ mod relax;
 mod reservations;
 mod sequence;
 mod settle;
+pub mod simulate;
 mod states;
 mod templates;
 mod topology;

@@ -21,7 +21,7 @@ use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_model::instance_type::InstanceType;
 use karpenter_model::labels;
 use karpenter_model::pod::PodSpec;
-use karpenter_model::problem::{BoundPod, PodGroup, PodNames, Problem};
+use karpenter_model::problem::{BoundPod, Mobility, PodGroup, PodNames, Problem};
 use rustc_hash::FxHashMap;
 
 use crate::assemble::pods::{Replicas, daemons, is_daemon, is_terminating, source};
@@ -184,6 +184,7 @@ fn place<'a>(
             spec,
             is_daemon: is_daemon(pod),
             is_terminating: is_terminating(pod),
+            mobility: Mobility::default(),
         });
     }
     let by_claim: BTreeMap<&str, usize> = drafts
@@ -201,6 +202,7 @@ fn place<'a>(
                 spec,
                 is_daemon: false,
                 is_terminating: false,
+                mobility: Mobility::default(),
             }),
             None => groups.add(spec, pod),
         }

@@ -14,15 +14,22 @@ pub(crate) struct Crate {
     pub(crate) may_use: &'static [&'static str],
 }
 
-pub(crate) const CRATES: [Crate; 12] = [
+pub(crate) const CRATES: [Crate; 13] = [
     Crate { name: "karpenter-model", pure: true, may_use: &[] },
     Crate { name: "karpenter-scheduling", pure: true, may_use: &["karpenter-model"] },
+    Crate { name: "karpenter-disruption", pure: true, may_use: &["karpenter-model", "karpenter-scheduling"] },
     Crate { name: "karpenter-catalog", pure: true, may_use: &["karpenter-model"] },
     Crate { name: "karpenter-api", pure: false, may_use: &["karpenter-model"] },
     Crate {
         name: "karpenter-state",
         pure: false,
-        may_use: &["karpenter-model", "karpenter-catalog", "karpenter-api"],
+        may_use: &[
+            "karpenter-model",
+            "karpenter-scheduling",
+            "karpenter-disruption",
+            "karpenter-catalog",
+            "karpenter-api",
+        ],
     },
     Crate { name: "karpenter-apiserver", pure: false, may_use: &[] },
     Crate { name: "karpenter-cluster", pure: false, may_use: &["karpenter-model"] },
@@ -44,6 +51,7 @@ pub(crate) const CRATES: [Crate; 12] = [
         may_use: &[
             "karpenter-model",
             "karpenter-scheduling",
+            "karpenter-disruption",
             "karpenter-api",
             "karpenter-state",
             "karpenter-cluster",
@@ -56,6 +64,7 @@ pub(crate) const CRATES: [Crate; 12] = [
         may_use: &[
             "karpenter-model",
             "karpenter-scheduling",
+            "karpenter-disruption",
             "karpenter-catalog",
             "karpenter-api",
             "karpenter-state",

@@ -104,6 +104,7 @@ pub(crate) fn node(name: &str, zone: &str, cpus: i64) -> Node {
         pods: vec![],
         volume_limits: BTreeMap::new(),
         price_per_hour: None,
+        is_settling: false,
     }
 }
 
@@ -126,7 +127,7 @@ pub(crate) fn group(prefix: &str, spec: PodSpec, count: u32) -> PodGroup {
 }
 
 pub(crate) fn bound(spec: PodSpec) -> BoundPod {
-    BoundPod { spec: Arc::new(spec), is_daemon: false, is_terminating: false }
+    BoundPod { spec: Arc::new(spec), is_daemon: false, is_terminating: false, mobility: Default::default() }
 }
 
 pub(crate) fn daemon(name: &str, cpu_millis: i64) -> Daemon {

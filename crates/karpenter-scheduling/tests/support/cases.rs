@@ -448,11 +448,13 @@ impl NodeCase {
                         spec: spec.clone(),
                         is_daemon: pod.daemon,
                         is_terminating: false,
+                        mobility: Default::default(),
                     })
                 })
                 .collect(),
             volume_limits: BTreeMap::new(),
             price_per_hour: None,
+            is_settling: false,
         }
     }
 }

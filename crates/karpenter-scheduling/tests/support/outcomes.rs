@@ -105,6 +105,7 @@ pub(crate) fn after(problem: &Problem, plan: &Plan) -> Problem {
                     spec: spec.clone(),
                     is_daemon: false,
                     is_terminating: false,
+                    mobility: Default::default(),
                 })
             })
             .collect()
@@ -148,6 +149,7 @@ pub(crate) fn after(problem: &Problem, plan: &Plan) -> Problem {
             pods: bound(&planned.pods),
             volume_limits: instance_type.volume_attachment_limits.clone(),
             price_per_hour: Some(planned.price_per_hour),
+            is_settling: false,
         });
         let usage = &mut next.pools[planned.pool].usage;
         usage.add(&instance_type.capacity);

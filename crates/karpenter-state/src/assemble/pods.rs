@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Pod, PodSpec as RawPodSpec};
 use karpenter_model::duration::parse_go_duration;
 use karpenter_model::pod::PodSpec;
-use karpenter_model::problem::{BoundPod, Daemon, PodGroup, PodNames};
+use karpenter_model::problem::{BoundPod, Daemon, Mobility, PodGroup, PodNames};
 use rustc_hash::FxHashMap;
 
 use super::alike::are_alike;
@@ -85,6 +85,7 @@ pub(super) fn place(
                     spec: replicas.convert(pod, source, converter),
                     is_daemon: is_daemon(pod),
                     is_terminating: is_terminating(pod),
+                    mobility: Mobility::default(),
                 });
             } else if is_reschedulable(pod) {
                 displaced += 1;

@@ -171,6 +171,7 @@ impl Merged<'_> {
             pods: Vec::new(),
             volume_limits: volume_limits(csi, interner),
             price_per_hour: None,
+            is_settling: false,
         };
         let mut capacity = self.amounts(
             |node| node.status.as_ref()?.capacity.as_ref(),

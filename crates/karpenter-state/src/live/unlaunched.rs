@@ -53,6 +53,7 @@ fn draft(claim: &NodeClaim, catalog: &[InstanceType], interner: &mut Interner) -
         pods: Vec::new(),
         volume_limits: BTreeMap::new(),
         price_per_hour: None,
+        is_settling: false,
     };
     let is_deleting = claim.metadata.deletion_timestamp.is_some();
     NodeDraft { node, capacity: size, is_deleting, node_at: None, claim_at: None }

@@ -119,6 +119,7 @@ fn sample() -> (Problem, Plan) {
             pods: Vec::new(),
             volume_limits: BTreeMap::new(),
             price_per_hour: None,
+            is_settling: false,
         }],
         pods: vec![
             group("web", 9, &[("cpu", 900), ("memory", GIB), ("pods", 1)]),

@@ -1,0 +1,216 @@
+//! The input: every machine with what runs on it, every pool with its rules, at one moment.
+//!
+//! A `Fleet` is a value. Times are seconds since the epoch.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use karpenter_model::problem::Problem;
+
+#[derive(Debug, Clone, Default)]
+pub struct Fleet {
+    /// All nodes that stay for now with their pods, the pools that may launch, and pods that wait anyway (those of
+    /// nodes on their way out included).
+    pub problem: Problem,
+    /// Every machine of this provider, those on their way out included.
+    pub machines: Vec<Machine>,
+    /// Every pool by name, static ones included.
+    pub pools: BTreeMap<Arc<str>, Pool>,
+    /// Pod disruption budgets; occupants name them by index.
+    pub pod_budgets: Vec<PodBudget>,
+    pub now_secs: i64,
+    /// The version of the cluster that this was read from.
+    pub revision: u64,
+}
+
+/// A claim that was launched, its node and what runs there.
+#[derive(Debug, Clone, Default)]
+pub struct Machine {
+    pub claim: Arc<str>,
+    pub uid: Arc<str>,
+    pub node: Option<Arc<str>>,
+    pub pool: Option<Arc<str>>,
+    /// Index into `Problem::nodes`; `None` for machines on their way out and for those without a node.
+    pub at: Option<usize>,
+    pub is_registered: bool,
+    pub is_initialized: bool,
+    pub is_ready: bool,
+    /// Its instance is being ended: no budget counts it any more.
+    pub is_instance_terminating: bool,
+    /// Deleting, or marked for deletion by a command.
+    pub is_leaving: bool,
+    pub is_rebooting: bool,
+    /// Pods are on their way to it.
+    pub is_nominated: bool,
+    /// `karpenter.sh/do-not-disrupt: "true"` on the node.
+    pub is_kept: bool,
+    /// When the condition `Drifted` became true.
+    pub drifted_since_secs: Option<i64>,
+    /// Since when no pod has come or gone; `None` until it is initialised.
+    pub quiet_since_secs: Option<i64>,
+    pub instance_type: Option<Arc<str>>,
+    pub zone: Option<Arc<str>>,
+    pub capacity_type: Option<Arc<str>>,
+    pub reservation_id: Option<Arc<str>>,
+    /// Zero if it is not known.
+    pub price_per_hour: f64,
+    pub created_at_secs: i64,
+    /// `None`: never expires.
+    pub expire_after_secs: Option<i64>,
+    pub termination_grace_period_secs: Option<i64>,
+    /// One per pod of `Problem::nodes[at]`, in the same order.
+    pub occupants: Vec<Occupant>,
+    /// Set when a repair policy applies to the node now.
+    pub repair: Option<Repair>,
+    /// When a command of ours last moved pods to it.
+    pub moved_onto_at_secs: Option<i64>,
+}
+
+/// What disruption has to know of a pod beyond what the engine knows.
+#[derive(Debug, Clone, Default)]
+pub struct Occupant {
+    /// namespace/name
+    pub name: Arc<str>,
+    pub uid: Arc<str>,
+    /// The uid of the controlling owner.
+    pub owner: Option<Arc<str>>,
+    /// Neither terminal nor terminating.
+    pub is_active: bool,
+    /// Would have to run elsewhere if its node went (not a daemon, not a mirror pod…).
+    pub is_reschedulable: bool,
+    /// Would be evicted by a drain (does not tolerate the disrupted taint, is not a mirror pod…).
+    pub is_evictable: bool,
+    /// An active do-not-disrupt annotation.
+    pub is_kept: bool,
+    /// Its condition `Ready` is `False`.
+    pub is_unready: bool,
+    /// Stands for a capacity buffer.
+    pub is_virtual: bool,
+    pub eviction_cost: f64,
+    /// Indexes into [`Fleet::pod_budgets`] of those that select it.
+    pub budgets: Vec<u32>,
+    /// When a command of ours last moved it or its predecessor.
+    pub moved_at_secs: Option<i64>,
+}
+
+/// A PodDisruptionBudget.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PodBudget {
+    /// namespace/name
+    pub name: Arc<str>,
+    pub disruptions_allowed: u32,
+    /// unhealthyPodEvictionPolicy AlwaysAllow.
+    pub lets_unready_go: bool,
+    /// maxUnavailable 0 or 0 %, minAvailable 100 %.
+    pub is_fully_blocking: bool,
+}
+
+/// Why a node is disrupted, as budgets, conditions and metrics know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    Unhealthy,
+    Empty,
+    Drifted,
+    Underutilized,
+}
+
+impl Reason {
+    pub const ALL: [Self; 4] = [Self::Unhealthy, Self::Empty, Self::Drifted, Self::Underutilized];
+
+    /// As conditions, events and budgets spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unhealthy => "Unhealthy",
+            Self::Empty => "Empty",
+            Self::Drifted => "Drifted",
+            Self::Underutilized => "Underutilized",
+        }
+    }
+
+    /// As metrics and labels of claims spell it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Unhealthy => "unhealthy",
+            Self::Empty => "empty",
+            Self::Drifted => "drifted",
+            Self::Underutilized => "underutilized",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ConsolidationPolicy {
+    WhenEmpty,
+    #[default]
+    WhenEmptyOrUnderutilized,
+    Balanced,
+}
+
+/// A pool as disruption sees it.
+#[derive(Debug, Clone, Default)]
+pub struct Pool {
+    pub name: Arc<str>,
+    /// Index into `Problem::pools` if it may launch for pods.
+    pub launches_as: Option<usize>,
+    /// `spec.replicas` of a static pool.
+    pub replicas: Option<u32>,
+    /// What limits.nodes leaves for further nodes of a static pool; `None`: no limit.
+    pub nodes_left: Option<u32>,
+    /// Ready, and not being deleted.
+    pub is_ready: bool,
+    pub policy: ConsolidationPolicy,
+    /// `None`: never.
+    pub consolidate_after_secs: Option<i64>,
+    /// What its budgets allow now for each reason, given its present number of nodes, before those already disrupting
+    /// are taken off. A reason that is missing allows nothing.
+    pub allowed: BTreeMap<Reason, u32>,
+    pub controls: Controls,
+}
+
+/// What a pool's owner asks for beyond upstream's API, by annotation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Controls {
+    /// A move must save at least this share of what its nodes cost, and this much.
+    pub min_saving_ratio: f64,
+    pub min_saving_per_hour: f64,
+    /// A node or pod that a command moved is left alone for so long.
+    pub cool_down_secs: i64,
+    /// The k of policy Balanced.
+    pub balanced_k: f64,
+    /// Pods that may be moved for savings within an hour; `None`: as many as budgets allow.
+    pub max_moves_per_hour: Option<u32>,
+    /// Pods moved for savings within the last hour.
+    pub moved_last_hour: u32,
+    /// Whether several nodes may be launched in place of others.
+    pub is_many_to_many_enabled: bool,
+    /// Only say what would be done.
+    pub is_dry_run: bool,
+}
+
+impl Default for Controls {
+    fn default() -> Self {
+        Self {
+            min_saving_ratio: 0.0,
+            min_saving_per_hour: 0.0,
+            cool_down_secs: 0,
+            balanced_k: 2.0,
+            max_moves_per_hour: None,
+            moved_last_hour: 0,
+            is_many_to_many_enabled: true,
+            is_dry_run: false,
+        }
+    }
+}
+
+/// What repair policies say about a sick node now: the outcome of matching, ready to be acted on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Repair {
+    /// type/reason of the winning condition.
+    pub condition: Arc<str>,
+    pub is_reboot: bool,
+    /// Drain bound of the policies; `None`: inherit the claim's.
+    pub termination_grace_period_secs: Option<i64>,
+    pub score: f64,
+    /// `karpenter.sh/do-not-repair: "true"` on node or claim.
+    pub is_vetoed: bool,
+}
