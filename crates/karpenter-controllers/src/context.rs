@@ -11,6 +11,8 @@ use crate::events::Recorder;
 use crate::journal::Journal;
 use crate::metrics::Metrics;
 use crate::mirrors::Mirrors;
+use crate::operator::options::FeatureGates;
+use crate::settings::Settings;
 use crate::state::State;
 
 /// Cheap to clone; clones share everything.
@@ -27,6 +29,9 @@ pub struct Context {
     pub metrics: Metrics,
     /// Whether pods are told their planned node ahead of the scheduler.
     pub nominates_pods: bool,
+    /// Features that are on.
+    pub gates: FeatureGates,
+    pub settings: Arc<Settings>,
 }
 
 impl Context {
@@ -43,6 +48,8 @@ impl Context {
             journal: Journal::default(),
             metrics: Metrics::new(),
             nominates_pods: true,
+            gates: FeatureGates::default(),
+            settings: Arc::default(),
         }
     }
 

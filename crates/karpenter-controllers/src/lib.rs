@@ -19,7 +19,10 @@ pub mod nomination;
 pub mod operator;
 pub mod pods;
 pub mod provisioning;
+pub mod settings;
 pub mod state;
 pub mod writes;
 
 pub use context::Context;
+pub use operator::options::FeatureGates;
+pub use settings::Settings;

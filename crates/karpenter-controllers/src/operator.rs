@@ -60,6 +60,8 @@ impl Operator {
         let context = Context {
             nominates_pods: !options.disable_pod_nomination,
             metrics: metrics.clone(),
+            gates: options.feature_gates,
+            settings: Arc::new(options.settings()),
             ..Context::new(client, mirrors, cloud, clock)
         };
         Self {

@@ -13,6 +13,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use karpenter_model::problem::{self, EFFORT_DEFAULT};
 
+use crate::settings::Settings;
 pub use gates::FeatureGates;
 use values::{boolean, choice, duration, float, gates, integer, port, text};
 
@@ -274,6 +275,17 @@ impl Options {
             },
             effort: EFFORT_DEFAULT,
             ..problem::Options::default()
+        }
+    }
+
+    /// What all controllers share of it.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            planner: self.planner(),
+            batch_idle: self.batch_idle_duration,
+            batch_max: self.batch_max_duration,
+            ignores_dra_requests: self.ignore_dra_requests,
+            is_node_repair_legacy: self.legacy_node_repair,
         }
     }
 
