@@ -2,10 +2,12 @@
 //!
 //! A `Fleet` is a value. Times are seconds since the epoch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use karpenter_model::problem::Problem;
+
+use crate::command::Method;
 
 #[derive(Debug, Clone, Default)]
 pub struct Fleet {
@@ -21,6 +23,22 @@ pub struct Fleet {
     pub now_secs: i64,
     /// The version of the cluster that this was read from.
     pub revision: u64,
+    /// Commands that were proposed and wait for their second look; their nodes are not marked yet.
+    pub waiting: Vec<Waiting>,
+}
+
+impl Fleet {
+    /// The method whose proposal a claim waits in.
+    pub fn waits_in(&self, claim: &str) -> Option<Method> {
+        self.waiting.iter().find(|one| one.claims.contains(claim)).map(|one| one.method)
+    }
+}
+
+/// A proposed command that was not started yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    pub method: Method,
+    pub claims: BTreeSet<Arc<str>>,
 }
 
 /// A claim that was launched, its node and what runs there.
@@ -60,6 +78,8 @@ pub struct Machine {
     pub termination_grace_period_secs: Option<i64>,
     /// One per pod of `Problem::nodes[at]`, in the same order.
     pub occupants: Vec<Occupant>,
+    /// A condition of its node is one that some repair policy names, tolerated for now or not.
+    pub is_sick: bool,
     /// Set when a repair policy applies to the node now.
     pub repair: Option<Repair>,
     /// When a command of ours last moved pods to it.

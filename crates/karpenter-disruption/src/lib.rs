@@ -5,5 +5,11 @@
 //!
 //! Upstream: pkg/controllers/disruption.
 
+pub mod budgets;
+pub mod candidate;
 pub mod command;
+pub mod explain;
 pub mod fleet;
+pub mod propose;
+pub mod settings;
+pub mod validate;

@@ -1,0 +1,65 @@
+//! How many nodes of each pool may still be disrupted for a reason.
+//!
+//! Upstream: pkg/controllers/disruption/helpers.go (NodePoolStatsFromNodes, BuildDisruptionBudgetMapping).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::fleet::{Fleet, Reason};
+
+/// One pool's budget for one reason at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Remaining {
+    /// What the pool's budgets allow at all.
+    pub allowed: u32,
+    /// Nodes that count.
+    pub nodes: u32,
+    /// Nodes of these that are going, or not working, already.
+    pub disrupting: u32,
+    /// Nodes of proposals that wait for their second look.
+    pub proposed: u32,
+}
+
+impl Remaining {
+    pub fn left(self) -> u32 {
+        self.allowed.saturating_sub(self.disrupting).saturating_sub(self.proposed)
+    }
+
+    /// Worth an event on the pool: there are nodes, and nothing is allowed.
+    pub fn is_blocking(self) -> bool {
+        self.nodes > 0 && self.allowed == 0
+    }
+}
+
+/// The budgets of all pools, by name.
+pub fn remaining(fleet: &Fleet, reason: Reason) -> BTreeMap<Arc<str>, Remaining> {
+    let mut pools: BTreeMap<Arc<str>, Remaining> = fleet
+        .pools
+        .iter()
+        .map(|(name, pool)| {
+            let allowed = pool.allowed.get(&reason).copied().unwrap_or(0);
+            (name.clone(), Remaining { allowed, ..Remaining::default() })
+        })
+        .collect();
+    for machine in &fleet.machines {
+        let Some(pool) = machine.pool.as_ref().and_then(|name| pools.get_mut(name)) else { continue };
+        // A node that comes up runs nothing that a budget protects; one that reboots does.
+        if machine.is_instance_terminating || !(machine.is_initialized || machine.is_rebooting) {
+            continue;
+        }
+        pool.nodes += 1;
+        // Sick nodes do not use up the budget that pays for their own repair.
+        let is_sick = !machine.is_ready && reason != Reason::Unhealthy;
+        if machine.is_leaving || machine.is_rebooting || is_sick {
+            pool.disrupting += 1;
+        } else if fleet.waits_in(&machine.claim).is_some() {
+            pool.proposed += 1;
+        }
+    }
+    pools
+}
+
+/// What is left by pool.
+pub fn left(fleet: &Fleet, reason: Reason) -> BTreeMap<Arc<str>, u32> {
+    remaining(fleet, reason).into_iter().map(|(name, remaining)| (name, remaining.left())).collect()
+}

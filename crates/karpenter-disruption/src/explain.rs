@@ -1,0 +1,266 @@
+//! For every machine: why it is, or is not, being disrupted now. Events, the journal and the command line render it.
+//!
+//! Nothing is decided here.
+
+use std::fmt;
+use std::sync::Arc;
+
+use karpenter_model::reason::Refusal;
+
+use crate::candidate::Blocked;
+use crate::command::Method;
+use crate::fleet::Reason;
+
+/// How it stands with one machine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Standing {
+    /// Index into `Fleet::machines`.
+    pub machine: usize,
+    pub claim: Arc<str>,
+    pub why: Why,
+}
+
+/// A pod that would have no place if its node went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unplaced {
+    /// namespace/name
+    pub pod: Arc<str>,
+    /// Empty when it would only fit a node that is not initialised, see `uninitialized`.
+    pub reasons: Vec<Refusal>,
+    /// It would go to this node, which is not initialised yet.
+    pub uninitialized: Option<Arc<str>>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Why {
+    /// Part of a command of this proposal.
+    Chosen {
+        method: Method,
+    },
+    /// Would be part of a command if its pool were not on a dry run.
+    DryRun {
+        method: Method,
+    },
+    Blocked(Blocked),
+    /// Its pool is static, and it has not drifted.
+    NotDrifted,
+    NeverConsolidated {
+        pool: Arc<str>,
+    },
+    OnlyWhenEmpty {
+        pool: Arc<str>,
+    },
+    HasBufferPods {
+        node: Arc<str>,
+    },
+    UnknownInstanceType {
+        name: Arc<str>,
+    },
+    MissingLabel {
+        key: &'static str,
+    },
+    /// Its pool wants it to be left alone for a while after pods came or went. `None`: the wait has not begun.
+    Settling {
+        until_secs: Option<i64>,
+    },
+    CoolDown {
+        until_secs: i64,
+    },
+    BudgetExhausted {
+        pool: Arc<str>,
+        reason: Reason,
+    },
+    MovesExhausted {
+        pool: Arc<str>,
+        per_hour: u32,
+    },
+    WouldNotFit {
+        unplaced: Vec<Unplaced>,
+    },
+    NeedsSeveralNodes {
+        count: usize,
+    },
+    NotCheaper {
+        price_now_per_hour: f64,
+        cheapest_replacement_per_hour: Option<f64>,
+    },
+    /// Cheaper types exist, but too few for minValues.
+    TooFewTypes {
+        key: Arc<str>,
+        wanted: u32,
+        found: u32,
+    },
+    SpotToSpotOff,
+    SpotToSpotInflexible {
+        wanted: usize,
+        found: usize,
+    },
+    BelowThreshold {
+        saving_per_hour: f64,
+        wanted_per_hour: f64,
+    },
+    Unbalanced {
+        score: f64,
+        threshold: f64,
+    },
+    /// One budget of pods does not allow all evictions that the command would need together.
+    PodBudgetJoint {
+        name: Arc<str>,
+        wanted: u32,
+        allowed: u32,
+    },
+    /// Too many nodes of the pool are sick at once.
+    RepairHalted {
+        pool: Arc<str>,
+    },
+    StaticScalingDown,
+    StaticAtLimit,
+    StaticReservationsFull,
+    /// Something else goes first in this pass.
+    NotNow,
+    /// Nothing cheaper was found for it.
+    Fine,
+}
+
+/// The kind of event that upstream would send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EventKind {
+    DisruptionBlocked,
+    Unconsolidatable,
+    NodeRepairBlocked,
+}
+
+impl Why {
+    /// Upstream's event for it, if it has one; the text is the `Display`.
+    pub fn event(&self) -> Option<EventKind> {
+        match self {
+            Self::Blocked(Blocked::InCommand) => None,
+            Self::Blocked(_) | Self::StaticAtLimit | Self::StaticReservationsFull => {
+                Some(EventKind::DisruptionBlocked)
+            }
+            Self::RepairHalted { .. } => Some(EventKind::NodeRepairBlocked),
+            Self::NeverConsolidated { .. }
+            | Self::OnlyWhenEmpty { .. }
+            | Self::HasBufferPods { .. }
+            | Self::UnknownInstanceType { .. }
+            | Self::MissingLabel { .. }
+            | Self::WouldNotFit { .. }
+            | Self::NeedsSeveralNodes { .. }
+            | Self::NotCheaper { .. }
+            | Self::TooFewTypes { .. }
+            | Self::SpotToSpotOff
+            | Self::SpotToSpotInflexible { .. } => Some(EventKind::Unconsolidatable),
+            Self::Chosen { .. }
+            | Self::DryRun { .. }
+            | Self::NotDrifted
+            | Self::Settling { .. }
+            | Self::CoolDown { .. }
+            | Self::BudgetExhausted { .. }
+            | Self::MovesExhausted { .. }
+            | Self::BelowThreshold { .. }
+            | Self::Unbalanced { .. }
+            | Self::PodBudgetJoint { .. }
+            | Self::StaticScalingDown
+            | Self::NotNow
+            | Self::Fine => None,
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Chosen { method } => write!(f, "Goes now: {}", method.reason().as_str()),
+            Self::DryRun { method } => {
+                write!(f, "Would go now ({}), but its pool is on a dry run", method.reason().as_str())
+            }
+            Self::Blocked(blocked) => write!(f, "{blocked}"),
+            Self::NotDrifted => f.write_str("Belongs to a static NodePool and has not drifted"),
+            Self::NeverConsolidated { pool } => write!(f, "NodePool \"{pool}\" has consolidation disabled"),
+            Self::OnlyWhenEmpty { pool } => {
+                write!(f, "NodePool \"{pool}\" has consolidation policy WhenEmpty, but node is not empty")
+            }
+            Self::HasBufferPods { node } => write!(f, "Node \"{node}\" has buffer pods"),
+            Self::UnknownInstanceType { name } => write!(f, "Instance Type \"{name}\" not found"),
+            Self::MissingLabel { key } => write!(f, "Node does not have label \"{key}\""),
+            Self::Settling { until_secs: Some(until) } => {
+                write!(f, "Pods came or went; left alone until {until}")
+            }
+            Self::Settling { until_secs: None } => {
+                f.write_str("Not yet left alone for as long as its pool asks")
+            }
+            Self::CoolDown { until_secs } => {
+                write!(f, "Pods were moved here or from here; left alone until {until_secs}")
+            }
+            Self::BudgetExhausted { pool, reason } => {
+                write!(
+                    f,
+                    "The budgets of NodePool \"{pool}\" allow no further disruption for reason {}",
+                    reason.as_str()
+                )
+            }
+            Self::MovesExhausted { pool, per_hour } => {
+                write!(f, "NodePool \"{pool}\" allows {per_hour} pods to be moved per hour, and they were")
+            }
+            Self::WouldNotFit { unplaced } => write_unplaced(f, unplaced),
+            Self::NeedsSeveralNodes { count } => {
+                write!(f, "Can't remove without creating {count} candidates")
+            }
+            Self::NotCheaper { .. } => f.write_str("Can't replace with a cheaper node"),
+            Self::TooFewTypes { key, wanted, found } => write!(
+                f,
+                "Filtering by price: minValues requirement is not met for label(s) (label(s)=[{key}]); {found} of {wanted} values remain"
+            ),
+            Self::SpotToSpotOff => {
+                f.write_str("SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node")
+            }
+            Self::SpotToSpotInflexible { wanted, found } => write!(
+                f,
+                "SpotToSpotConsolidation requires {wanted} cheaper instance type options than the current candidate to consolidate, got {found}"
+            ),
+            Self::BelowThreshold { saving_per_hour, wanted_per_hour } => {
+                write!(f, "Would save {saving_per_hour:.4} $/h, but {wanted_per_hour:.4} are asked for")
+            }
+            Self::Unbalanced { score, threshold } => {
+                write!(f, "score {score:.2} < threshold {threshold:.2}")
+            }
+            Self::PodBudgetJoint { name, wanted, allowed } => write!(
+                f,
+                "PodDisruptionBudget {name} allows {allowed} evictions, {wanted} would be needed together"
+            ),
+            Self::RepairHalted { pool } => {
+                write!(f, "more than 20% of nodes in nodepool \"{pool}\" are unhealthy")
+            }
+            Self::StaticScalingDown => f.write_str("Its static NodePool is still scaling down"),
+            Self::StaticAtLimit => {
+                f.write_str("static NodePool is at its node limit and cannot stage a replacement")
+            }
+            Self::StaticReservationsFull => {
+                f.write_str("static NodePool's capacity reservations are full and cannot stage a replacement")
+            }
+            Self::NotNow => f.write_str("Something else goes first"),
+            Self::Fine => f.write_str("Nothing cheaper was found"),
+        }
+    }
+}
+
+const UNPLACED_SHOWN_MAX: usize = 5;
+
+fn write_unplaced(f: &mut fmt::Formatter<'_>, unplaced: &[Unplaced]) -> fmt::Result {
+    f.write_str("Not all pods would schedule, ")?;
+    for one in unplaced.iter().take(UNPLACED_SHOWN_MAX) {
+        write!(f, "{} => ", one.pod)?;
+        match &one.uninitialized {
+            Some(node) => write!(f, "would schedule against uninitialized node/{node}")?,
+            None => {
+                let reasons: Vec<String> = one.reasons.iter().map(ToString::to_string).collect();
+                f.write_str(&reasons.join("; "))?;
+            }
+        }
+        f.write_str(" ")?;
+    }
+    if unplaced.len() > UNPLACED_SHOWN_MAX {
+        write!(f, " and {} other(s)", unplaced.len() - UNPLACED_SHOWN_MAX)?;
+    }
+    Ok(())
+}

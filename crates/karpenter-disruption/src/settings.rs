@@ -1,0 +1,36 @@
+//! What the operator chose for the whole process. What a pool's owner chose is in [`crate::fleet::Controls`].
+
+/// Which way savings are sought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// m nodes for the cheapest n, the whole fleet at once, several commands together.
+    #[default]
+    Cost,
+    /// Upstream's methods, one command at a time.
+    Compat,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    pub mode: Mode,
+    /// Gate SpotToSpotConsolidation.
+    pub spot_to_spot: bool,
+    /// Gate TerminateFirstDrift.
+    pub terminate_first_drift: bool,
+    /// Gate TerminateFirstRepair.
+    pub terminate_first_repair: bool,
+    /// Work units that a search for cheaper nodes may spend; the same number gives the same commands everywhere.
+    pub effort: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            mode: Mode::default(),
+            spot_to_spot: false,
+            terminate_first_drift: false,
+            terminate_first_repair: false,
+            effort: karpenter_model::problem::EFFORT_DEFAULT,
+        }
+    }
+}
