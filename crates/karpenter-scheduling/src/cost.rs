@@ -93,6 +93,19 @@ pub(crate) fn schedule(problem: &Problem) -> Plan {
     plan
 }
 
+/// A lower bound for all waiting pods on new nodes, and a price for one pod of each group.
+pub(crate) fn prices(problem: &Problem, effort: u64) -> (f64, Vec<f64>) {
+    let prepared = Prepared::new(problem);
+    let mut ledger = Ledger::new(problem, &prepared);
+    let (bound, by_class) =
+        bound::class_prices(&mut ledger, relaxation_effort(effort), &mut Scratch::default());
+    let mut prices = vec![0.0; problem.pods.len()];
+    for (class, price) in ledger.classes.classes.iter().zip(by_class) {
+        class.pods.iter().for_each(|run| prices[run.group as usize] = price);
+    }
+    (bound, prices)
+}
+
 /// Whether the relaxation that guides the repacking decides more than every valid fleet must.
 fn needs_own_bound(ledger: &Ledger<'_>) -> bool {
     let options = &ledger.problem.options;

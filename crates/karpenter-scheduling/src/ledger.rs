@@ -20,7 +20,7 @@ use crate::states::{StateId, States};
 use crate::templates::{self, Amounts, Dimensions, Template};
 use crate::topology::{GroupId, Kind, Slot, Topology};
 
-pub(crate) use nodes::NodeSlot;
+pub(crate) use nodes::{NodeSlot, free_room};
 
 /// Everything about a problem that does not change while it is being solved.
 pub(crate) struct Prepared {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::items::{self, Demands, Item};
 use super::knapsack::{self, Order, Scratch};
 use super::relaxation::{self, Effort};
-use super::shapes::{DIMENSIONS_MAX, Kind};
+use super::shapes::{DIMENSIONS_MAX, Kind, covers};
 use crate::bits::Bits;
 use crate::ledger::Ledger;
 use crate::states::ReqId;
@@ -19,8 +19,7 @@ pub(crate) fn lower_bound(ledger: &mut Ledger<'_>, effort: Effort, scratch: &mut
     if ledger.claims.is_empty() || ledger.prepared.dimensions.len() > DIMENSIONS_MAX {
         return 0.0;
     }
-    let mut everywhere = Bits::empty(ledger.prepared.templates.len());
-    (0..ledger.prepared.templates.len()).for_each(|template| everywhere.insert(template));
+    let everywhere = all_templates(ledger);
     let items = placed_items(ledger);
     let mut demands = Demands::default();
     let rows = items::rows(ledger, &items, &mut demands, &everywhere, items::Purpose::Bound).rows;
@@ -45,11 +44,63 @@ pub(crate) fn lower_bound(ledger: &mut Ledger<'_>, effort: Effort, scratch: &mut
         .fold(0.0, f64::max)
 }
 
+/// A lower bound for all waiting pods on new nodes, and a price per class: no filling of a node is worth more than the
+/// node. Classes that no pool takes have the price 0.
+pub(crate) fn class_prices(
+    ledger: &mut Ledger<'_>,
+    effort: Effort,
+    scratch: &mut Scratch,
+) -> (f64, Vec<f64>) {
+    let mut prices = vec![0.0; ledger.classes.classes.len()];
+    if ledger.prepared.dimensions.len() > DIMENSIONS_MAX {
+        return (0.0, prices);
+    }
+    let everywhere = all_templates(ledger);
+    let mut counts: BTreeMap<usize, u32> = BTreeMap::new();
+    for run in &ledger.classes.queue {
+        // The last level states the least.
+        *counts.entry(ledger.classes.classes[run.class].variants.end - 1).or_insert(0) += run.count;
+    }
+    let items = items_of(ledger, counts.into_iter().map(|(variant, count)| (variant, 0, count)).collect());
+    let mut demands = Demands::default();
+    let all = items::rows(ledger, &items, &mut demands, &everywhere, items::Purpose::Bound);
+    let kinds = items::all_kinds(ledger, &everywhere, &demands.list);
+    let (mut rows, mut behind) = (Vec::new(), Vec::new());
+    for (row, members) in all.rows.into_iter().zip(all.items) {
+        if kinds.iter().any(|kind| kind.takes(&row) && covers(&kind.free, &row.requests)) {
+            rows.push(row);
+            behind.push(members);
+        }
+    }
+    let Some(relaxed) = relaxation::relax(&rows, &kinds, effort, scratch) else { return (0.0, prices) };
+    let nodes = effort.search_nodes;
+    let worst =
+        relaxation::worst_ratio(&rows, &kinds, &relaxed.duals, &relaxed.fluid_weights, nodes, scratch);
+    for (dual, members) in relaxed.duals.iter().zip(behind).filter(|_| worst > 0.0) {
+        for item in members {
+            prices[ledger.classes.variants[items[item].variant].class] = dual / worst;
+        }
+    }
+    (relaxed.lower_bound, prices)
+}
+
+fn all_templates(ledger: &Ledger<'_>) -> Bits {
+    let mut everywhere = Bits::empty(ledger.prepared.templates.len());
+    (0..ledger.prepared.templates.len()).for_each(|template| everywhere.insert(template));
+    everywhere
+}
+
 fn placed_items(ledger: &mut Ledger<'_>) -> Vec<Item> {
-    let mut merged: BTreeMap<(usize, u8, ReqId), u32> = BTreeMap::new();
     let claims = ledger.claims.iter().flat_map(|claim| claim.content.iter().copied());
     let nodes = ledger.nodes.iter().flat_map(|node| node.content.iter().map(|(v, count)| (*v, 0, *count)));
-    for (variant, alternative, count) in claims.chain(nodes).collect::<Vec<_>>() {
+    let placed = claims.chain(nodes).collect();
+    items_of(ledger, placed)
+}
+
+/// Items for (variant, volume alternative, count).
+fn items_of(ledger: &mut Ledger<'_>, pods: Vec<(usize, u8, u32)>) -> Vec<Item> {
+    let mut merged: BTreeMap<(usize, u8, ReqId), u32> = BTreeMap::new();
+    for (variant, alternative, count) in pods {
         // Any of several volume alternatives, or any required term, might serve: then labels do not bind.
         let data = &ledger.classes.variants[variant];
         let as_written = &ledger.classes.classes[data.class].spec;

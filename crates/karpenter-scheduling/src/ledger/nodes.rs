@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use karpenter_model::labels;
-use karpenter_model::problem::Node;
+use karpenter_model::problem::{Node, Problem};
 use karpenter_model::requirements::{Requirement, Requirements};
 use karpenter_model::resources::ResourceList;
 use karpenter_model::taints::first_untolerated;
@@ -24,6 +24,41 @@ pub(crate) struct NodeSlot {
     pub(crate) domains: Vec<Option<usize>>,
     /// (variant, count) placed by this plan.
     pub(crate) content: Vec<(usize, u32)>,
+}
+
+/// What a node has left for pods, daemons that are yet to come deducted.
+pub(crate) fn free_room(problem: &Problem, node: &Node) -> ResourceList {
+    free_with(problem, node, &labels_of(node))
+}
+
+fn labels_of(node: &Node) -> Requirements {
+    let mut labels = Requirements::from_labels(&node.labels);
+    labels.replace(Requirement::in_values(labels::HOSTNAME, [node.hostname().clone()]));
+    labels
+}
+
+fn free_with(problem: &Problem, node: &Node, labels: &Requirements) -> ResourceList {
+    let mut free = node.allocatable.clone();
+    let mut daemons_here = ResourceList::new();
+    for pod in &node.pods {
+        free.subtract(&pod.spec.requests);
+        if pod.is_daemon {
+            daemons_here.add(&pod.spec.requests);
+        }
+    }
+    let mut expected = ResourceList::new();
+    for daemon in &problem.daemons {
+        let tolerates = first_untolerated(&node.taints, &daemon.spec.tolerations).is_none();
+        let strict = daemon.spec.strict_requirements();
+        if tolerates && labels.compatible(&strict, &BTreeSet::new()).is_ok() {
+            expected.add(&daemon.spec.requests);
+        }
+    }
+    for (name, amount) in expected.iter() {
+        let outstanding = (amount - daemons_here.get(name)).max(0);
+        free.set(name.clone(), free.get(name).saturating_sub(outstanding));
+    }
+    free
 }
 
 impl Ledger<'_> {
@@ -58,28 +93,8 @@ impl Ledger<'_> {
     }
 
     fn node_slot(&self, node: &Node) -> NodeSlot {
-        let mut labels = Requirements::from_labels(&node.labels);
-        labels.replace(Requirement::in_values(labels::HOSTNAME, [node.hostname().clone()]));
-        let mut free = node.allocatable.clone();
-        let mut daemons_here = ResourceList::new();
-        for pod in &node.pods {
-            free.subtract(&pod.spec.requests);
-            if pod.is_daemon {
-                daemons_here.add(&pod.spec.requests);
-            }
-        }
-        let mut expected = ResourceList::new();
-        for daemon in &self.problem.daemons {
-            let tolerates = first_untolerated(&node.taints, &daemon.spec.tolerations).is_none();
-            let strict = daemon.spec.strict_requirements();
-            if tolerates && labels.compatible(&strict, &BTreeSet::new()).is_ok() {
-                expected.add(&daemon.spec.requests);
-            }
-        }
-        for (name, amount) in expected.iter() {
-            let outstanding = (amount - daemons_here.get(name)).max(0);
-            free.set(name.clone(), free.get(name).saturating_sub(outstanding));
-        }
+        let labels = labels_of(node);
+        let free = free_with(self.problem, node, &labels);
         let domains = self
             .topology
             .keys
