@@ -6,6 +6,7 @@
 pub mod aws;
 mod intern;
 pub mod kwok;
+pub mod overlay;
 
 /// What can be wrong with catalog data.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

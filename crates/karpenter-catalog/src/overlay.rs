@@ -1,0 +1,230 @@
+//! Corrections of what a catalog says: other prices, additional capacity, for the types that an overlay selects.
+//!
+//! Decides which overlays contradict each other and what the others make of a list of instance types. It does not
+//! decide whether an overlay is well formed, and knows nothing of the objects that overlays are written in.
+//! Upstream: pkg/controllers/nodeoverlay.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use karpenter_model::instance_type::{InstanceType, Offering};
+use karpenter_model::labels;
+use karpenter_model::requirements::{Requirement, Requirements};
+use karpenter_model::resources::ResourceList;
+use karpenter_model::selector::Labels;
+
+/// One correction.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Overlay {
+    pub name: Arc<str>,
+    pub weight: i32,
+    pub requirements: Requirements,
+    pub price: Option<PriceChange>,
+    /// Resources that nodes have beyond, or instead of, what the catalog says.
+    pub capacity: ResourceList,
+}
+
+/// What becomes of a price.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum PriceChange {
+    To(f64),
+    By(f64),
+    ByPercent(f64),
+}
+
+impl PriceChange {
+    /// Reads `0.5`, `+0.5`, `-0.5`, `+10%` or `-10%`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let number = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite());
+        if !text.starts_with(['+', '-']) {
+            return number(text).map(Self::To);
+        }
+        match text.strip_suffix('%') {
+            Some(percent) => number(percent).map(Self::ByPercent),
+            None => number(text).map(Self::By),
+        }
+    }
+
+    /// The price after the change; never below zero.
+    pub fn apply(self, price_per_hour: f64) -> f64 {
+        match self {
+            Self::To(price) => price,
+            Self::By(difference) => (price_per_hour + difference).max(0.0),
+            Self::ByPercent(percent) => (price_per_hour * (1.0 + percent / 100.0)).max(0.0),
+        }
+    }
+}
+
+/// A pool as far as overlays may select by it.
+#[derive(Debug, Clone, Copy)]
+pub struct PoolView<'a> {
+    pub name: &'a str,
+    /// Labels of the pool's template.
+    pub labels: &'a Labels,
+}
+
+/// Overlays that do not contradict each other, the stronger first.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Corrections {
+    overlays: Vec<Overlay>,
+    /// Keys that an overlay may leave open although an offering has them.
+    well_known: BTreeSet<Arc<str>>,
+}
+
+/// What overlays come to.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Evaluation {
+    pub corrections: Corrections,
+    /// Overlays that say something else about the same thing as another of the same weight. They change nothing at all.
+    pub conflicting: BTreeSet<Arc<str>>,
+}
+
+/// Instance types with their corrections, and which were touched.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Corrected {
+    pub types: Vec<InstanceType>,
+    pub repriced: BTreeSet<Arc<str>>,
+    pub resized: BTreeSet<Arc<str>>,
+}
+
+/// Who spoke last about each thing, so that a second voice of the same weight is noticed.
+#[derive(Default)]
+struct Spoken {
+    /// By pool, type and offering, as positions.
+    prices: BTreeMap<(usize, usize, usize), i32>,
+    /// By pool and type, as positions, and resource.
+    capacities: BTreeMap<(usize, usize, Arc<str>), i32>,
+}
+
+/// Sorts overlays out: the heavier one wins, and of two that are equally heavy the one whose name comes last in the
+/// alphabet, while the other one is a conflict.
+pub fn evaluate(
+    mut overlays: Vec<Overlay>,
+    pools: &[(PoolView<'_>, &[InstanceType])],
+    well_known: &BTreeSet<Arc<str>>,
+) -> Evaluation {
+    overlays.sort_by(|one, other| other.weight.cmp(&one.weight).then_with(|| other.name.cmp(&one.name)));
+    let mut evaluation = Evaluation::default();
+    let mut spoken = Spoken::default();
+    let described: Vec<Vec<Requirements>> = match overlays.is_empty() {
+        true => Vec::new(),
+        false => {
+            pools.iter().map(|(pool, types)| types.iter().map(|one| describe(pool, one)).collect()).collect()
+        }
+    };
+    for overlay in overlays {
+        let mut prices = Vec::new();
+        let mut capacities = Vec::new();
+        for (pool_at, (_, types)) in pools.iter().enumerate() {
+            for (type_at, one) in types.iter().enumerate() {
+                let selected = selected(&overlay, &described[pool_at][type_at], one, well_known);
+                if selected.is_empty() {
+                    continue;
+                }
+                if overlay.price.is_some() {
+                    prices.extend(selected.into_iter().map(|offering_at| (pool_at, type_at, offering_at)));
+                }
+                capacities.extend(overlay.capacity.names().map(|name| (pool_at, type_at, name.clone())));
+            }
+        }
+        let is_conflict = prices.iter().any(|key| spoken.prices.get(key) == Some(&overlay.weight))
+            || capacities.iter().any(|key| spoken.capacities.get(key) == Some(&overlay.weight));
+        if is_conflict {
+            evaluation.conflicting.insert(overlay.name.clone());
+            continue;
+        }
+        spoken.prices.extend(prices.into_iter().map(|key| (key, overlay.weight)));
+        spoken.capacities.extend(capacities.into_iter().map(|key| (key, overlay.weight)));
+        evaluation.corrections.overlays.push(overlay);
+    }
+    evaluation.corrections.well_known.clone_from(well_known);
+    evaluation
+}
+
+impl Corrections {
+    pub fn is_empty(&self) -> bool {
+        self.overlays.is_empty()
+    }
+
+    /// A pool's instance types as the overlays have them; `None` if they change nothing.
+    pub fn apply(&self, pool: &PoolView<'_>, types: &[InstanceType]) -> Option<Corrected> {
+        if self.overlays.is_empty() {
+            return None;
+        }
+        let mut corrected = Corrected::default();
+        for one in types {
+            corrected.types.push(self.apply_to(pool, one, &mut corrected.repriced, &mut corrected.resized));
+        }
+        let is_touched = !corrected.repriced.is_empty() || !corrected.resized.is_empty();
+        is_touched.then_some(corrected)
+    }
+
+    fn apply_to(
+        &self,
+        pool: &PoolView<'_>,
+        instance_type: &InstanceType,
+        repriced: &mut BTreeSet<Arc<str>>,
+        resized: &mut BTreeSet<Arc<str>>,
+    ) -> InstanceType {
+        let description = describe(pool, instance_type);
+        let mut result = instance_type.clone();
+        let mut has_price = vec![false; instance_type.offerings.len()];
+        let mut capacity = ResourceList::new();
+        for overlay in &self.overlays {
+            let selected = selected(overlay, &description, instance_type, &self.well_known);
+            if selected.is_empty() {
+                continue;
+            }
+            for (name, amount) in overlay.capacity.iter() {
+                if capacity.lookup(name).is_none() {
+                    capacity.set(name.clone(), amount);
+                }
+            }
+            let Some(change) = overlay.price else { continue };
+            for at in selected {
+                if !std::mem::replace(&mut has_price[at], true) {
+                    let offering = &mut result.offerings[at];
+                    offering.price_per_hour = change.apply(offering.price_per_hour);
+                }
+            }
+        }
+        if has_price.contains(&true) {
+            repriced.insert(instance_type.name.clone());
+        }
+        if !capacity.is_empty() {
+            resized.insert(instance_type.name.clone());
+        }
+        for (name, amount) in capacity.iter() {
+            result.capacity.set(name.clone(), amount);
+        }
+        result
+    }
+}
+
+/// What a node of the type would be like in the pool.
+fn describe(pool: &PoolView<'_>, instance_type: &InstanceType) -> Requirements {
+    let mut description = Requirements::new();
+    description.add(Requirement::in_values(labels::NODEPOOL, [Arc::from(pool.name)]));
+    description.extend(&Requirements::from_labels(pool.labels));
+    description.extend(&instance_type.requirements);
+    description
+}
+
+/// Positions of the offerings that an overlay speaks about.
+fn selected(
+    overlay: &Overlay,
+    description: &Requirements,
+    instance_type: &InstanceType,
+    well_known: &BTreeSet<Arc<str>>,
+) -> Vec<usize> {
+    if description.compatible(&overlay.requirements, &BTreeSet::new()).is_err() {
+        return Vec::new();
+    }
+    let is_selected =
+        |offering: &Offering| overlay.requirements.compatible(&offering.requirements, well_known).is_ok();
+    let offerings = instance_type.offerings.iter().enumerate();
+    offerings.filter(|(_, offering)| is_selected(offering)).map(|(at, _)| at).collect()
+}
