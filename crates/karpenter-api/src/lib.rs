@@ -11,6 +11,7 @@ pub mod labels;
 pub mod manifest;
 pub mod pod_requests;
 pub mod runtime;
+pub mod scheduler_config;
 pub mod schema;
 pub mod types;
 pub mod validate;
