@@ -10,7 +10,7 @@ use karpenter_api::types::{NodeClaim, NodePool, Requirement};
 use karpenter_model::instance_type::{InstanceType, Offering};
 use karpenter_model::requirements::{Operator, Requirement as Wanted, Requirements};
 
-use crate::{CloudError, CloudProvider, Instance};
+use crate::{CloudError, CloudProvider, Instance, RepairAction, RepairPolicies};
 
 /// Labels that an instance type must say something about, and that every machine carries.
 const TYPE_LABELS: [&str; 5] =
@@ -60,6 +60,7 @@ pub async fn check_all(world: &mut World<'_>) -> Verdict {
     check_types(&types)?;
     check_life(world, &types).await?;
     check_choice(world, &types).await?;
+    check_reboot(world).await?;
     check_strangers(world).await
 }
 
@@ -68,11 +69,21 @@ fn check_identity(cloud: &dyn CloudProvider) -> Verdict {
     let kinds = cloud.node_class_kinds();
     ensure("a provider has a node class", !kinds.is_empty(), || "no kind is named".to_owned())?;
     let well_known = cloud.well_known_labels();
-    for policy in cloud.repair_policies() {
-        let is_status = matches!(policy.condition_status.as_str(), "True" | "False" | "Unknown");
-        ensure("repair policies name a condition", is_status && !policy.condition_type.is_empty(), || {
-            format!("{policy:?}")
+    let policies = cloud.repair_policies();
+    if !policies.is_empty() {
+        let again = cloud.repair_policies();
+        ensure("repair policies do not change", policies == again, || format!("{policies:?} and {again:?}"))?;
+        let checked = RepairPolicies::new(policies);
+        ensure("repair policies make sense", checked.is_ok(), || {
+            checked.err().map(|error| error.to_string()).unwrap_or_default()
         })?;
+    }
+    let mut names = BTreeSet::new();
+    for hook in cloud.registration_hooks() {
+        ensure("registration hooks have names of their own", names.insert(hook.name().to_owned()), || {
+            format!("{:?} is there twice", hook.name())
+        })?;
+        ensure("registration hooks have names", !hook.name().is_empty(), || "one has none".to_owned())?;
     }
     ensure("hostnames are not promised", !well_known.contains(labels::HOSTNAME), || {
         "the hostname is among the well-known labels".to_owned()
@@ -240,6 +251,23 @@ fn check_labels(instance: &Instance, types: &[InstanceType], wish: &[Requirement
     ensure("machines say how large they are", is_sized, || {
         format!("capacity {:?}, allocatable {:?}", instance.capacity, instance.allocatable)
     })
+}
+
+/// Machines that cannot be restarted say so, always; and no policy asks for what cannot be done.
+async fn check_reboot(world: &mut World<'_>) -> Verdict {
+    const RULE: &str = "a restart of no machine is refused";
+    let claim = world.new_claim.new_claim(Vec::new()).await;
+    let policies = world.cloud.repair_policies();
+    let is_asked_for = policies.iter().any(|policy| policy.action == RepairAction::Reboot);
+    for operation in ["conformance-1", "conformance-1"] {
+        let answer = world.cloud.reboot(&claim, operation).await;
+        let is_missing = matches!(&answer, Err(CloudError::RebootNotImplemented));
+        ensure(RULE, answer.is_err(), || "it was accepted".to_owned())?;
+        ensure("restarts that policies ask for are implemented", !(is_asked_for && is_missing), || {
+            "a repair policy asks for a restart".to_owned()
+        })?;
+    }
+    Ok(())
 }
 
 /// Questions about machines that never were.

@@ -18,6 +18,12 @@ pub enum CloudError {
     /// The pool's instance types are not known yet; it is left out until they are.
     #[error("instance types of nodepool {pool} have not been evaluated yet")]
     NotEvaluated { pool: String },
+    /// The provider cannot restart machines in place; the machine is replaced.
+    #[error("reboot is not implemented by the cloud provider")]
+    RebootNotImplemented,
+    /// The restart was refused, and asking again would not help; the machine is replaced.
+    #[error("{message}")]
+    RebootFailed { message: String },
     /// Too many calls; tried again later.
     #[error("throttled: {message}")]
     Throttled { message: String },
@@ -42,6 +48,8 @@ impl CloudError {
             Self::NotFound { .. } => "NodeClaimNotFoundError",
             Self::CreateRefused { .. }
             | Self::NotEvaluated { .. }
+            | Self::RebootNotImplemented
+            | Self::RebootFailed { .. }
             | Self::Throttled { .. }
             | Self::Unauthorized { .. }
             | Self::Transient { .. } => "",

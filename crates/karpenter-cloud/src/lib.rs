@@ -6,6 +6,8 @@
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod error;
+pub mod hooks;
+pub mod repair;
 
 use std::sync::Arc;
 
@@ -15,6 +17,8 @@ use karpenter_model::instance_type::InstanceType;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use error::CloudError;
+pub use hooks::{HookAnswer, RegistrationHook};
+pub use repair::{RepairAction, RepairPolicies, RepairPolicy};
 
 /// An answer that takes a while.
 pub type CloudFuture<'a, T> = BoxFuture<'a, Result<T, CloudError>>;
@@ -41,15 +45,6 @@ pub struct Instance {
     pub allocatable: Quantities,
     /// On its way out; asking for its end again does nothing.
     pub is_terminating: bool,
-}
-
-/// A node condition that means a sick machine, and what to do about it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RepairPolicy {
-    pub condition_type: String,
-    pub condition_status: String,
-    /// Seconds the condition must have held.
-    pub toleration_secs: u64,
 }
 
 /// A cloud. Every call may be repeated; none of them waits for a machine to be ready.
@@ -79,7 +74,21 @@ pub trait CloudProvider: Send + Sync + 'static {
     /// Why a claim's machine no longer is what its node class asks for, if so: a stable word for the condition.
     fn drift_reason<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>>;
 
+    /// Restarts a claim's machine in place. `Ok` means accepted: that it came up again shows in the node's boot id.
+    /// One operation may be asked for many times under one id and happens once. [`CloudError::RebootNotImplemented`]
+    /// and [`CloudError::RebootFailed`] are final; anything else is tried again.
+    fn reboot<'a>(&'a self, _claim: &'a NodeClaim, _operation_id: &'a str) -> CloudFuture<'a, ()> {
+        Box::pin(std::future::ready(Err(CloudError::RebootNotImplemented)))
+    }
+
+    /// Which conditions of nodes mean a sick machine, and what to do about it. Always the same set;
+    /// [`RepairPolicies::new`] says whether it makes sense.
     fn repair_policies(&self) -> Vec<RepairPolicy> {
+        Vec::new()
+    }
+
+    /// What has to agree before a node is opened to pods.
+    fn registration_hooks(&self) -> Vec<Arc<dyn RegistrationHook>> {
         Vec::new()
     }
 }

@@ -52,6 +52,9 @@ pub struct Faults {
     pub delete_errors: VecDeque<CloudError>,
     pub get_errors: VecDeque<CloudError>,
     pub list_errors: VecDeque<CloudError>,
+    pub reboot_errors: VecDeque<CloudError>,
+    /// Provider ids of machines whose restart is accepted and never happens.
+    pub stuck_reboots: BTreeSet<String>,
     /// Provider ids of machines that ended without being asked to; their nodes may still be there.
     pub vanished: BTreeSet<String>,
     /// Reasons for which machines are said to have drifted, by provider id.

@@ -11,6 +11,7 @@ mod faults;
 mod naming;
 mod node;
 mod provider;
+mod sickness;
 mod unavailable;
 
 pub use choice::Choice;
@@ -20,4 +21,5 @@ pub use node::{
     KWOK_MARK, KWOK_MARK_VALUE, PARTITION_LABEL, PARTITION_VALUE, PRICE_LABEL, PROVIDER_ID_PREFIX,
 };
 pub use provider::{Kwok, NODE_CLASS_KIND};
+pub use sickness::{REBOOT_REQUIRED, UNHEALTHY};
 pub use unavailable::UNAVAILABLE_FOR;

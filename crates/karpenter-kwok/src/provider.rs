@@ -18,6 +18,7 @@ use crate::choice::{candidates, unknown_type};
 use crate::faults::{Faults, Registration};
 use crate::naming;
 use crate::node::{self, KWOK_MARK, KWOK_MARK_VALUE, PROVIDER_ID_PREFIX};
+use crate::sickness;
 use crate::unavailable::Unavailable;
 
 pub const NODE_CLASS_KIND: NodeClassKind = NodeClassKind {
@@ -86,6 +87,23 @@ impl Kwok {
         let silence = json!({"metadata": {"annotations": {"fake-kubelet/dies-at": self.inner.clock.now().to_string()}}});
         let answer = self.inner.nodes().patch(name, &PatchParams::default(), &Patch::Merge(silence)).await;
         answer.map(drop).or_else(|error| if is_code(&error, 404) { Ok(()) } else { Err(failure(error)) })
+    }
+
+    /// Gives a node a condition that says it is sick, until [`Kwok::heal`] takes it off; a heartbeat leaves it alone.
+    pub async fn sicken(
+        &self,
+        node: &str,
+        condition: &str,
+        status: &str,
+        reason: &str,
+    ) -> Result<(), CloudError> {
+        let now = self.inner.clock.time();
+        sickness::write_condition(&self.inner.nodes(), node, (condition, status, reason), now).await
+    }
+
+    /// Takes a condition off a node.
+    pub async fn heal(&self, node: &str, condition: &str) -> Result<(), CloudError> {
+        sickness::remove_condition(&self.inner.nodes(), node, condition).await
     }
 
     /// Takes launches up again whose process ended before their Node existed. To be called once after a restart.
@@ -187,6 +205,29 @@ impl Kwok {
         lock(&inner.under_way).retain(|_, node| node.metadata.name.as_deref() != Some(&name));
         inner.remove(&name).await.map_err(failure)?;
         Err(not_found(&name))
+    }
+
+    async fn restart(&self, claim: &NodeClaim, operation_id: &str) -> Result<(), CloudError> {
+        let inner = &self.inner;
+        if let Some(error) = self.change_faults(|faults| faults.reboot_errors.pop_front()) {
+            return Err(error);
+        }
+        let status = claim.status.as_ref();
+        let Some(name) = status.and_then(|status| status.node_name.as_deref()) else {
+            return Err(CloudError::Transient { message: "the node is not registered".to_owned() });
+        };
+        let id = status.and_then(|status| status.provider_id.as_deref()).unwrap_or_default();
+        let (is_gone, is_stuck) = {
+            let faults = lock(&inner.faults);
+            (faults.vanished.contains(id), faults.stuck_reboots.contains(id))
+        };
+        if is_gone {
+            return Err(not_found(id));
+        }
+        if is_stuck {
+            return Ok(());
+        }
+        sickness::write_boot_id(&inner.nodes(), name, operation_id).await
     }
 
     async fn find(&self, provider_id: &str) -> Result<Instance, CloudError> {
@@ -325,17 +366,12 @@ impl CloudProvider for Kwok {
         Box::pin(std::future::ready(Ok(reason)))
     }
 
+    fn reboot<'a>(&'a self, claim: &'a NodeClaim, operation_id: &'a str) -> CloudFuture<'a, ()> {
+        Box::pin(self.restart(claim, operation_id))
+    }
+
     fn repair_policies(&self) -> Vec<RepairPolicy> {
-        let policy = |kind: &str, status: &str, toleration_secs| RepairPolicy {
-            condition_type: kind.to_owned(),
-            condition_status: status.to_owned(),
-            toleration_secs,
-        };
-        vec![
-            policy("Ready", "False", 600),
-            policy("Ready", "Unknown", 600),
-            policy("KWOKUnhealthy", "True", 30),
-        ]
+        sickness::repair_policies()
     }
 }
 
@@ -343,16 +379,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn not_found(name: &str) -> CloudError {
+pub(crate) fn not_found(name: &str) -> CloudError {
     CloudError::NotFound { message: format!("there is no instance {name}") }
 }
 
-fn is_code(error: &kube::Error, code: u16) -> bool {
+pub(crate) fn is_code(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
 /// The API server plays the cloud, so its refusals are the cloud's.
-fn failure(error: kube::Error) -> CloudError {
+pub(crate) fn failure(error: kube::Error) -> CloudError {
     let message = match &error {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),

@@ -12,9 +12,9 @@ use karpenter_api::types::{KWOKNodeClass, NodeClaim, NodePool, Requirement};
 use karpenter_apiserver::clock::Clock as ServerClock;
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cloud::conformance::{self, AsyncNewClaim};
-use karpenter_cloud::{CloudError, CloudProvider};
+use karpenter_cloud::{CloudError, CloudProvider, RepairAction, RepairPolicies};
 use karpenter_cluster::clock::Clock;
-use karpenter_kwok::{Kwok, OfferingPattern, Registration, UNAVAILABLE_FOR};
+use karpenter_kwok::{Kwok, OfferingPattern, Registration, UNAVAILABLE_FOR, UNHEALTHY};
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -283,4 +283,82 @@ async fn injected_errors_are_used_up() {
     assert_eq!(world.cloud.delete(&claim).await, Err(error));
     assert_eq!(world.cloud.list().await.map(|listed| listed.len()), Ok(1));
     assert!(matches!(world.cloud.delete(&claim).await, Err(CloudError::NotFound { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_gives_the_node_a_boot_id_of_its_own() {
+    let mut world = World::start(json!({})).await;
+    let mut claim = world.claim(vec![require(labels::INSTANCE_TYPE, &["s-4x-amd64-linux"])]).await;
+    let instance = world.cloud.create(&claim).await.expect("launched");
+    world.after(1).await;
+    let unregistered = world.cloud.reboot(&claim, "one").await;
+    assert!(matches!(unregistered, Err(CloudError::Transient { .. })), "{unregistered:?}");
+    let name = world.nodes().await[0].metadata.name.clone();
+    let status = claim.status.get_or_insert_default();
+    status.provider_id = Some(instance.provider_id.clone());
+    status.node_name = name;
+    for operation in ["one", "one", "two"] {
+        world.cloud.reboot(&claim, operation).await.expect("accepted");
+        let node = world.nodes().await.remove(0);
+        let info = node.status.and_then(|status| status.node_info).expect("what the node says of itself");
+        assert_eq!(info.boot_id, format!("kwok-{operation}"));
+    }
+    world.cloud.change_faults(|faults| {
+        faults.reboot_errors.push_back(CloudError::RebootFailed { message: "no".to_owned() });
+        faults.stuck_reboots.insert(instance.provider_id.clone());
+    });
+    let refused = world.cloud.reboot(&claim, "three").await;
+    assert_eq!(refused, Err(CloudError::RebootFailed { message: "no".to_owned() }));
+    world.cloud.reboot(&claim, "three").await.expect("accepted");
+    let node = world.nodes().await.remove(0);
+    let info = node.status.and_then(|status| status.node_info).expect("what the node says of itself");
+    assert_eq!(info.boot_id, "kwok-two", "it was accepted and never happened");
+    world.cloud.vanish(&instance.provider_id).await.expect("gone");
+    assert!(world.cloud.reboot(&claim, "four").await.is_err_and(|error| error.is_not_found()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_falls_sick_and_is_healed() {
+    let mut world = World::start(json!({})).await;
+    let claim = world.claim(vec![require(labels::INSTANCE_TYPE, &["s-4x-amd64-linux"])]).await;
+    world.cloud.create(&claim).await.expect("launched");
+    world.after(1).await;
+    let name = world.nodes().await[0].metadata.name.clone().unwrap_or_default();
+    let sick = async |world: &World| {
+        let node = world.nodes().await.remove(0);
+        let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+        conditions.into_iter().map(|condition| (condition.type_, condition.status)).collect::<Vec<_>>()
+    };
+    world.cloud.sicken(&name, UNHEALTHY, "True", "Injected").await.expect("written");
+    assert_eq!(sick(&world).await, [(UNHEALTHY.to_owned(), "True".to_owned())]);
+    world.cloud.heal(&name, UNHEALTHY).await.expect("written");
+    assert_eq!(sick(&world).await, []);
+    assert!(world.cloud.heal("nobody", UNHEALTHY).await.is_err_and(|error| error.is_not_found()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_policies_are_those_of_upstream() {
+    let world = World::start(json!({})).await;
+    let set = RepairPolicies::new(world.cloud.repair_policies()).expect("they make sense");
+    let told: Vec<_> = set
+        .iter()
+        .map(|one| {
+            let policy = &one.policy;
+            let pair = format!("{}={}", policy.condition_type, policy.condition_status);
+            let times = (policy.toleration_secs, policy.termination_grace_period_secs);
+            (pair, policy.reason_regex.clone(), times, policy.action)
+        })
+        .collect();
+    let is = |pair: &str, reason: &str, times: (u64, u64), action| {
+        (pair.to_owned(), reason.to_owned(), (times.0, Some(times.1)), action)
+    };
+    assert_eq!(
+        told,
+        [
+            is("Ready=False", "", (600, 0), RepairAction::Replace),
+            is("Ready=Unknown", ".*", (600, 0), RepairAction::Replace),
+            is("KWOKUnhealthy=True", ".*", (30, 45), RepairAction::Replace),
+            is("KWOKRebootRequired=True", ".*", (30, 60), RepairAction::Reboot),
+        ]
+    );
 }

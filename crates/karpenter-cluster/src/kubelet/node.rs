@@ -46,7 +46,8 @@ pub(super) fn decide(node: &Node, lease: Option<&Lease>, options: &Options, now:
     let heartbeat = heartbeat(node);
     let heartbeat_due = heartbeat.and_then(|last| last.checked_add(signed(options.heartbeat)).ok());
     let stale = heartbeat_due.is_none_or(|due| due <= now);
-    let status = (stale || !agrees(node, &wanted)).then(|| status_patch(node, &wanted, now));
+    let is_due = !script.is_frozen && (stale || !agrees(node, &wanted));
+    let status = is_due.then(|| status_patch(node, &wanted, now));
 
     let renewed = lease
         .and_then(|lease| lease.spec.as_ref())
@@ -59,7 +60,7 @@ pub(super) fn decide(node: &Node, lease: Option<&Lease>, options: &Options, now:
         .iter()
         .flat_map(|taints| taints.iter())
         .map(|taint| taint.key.clone())
-        .filter(|key| is_ready && script.remove_taints.contains(key))
+        .filter(|key| is_ready && !script.is_frozen && script.remove_taints.contains(key))
         .collect();
 
     let lease_due = match renewed.filter(|_| !renew) {

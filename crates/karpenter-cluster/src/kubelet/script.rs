@@ -17,8 +17,9 @@
 //! - `fake-kubelet/stop-seconds`: from the end of its preStop hook until it has stopped; kwok's
 //!   `pod-delete.stage.kwok.x-k8s.io/delay` means the same
 //!
-//! kwok's label `kwok.x-k8s.io/stage=unhealthy` keeps a pod from being ready. A value that cannot be read counts as
-//! not given.
+//! kwok's label `kwok.x-k8s.io/stage=unhealthy` keeps a pod from being ready, and freezes a node: its kubelet renews the
+//! lease and says nothing about the status, so that conditions which somebody else writes stay. A value that cannot be
+//! read counts as not given.
 
 use std::time::Duration;
 
@@ -28,11 +29,17 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use super::Options;
 use crate::controllers::context::{annotation, label};
 
+/// kwok's way to say that something does not go its usual way.
+pub const STAGE_LABEL: &str = "kwok.x-k8s.io/stage";
+pub const STAGE_UNHEALTHY: &str = "unhealthy";
+
 /// What a node is scripted to do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeScript {
     pub boot: Duration,
     pub never_ready: bool,
+    /// The status is somebody else's business.
+    pub is_frozen: bool,
     pub dies_at: Option<Timestamp>,
     pub sick_from: Option<Timestamp>,
     /// Types and statuses of conditions while the node is sick.
@@ -100,6 +107,7 @@ impl NodeScript {
         Self {
             boot: seconds(get("boot-seconds")).unwrap_or(options.boot),
             never_ready: get("never-ready") == Some("true"),
+            is_frozen: label(node, STAGE_LABEL) == Some(STAGE_UNHEALTHY),
             dies_at: get("dies-at")
                 .and_then(|text| text.parse().ok())
                 .or_else(|| after("dies-after-seconds")),
@@ -122,7 +130,7 @@ impl PodScript {
             start: seconds(get("start-seconds")).unwrap_or(options.pod_start),
             ready: seconds(get("ready-seconds")).unwrap_or(Duration::ZERO),
             never_ready: get("never-ready") == Some("true")
-                || label(pod, "kwok.x-k8s.io/stage") == Some("unhealthy"),
+                || label(pod, STAGE_LABEL) == Some(STAGE_UNHEALTHY),
             run: seconds(get("run-seconds")),
             exit_code: get("exit-code").and_then(|text| text.parse().ok()).unwrap_or(0),
             stop: seconds(get("stop-seconds"))

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use karpenter_api::labels;
 use karpenter_api::types::{NodeClaim, NodePool};
-use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind, RepairPolicy};
+use karpenter_cloud::{
+    CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind, RegistrationHook, RepairPolicy,
+};
 use karpenter_cluster::controllers::context::{label, name_of};
 use karpenter_model::instance_type::InstanceType;
 use tokio::time::Instant;
@@ -97,7 +99,15 @@ impl CloudProvider for MeasuredCloud {
         Box::pin(self.measure("IsDrifted", pool_of(claim), self.inner.drift_reason(claim)))
     }
 
+    fn reboot<'a>(&'a self, claim: &'a NodeClaim, operation_id: &'a str) -> CloudFuture<'a, ()> {
+        Box::pin(self.measure("Reboot", pool_of(claim), self.inner.reboot(claim, operation_id)))
+    }
+
     fn repair_policies(&self) -> Vec<RepairPolicy> {
         self.inner.repair_policies()
+    }
+
+    fn registration_hooks(&self) -> Vec<Arc<dyn RegistrationHook>> {
+        self.inner.registration_hooks()
     }
 }

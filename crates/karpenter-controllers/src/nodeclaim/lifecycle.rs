@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use karpenter_api::labels::{self, FINALIZER_TERMINATION};
 use karpenter_api::types::NodeClaim;
-use karpenter_cloud::Instance;
+use karpenter_cloud::{HookAnswer, Instance};
 use karpenter_cluster::clock::until;
 use karpenter_cluster::controllers::context::{difference, is_conflict, is_deleting, name_of, uid_of};
 use karpenter_cluster::harness::{After, Queue, Reconcile};
@@ -45,6 +45,8 @@ use crate::writes;
 
 /// At most this many pods are told that their claim could not be launched.
 const PODS_TOLD_MAX: usize = 10;
+/// A registration hook that does not say when it wants to be asked again is asked after this long.
+const HOOK_RETRY: Duration = Duration::from_secs(1);
 
 pub struct Lifecycle {
     pub context: Context,
@@ -111,7 +113,8 @@ impl Lifecycle {
         }
 
         let mut working = stored.clone();
-        let opened = self.register(&mut working).await?;
+        let (opened, ask_again) = self.register(&mut working).await?;
+        wish = wish.earlier(ask_again);
         let initialized = self.initialize(&mut working).await?;
         let alive = liveness::decide(&working, self.context.clock.now());
         let Some(stored) = self.persist(&stored, &working).await? else { return Ok(After::Done) };
@@ -218,10 +221,16 @@ impl Lifecycle {
         }
     }
 
-    /// Whether the node was opened for pods in this pass.
-    async fn register(&self, claim: &mut NodeClaim) -> kube::Result<bool> {
+    /// Whether the node was opened for pods in this pass, and when to ask again who holds that up.
+    async fn register(&self, claim: &mut NodeClaim) -> kube::Result<(bool, After)> {
         let now = self.context.clock.now();
-        match registration::decide(claim, &nodes_of(&self.context, claim)) {
+        let nodes = nodes_of(&self.context, claim);
+        let mut ask_again = After::Done;
+        let mut held_by = Vec::new();
+        if registration::is_at_the_door(claim, &nodes) {
+            (held_by, ask_again) = hold_ups(&self.context, claim).await;
+        }
+        match registration::decide(claim, &nodes, &held_by) {
             Registration::Settled => launch::follow_generation(claim, REGISTERED, now),
             Registration::NodeMissing => change_conditions(claim, now, |set| {
                 set.set_unknown_with_reason(REGISTERED, "NodeNotFound", "Node not registered with cluster");
@@ -230,30 +239,45 @@ impl Lifecycle {
                 let message = "Invariant violated, matched multiple nodes";
                 set.set_false(REGISTERED, "MultipleNodesFound", message);
             }),
-            Registration::Open { node, patch, lacks_taint } => {
-                if lacks_taint {
-                    let message = format!(
-                        "Missing {} taint which prevents registration related race conditions on Karpenter-managed nodes",
-                        labels::TAINT_UNREGISTERED
-                    );
-                    let notice = Notice::warning(&*claim, "UnregisteredTaintMissing", message);
-                    self.context.recorder.publish(notice).await;
+            Registration::Held { node, patch, lacks_taint, by } => {
+                self.tell_missing_taint(claim, lacks_taint).await;
+                if let Some(patch) = patch {
+                    let Context { client, mirrors, .. } = &self.context;
+                    writes::merge_unchanged(client, &mirrors.nodes, &*node, patch).await?;
                 }
+                change_conditions(claim, now, |set| {
+                    set.set_unknown_with_reason(REGISTERED, "RegistrationHookPending", &by.join(", "));
+                });
+            }
+            Registration::Open { node, patch, lacks_taint } => {
+                self.tell_missing_taint(claim, lacks_taint).await;
                 if let Some(patch) = patch {
                     if is_node_ready(&node) {
                         (self.hooks.before_opening)(Arc::new(claim.clone()), node.clone()).await;
                     }
                     let Context { client, mirrors, .. } = &self.context;
                     if writes::merge_unchanged(client, &mirrors.nodes, &*node, patch).await?.is_none() {
-                        return Ok(false);
+                        return Ok((false, After::Done));
                     }
                 }
                 change_conditions(claim, now, |set| set.set_true(REGISTERED));
                 claim.status.get_or_insert_default().node_name = node.metadata.name.clone();
-                return Ok(true);
+                return Ok((true, After::Done));
             }
         }
-        Ok(false)
+        Ok((false, ask_again))
+    }
+
+    async fn tell_missing_taint(&self, claim: &NodeClaim, lacks_taint: bool) {
+        if !lacks_taint {
+            return;
+        }
+        let message = format!(
+            "Missing {} taint which prevents registration related race conditions on Karpenter-managed nodes",
+            labels::TAINT_UNREGISTERED
+        );
+        let notice = Notice::warning(claim, "UnregisteredTaintMissing", message);
+        self.context.recorder.publish(notice).await;
     }
 
     /// Whether the node counts as initialized from this pass on.
@@ -381,6 +405,27 @@ impl Reconcile for Lifecycle {
         };
         if is_deleting(&*claim) { self.finish(&claim).await } else { self.advance(&claim).await }
     }
+}
+
+/// The provider's hooks that do not agree to open the claim's node yet, and when to ask the first of them again.
+async fn hold_ups(context: &Context, claim: &NodeClaim) -> (Vec<String>, After) {
+    let hooks = context.cloud.registration_hooks();
+    let answers = futures::future::join_all(hooks.iter().map(|hook| hook.registered(claim))).await;
+    let mut names = Vec::new();
+    let mut again = After::Done;
+    for (hook, answer) in hooks.iter().zip(answers) {
+        let after = match answer {
+            Ok(HookAnswer::Ready) => continue,
+            Ok(HookAnswer::NotYet { ask_again_after }) => ask_again_after.unwrap_or(HOOK_RETRY),
+            Err(error) => {
+                tracing::error!(hook = hook.name(), nodeclaim = name_of(claim), %error, "registration hook failed");
+                HOOK_RETRY
+            }
+        };
+        names.push(hook.name().to_owned());
+        again = again.earlier(After::Again(after));
+    }
+    (names, again)
 }
 
 /// Still without a node, and alive.

@@ -112,3 +112,22 @@ fn marks() {
     assert!(options.manages(&from(json!({"metadata": {"name": "n", "labels": {"type": "kwok"}}}))));
     assert!(!options.manages(&from(json!({"metadata": {"name": "n", "labels": {"type": "real"}}}))));
 }
+
+#[test]
+fn a_frozen_node_keeps_its_lease_and_says_nothing() {
+    let frozen = json!({"metadata": {"labels": {"kwok.x-k8s.io/stage": "unhealthy"}},
+        "status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "Injected",
+            "lastHeartbeatTime": "2026-01-01T10:00:00Z", "lastTransitionTime": "2026-01-01T10:00:00Z"}]}});
+    let decision = decide(&node(frozen), None, &Options::default(), now());
+    assert_eq!((decision.status, decision.renew), (None, true));
+}
+
+#[test]
+fn a_heartbeat_leaves_conditions_of_others_alone() {
+    let sick = json!({"status": {"conditions": [{"type": "KWOKUnhealthy", "status": "True", "reason": "Injected",
+        "lastHeartbeatTime": "2026-01-01T10:00:00Z", "lastTransitionTime": "2026-01-01T10:00:00Z"}]}});
+    let decision = decide(&node(sick), None, &Options::default(), now());
+    // A strategic patch merges conditions by type: what it does not name stays.
+    assert_eq!(condition(&decision, "Ready")["status"], "True");
+    assert_eq!(condition(&decision, "KWOKUnhealthy"), &Value::Null);
+}

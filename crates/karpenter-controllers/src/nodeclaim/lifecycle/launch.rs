@@ -43,6 +43,8 @@ pub(super) fn judge(answer: Result<Instance, CloudError>) -> LaunchOutcome {
         CloudError::CreateRefused { reason, message } => LaunchOutcome::TryAgain { reason, message },
         CloudError::NotFound { .. }
         | CloudError::NotEvaluated { .. }
+        | CloudError::RebootNotImplemented
+        | CloudError::RebootFailed { .. }
         | CloudError::Throttled { .. }
         | CloudError::Unauthorized { .. }
         | CloudError::Transient { .. } => {

@@ -24,9 +24,22 @@ pub(super) enum Registration {
         patch: Option<Value>,
         lacks_taint: bool,
     },
+    /// The same, but the node stays closed: these hooks do not agree yet.
+    Held {
+        node: Arc<Node>,
+        patch: Option<Value>,
+        lacks_taint: bool,
+        by: Vec<String>,
+    },
 }
 
-pub(super) fn decide(claim: &NodeClaim, nodes: &[Arc<Node>]) -> Registration {
+/// Whether the hooks have to be asked at all.
+pub(super) fn is_at_the_door(claim: &NodeClaim, nodes: &[Arc<Node>]) -> bool {
+    matches!(decide(claim, nodes, &[]), Registration::Open { .. })
+}
+
+/// `held_by`: names of the hooks that do not agree yet.
+pub(super) fn decide(claim: &NodeClaim, nodes: &[Arc<Node>], held_by: &[String]) -> Registration {
     if condition_status(claim, REGISTERED) != ConditionStatus::Unknown {
         return Registration::Settled;
     }
@@ -34,12 +47,15 @@ pub(super) fn decide(claim: &NodeClaim, nodes: &[Arc<Node>]) -> Registration {
         [] => Registration::NodeMissing,
         // Nothing can be added to a node that is on its way out.
         [node] if is_deleting(&**node) => Registration::NodeMissing,
-        [node] => Registration::Open {
-            node: node.clone(),
-            patch: patch(claim, node),
-            lacks_taint: label(&**node, labels::REGISTERED).is_none()
-                && !taints_of(node).any(is_unregistered),
-        },
+        [node] => {
+            let lacks_taint =
+                label(&**node, labels::REGISTERED).is_none() && !taints_of(node).any(is_unregistered);
+            let (patch, node) = (patch(claim, node, held_by.is_empty()), node.clone());
+            match held_by {
+                [] => Registration::Open { node, patch, lacks_taint },
+                by => Registration::Held { node, patch, lacks_taint, by: by.to_vec() },
+            }
+        }
         _ => Registration::SeveralNodes,
     }
 }
@@ -52,7 +68,7 @@ fn is_unregistered(taint: &Taint) -> bool {
     taint.key == TAINT_UNREGISTERED && taint.effect == "NoExecute"
 }
 
-fn patch(claim: &NodeClaim, node: &Node) -> Option<Value> {
+fn patch(claim: &NodeClaim, node: &Node, opens: bool) -> Option<Value> {
     let mut metadata = Map::new();
     let mut finalizers = node.metadata.finalizers.clone().unwrap_or_default();
     if !finalizers.iter().any(|finalizer| finalizer == FINALIZER_TERMINATION) {
@@ -67,7 +83,9 @@ fn patch(claim: &NodeClaim, node: &Node) -> Option<Value> {
         metadata.insert("annotations".to_owned(), json!(annotations));
     }
     let mut wanted = claim.metadata.labels.clone().unwrap_or_default();
-    wanted.insert(labels::REGISTERED.to_owned(), "true".to_owned());
+    if opens {
+        wanted.insert(labels::REGISTERED.to_owned(), "true".to_owned());
+    }
     let missing_labels = missing(Some(&wanted), node.metadata.labels.as_ref());
     if !missing_labels.is_empty() {
         metadata.insert("labels".to_owned(), json!(missing_labels));
@@ -78,7 +96,10 @@ fn patch(claim: &NodeClaim, node: &Node) -> Option<Value> {
         patch.insert("metadata".to_owned(), Value::Object(metadata));
     }
     let before: Vec<Taint> = taints_of(node).cloned().collect();
-    let after = taints(claim, node);
+    let mut after = taints(claim, node);
+    if opens {
+        after.retain(|taint| !is_unregistered(taint));
+    }
     if before != after {
         patch.insert("spec".to_owned(), json!({ "taints": after }));
     }
@@ -114,7 +135,7 @@ fn owners(claim: &NodeClaim, node: &Node) -> Option<Vec<OwnerReference>> {
     Some(owners)
 }
 
-/// The node's taints with those of the claim it lacks (by key and effect), without the unregistered one.
+/// The node's taints with those of the claim it lacks (by key and effect).
 fn taints(claim: &NodeClaim, node: &Node) -> Vec<Taint> {
     let mut taints: Vec<Taint> = taints_of(node).cloned().collect();
     if label(node, labels::DO_NOT_SYNC_TAINTS) != Some("true") {
@@ -125,6 +146,5 @@ fn taints(claim: &NodeClaim, node: &Node) -> Vec<Taint> {
             }
         }
     }
-    taints.retain(|taint| !is_unregistered(taint));
     taints
 }

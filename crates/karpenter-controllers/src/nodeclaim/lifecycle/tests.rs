@@ -147,7 +147,7 @@ fn decided_conditions_follow_the_generation() {
 }
 
 fn opening(claim: &NodeClaim, node: &Arc<Node>) -> (Value, bool) {
-    match registration::decide(claim, std::slice::from_ref(node)) {
+    match registration::decide(claim, std::slice::from_ref(node), &[]) {
         Registration::Open { patch, lacks_taint, .. } => (patch.unwrap_or_default(), lacks_taint),
         other => panic!("{other:?}"),
     }
@@ -158,18 +158,21 @@ fn registration_depends_on_the_nodes_there_are() {
     let waiting = claim(&["Launched=True", "Registered=Unknown"], json!({}));
     let one = node(json!({}));
     let leaving = node(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));
-    assert!(matches!(registration::decide(&waiting, &[]), Registration::NodeMissing));
+    assert!(matches!(registration::decide(&waiting, &[], &[]), Registration::NodeMissing));
     assert!(matches!(
-        registration::decide(&waiting, std::slice::from_ref(&leaving)),
+        registration::decide(&waiting, std::slice::from_ref(&leaving), &[]),
         Registration::NodeMissing
     ));
     assert!(matches!(
-        registration::decide(&waiting, &[one.clone(), one.clone()]),
+        registration::decide(&waiting, &[one.clone(), one.clone()], &[]),
         Registration::SeveralNodes
     ));
     for status in ["Registered=True", "Registered=False"] {
         let decided = claim(&["Launched=True", status], json!({}));
-        assert!(matches!(registration::decide(&decided, std::slice::from_ref(&one)), Registration::Settled));
+        assert!(matches!(
+            registration::decide(&decided, std::slice::from_ref(&one), &[]),
+            Registration::Settled
+        ));
     }
 }
 
@@ -203,6 +206,28 @@ fn a_node_is_opened_with_everything_in_one_patch() {
             {"key": "agent", "effect": "NoExecute"}]},
     });
     assert_eq!(opening(&claim, &node), (expected, false));
+}
+
+#[test]
+fn a_node_that_hooks_hold_up_gets_everything_but_stays_closed() {
+    let claim = claim(
+        &["Launched=True"],
+        json!({"metadata": {"labels": {"team": "a"}},
+            "spec": {"taints": [{"key": "dedicated", "effect": "NoSchedule"}]}}),
+    );
+    let unregistered = json!({"key": "karpenter.sh/unregistered", "effect": "NoExecute"});
+    let node = node(json!({"spec": {"taints": [unregistered]}}));
+    let held_by = ["address".to_owned(), "volume".to_owned()];
+    let Registration::Held { patch, by, lacks_taint, .. } =
+        registration::decide(&claim, std::slice::from_ref(&node), &held_by)
+    else {
+        panic!("not held");
+    };
+    assert_eq!((by, lacks_taint), (held_by.to_vec(), false));
+    let patch = patch.expect("it lacks a lot");
+    assert_eq!(patch["metadata"]["labels"], json!({"team": "a"}));
+    assert_eq!(patch["metadata"]["finalizers"], json!(["karpenter.sh/termination"]));
+    assert_eq!(patch["spec"]["taints"], json!([unregistered, {"key": "dedicated", "effect": "NoSchedule"}]));
 }
 
 #[test]

@@ -1,0 +1,184 @@
+//! When a machine counts as sick, and what a provider wants done about it: the policies as values, and whether a set
+//! of them makes sense.
+//!
+//! Nothing is matched against nodes here, and nothing is decided about any machine.
+//! Upstream: pkg/cloudprovider/types.go, pkg/controllers/node/health/policy.go.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use regex::Regex;
+
+/// The highest priority a policy may have; the lowest is 0.
+pub const PRIORITY_MAX: u8 = 100;
+
+/// What to do with a sick machine, the gentler action first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RepairAction {
+    /// Restart it in place.
+    Reboot,
+    /// Put another one in its place.
+    Replace,
+}
+
+impl RepairAction {
+    /// As upstream spells it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Reboot => "RebootNode",
+            Self::Replace => "ReplaceNode",
+        }
+    }
+}
+
+/// A node condition that means a sick machine, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepairPolicy {
+    pub condition_type: String,
+    /// True, False or Unknown.
+    pub condition_status: String,
+    /// What the condition's reason must look like, somewhere in it. The one policy without is the fallback: it applies
+    /// to every type and status that some policy names when no expression of that pair fits.
+    pub reason_regex: String,
+    /// Seconds the condition must have held.
+    pub toleration_secs: u64,
+    /// Bound for the drain: `None` inherits the claim's, more than 0 is the shorter of both, 0 drains nothing.
+    pub termination_grace_period_secs: Option<u64>,
+    /// 0 to 100; higher goes first.
+    pub priority: u8,
+    pub action: RepairAction,
+}
+
+/// What is wrong with a set of policies; all of it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .mistakes.join("; "))]
+pub struct InvalidPolicies {
+    pub mistakes: Vec<String>,
+}
+
+/// A checked policy with its expression ready to use.
+#[derive(Debug, Clone)]
+pub struct CompiledPolicy {
+    pub policy: RepairPolicy,
+    reason: Option<Regex>,
+    /// Place of its priority among those in use, the lowest 0.
+    pub rank: u32,
+}
+
+impl CompiledPolicy {
+    /// Whether its expression fits; the fallback's always does.
+    pub fn fits_reason(&self, reason: &str) -> bool {
+        self.reason.as_ref().is_none_or(|expression| expression.is_match(reason))
+    }
+
+    pub fn is_fallback(&self) -> bool {
+        self.reason.is_none()
+    }
+}
+
+/// A set of policies that makes sense.
+#[derive(Debug, Clone)]
+pub struct RepairPolicies {
+    policies: Vec<CompiledPolicy>,
+    fallback: usize,
+    /// Policies with an expression by condition type and status; a pair that only the fallback names has none.
+    groups: BTreeMap<(String, String), Vec<usize>>,
+}
+
+impl RepairPolicies {
+    /// Checks a set as a whole. An empty one has no fallback, so it is refused like any other without one.
+    pub fn new(policies: Vec<RepairPolicy>) -> Result<Self, InvalidPolicies> {
+        let priorities: BTreeSet<u8> = policies.iter().map(|policy| policy.priority).collect();
+        let ranks: BTreeMap<u8, u32> = priorities.into_iter().zip(0..).collect();
+        let mut mistakes = Vec::new();
+        let mut compiled = Vec::new();
+        let mut groups: BTreeMap<(String, String), Vec<usize>> = BTreeMap::new();
+        let mut fallbacks = Vec::new();
+        for (index, policy) in policies.into_iter().enumerate() {
+            let name =
+                format!("repair policy {index} ({}={})", policy.condition_type, policy.condition_status);
+            mistakes.extend(mistakes_of(&policy).into_iter().map(|mistake| format!("{name} {mistake}")));
+            let reason = match (policy.reason_regex.as_str(), Regex::new(&policy.reason_regex)) {
+                ("", _) => None,
+                (_, Ok(expression)) => Some(expression),
+                (_, Err(error)) => {
+                    mistakes.push(format!("{name} has an invalid reason expression: {error}"));
+                    continue;
+                }
+            };
+            let pair = (policy.condition_type.clone(), policy.condition_status.clone());
+            let group = groups.entry(pair).or_default();
+            if reason.is_some() {
+                group.push(compiled.len());
+            } else {
+                fallbacks.push(compiled.len());
+                if policy.action != RepairAction::Replace {
+                    mistakes.push(format!("{name} is the fallback, whose action must be ReplaceNode"));
+                }
+            }
+            let rank = ranks.get(&policy.priority).copied().unwrap_or_default();
+            compiled.push(CompiledPolicy { policy, reason, rank });
+        }
+        let fallback = match fallbacks[..] {
+            [one] => one,
+            [] => {
+                mistakes.push("one policy without a reason expression, the fallback, is missing".to_owned());
+                0
+            }
+            _ => {
+                mistakes.push(format!(
+                    "{} policies have no reason expression; exactly one may, the fallback",
+                    fallbacks.len()
+                ));
+                0
+            }
+        };
+        if mistakes.is_empty() {
+            Ok(Self { policies: compiled, fallback, groups })
+        } else {
+            Err(InvalidPolicies { mistakes })
+        }
+    }
+
+    /// Policies that apply to a condition, whether it has held long enough or not.
+    pub fn matching<'a>(&'a self, kind: &str, status: &str, reason: &str) -> Vec<&'a CompiledPolicy> {
+        let Some(group) = self.group(kind, status) else { return Vec::new() };
+        let specific: Vec<&CompiledPolicy> = group
+            .iter()
+            .filter_map(|index| self.policies.get(*index))
+            .filter(|policy| policy.fits_reason(reason))
+            .collect();
+        if specific.is_empty() { self.policies.get(self.fallback).into_iter().collect() } else { specific }
+    }
+
+    /// Whether a condition of this type and status means a sick machine at all, whatever its reason.
+    pub fn covers(&self, kind: &str, status: &str) -> bool {
+        self.group(kind, status).is_some()
+    }
+
+    /// All of them, in the provider's order.
+    pub fn iter(&self) -> impl Iterator<Item = &CompiledPolicy> {
+        self.policies.iter()
+    }
+
+    fn group(&self, kind: &str, status: &str) -> Option<&Vec<usize>> {
+        self.groups.get(&(kind.to_owned(), status.to_owned()))
+    }
+}
+
+fn mistakes_of(policy: &RepairPolicy) -> Vec<String> {
+    let mut mistakes = Vec::new();
+    if policy.condition_type.is_empty() {
+        mistakes.push("has an empty condition type".to_owned());
+    }
+    if !matches!(policy.condition_status.as_str(), "True" | "False" | "Unknown") {
+        let status = &policy.condition_status;
+        mistakes.push(format!("has condition status {status:?}; valid: True, False, Unknown"));
+    }
+    if policy.priority > PRIORITY_MAX {
+        mistakes.push(format!("has priority {}; valid: 0 to {PRIORITY_MAX}", policy.priority));
+    }
+    mistakes
+}
