@@ -30,6 +30,8 @@ use crate::expand::namespace_of;
 use crate::intern::Interner;
 use crate::notes::Note;
 use crate::objects::Objects;
+use crate::overlays;
+use crate::spreads::DefaultSpreads;
 
 pub use catalogs::CatalogChoice;
 
@@ -42,6 +44,7 @@ pub fn assemble(objects: &Objects, catalog: &CatalogChoice) -> (Problem, Vec<Not
     let catalogs = add_pools(objects, catalog, &drafts, &mut problem, &mut interner, &mut notes);
     problem.well_known = catalogs.well_known();
     problem.catalogs = catalogs.into_catalogs();
+    notes.extend(overlays::apply_to_problem(&objects.node_overlays, &objects.node_pools, &mut problem));
     apply_catalog_facts(&mut drafts, &problem, &objects.csi_nodes);
 
     let mut converter = PodConverter::new(
@@ -57,10 +60,17 @@ pub fn assemble(objects: &Objects, catalog: &CatalogChoice) -> (Problem, Vec<Not
         problem.well_known.clone(),
     );
     converter.interner = interner;
+    converter.spreads = DefaultSpreads::new(
+        &objects.scheduler_config,
+        &objects.services,
+        &objects.replica_sets,
+        &objects.stateful_sets,
+    );
     problem.daemons = pods::daemons(objects.pods.iter(), objects.daemon_sets.iter(), &mut converter);
     let unlaunched = std::mem::take(&mut drafts.unlaunched_claims);
     problem.pods = pods::place(objects, &mut drafts, &mut converter, &mut notes);
     problem.pods.extend(pods::expanded(objects, &mut converter));
+    problem.pods.extend(pods::buffered(objects, &mut converter, &mut notes));
     problem.nodes =
         drafts.drafts.into_iter().filter(|draft| !draft.is_deleting).map(|draft| draft.node).collect();
 
@@ -71,9 +81,6 @@ pub fn assemble(objects: &Objects, catalog: &CatalogChoice) -> (Problem, Vec<Not
     let unknown_classes = converter.priorities.unknown_classes();
     if !unknown_classes.is_empty() {
         notes.push(Note::PriorityClassesMissing { names: unknown_classes });
-    }
-    if !objects.node_overlays.is_empty() {
-        notes.push(Note::NodeOverlaysIgnored { count: objects.node_overlays.len() as u32 });
     }
     (problem, notes)
 }
@@ -171,5 +178,6 @@ fn mentioned_namespaces(objects: &Objects) -> BTreeSet<&str> {
     let metadata = metadata.chain(objects.daemon_sets.iter().map(|one| &one.metadata));
     let metadata = metadata.chain(objects.jobs.iter().map(|one| &one.metadata));
     let metadata = metadata.chain(objects.cron_jobs.iter().map(|one| &one.metadata));
+    let metadata = metadata.chain(objects.capacity_buffers.iter().map(|one| &one.metadata));
     metadata.map(namespace_of).collect()
 }

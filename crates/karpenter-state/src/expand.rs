@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodSpec, PodTemplateSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use rustc_hash::FxHashMap;
 
 use crate::objects::Objects;
@@ -24,6 +24,8 @@ pub(crate) struct Expansion<'a> {
     pub(crate) labels: Cow<'a, BTreeMap<String, String>>,
     pub(crate) spec: &'a PodSpec,
     pub(crate) claim_templates: &'a [PersistentVolumeClaim],
+    /// The selector of the controller that the pods will have, if it is of a kind that spreads are found by.
+    pub(crate) selector: Option<&'a LabelSelector>,
     pub(crate) names: ExpandedNames,
     pub(crate) created_at_secs: i64,
 }
@@ -150,7 +152,7 @@ pub(crate) fn expand(objects: &Objects) -> Vec<Expansion<'_>> {
         let Some(spec) = &deployment.spec else { continue };
         let key = key("Deployment", &deployment.metadata);
         let missing = replicas(spec.replicas).saturating_sub(present.live(key));
-        push(&mut expansions, &deployment.metadata, &spec.template, missing);
+        push(&mut expansions, &deployment.metadata, &spec.template, Some(&spec.selector), missing);
     }
     let deployments: BTreeSet<(&str, &str)> = objects
         .deployments
@@ -165,7 +167,7 @@ pub(crate) fn expand(objects: &Objects) -> Vec<Expansion<'_>> {
         if let (false, Some(template)) = (is_accounted_for, &spec.template) {
             let missing =
                 replicas(spec.replicas).saturating_sub(present.live(key("ReplicaSet", &set.metadata)));
-            push(&mut expansions, &set.metadata, template, missing);
+            push(&mut expansions, &set.metadata, template, Some(&spec.selector), missing);
         }
     }
     for set in &objects.stateful_sets {
@@ -174,7 +176,7 @@ pub(crate) fn expand(objects: &Objects) -> Vec<Expansion<'_>> {
         let start = spec.ordinals.as_ref().and_then(|ordinals| ordinals.start).unwrap_or(0);
         let start = u32::try_from(start).unwrap_or(0);
         let count = replicas(spec.replicas);
-        push(&mut expansions, &set.metadata, &spec.template, count);
+        push(&mut expansions, &set.metadata, &spec.template, Some(&spec.selector), count);
         let Some(expansion) = expansions.last_mut().filter(|_| count > 0 && spec.template.spec.is_some())
         else {
             continue;
@@ -254,6 +256,7 @@ fn push<'a>(
     expansions: &mut Vec<Expansion<'a>>,
     metadata: &'a ObjectMeta,
     template: &'a PodTemplateSpec,
+    selector: Option<&'a LabelSelector>,
     count: u32,
 ) {
     let Some(spec) = &template.spec else { return };
@@ -267,6 +270,7 @@ fn push<'a>(
         labels: labels.map_or_else(|| Cow::Owned(BTreeMap::new()), Cow::Borrowed),
         spec,
         claim_templates: &[],
+        selector,
         names: ExpandedNames::Numbered(count),
         created_at_secs: created_at_secs(metadata),
     });
@@ -280,7 +284,7 @@ fn push_job<'a>(
     count: u32,
 ) {
     let before = expansions.len();
-    push(expansions, metadata, &spec.template, count);
+    push(expansions, metadata, &spec.template, None, count);
     for expansion in &mut expansions[before..] {
         let labels = expansion.labels.to_mut();
         for key in ["job-name", "batch.kubernetes.io/job-name"] {

@@ -5,13 +5,16 @@
 //! No I/O and no clock: files are read by the caller, and a plan of the same input is the same tomorrow.
 
 pub mod assemble;
+pub mod buffers;
 mod convert;
 mod expand;
 mod intern;
 pub mod live;
 pub mod notes;
 pub mod objects;
+pub mod overlays;
 mod requests;
+mod spreads;
 #[cfg(test)]
 mod testing;
 
@@ -20,3 +23,4 @@ pub use convert::pool::PoolLeftOut;
 pub use live::{Host, Live, LivePool, Round, assemble_live};
 pub use notes::Note;
 pub use objects::{ObjectError, ObjectReader, Objects, Reading, Severity};
+pub use spreads::Spreading;

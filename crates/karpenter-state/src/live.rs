@@ -33,6 +33,7 @@ use crate::convert::pool::convert_pool;
 use crate::convert::volumes::VolumeIndex;
 use crate::expand::{created_at_secs, is_terminal, name_of, namespace_of};
 use crate::intern::Interner;
+use crate::spreads::{DefaultSpreads, Spreading};
 
 /// A pool that may launch, and everything it could buy.
 #[derive(Debug, Clone)]
@@ -65,6 +66,8 @@ pub struct Live {
     pub csi_nodes: Vec<Arc<CSINode>>,
     pub namespaces: Vec<Arc<Namespace>>,
     pub priority_classes: Vec<PriorityClass>,
+    /// What pods without spread constraints get; nothing by default.
+    pub spreading: Spreading,
 }
 
 /// What a node of the problem stands for: a node, a claim without one, or both.
@@ -123,6 +126,7 @@ pub fn assemble_live(live: &Live) -> Round {
         problem.well_known.clone(),
     );
     converter.interner = interner;
+    converter.spreads = DefaultSpreads::live(&live.spreading);
     let living = live.bound.iter().map(AsRef::as_ref);
     problem.daemons = daemons(living, live.daemon_sets.iter().map(AsRef::as_ref), &mut converter);
     let groups = place(live, &mut drafts, &mut converter);

@@ -50,8 +50,14 @@ pub enum Note {
     PriorityClassesMissing {
         names: Vec<String>,
     },
-    NodeOverlaysIgnored {
-        count: u32,
+    /// It is not known what pods the buffer stands for.
+    BufferLeftOut {
+        buffer: String,
+        why: String,
+    },
+    /// Overlays that contradict another one of the same weight.
+    NodeOverlaysConflicting {
+        names: Vec<String>,
     },
 }
 
@@ -97,8 +103,11 @@ impl fmt::Display for Note {
             Self::PriorityClassesMissing { names } => {
                 write!(f, "priority classes not in the input count as the default: {}", shortened(names))
             }
-            Self::NodeOverlaysIgnored { count } => {
-                write!(f, "{count} nodeoverlay{} not applied", plural(count))
+            Self::BufferLeftOut { buffer, why } => {
+                write!(f, "capacitybuffer {} is left out: {}", one_line(buffer), one_line(why))
+            }
+            Self::NodeOverlaysConflicting { names } => {
+                write!(f, "nodeoverlays not applied, in conflict with others: {}", shortened(names))
             }
         }
     }

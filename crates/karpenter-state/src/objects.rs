@@ -15,13 +15,16 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodTemplate, Service,
+};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use karpenter_api::manifest::Document;
+use karpenter_api::scheduler_config::SchedulerConfig;
 use karpenter_api::schema::short_text;
-use karpenter_api::types::{EC2NodeClass, KWOKNodeClass, NodeClaim, NodeOverlay, NodePool};
+use karpenter_api::types::{CapacityBuffer, EC2NodeClass, KWOKNodeClass, NodeClaim, NodeOverlay, NodePool};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
@@ -53,6 +56,11 @@ pub struct Objects {
     pub namespaces: Vec<Namespace>,
     pub pod_disruption_budgets: Vec<PodDisruptionBudget>,
     pub priority_classes: Vec<PriorityClass>,
+    pub services: Vec<Service>,
+    pub pod_templates: Vec<PodTemplate>,
+    pub capacity_buffers: Vec<CapacityBuffer>,
+    /// How the cluster's scheduler spreads pods that say nothing about it; not read from documents.
+    pub scheduler_config: SchedulerConfig,
 }
 
 /// The outcome of reading documents.
@@ -79,8 +87,11 @@ impl Objects {
 /// The groups whose kinds are this project's own: an unknown kind or version in them is a mistake, not noise.
 const OWN_GROUPS: [&str; 3] = ["karpenter.sh", "karpenter.k8s.aws", "karpenter.kwok.sh"];
 
+/// Shared with other autoscalers, so that other kinds and versions of the group are none of our business.
+const CAPACITY_BUFFER_VERSION: &str = "autoscaling.x-k8s.io/v1beta1";
+
 /// Kinds of Kubernetes itself that planning reads, with the only version that is read.
-const READ_KINDS: [(&str, &str); 16] = [
+const READ_KINDS: [(&str, &str); 18] = [
     ("Pod", "v1"),
     ("Node", "v1"),
     ("Namespace", "v1"),
@@ -97,6 +108,8 @@ const READ_KINDS: [(&str, &str); 16] = [
     ("PodDisruptionBudget", "policy/v1"),
     ("PriorityClass", "scheduling.k8s.io/v1"),
     ("ReplicationController", "v1"),
+    ("Service", "v1"),
+    ("PodTemplate", "v1"),
 ];
 
 /// Groups in which older versions of the kinds above were served; the same kind name in other groups is unrelated.
@@ -140,7 +153,8 @@ impl ObjectReader {
             }
         }
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
-        if OWN_GROUPS.contains(&group) {
+        let is_buffer = kind == "CapacityBuffer" && api_version == CAPACITY_BUFFER_VERSION;
+        if is_buffer || OWN_GROUPS.contains(&group) {
             self.read_own(Candidate { title: title(&kind, &value), origin, kind, value });
             return;
         }
@@ -169,6 +183,7 @@ impl ObjectReader {
             "KWOKNodeClass" => self.admit(candidate, |objects| &mut objects.kwok_node_classes),
             "NodeOverlay" => self.admit(candidate, |objects| &mut objects.node_overlays),
             "NodeClaim" => self.admit(candidate, |objects| &mut objects.node_claims),
+            "CapacityBuffer" => self.admit(candidate, |objects| &mut objects.capacity_buffers),
             _ => {
                 // Not served by this project; the schema check knows what was probably meant.
                 let decoded = decode::own::<Value>(&candidate.value);
@@ -230,6 +245,8 @@ impl ObjectReader {
             "PriorityClass" => {
                 self.decode(candidate, check::nothing, |objects| &mut objects.priority_classes)
             }
+            "PodTemplate" => self.decode(candidate, check::nothing, |objects| &mut objects.pod_templates),
+            "Service" => self.decode(candidate, check::nothing, |objects| &mut objects.services),
             "ReplicationController" => match decode::replication_controller(&mut candidate.value) {
                 // Same fields, older name: planned as the ReplicaSet it could be.
                 Ok(()) => self.decode(candidate, check::replica_set, |objects| &mut objects.replica_sets),

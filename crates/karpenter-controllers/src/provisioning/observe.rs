@@ -243,6 +243,6 @@ pub(super) async fn gather(context: &Context, sorted: SortedPods) -> Live {
         storage_classes: mirrors.storage_classes.list(),
         csi_nodes: mirrors.csi_nodes.list(),
         namespaces: mirrors.namespaces.list(),
-        priority_classes: Vec::new(),
+        ..Live::default()
     }
 }

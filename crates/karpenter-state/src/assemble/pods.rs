@@ -10,6 +10,7 @@ use karpenter_model::problem::{BoundPod, Daemon, Mobility, PodGroup, PodNames};
 use rustc_hash::FxHashMap;
 
 use super::alike::are_alike;
+use crate::buffers;
 use crate::convert::node::NodeDrafts;
 use crate::convert::pod::{PodConverter, PodSource};
 use crate::expand::{
@@ -18,6 +19,7 @@ use crate::expand::{
 use crate::notes::Note;
 use crate::objects::Objects;
 use crate::requests::RequestSource;
+use crate::spreads::SpreadOwner;
 
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 
@@ -29,6 +31,7 @@ pub(crate) fn source(pod: &Pod) -> Option<PodSource<'_>> {
         spec: pod.spec.as_ref()?,
         requests: RequestSource::Pod(pod),
         claim_templates: &[],
+        spread_owner: SpreadOwner::of(&pod.metadata),
     })
 }
 
@@ -117,10 +120,43 @@ pub(super) fn place(
     pending.into_groups()
 }
 
+/// Pods that stand for capacity buffers. A buffer that leads nowhere is told.
+pub(super) fn buffered(
+    objects: &Objects,
+    converter: &mut PodConverter<'_>,
+    notes: &mut Vec<Note>,
+) -> Vec<PodGroup> {
+    let mut groups = Vec::new();
+    for buffer in &objects.capacity_buffers {
+        let title = format!("{}/{}", namespace_of(&buffer.metadata), name_of(&buffer.metadata));
+        let resolved = match buffers::resolve(buffer, objects) {
+            Ok(resolved) => resolved,
+            Err(unresolved) => {
+                notes.push(Note::BufferLeftOut { buffer: title, why: unresolved.message });
+                continue;
+            }
+        };
+        let count = u32::try_from(resolved.replicas).unwrap_or(0);
+        let Some(first) = buffers::virtual_pods(buffer, &resolved.template, count.min(1)).pop() else {
+            continue;
+        };
+        let Some(source) = source(&first) else { continue };
+        groups.push(PodGroup {
+            spec: converter.convert(source),
+            names: PodNames::Numbered {
+                prefix: format!("capacity-buffer-{}", name_of(&buffer.metadata)).into(),
+                count,
+            },
+            created_at_secs: created_at_secs(&first.metadata),
+        });
+    }
+    groups
+}
+
 /// The latest pod of each controller and what it was converted to.
 #[derive(Default)]
 pub(crate) struct Replicas<'a> {
-    latest: FxHashMap<(&'a str, &'a str), (&'a Pod, Arc<PodSpec>)>,
+    latest: FxHashMap<(&'a str, &'a str, &'a str), (&'a Pod, Arc<PodSpec>)>,
 }
 
 impl<'a> Replicas<'a> {
@@ -130,8 +166,9 @@ impl<'a> Replicas<'a> {
         source: PodSource<'_>,
         converter: &mut PodConverter<'_>,
     ) -> Arc<PodSpec> {
-        let owner = controller(&pod.metadata).map_or("", |owner| owner.name.as_str());
-        let key = (namespace_of(&pod.metadata), owner);
+        let owner = controller(&pod.metadata);
+        let (kind, name) = owner.map_or(("", ""), |owner| (owner.kind.as_str(), owner.name.as_str()));
+        let key = (namespace_of(&pod.metadata), kind, name);
         if let Some((latest, spec)) = self.latest.get(&key)
             && are_alike(latest, pod)
         {
@@ -215,6 +252,7 @@ fn expansion_source<'a>(expansion: &'a Expansion<'_>, name: &'a str) -> PodSourc
         spec: expansion.spec,
         requests: RequestSource::Template(expansion.spec),
         claim_templates: expansion.claim_templates,
+        spread_owner: expansion.selector.map_or(SpreadOwner::Nobody, SpreadOwner::Selecting),
     }
 }
 
@@ -255,7 +293,8 @@ pub(crate) fn daemons<'a>(
         let spec = match living {
             Some(living) => {
                 let unpinned = with_node_affinity_of(living.spec, template_spec);
-                converter.convert(PodSource { spec: &unpinned, ..living })
+                let spread_owner = SpreadOwner::Excluded;
+                converter.convert(PodSource { spec: &unpinned, spread_owner, ..living })
             }
             None => converter.convert(PodSource {
                 namespace,
@@ -264,6 +303,7 @@ pub(crate) fn daemons<'a>(
                 spec: template_spec,
                 requests: RequestSource::Template(template_spec),
                 claim_templates: &[],
+                spread_owner: SpreadOwner::Excluded,
             }),
         };
         daemons.push(Daemon { name: name.into(), spec });

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
     Container, PersistentVolumeClaim, PodSpec as RawPodSpec, Toleration as RawToleration,
+    TopologySpreadConstraint,
 };
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use karpenter_model::labels;
@@ -24,6 +25,7 @@ use super::requirement;
 use super::volumes::{ClaimSource, Unusable, VolumeIndex};
 use crate::intern::Interner;
 use crate::requests::{RequestSource, effective_requests};
+use crate::spreads::{DefaultSpreads, SpreadOwner};
 
 /// A pod as read, or as its workload would make it.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +37,7 @@ pub(crate) struct PodSource<'a> {
     pub(crate) requests: RequestSource<'a>,
     /// Claims that the workload makes for each of its pods.
     pub(crate) claim_templates: &'a [PersistentVolumeClaim],
+    pub(crate) spread_owner: SpreadOwner<'a>,
 }
 
 /// What conversion looks up besides the pod itself.
@@ -45,6 +48,7 @@ pub(crate) struct PodConverter<'a> {
     pub(crate) priorities: Priorities,
     pub(crate) volumes: VolumeIndex<'a>,
     pub(crate) well_known: BTreeSet<Arc<str>>,
+    pub(crate) spreads: DefaultSpreads<'a>,
     specs: FxHashSet<Arc<PodSpec>>,
 }
 
@@ -56,7 +60,8 @@ impl<'a> PodConverter<'a> {
         volumes: VolumeIndex<'a>,
         well_known: BTreeSet<Arc<str>>,
     ) -> Self {
-        Self { interner, namespaces, priorities, volumes, well_known, specs: FxHashSet::default() }
+        let spreads = DefaultSpreads::default();
+        Self { interner, namespaces, priorities, volumes, well_known, spreads, specs: FxHashSet::default() }
     }
 
     pub(crate) fn convert(&mut self, source: PodSource<'_>) -> Arc<PodSpec> {
@@ -96,7 +101,8 @@ impl<'a> PodConverter<'a> {
             priority: self.priorities.of(raw),
             ..PodSpec::default()
         };
-        self.add_pod_constraints(raw, &mut spec);
+        let defaults = self.spreads.of(&source);
+        self.add_pod_constraints(raw, &defaults, &mut spec);
         spec.refusal = self.refusal(raw, &spec);
         let claims = ClaimSource {
             namespace: source.namespace,
@@ -116,13 +122,19 @@ impl<'a> PodConverter<'a> {
         spec
     }
 
-    fn add_pod_constraints(&mut self, raw: &RawPodSpec, spec: &mut PodSpec) {
+    fn add_pod_constraints(
+        &mut self,
+        raw: &RawPodSpec,
+        defaults: &[TopologySpreadConstraint],
+        spec: &mut PodSpec,
+    ) {
         let (interner, namespaces) = (&mut self.interner, &self.namespaces);
         let owner = Owner { namespace: &spec.namespace, labels: &spec.labels };
         spec.spread = raw
             .topology_spread_constraints
             .iter()
             .flatten()
+            .chain(defaults)
             .map(|constraint| affinity::spread(constraint, &owner, interner))
             .collect();
         let Some(raw) = &raw.affinity else { return };

@@ -28,9 +28,9 @@ fn every_kind_that_matters_is_read_and_the_rest_is_counted() {
 {}---
 {{apiVersion: v1, kind: Namespace, metadata: {{name: a}}}}
 ---
-{{apiVersion: v1, kind: Service, metadata: {{name: a}}, spec: {{}}}}
+{{apiVersion: v1, kind: Secret, metadata: {{name: a}}}}
 ---
-{{apiVersion: v1, kind: Service, metadata: {{name: b}}, spec: {{}}}}
+{{apiVersion: v1, kind: Secret, metadata: {{name: b}}}}
 ---
 {{apiVersion: example.com/v1, kind: Job, metadata: {{name: b}}, spec: {{}}}}
 ---
@@ -44,7 +44,7 @@ fn every_kind_that_matters_is_read_and_the_rest_is_counted() {
     assert_eq!((objects.node_pools.len(), objects.pods.len(), objects.namespaces.len()), (1, 1, 1));
     assert_eq!(objects.kwok_node_classes.len(), 1);
     let ignored: Vec<_> = reading.ignored.into_iter().collect();
-    assert_eq!(ignored, [("Job".to_owned(), 1), ("Service".to_owned(), 2)]);
+    assert_eq!(ignored, [("Job".to_owned(), 1), ("Secret".to_owned(), 2)]);
 }
 
 #[test]
