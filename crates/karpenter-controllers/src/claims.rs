@@ -77,7 +77,9 @@ pub fn refusal(current: &NodePool, planned_from: &NodePool, usage: &ResourceList
 /// Creates the claim; the mirror shows it at once.
 pub async fn create(context: &Context, claim: &NodeClaim) -> kube::Result<NodeClaim> {
     let api = Api::<NodeClaim>::all(context.client.clone());
-    let created = api.create(&PostParams::default(), claim).await?;
+    let mut claim = claim.clone();
+    context.overlays.annotate(&mut claim);
+    let created = api.create(&PostParams::default(), &claim).await?;
     context.mirrors.node_claims.apply(created.clone());
     Ok(created)
 }

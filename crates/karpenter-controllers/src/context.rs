@@ -11,6 +11,7 @@ use crate::events::Recorder;
 use crate::journal::Journal;
 use crate::metrics::Metrics;
 use crate::mirrors::Mirrors;
+use crate::offers::OverlayStore;
 use crate::operator::options::FeatureGates;
 use crate::settings::Settings;
 use crate::state::State;
@@ -32,6 +33,8 @@ pub struct Context {
     /// Features that are on.
     pub gates: FeatureGates,
     pub settings: Arc<Settings>,
+    /// What NodeOverlays come to; consulted only while their gate is on.
+    pub overlays: OverlayStore,
 }
 
 impl Context {
@@ -50,6 +53,7 @@ impl Context {
             nominates_pods: true,
             gates: FeatureGates::default(),
             settings: Arc::default(),
+            overlays: OverlayStore::default(),
         }
     }
 

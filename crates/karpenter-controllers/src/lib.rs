@@ -5,6 +5,7 @@
 //! that are not Karpenter's are never written, except where a rule names them: nodes of our claims, pods that are
 //! nominated or evicted.
 
+pub mod capacity_buffer;
 pub mod claims;
 pub mod context;
 pub mod disruption;
@@ -13,9 +14,11 @@ pub mod journal;
 pub mod metrics;
 pub mod mirrors;
 pub mod node;
+pub mod node_overlay;
 pub mod nodeclaim;
 pub mod nodepool;
 pub mod nomination;
+pub mod offers;
 pub mod operator;
 pub mod pods;
 pub mod provisioning;

@@ -1,11 +1,14 @@
 //! What the controllers watch: one mirror per kind, with the indexes by which they look things up.
 
-use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::{
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodTemplate, ReplicationController,
+    Service,
+};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use karpenter_api::labels;
-use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_api::types::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
 use karpenter_cloud::NodeClassKind;
 use karpenter_cluster::mirror::{Mirror, keep_all};
 use kube::api::{Api, DynamicObject};
@@ -23,6 +26,15 @@ pub const BY_POOL: &str = "pool";
 /// Attachments by the name of their node.
 pub const BY_ATTACHED_NODE: &str = "attached-node";
 
+/// Kinds beyond the usual that are watched, because a feature that is on needs them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Extras {
+    pub node_overlays: bool,
+    pub capacity_buffers: bool,
+    /// What default spread constraints are found by.
+    pub default_spreads: bool,
+}
+
 #[derive(Clone)]
 pub struct Mirrors {
     pub pods: Mirror<Pod>,
@@ -37,14 +49,36 @@ pub struct Mirrors {
     pub csi_nodes: Mirror<CSINode>,
     pub attachments: Mirror<VolumeAttachment>,
     pub namespaces: Mirror<Namespace>,
+    // The following are there only as far as `Extras` asks for them.
+    pub node_overlays: Option<Mirror<NodeOverlay>>,
+    pub capacity_buffers: Option<Mirror<CapacityBuffer>>,
+    pub pod_templates: Option<Mirror<PodTemplate>>,
+    pub deployments: Option<Mirror<Deployment>>,
+    pub replica_sets: Option<Mirror<ReplicaSet>>,
+    pub stateful_sets: Option<Mirror<StatefulSet>>,
+    pub replication_controllers: Option<Mirror<ReplicationController>>,
+    pub services: Option<Mirror<Service>>,
     /// One per kind that the provider understands, in its order.
     pub node_classes: Vec<(NodeClassKind, Mirror<DynamicObject>)>,
 }
 
 impl Mirrors {
-    /// Starts all watches; the tasks end only when they are aborted.
+    /// Starts the usual watches; the tasks end only when they are aborted.
     pub fn watch(client: &Client, node_classes: Vec<NodeClassKind>) -> (Self, Vec<JoinHandle<()>>) {
+        Self::watch_with(client, node_classes, Extras::default())
+    }
+
+    /// The same with the kinds that features ask for.
+    pub fn watch_with(
+        client: &Client,
+        node_classes: Vec<NodeClassKind>,
+        extras: Extras,
+    ) -> (Self, Vec<JoinHandle<()>>) {
         let mut tasks = Vec::new();
+        let has_workloads = extras.capacity_buffers || extras.default_spreads;
+        // Spreads are found by selectors alone.
+        let replica_set_trim = if extras.capacity_buffers { keep_all } else { trim_replica_set };
+        let stateful_set_trim = if extras.capacity_buffers { keep_all } else { trim_stateful_set };
         let mirrors = Self {
             pods: keep(Mirror::watch(client, keep_all, &[(BY_NODE, pod_node)]), &mut tasks),
             nodes: keep(
@@ -75,6 +109,19 @@ impl Mirrors {
                 &mut tasks,
             ),
             namespaces: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            node_overlays: keep_if(extras.node_overlays, client, keep_all, &mut tasks),
+            capacity_buffers: keep_if(extras.capacity_buffers, client, keep_all, &mut tasks),
+            pod_templates: keep_if(extras.capacity_buffers, client, keep_all, &mut tasks),
+            deployments: keep_if(extras.capacity_buffers, client, keep_all, &mut tasks),
+            replica_sets: keep_if(has_workloads, client, replica_set_trim, &mut tasks),
+            stateful_sets: keep_if(has_workloads, client, stateful_set_trim, &mut tasks),
+            replication_controllers: keep_if(
+                extras.default_spreads,
+                client,
+                trim_replication_controller,
+                &mut tasks,
+            ),
+            services: keep_if(extras.default_spreads, client, keep_all, &mut tasks),
             node_classes: node_classes
                 .into_iter()
                 .map(|kind| {
@@ -100,6 +147,14 @@ impl Mirrors {
         self.csi_nodes.synced().await;
         self.attachments.synced().await;
         self.namespaces.synced().await;
+        synced_if(self.node_overlays.as_ref()).await;
+        synced_if(self.capacity_buffers.as_ref()).await;
+        synced_if(self.pod_templates.as_ref()).await;
+        synced_if(self.deployments.as_ref()).await;
+        synced_if(self.replica_sets.as_ref()).await;
+        synced_if(self.stateful_sets.as_ref()).await;
+        synced_if(self.replication_controllers.as_ref()).await;
+        synced_if(self.services.as_ref()).await;
         for (_, mirror) in &self.node_classes {
             mirror.synced().await;
         }
@@ -119,6 +174,14 @@ impl Mirrors {
             && self.csi_nodes.is_synced()
             && self.attachments.is_synced()
             && self.namespaces.is_synced()
+            && self.node_overlays.as_ref().is_none_or(Mirror::is_synced)
+            && self.capacity_buffers.as_ref().is_none_or(Mirror::is_synced)
+            && self.pod_templates.as_ref().is_none_or(Mirror::is_synced)
+            && self.deployments.as_ref().is_none_or(Mirror::is_synced)
+            && self.replica_sets.as_ref().is_none_or(Mirror::is_synced)
+            && self.stateful_sets.as_ref().is_none_or(Mirror::is_synced)
+            && self.replication_controllers.as_ref().is_none_or(Mirror::is_synced)
+            && self.services.as_ref().is_none_or(Mirror::is_synced)
             && self.node_classes.iter().all(|(_, mirror)| mirror.is_synced())
     }
 
@@ -139,6 +202,55 @@ fn watch_dynamic(client: &Client, kind: &NodeClassKind) -> (Mirror<DynamicObject
     let events = watcher(api, watcher::Config::default()).default_backoff();
     let task = tokio::spawn(mirror.clone().feed(events));
     (mirror, task)
+}
+
+/// Everything of a kind, or nothing where it is not watched.
+pub fn listed<K>(mirror: Option<&Mirror<K>>) -> Vec<std::sync::Arc<K>>
+where
+    K: kube::Resource + Clone + std::fmt::Debug + Send + Sync + 'static,
+{
+    mirror.map(Mirror::list).unwrap_or_default()
+}
+
+fn keep_if<K>(
+    is_wanted: bool,
+    client: &Client,
+    trim: fn(&mut K),
+    tasks: &mut Vec<JoinHandle<()>>,
+) -> Option<Mirror<K>>
+where
+    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + Sync + 'static,
+    K::DynamicType: Default,
+{
+    is_wanted.then(|| keep(Mirror::watch(client, trim, &[]), tasks))
+}
+
+async fn synced_if<K>(mirror: Option<&Mirror<K>>)
+where
+    K: kube::Resource + Clone + std::fmt::Debug + Send + Sync + 'static,
+{
+    if let Some(mirror) = mirror {
+        mirror.synced().await;
+    }
+}
+
+fn trim_replica_set(set: &mut ReplicaSet) {
+    if let Some(spec) = &mut set.spec {
+        spec.template = None;
+    }
+}
+
+fn trim_stateful_set(set: &mut StatefulSet) {
+    if let Some(spec) = &mut set.spec {
+        spec.template = Default::default();
+        spec.volume_claim_templates = None;
+    }
+}
+
+fn trim_replication_controller(controller: &mut ReplicationController) {
+    if let Some(spec) = &mut controller.spec {
+        spec.template = None;
+    }
 }
 
 fn keep<K>((mirror, task): (Mirror<K>, JoinHandle<()>), tasks: &mut Vec<JoinHandle<()>>) -> Mirror<K> {

@@ -22,12 +22,14 @@ use tokio::task::JoinHandle;
 pub use options::Options;
 
 use self::supervise::Supervised;
+use crate::capacity_buffer::CapacityBuffers;
 use crate::context::Context;
 use crate::disruption::Disruption;
 use crate::metrics::Metrics;
 use crate::metrics::cloud::MeasuredCloud;
-use crate::mirrors::Mirrors;
+use crate::mirrors::{Extras, Mirrors};
 use crate::node::{EvictionQueue, Evictions, NodeHydration, NodeTermination};
+use crate::node_overlay::NodeOverlays;
 use crate::nodeclaim::consistency::ConsistencyController;
 use crate::nodeclaim::disruption::DisruptionConditions;
 use crate::nodeclaim::expiration::ExpirationController;
@@ -38,12 +40,14 @@ use crate::nodeclaim::lifecycle::Lifecycle;
 use crate::nodeclaim::pod_events::PodEventsController;
 use crate::nodepool::{NodePoolConditions, NodePoolCounter, NodePoolHash, RegistrationHealth};
 use crate::nomination;
+use crate::offers::{Offers, OverlayStore};
 use crate::provisioning::{self, Provisioner};
 
 /// All controllers of one process.
 pub struct Operator {
     context: Context,
     options: Options,
+    offers: Arc<Offers>,
     health: RegistrationHealth,
     stop: Stop,
     queues: Arc<Mutex<Vec<(&'static str, Queue)>>>,
@@ -55,18 +59,28 @@ impl Operator {
     /// Begins to fill the mirrors. Nothing is written yet.
     pub fn watch(client: Client, cloud: Arc<dyn CloudProvider>, clock: Clock, options: Options) -> Self {
         let metrics = Metrics::new();
-        let cloud: Arc<dyn CloudProvider> = Arc::new(MeasuredCloud::new(cloud, metrics.clone()));
-        let (mirrors, watches) = Mirrors::watch(&client, cloud.node_class_kinds());
+        let measured: Arc<dyn CloudProvider> = Arc::new(MeasuredCloud::new(cloud, metrics.clone()));
+        let gates = options.feature_gates;
+        let overlays = OverlayStore::default();
+        let offers = Arc::new(Offers::new(measured, gates, overlays.clone()));
+        let extras = Extras {
+            node_overlays: gates.node_overlay,
+            capacity_buffers: gates.capacity_buffer,
+            default_spreads: !options.scheduler_config.is_empty(),
+        };
+        let (mirrors, watches) = Mirrors::watch_with(&client, offers.node_class_kinds(), extras);
         let context = Context {
             nominates_pods: !options.disable_pod_nomination,
             metrics: metrics.clone(),
-            gates: options.feature_gates,
+            gates,
+            overlays,
             settings: Arc::new(options.settings()),
-            ..Context::new(client, mirrors, cloud, clock)
+            ..Context::new(client, mirrors, offers.clone(), clock)
         };
         Self {
             context,
             options,
+            offers,
             health: RegistrationHealth::default(),
             stop: Stop::default(),
             queues: Arc::default(),
@@ -163,6 +177,14 @@ impl Operator {
     }
 
     fn start_provisioning(&mut self) {
+        let context = self.context.clone();
+        if context.gates.node_overlay {
+            let overlays = NodeOverlays { context: context.clone(), offers: self.offers.clone() };
+            self.spawn("nodeoverlay.controller", overlays, NodeOverlays::watch, 1);
+        }
+        if context.gates.capacity_buffer {
+            self.spawn("capacitybuffer", CapacityBuffers { context }, CapacityBuffers::watch, 10);
+        }
         let settings = provisioning::Settings {
             batch_idle: self.options.batch_idle_duration,
             batch_max: self.options.batch_max_duration,

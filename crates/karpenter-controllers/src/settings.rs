@@ -2,8 +2,10 @@
 //!
 //! Values only, read once at start; where they come from (flags, variables) is the operator's business.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use karpenter_api::scheduler_config::SchedulerConfig;
 use karpenter_model::problem;
 
 /// How the controllers work.
@@ -17,6 +19,8 @@ pub struct Settings {
     pub batch_max: Duration,
     /// Pods that ask for devices through resource claims are not planned.
     pub ignores_dra_requests: bool,
+    /// Spread constraints of pods that have none.
+    pub scheduler_config: Arc<SchedulerConfig>,
     /// Sick nodes are ended by force, as before 1.15.
     pub is_node_repair_legacy: bool,
 }
@@ -28,6 +32,7 @@ impl Default for Settings {
             batch_idle: Duration::from_secs(1),
             batch_max: Duration::from_secs(10),
             ignores_dra_requests: true,
+            scheduler_config: Arc::default(),
             is_node_repair_legacy: false,
         }
     }

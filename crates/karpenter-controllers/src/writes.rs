@@ -24,6 +24,7 @@ pub trait ClusterKind:
 impl ClusterKind for k8s_openapi::api::core::v1::Node {}
 impl ClusterKind for karpenter_api::types::NodeClaim {}
 impl ClusterKind for karpenter_api::types::NodePool {}
+impl ClusterKind for karpenter_api::types::NodeOverlay {}
 
 /// Merges `patch` into the object. `None` if it is gone.
 pub async fn merge<K: ClusterKind>(

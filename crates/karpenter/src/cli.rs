@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use karpenter_api::scheduler_config::SchedulerConfig;
 use karpenter_model::problem::{self, EFFORT_DEFAULT, EFFORT_MAX};
 use karpenter_model::quantity::Quantity;
 
@@ -106,6 +107,10 @@ fn parse_speed(text: &str) -> Result<f64, String> {
     }
 }
 
+fn parse_scheduler_config(text: &str) -> Result<SchedulerConfig, String> {
+    SchedulerConfig::parse(text).map_err(|error| error.to_string())
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct PlanArguments {
     /// Manifest file, directory (searched recursively for .yaml, .yml and .json) or - for standard input; repeatable
@@ -123,6 +128,10 @@ pub(crate) struct PlanArguments {
     /// AWS region whose zones and prices are used; us-east-1 by default
     #[arg(long)]
     pub(crate) region: Option<String>,
+
+    /// Default spread constraints of the cluster's scheduler, as YAML or JSON
+    #[arg(long, value_name = "YAML", default_value = "", value_parser = parse_scheduler_config)]
+    pub(crate) scheduler_config: SchedulerConfig,
 
     #[command(flatten)]
     pub(crate) knobs: Knobs,

@@ -68,7 +68,11 @@ async fn work(arguments: &ControllerArguments) -> Result<()> {
         "starting karpenter"
     );
     if !options.scheduler_config.is_empty() {
-        tracing::error!("--scheduler-config is not supported yet and has no effect");
+        let constraints = serde_json::to_string(&options.scheduler_config.default_constraints);
+        tracing::info!(
+            constraints = constraints.unwrap_or_default(),
+            "pods without spread constraints are planned with these of the scheduler"
+        );
     }
 
     let mut election = (!options.disable_leader_election).then(|| {

@@ -44,6 +44,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<Outcome> {
         }
         default_pool::add(&mut reading.objects, default_provider(arguments));
     }
+    reading.objects.scheduler_config.clone_from(&arguments.scheduler_config);
     let catalog = catalog_choice(arguments)?;
     timings.read = started.elapsed();
 

@@ -8,9 +8,11 @@ mod gates;
 mod tests;
 mod values;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use karpenter_api::scheduler_config::SchedulerConfig;
 use karpenter_model::problem::{self, EFFORT_DEFAULT};
 
 use crate::settings::Settings;
@@ -162,8 +164,8 @@ pub struct Options {
     pub legacy_node_repair: bool,
 
     /// Default spread constraints of the cluster's scheduler, as YAML or JSON
-    #[arg(long, env, default_value = "", value_name = "YAML", value_parser = text, hide_env_values = true)]
-    pub scheduler_config: String,
+    #[arg(long, env, default_value = "", value_name = "YAML", value_parser = scheduler_config, hide_env_values = true)]
+    pub scheduler_config: SchedulerConfig,
 
     /// Gates as Name=true,Name=false; names that are not known are ignored
     #[arg(long, env, default_value = gates::DEFAULT_TEXT, value_name = "GATES", value_parser = gates, hide_env_values = true)]
@@ -216,6 +218,10 @@ fn min_values_policy(value: &str) -> Result<MinValuesPolicy, String> {
     choice(value, MinValuesPolicy::Strict)
 }
 
+fn scheduler_config(value: &str) -> Result<SchedulerConfig, String> {
+    SchedulerConfig::parse(value).map_err(|error| error.to_string())
+}
+
 fn planner_mode(value: &str) -> Result<PlannerMode, String> {
     choice(value, PlannerMode::Cost)
 }
@@ -246,7 +252,7 @@ impl Default for Options {
             min_values_policy: MinValuesPolicy::Strict,
             ignore_dra_requests: true,
             legacy_node_repair: false,
-            scheduler_config: String::new(),
+            scheduler_config: SchedulerConfig::default(),
             feature_gates: FeatureGates::default(),
             planner_mode: PlannerMode::Cost,
             disable_pod_nomination: false,
@@ -285,6 +291,7 @@ impl Options {
             batch_idle: self.batch_idle_duration,
             batch_max: self.batch_max_duration,
             ignores_dra_requests: self.ignore_dra_requests,
+            scheduler_config: Arc::new(self.scheduler_config.clone()),
             is_node_repair_legacy: self.legacy_node_repair,
         }
     }

@@ -1,0 +1,232 @@
+//! Capacity buffers: what their references lead to, and how many pods they stand for.
+//!
+//! Writes status only. Provisioning reads it and keeps the room. Upstream: pkg/controllers/capacitybuffer.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::{Pod, PodTemplate};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use karpenter_api::types::{
+    CapacityBuffer, CapacityBufferStatus, Condition, ConditionStatus, LocalObjectReference,
+};
+use karpenter_cluster::controllers::context::{
+    difference, is_conflict, is_not_found, name_of, namespace_of, uid_of,
+};
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::{Change, Mirror, ObjectKey};
+use karpenter_state::buffers::{self, READY_FOR_PROVISIONING, Resolved, Unresolved, Workloads};
+use kube::Resource;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+
+use crate::context::Context;
+use crate::mirrors::{Mirrors, listed};
+
+/// A buffer is looked at again this often, in case nobody tells.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(30);
+/// Somebody else wrote the buffer at the same time.
+const CONFLICT_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+pub struct CapacityBuffers {
+    pub context: Context,
+}
+
+impl CapacityBuffers {
+    pub fn watch(&self, queue: &Queue) {
+        let mirrors = &self.context.mirrors;
+        if let Some(buffers) = &mirrors.capacity_buffers {
+            let to = queue.clone();
+            buffers.observe(move |change| {
+                if !change.is_deleted() {
+                    to.add(ObjectKey::of(&change.object().metadata));
+                }
+            });
+        }
+        for_buffers_of(mirrors, {
+            let to = queue.clone();
+            move |buffer| to.add(ObjectKey::of(&buffer.metadata))
+        });
+    }
+}
+
+/// Calls `tell` with every buffer that refers to an object whose wishes changed.
+pub(crate) fn for_buffers_of(
+    mirrors: &Mirrors,
+    tell: impl Fn(&CapacityBuffer) + Clone + Send + Sync + 'static,
+) {
+    let Some(buffers) = &mirrors.capacity_buffers else { return };
+    referred(mirrors.pod_templates.as_ref(), buffers, tell.clone(), "PodTemplate");
+    referred(mirrors.deployments.as_ref(), buffers, tell.clone(), "Deployment");
+    referred(mirrors.stateful_sets.as_ref(), buffers, tell.clone(), "StatefulSet");
+    referred(mirrors.replica_sets.as_ref(), buffers, tell, "ReplicaSet");
+}
+
+fn referred<K>(
+    mirror: Option<&Mirror<K>>,
+    buffers: &Mirror<CapacityBuffer>,
+    tell: impl Fn(&CapacityBuffer) + Send + Sync + 'static,
+    kind: &'static str,
+) where
+    K: Resource + Clone + std::fmt::Debug + Send + Sync + 'static,
+{
+    let Some(mirror) = mirror else { return };
+    let buffers = buffers.clone();
+    mirror.observe(move |change| {
+        if let Change::Applied { old: Some(old), new } = change
+            && old.meta().generation == new.meta().generation
+            && old.meta().generation.is_some()
+        {
+            return;
+        }
+        let object = &**change.object();
+        for buffer in buffers.list_in(namespace_of(object)) {
+            if is_reference_to(&buffer, kind, name_of(object)) {
+                tell(&buffer);
+            }
+        }
+    });
+}
+
+fn is_reference_to(buffer: &CapacityBuffer, kind: &str, name: &str) -> bool {
+    let spec = &buffer.spec;
+    match kind {
+        "PodTemplate" => spec.pod_template_ref.as_ref().is_some_and(|one| one.name == name),
+        _ => spec.scalable_ref.as_ref().is_some_and(|one| {
+            one.kind == kind
+                && one.name == name
+                && matches!(one.api_group.as_deref(), None | Some("" | "apps"))
+        }),
+    }
+}
+
+impl Workloads for Mirrors {
+    fn pod_template(&self, namespace: &str, name: &str) -> Option<Arc<PodTemplate>> {
+        self.pod_templates.as_ref()?.get(namespace, name)
+    }
+
+    fn deployment(&self, namespace: &str, name: &str) -> Option<Arc<Deployment>> {
+        self.deployments.as_ref()?.get(namespace, name)
+    }
+
+    fn stateful_set(&self, namespace: &str, name: &str) -> Option<Arc<StatefulSet>> {
+        self.stateful_sets.as_ref()?.get(namespace, name)
+    }
+
+    fn replica_set(&self, namespace: &str, name: &str) -> Option<Arc<ReplicaSet>> {
+        self.replica_sets.as_ref()?.get(namespace, name)
+    }
+}
+
+impl Reconcile for CapacityBuffers {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let mirrors = &self.context.mirrors;
+        let buffer = mirrors.capacity_buffers.as_ref().and_then(|buffers| buffers.get_key(key));
+        let Some(buffer) = buffer else { return Ok(After::Done) };
+        let resolved = buffers::resolve(&buffer, mirrors);
+        let new = decide_status(&buffer, &resolved, self.context.clock.now());
+        match write_status(&self.context, &buffer, &new).await {
+            Ok(()) => Ok(After::Again(LOOK_AGAIN_AFTER)),
+            Err(error) if is_conflict(&error) => Ok(After::Again(CONFLICT_RETRY_AFTER)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The status a buffer should have.
+pub fn decide_status(
+    buffer: &CapacityBuffer,
+    resolved: &Result<Resolved, Unresolved>,
+    now: Timestamp,
+) -> CapacityBufferStatus {
+    let mut status = buffer.status.clone().unwrap_or_default();
+    status.provisioning_strategy.clone_from(&buffer.spec.provisioning_strategy);
+    match resolved {
+        Ok(resolved) => {
+            let template = resolved.pod_template.clone();
+            let (name, generation) = template.unzip();
+            status.pod_template_ref = name.map(|name| LocalObjectReference { name });
+            status.pod_template_generation = generation;
+            status.replicas = Some(resolved.replicas);
+            let message = "Pod template resolved successfully";
+            let state = (ConditionStatus::True, "Resolved", message);
+            set_condition(&mut status, buffer, READY_FOR_PROVISIONING, state, now);
+        }
+        Err(Unresolved { reason, message }) => {
+            let state = (ConditionStatus::False, *reason, message.as_str());
+            set_condition(&mut status, buffer, READY_FOR_PROVISIONING, state, now);
+        }
+    }
+    status
+}
+
+/// Sets a condition as Kubernetes does it everywhere: the time moves only with the status.
+pub(crate) fn set_condition(
+    status: &mut CapacityBufferStatus,
+    buffer: &CapacityBuffer,
+    type_: &str,
+    (value, reason, message): (ConditionStatus, &str, &str),
+    now: Timestamp,
+) {
+    let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
+    let present = status.conditions.iter_mut().find(|condition| condition.type_ == type_);
+    let moved = present.as_ref().is_none_or(|condition| condition.status != value);
+    let since = present.as_ref().and_then(|condition| condition.last_transition_time.clone());
+    let condition = Condition {
+        type_: type_.to_owned(),
+        status: value,
+        observed_generation: buffer.metadata.generation,
+        last_transition_time: if moved { Some(now) } else { since },
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    };
+    match present {
+        Some(present) => *present = condition,
+        None => status.conditions.push(condition),
+    }
+}
+
+/// Writes what differs, refused with a conflict if the buffer has changed since it was read.
+pub(crate) async fn write_status(
+    context: &Context,
+    buffer: &CapacityBuffer,
+    new: &CapacityBufferStatus,
+) -> kube::Result<()> {
+    let old = buffer.status.clone().unwrap_or_default();
+    let Some(difference) = difference(&old, new) else { return Ok(()) };
+    let api = Api::<CapacityBuffer>::namespaced(context.client.clone(), namespace_of(buffer));
+    let metadata = json!({"uid": uid_of(buffer), "resourceVersion": buffer.metadata.resource_version});
+    let patch = Patch::Merge(json!({"metadata": metadata, "status": difference}));
+    match api.patch_status(name_of(buffer), &PatchParams::default(), &patch).await {
+        Ok(written) => {
+            if let Some(mirror) = &context.mirrors.capacity_buffers {
+                mirror.apply(written);
+            }
+            Ok(())
+        }
+        Err(error) if is_not_found(&error) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// All pods that stand for buffers at present, by buffer.
+pub(crate) fn virtual_pods(context: &Context) -> Vec<Arc<Pod>> {
+    if !context.gates.capacity_buffer {
+        return Vec::new();
+    }
+    let mirrors = &context.mirrors;
+    let ready = listed(mirrors.capacity_buffers.as_ref());
+    let ready = ready.iter().filter(|buffer| buffers::is_ready(buffer));
+    let pods = ready.filter_map(|buffer| {
+        // As counted in the status, so that everybody sees the same number.
+        let count = buffer.status.as_ref()?.replicas.and_then(|count| u32::try_from(count).ok())?;
+        let resolved = buffers::resolve(buffer, mirrors).ok()?;
+        Some(buffers::virtual_pods(buffer, &resolved.template, count))
+    });
+    pods.flatten().collect()
+}

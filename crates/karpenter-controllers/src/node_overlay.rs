@@ -1,0 +1,162 @@
+//! Overlays: which of them count, what they come to, and what their status says.
+//!
+//! All of them are looked at together, because one may contradict another. The outcome replaces the old one at one
+//! stroke, after the statuses were written. Upstream: pkg/controllers/nodeoverlay/controller.go.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use karpenter_api::conditions::{ConditionSet, NODE_OVERLAY_CONDITIONS};
+use karpenter_api::runtime::runtime_errors;
+use karpenter_api::types::{NodeOverlay, NodeOverlayStatus};
+use karpenter_cloud::CloudProvider;
+use karpenter_cluster::controllers::context::{is_conflict, is_not_found, name_of};
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::{Change, Mirror, ObjectKey};
+use karpenter_state::overlays::{self, OfferedPool};
+use kube::Resource;
+
+use crate::context::Context;
+use crate::mirrors::listed;
+use crate::offers::Offers;
+use crate::writes;
+
+const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
+/// Prices and offers change without anybody telling.
+const EVALUATED_AGAIN_AFTER: Duration = Duration::from_secs(6 * 3600);
+/// A pool whose offers are not known is asked for again.
+const POOL_FAILED_RETRY_AFTER: Duration = Duration::from_secs(10);
+
+/// Evaluates overlays whenever one of them, a pool or a node class changes.
+pub struct NodeOverlays {
+    pub context: Context,
+    pub offers: Arc<Offers>,
+}
+
+impl NodeOverlays {
+    pub fn watch(&self, queue: &Queue) {
+        // Without overlays too: a pool that was not evaluated cannot be used.
+        queue.add(key());
+        if let Some(overlays) = &self.context.mirrors.node_overlays {
+            on_new_generation(overlays, queue);
+        }
+        on_new_generation(&self.context.mirrors.node_pools, queue);
+        for (_, classes) in &self.context.mirrors.node_classes {
+            on_new_generation(classes, queue);
+        }
+    }
+}
+
+/// The only key: all overlays are one piece of work.
+fn key() -> ObjectKey {
+    ObjectKey::new("", "overlays")
+}
+
+fn on_new_generation<K>(mirror: &Mirror<K>, queue: &Queue)
+where
+    K: Resource + Clone + std::fmt::Debug + Send + Sync + 'static,
+{
+    let to = queue.clone();
+    mirror.observe(move |change| {
+        let is_news = match change {
+            Change::Applied { old: Some(old), new } => old.meta().generation != new.meta().generation,
+            Change::Applied { old: None, .. } | Change::Deleted { .. } => true,
+        };
+        if is_news {
+            to.add(key());
+        }
+    });
+}
+
+impl Reconcile for NodeOverlays {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+        let context = &self.context;
+        let overlays = listed(context.mirrors.node_overlays.as_ref());
+        let mut pools = Vec::new();
+        let mut after = After::Again(EVALUATED_AGAIN_AFTER);
+        for pool in context.mirrors.node_pools.list() {
+            if !context.is_managed(&pool.spec.template.spec.node_class_ref) {
+                continue;
+            }
+            match self.offers.without_overlays(&pool).await {
+                Ok(instance_types) => pools.push(OfferedPool { pool, instance_types }),
+                Err(error) => {
+                    let name = name_of(&*pool);
+                    tracing::error!(nodepool = name, %error, "overlays cannot be evaluated for the nodepool");
+                    after = after.earlier(After::Again(POOL_FAILED_RETRY_AFTER));
+                }
+            }
+        }
+        let invalid: BTreeMap<&str, String> = overlays
+            .iter()
+            .filter_map(|overlay| Some((name_of(&**overlay), validation_problem(overlay)?)))
+            .collect();
+        let valid = overlays.iter().filter(|one| !invalid.contains_key(name_of(&***one)));
+        let evaluation =
+            overlays::evaluate(valid.map(AsRef::as_ref), &pools, &self.offers.well_known_labels());
+        let now = context.clock.now();
+        for overlay in &overlays {
+            let name = name_of(&**overlay);
+            let problem = match invalid.get(name) {
+                Some(problem) => Some(("RuntimeValidation", problem.as_str())),
+                None => evaluation
+                    .conflicting
+                    .contains(name)
+                    .then_some(("Conflict", "conflict with another overlay")),
+            };
+            if !self.write(overlay, problem, now).await? {
+                // It changed meanwhile, and so may have what it comes to.
+                return Ok(After::Again(Duration::ZERO));
+            }
+        }
+        let evaluated: BTreeSet<String> = pools.iter().map(|one| name_of(&*one.pool).to_owned()).collect();
+        context.overlays.replace(evaluation.corrections, evaluated);
+        Ok(after)
+    }
+}
+
+impl NodeOverlays {
+    /// `false` if the overlay is no longer what it was.
+    async fn write(
+        &self,
+        overlay: &NodeOverlay,
+        problem: Option<(&str, &str)>,
+        now: Timestamp,
+    ) -> kube::Result<bool> {
+        let Some(mirror) = &self.context.mirrors.node_overlays else { return Ok(true) };
+        let old = overlay.status.clone().unwrap_or_default();
+        let new = decide_status(overlay, problem, now);
+        match writes::status_unchanged(&self.context.client, mirror, overlay, &old, &new).await {
+            Ok(Some(_)) => Ok(true),
+            // Nothing to write, or nothing to write to.
+            Ok(None) => Ok(old == new),
+            Err(error) if is_conflict(&error) || is_not_found(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The status an overlay should have.
+pub fn decide_status(
+    overlay: &NodeOverlay,
+    problem: Option<(&str, &str)>,
+    now: Timestamp,
+) -> NodeOverlayStatus {
+    let mut status = overlay.status.clone().unwrap_or_default();
+    let mut set = ConditionSet::open(NODE_OVERLAY_CONDITIONS, &overlay.metadata, &mut status.conditions, now);
+    match problem {
+        Some((reason, message)) => set.set_false(VALIDATION_SUCCEEDED, reason, message),
+        None => set.set_true(VALIDATION_SUCCEEDED),
+    };
+    status
+}
+
+/// All that the controllers have against an admitted overlay, in one line.
+fn validation_problem(overlay: &NodeOverlay) -> Option<String> {
+    let object = serde_json::to_value(overlay).ok()?;
+    let problems: Vec<String> =
+        runtime_errors("NodeOverlay", &object).iter().map(ToString::to_string).collect();
+    (!problems.is_empty()).then(|| problems.join("; "))
+}
