@@ -46,6 +46,23 @@ pub const ANNOTATION_BUFFER_NAME: &str = "karpenter.sh/capacity-buffer-name";
 pub const ANNOTATION_BUFFER_NAMESPACE: &str = "karpenter.sh/capacity-buffer-namespace";
 pub const ANNOTATION_POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
+// Annotations of a NodePool that upstream does not have, and ignores. See docs/consolidation.md.
+/// A move must save at least this share of what its nodes cost, in percent.
+pub const ANNOTATION_CONSOLIDATION_MIN_SAVING_PERCENT: &str = "karpenter.sh/consolidation-min-saving-percent";
+/// A move must save at least this much, in dollars per hour.
+pub const ANNOTATION_CONSOLIDATION_MIN_SAVING_PER_HOUR: &str =
+    "karpenter.sh/consolidation-min-saving-per-hour";
+/// Nodes and pods that were moved are left alone for this duration.
+pub const ANNOTATION_CONSOLIDATION_COOL_DOWN: &str = "karpenter.sh/consolidation-cool-down";
+/// The k of consolidationPolicy Balanced.
+pub const ANNOTATION_CONSOLIDATION_BALANCED_K: &str = "karpenter.sh/consolidation-balanced-k";
+/// Pods that may be moved for savings within an hour.
+pub const ANNOTATION_CONSOLIDATION_MAX_MOVES_PER_HOUR: &str = "karpenter.sh/consolidation-max-moves-per-hour";
+/// `disabled`: nodes are never replaced by more than one.
+pub const ANNOTATION_CONSOLIDATION_MANY_TO_MANY: &str = "karpenter.sh/consolidation-many-to-many";
+/// `true`: only say what would be done for savings.
+pub const ANNOTATION_CONSOLIDATION_DRY_RUN: &str = "karpenter.sh/consolidation-dry-run";
+
 // Taints and finalizers.
 /// With effect NoSchedule: the node is about to go away.
 pub const TAINT_DISRUPTED: &str = "karpenter.sh/disrupted";

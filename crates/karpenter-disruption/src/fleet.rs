@@ -14,7 +14,7 @@ pub struct Fleet {
     /// All nodes that stay for now with their pods, the pools that may launch, and pods that wait anyway (those of
     /// nodes on their way out included).
     pub problem: Problem,
-    /// Every machine of this provider, those on their way out included.
+    /// Every machine of this provider, those on their way in or out included.
     pub machines: Vec<Machine>,
     /// Every pool by name, static ones included.
     pub pools: BTreeMap<Arc<str>, Pool>,
@@ -41,7 +41,7 @@ pub struct Waiting {
     pub claims: BTreeSet<Arc<str>>,
 }
 
-/// A claim that was launched, its node and what runs there.
+/// A claim, its node and what runs there.
 #[derive(Debug, Clone, Default)]
 pub struct Machine {
     pub claim: Arc<str>,
@@ -67,6 +67,8 @@ pub struct Machine {
     /// Since when no pod has come or gone; `None` until it is initialised.
     pub quiet_since_secs: Option<i64>,
     pub instance_type: Option<Arc<str>>,
+    /// The pool's catalog has no such type, so that nothing is known about its price.
+    pub is_instance_type_unknown: bool,
     pub zone: Option<Arc<str>>,
     pub capacity_type: Option<Arc<str>>,
     pub reservation_id: Option<Arc<str>>,

@@ -5,7 +5,7 @@
 //! left at their defaults for the caller to set.
 
 mod alike;
-mod catalogs;
+pub(crate) mod catalogs;
 pub(crate) mod pods;
 
 #[cfg(test)]
@@ -20,6 +20,7 @@ use karpenter_model::instance_type::InstanceType;
 use karpenter_model::labels;
 use karpenter_model::problem::{Node, Problem};
 use karpenter_model::resources::ResourceList;
+use rustc_hash::FxHashMap;
 
 use crate::convert::affinity::Namespaces;
 use crate::convert::node::{NodeDrafts, convert_nodes, published_drivers};
@@ -45,7 +46,8 @@ pub fn assemble(objects: &Objects, catalog: &CatalogChoice) -> (Problem, Vec<Not
     problem.well_known = catalogs.well_known();
     problem.catalogs = catalogs.into_catalogs();
     notes.extend(overlays::apply_to_problem(&objects.node_overlays, &objects.node_pools, &mut problem));
-    apply_catalog_facts(&mut drafts, &problem, &objects.csi_nodes);
+    let types = problem.pools.iter().map(|pool| (&*pool.name, &*problem.catalogs[pool.catalog]));
+    apply_catalog_facts(&mut drafts, &types.collect(), &objects.csi_nodes);
 
     let mut converter = PodConverter::new(
         Interner::default(),
@@ -122,18 +124,13 @@ pub(crate) fn usage_by_pool(drafts: &NodeDrafts) -> BTreeMap<Arc<str>, ResourceL
     usage
 }
 
-/// Prices and attachment limits that the catalog knows and the node does not say.
+/// Prices and attachment limits that the catalog knows and the node does not say. `types` are those of each pool.
 pub(crate) fn apply_catalog_facts(
     drafts: &mut NodeDrafts,
-    problem: &Problem,
+    types: &BTreeMap<&str, &Vec<InstanceType>>,
     csi_nodes: &[impl Borrow<CSINode>],
 ) {
-    let catalog_of: BTreeMap<&str, &Arc<Vec<InstanceType>>> = problem
-        .pools
-        .iter()
-        .filter_map(|pool| Some((&*pool.name, problem.catalogs.get(pool.catalog)?)))
-        .collect();
-    let by_name: BTreeMap<(&str, &str), &InstanceType> = catalog_of
+    let by_name: FxHashMap<(&str, &str), &InstanceType> = types
         .iter()
         .flat_map(|(pool, types)| types.iter().map(move |one| ((*pool, &*one.name), one)))
         .collect();

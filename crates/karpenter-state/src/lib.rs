@@ -6,20 +6,29 @@
 
 pub mod assemble;
 pub mod buffers;
+pub mod controls;
 mod convert;
+pub mod cost;
+pub mod dump;
 mod expand;
+pub mod fleet;
 mod intern;
 pub mod live;
 pub mod notes;
 pub mod objects;
 pub mod overlays;
+pub mod pods;
 mod requests;
 mod spreads;
 #[cfg(test)]
 mod testing;
 
 pub use assemble::{CatalogChoice, assemble};
+pub use controls::ControlError;
 pub use convert::pool::PoolLeftOut;
+pub use cost::DeletionCosts;
+pub use dump::{Dump, read_dump};
+pub use fleet::{FleetInput, FleetRound, assemble_fleet};
 pub use live::{Host, Live, LivePool, Round, assemble_live};
 pub use notes::Note;
 pub use objects::{ObjectError, ObjectReader, Objects, Reading, Severity};

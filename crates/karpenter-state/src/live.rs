@@ -21,7 +21,7 @@ use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_model::instance_type::InstanceType;
 use karpenter_model::labels;
 use karpenter_model::pod::PodSpec;
-use karpenter_model::problem::{BoundPod, Mobility, PodGroup, PodNames, Problem};
+use karpenter_model::problem::{BoundPod, Mobility, Node as ModelNode, PodGroup, PodNames, Problem};
 use rustc_hash::FxHashMap;
 
 use crate::assemble::pods::{Replicas, daemons, is_daemon, is_terminating, source};
@@ -57,7 +57,8 @@ pub struct Live {
     pub bound: Vec<Arc<Pod>>,
     /// Pods that need a place: waiting ones, and bound ones whose node goes away.
     pub pending: Vec<Arc<Pod>>,
-    /// Pods that have a claim in prospect, by the claim's name. If the claim is gone, they are pending.
+    /// Pods that have a claim in prospect, by the claim's name, or a node that has no claim, by its own. If that is gone,
+    /// they are pending.
     pub expected: Vec<(String, Arc<Pod>)>,
     pub daemon_sets: Vec<Arc<DaemonSet>>,
     pub volume_claims: Vec<Arc<PersistentVolumeClaim>>,
@@ -101,13 +102,38 @@ impl Round {
 
 /// Builds the problem that the cluster poses.
 pub fn assemble_live(live: &Live) -> Round {
+    assemble_parts(live, &[]).round
+}
+
+/// A round, and what only disruption asks for.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    pub(crate) round: Round,
+    /// One per node of the problem.
+    pub(crate) aboard: Vec<Aboard>,
+    /// Nodes on their way out, which are not in the problem.
+    pub(crate) leaving: Vec<(ModelNode, Host)>,
+}
+
+/// The pods of a node, in the order of its list.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Aboard {
+    pub(crate) pods: Vec<Arc<Pod>>,
+    /// How many of them, the first ones, are bound to it; the others are on their way.
+    pub(crate) bound: usize,
+}
+
+/// `others` are pools that launch nothing for pods, but whose nodes have a size and a price.
+pub(crate) fn assemble_parts(live: &Live, others: &[LivePool]) -> Parts {
     let mut interner = Interner::default();
     let mut drafts = convert_nodes(&live.nodes, &live.node_claims, &live.csi_nodes, &mut interner);
-    unlaunched::add_drafts(live, &mut drafts, &mut interner);
+    let known_pools = || live.pools.iter().chain(others);
+    unlaunched::add_drafts(live, known_pools(), &mut drafts, &mut interner);
     mark_leaving(live, &mut drafts);
     let mut problem = Problem::default();
     add_pools(live, &drafts, &mut problem, &mut interner);
-    apply_catalog_facts(&mut drafts, &problem, &live.csi_nodes);
+    let types = known_pools().map(|one| (name_of(&one.pool.metadata), &*one.instance_types));
+    apply_catalog_facts(&mut drafts, &types.collect(), &live.csi_nodes);
 
     let all_pods = || live.bound.iter().chain(&live.pending).chain(live.expected.iter().map(|(_, pod)| pod));
     let mentioned = all_pods().map(|pod| namespace_of(&pod.metadata));
@@ -129,20 +155,28 @@ pub fn assemble_live(live: &Live) -> Round {
     converter.spreads = DefaultSpreads::live(&live.spreading);
     let living = live.bound.iter().map(AsRef::as_ref);
     problem.daemons = daemons(living, live.daemon_sets.iter().map(AsRef::as_ref), &mut converter);
-    let groups = place(live, &mut drafts, &mut converter);
+    let mut aboard = vec![Aboard::default(); drafts.drafts.len()];
+    let groups = place(live, &mut drafts, &mut aboard, &mut converter);
     let (groups, pods): (Vec<PodGroup>, Vec<Vec<Arc<Pod>>>) = groups.into_iter().unzip();
     problem.pods = groups;
 
-    let mut hosts = Vec::new();
-    for draft in drafts.drafts.into_iter().filter(|draft| !draft.is_deleting) {
-        hosts.push(Host {
+    let pools = live.pools.iter().map(|one| one.pool.clone()).collect();
+    let mut parts = Parts { round: Round { pools, pods, ..Round::default() }, ..Parts::default() };
+    for (draft, aboard) in drafts.drafts.into_iter().zip(aboard) {
+        let host = Host {
             node: draft.node_at.map(|position| live.nodes[position].clone()),
             claim: draft.claim_at.map(|position| live.node_claims[position].clone()),
-        });
-        problem.nodes.push(draft.node);
+        };
+        if draft.is_deleting {
+            parts.leaving.push((draft.node, host));
+        } else {
+            parts.round.hosts.push(host);
+            parts.aboard.push(aboard);
+            problem.nodes.push(draft.node);
+        }
     }
-    let pools = live.pools.iter().map(|one| one.pool.clone()).collect();
-    Round { problem, pools, hosts, pods }
+    parts.round.problem = problem;
+    parts
 }
 
 fn add_pools(live: &Live, drafts: &NodeDrafts, problem: &mut Problem, interner: &mut Interner) {
@@ -172,6 +206,7 @@ fn mark_leaving(live: &Live, drafts: &mut NodeDrafts) {
 fn place<'a>(
     live: &'a Live,
     drafts: &mut NodeDrafts,
+    aboard: &mut [Aboard],
     converter: &mut PodConverter<'_>,
 ) -> Vec<(PodGroup, Vec<Arc<Pod>>)> {
     let mut replicas = Replicas::default();
@@ -190,24 +225,33 @@ fn place<'a>(
             is_terminating: is_terminating(pod),
             mobility: Mobility::default(),
         });
+        aboard[*position].pods.push(pod.clone());
+        aboard[*position].bound += 1;
     }
-    let by_claim: BTreeMap<&str, usize> = drafts
+    let by_host: BTreeMap<&str, usize> = drafts
         .drafts
         .iter()
         .enumerate()
         .filter(|(_, draft)| !draft.is_deleting)
-        .filter_map(|(at, draft)| Some((name_of(&live.node_claims[draft.claim_at?].metadata), at)))
+        .filter_map(|(at, draft)| {
+            let claim = draft.claim_at.map(|position| name_of(&live.node_claims[position].metadata));
+            let node = || draft.node_at.map(|position| name_of(&live.nodes[position].metadata));
+            Some((claim.or_else(node)?, at))
+        })
         .collect();
     let mut groups = Groups::default();
     for (claim, pod) in &live.expected {
         let Some(spec) = convert(pod) else { continue };
-        match by_claim.get(claim.as_str()) {
-            Some(position) => drafts.drafts[*position].node.pods.push(BoundPod {
-                spec,
-                is_daemon: false,
-                is_terminating: false,
-                mobility: Mobility::default(),
-            }),
+        match by_host.get(claim.as_str()) {
+            Some(position) => {
+                drafts.drafts[*position].node.pods.push(BoundPod {
+                    spec,
+                    is_daemon: false,
+                    is_terminating: false,
+                    mobility: Mobility::default(),
+                });
+                aboard[*position].pods.push(pod.clone());
+            }
             None => groups.add(spec, pod),
         }
     }

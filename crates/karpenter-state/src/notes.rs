@@ -15,6 +15,15 @@ pub enum Note {
         pool: String,
         why: PoolLeftOut,
     },
+    /// The pool's nodes are there, but it gets no more of them from a plan.
+    PoolLaunchesNothing {
+        pool: String,
+        why: PoolLeftOut,
+    },
+    /// Nodes of a pool without a NodeClaim in the input.
+    ClaimsAssumed {
+        count: u32,
+    },
     /// The pool's NodeClass is not in the input.
     NodeClassMissing {
         pool: String,
@@ -66,13 +75,16 @@ impl fmt::Display for Note {
         let plural = |count: &u32| if *count == 1 { "" } else { "s" };
         match self {
             Self::NoNodePools => f.write_str("the input has no nodepool"),
-            Self::PoolLeftOut { pool, why } => {
-                let why = match why {
-                    PoolLeftOut::Static => "has a fixed size (spec.replicas)",
-                    PoolLeftOut::Deleting => "is being deleted",
-                    PoolLeftOut::NotReady => "is not ready",
-                };
-                write!(f, "nodepool {pool} is left out: it {why}")
+            Self::PoolLeftOut { pool, why } => write!(f, "nodepool {pool} is left out: it {why}"),
+            Self::PoolLaunchesNothing { pool, why } => {
+                write!(f, "nodepool {pool} launches no replacements: it {why}")
+            }
+            Self::ClaimsAssumed { count } => {
+                write!(
+                    f,
+                    "{count} node{} of a nodepool without a nodeclaim in the input: taken as initialised, not drifted, and quiet since the newest pod came",
+                    plural(count)
+                )
             }
             Self::NodeClassMissing { pool, kind, name } => {
                 write!(

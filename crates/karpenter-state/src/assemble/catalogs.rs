@@ -29,7 +29,7 @@ pub enum CatalogChoice {
 
 const AWS_GROUP: &str = "karpenter.k8s.aws";
 
-pub(super) struct Catalogs<'a> {
+pub(crate) struct Catalogs<'a> {
     choice: &'a CatalogChoice,
     classes: &'a [EC2NodeClass],
     made: Vec<(Origin, Arc<Vec<InstanceType>>)>,
@@ -45,12 +45,12 @@ enum Origin {
 }
 
 impl<'a> Catalogs<'a> {
-    pub(super) fn new(choice: &'a CatalogChoice, classes: &'a [EC2NodeClass]) -> Self {
+    pub(crate) fn new(choice: &'a CatalogChoice, classes: &'a [EC2NodeClass]) -> Self {
         Self { choice, classes, made: Vec::new(), noted_classes: BTreeSet::new() }
     }
 
     /// The index of the pool's catalog.
-    pub(super) fn for_pool(&mut self, pool: &NodePool, notes: &mut Vec<Note>) -> usize {
+    pub(crate) fn for_pool(&mut self, pool: &NodePool, notes: &mut Vec<Note>) -> usize {
         match self.choice {
             CatalogChoice::InstanceTypes(types) => self.index_of(Origin::Given, || types.clone()),
             CatalogChoice::Kwok => self.kwok(),
@@ -106,7 +106,7 @@ impl<'a> Catalogs<'a> {
     }
 
     /// The core's label keys and those of every catalog in use.
-    pub(super) fn well_known(&self) -> BTreeSet<Arc<str>> {
+    pub(crate) fn well_known(&self) -> BTreeSet<Arc<str>> {
         let mut keys: BTreeSet<Arc<str>> = labels::WELL_KNOWN.into_iter().map(Arc::from).collect();
         for (origin, types) in &self.made {
             match origin {
@@ -117,7 +117,7 @@ impl<'a> Catalogs<'a> {
         keys
     }
 
-    pub(super) fn into_catalogs(self) -> Vec<Arc<Vec<InstanceType>>> {
+    pub(crate) fn into_catalogs(self) -> Vec<Arc<Vec<InstanceType>>> {
         self.made.into_iter().map(|(_, types)| types).collect()
     }
 }

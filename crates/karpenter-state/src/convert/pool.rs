@@ -1,5 +1,7 @@
 //! NodePools: which ones may be planned for, and what their nodes look like.
 
+use std::fmt;
+
 use karpenter_api::types::{ConditionStatus, NodePool as RawPool};
 use karpenter_model::labels;
 use karpenter_model::problem::NodePool;
@@ -17,6 +19,16 @@ pub enum PoolLeftOut {
     Deleting,
     /// Its Ready condition is not true.
     NotReady,
+}
+
+impl fmt::Display for PoolLeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Static => "has a fixed size (spec.replicas)",
+            Self::Deleting => "is being deleted",
+            Self::NotReady => "is not ready",
+        })
+    }
 }
 
 pub(crate) fn left_out(pool: &RawPool) -> Option<PoolLeftOut> {

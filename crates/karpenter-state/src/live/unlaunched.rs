@@ -10,16 +10,21 @@ use karpenter_model::problem::Node;
 use karpenter_model::requirements::{Operator, Requirements};
 use karpenter_model::resources::{NODES, ResourceList};
 
-use super::Live;
+use super::{Live, LivePool};
 use crate::convert::node::{NodeDraft, NodeDrafts};
 use crate::convert::{capacity, node_labels, requirement, taints};
 use crate::expand::name_of;
 use crate::intern::Interner;
 
 /// Turns the claims that the conversion could not size into nodes.
-pub(super) fn add_drafts(live: &Live, drafts: &mut NodeDrafts, interner: &mut Interner) {
+pub(super) fn add_drafts<'a>(
+    live: &Live,
+    pools: impl Iterator<Item = &'a LivePool>,
+    drafts: &mut NodeDrafts,
+    interner: &mut Interner,
+) {
     let catalogs: BTreeMap<&str, &Vec<InstanceType>> =
-        live.pools.iter().map(|one| (name_of(&one.pool.metadata), &*one.instance_types)).collect();
+        pools.map(|one| (name_of(&one.pool.metadata), &*one.instance_types)).collect();
     for claim_at in std::mem::take(&mut drafts.unlaunched_claims) {
         let claim = &live.node_claims[claim_at];
         let pool = claim.metadata.labels.as_ref().and_then(|labels| labels.get(labels::NODEPOOL));

@@ -164,3 +164,26 @@ fn budgets_that_never_allow_an_eviction_keep_a_pod_where_it_is() {
         assert_eq!(is_currently_reschedulable(&pod, &budgets, now()), expected, "{specs:?}");
     }
 }
+
+#[test]
+fn a_blocking_budget_says_nothing_about_pods_it_is_not_asked_about() {
+    let budget: PodDisruptionBudget = serde_json::from_value(json!({
+        "metadata": {"name": "b", "namespace": "default"},
+        "spec": {"maxUnavailable": 0, "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": {"app": "web"}}},
+    }))
+    .expect("a budget");
+    let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    let tolerating = json!({"spec": {"tolerations": [{"operator": "Exists"}]}});
+    let mut kept_and_ending = owner("apps/v1", "StatefulSet");
+    merge(&mut kept_and_ending, &deleted_at("2026-01-01T11:59:59Z"));
+    merge(
+        &mut kept_and_ending,
+        &json!({"metadata": {"annotations": {labels::ANNOTATION_DO_NOT_DISRUPT: "true"}}}),
+    );
+    for (patch, expected) in
+        [(json!({}), false), (unready, true), (tolerating, true), (kept_and_ending, true)]
+    {
+        assert_eq!(is_currently_reschedulable(&pod(patch.clone()), [&budget], now()), expected, "{patch}");
+    }
+}

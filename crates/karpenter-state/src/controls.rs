@@ -1,0 +1,190 @@
+//! What a pool's annotations ask of consolidation beyond upstream's API.
+//!
+//! A value that cannot be read is told, and taken as the default. Where the default would do more than anybody who
+//! writes the annotation can have meant, the cautious meaning is taken instead: no moves, no m to n, a dry run.
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use karpenter_api::error::one_line;
+use karpenter_api::labels::{
+    ANNOTATION_CONSOLIDATION_BALANCED_K, ANNOTATION_CONSOLIDATION_COOL_DOWN,
+    ANNOTATION_CONSOLIDATION_DRY_RUN, ANNOTATION_CONSOLIDATION_MANY_TO_MANY,
+    ANNOTATION_CONSOLIDATION_MAX_MOVES_PER_HOUR, ANNOTATION_CONSOLIDATION_MIN_SAVING_PER_HOUR,
+    ANNOTATION_CONSOLIDATION_MIN_SAVING_PERCENT,
+};
+use karpenter_api::types::NodePool;
+use karpenter_disruption::fleet::Controls;
+use karpenter_model::duration::parse_go_duration;
+
+use crate::expand::name_of;
+
+const NANOS_PER_SECOND: i64 = 1_000_000_000;
+const PREFIX: &str = "karpenter.sh/consolidation-";
+const KNOWN: [&str; 7] = [
+    ANNOTATION_CONSOLIDATION_MIN_SAVING_PERCENT,
+    ANNOTATION_CONSOLIDATION_MIN_SAVING_PER_HOUR,
+    ANNOTATION_CONSOLIDATION_COOL_DOWN,
+    ANNOTATION_CONSOLIDATION_BALANCED_K,
+    ANNOTATION_CONSOLIDATION_MAX_MOVES_PER_HOUR,
+    ANNOTATION_CONSOLIDATION_MANY_TO_MANY,
+    ANNOTATION_CONSOLIDATION_DRY_RUN,
+];
+
+/// An annotation of a pool that cannot be used as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ControlError {
+    pub pool: String,
+    pub annotation: String,
+    pub value: String,
+    /// What could be written instead.
+    pub valid: &'static str,
+    /// What is done as long as it is not.
+    pub effect: &'static str,
+}
+
+impl fmt::Display for ControlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pool, annotation, value, valid, effect } = self;
+        let (annotation, value) = (one_line(annotation), one_line(value));
+        write!(
+            f,
+            "nodepool {pool}: annotation {annotation}: {value:?} cannot be used; valid: {valid}; {effect}"
+        )
+    }
+}
+
+/// What the pool's annotations say, and what is wrong with them.
+pub fn controls(pool: &NodePool) -> (Controls, Vec<ControlError>) {
+    let mut reader = Reader { pool, errors: Vec::new() };
+    let defaults = Controls::default();
+    let controls = Controls {
+        min_saving_ratio: reader
+            .read(
+                ANNOTATION_CONSOLIDATION_MIN_SAVING_PERCENT,
+                |text| number(text).filter(|percent| (0.0..=100.0).contains(percent)),
+                "a number from 0 to 100, such as 5",
+                "every saving counts",
+            )
+            .map_or(defaults.min_saving_ratio, |percent| percent.map_or(0.0, |percent| percent / 100.0)),
+        min_saving_per_hour: reader
+            .read(
+                ANNOTATION_CONSOLIDATION_MIN_SAVING_PER_HOUR,
+                |text| number(text).filter(|dollars| *dollars >= 0.0),
+                "dollars per hour, such as 0.05",
+                "every saving counts",
+            )
+            .flatten()
+            .unwrap_or(defaults.min_saving_per_hour),
+        cool_down_secs: reader
+            .read(
+                ANNOTATION_CONSOLIDATION_COOL_DOWN,
+                |text| parse_go_duration(text).ok().filter(|nanos| *nanos >= 0).map(seconds_up),
+                "a duration such as 30m or 2h",
+                "there is no cool-down",
+            )
+            .flatten()
+            .unwrap_or(defaults.cool_down_secs),
+        balanced_k: reader
+            .read(
+                ANNOTATION_CONSOLIDATION_BALANCED_K,
+                |text| number(text).filter(|k| *k > 0.0),
+                "a number above 0, such as 2",
+                "2 is used",
+            )
+            .flatten()
+            .unwrap_or(defaults.balanced_k),
+        max_moves_per_hour: reader
+            .read(
+                ANNOTATION_CONSOLIDATION_MAX_MOVES_PER_HOUR,
+                |text| text.parse::<u32>().ok(),
+                "a whole number, such as 100",
+                "no pod is moved for savings",
+            )
+            .map_or(defaults.max_moves_per_hour, |count| Some(count.unwrap_or(0))),
+        moved_last_hour: 0,
+        is_many_to_many_enabled: reader
+            .read(
+                ANNOTATION_CONSOLIDATION_MANY_TO_MANY,
+                |text| one_of(text, "enabled", "disabled"),
+                "\"enabled\" or \"disabled\"",
+                "it counts as disabled",
+            )
+            .map_or(defaults.is_many_to_many_enabled, |enabled| enabled.unwrap_or(false)),
+        is_dry_run: reader
+            .read(
+                ANNOTATION_CONSOLIDATION_DRY_RUN,
+                |text| one_of(text, "true", "false"),
+                "\"true\" or \"false\"",
+                "it counts as true",
+            )
+            .map_or(defaults.is_dry_run, |dry| dry.unwrap_or(true)),
+    };
+    reader.find_unknown();
+    (controls, reader.errors)
+}
+
+struct Reader<'a> {
+    pool: &'a NodePool,
+    errors: Vec<ControlError>,
+}
+
+impl Reader<'_> {
+    /// `None`: not annotated. `Some(None)`: annotated with something that cannot be read.
+    fn read<T>(
+        &mut self,
+        annotation: &str,
+        parse: impl Fn(&str) -> Option<T>,
+        valid: &'static str,
+        effect: &'static str,
+    ) -> Option<Option<T>> {
+        let value = self.pool.metadata.annotations.as_ref()?.get(annotation)?;
+        let parsed = parse(value);
+        if parsed.is_none() {
+            self.push(annotation, value, valid, effect);
+        }
+        Some(parsed)
+    }
+
+    /// A misspelt name would otherwise be a wish that nobody hears.
+    fn find_unknown(&mut self) {
+        for (annotation, value) in self.pool.metadata.annotations.iter().flatten() {
+            if annotation.starts_with(PREFIX) && !KNOWN.contains(&annotation.as_str()) {
+                self.push(annotation, value, KNOWN_TEXT, "it is not known and has no effect");
+            }
+        }
+    }
+
+    fn push(&mut self, annotation: &str, value: &str, valid: &'static str, effect: &'static str) {
+        self.errors.push(ControlError {
+            pool: name_of(&self.pool.metadata).to_owned(),
+            annotation: annotation.to_owned(),
+            value: value.to_owned(),
+            valid,
+            effect,
+        });
+    }
+}
+
+const KNOWN_TEXT: &str = "karpenter.sh/consolidation- followed by min-saving-percent, min-saving-per-hour, cool-down, balanced-k, max-moves-per-hour, many-to-many or dry-run";
+
+fn number(text: &str) -> Option<f64> {
+    text.parse::<f64>().ok().filter(|number| number.is_finite())
+}
+
+fn one_of(text: &str, yes: &str, no: &str) -> Option<bool> {
+    if text == yes {
+        Some(true)
+    } else if text == no {
+        Some(false)
+    } else {
+        None
+    }
+}
+
+/// Whole seconds, rounded towards the longer wait.
+pub(crate) fn seconds_up(nanos: i64) -> i64 {
+    nanos / NANOS_PER_SECOND + i64::from(nanos % NANOS_PER_SECOND > 0)
+}

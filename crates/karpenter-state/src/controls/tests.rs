@@ -1,0 +1,66 @@
+use super::*;
+
+fn pool(annotations: &[(&str, &str)]) -> NodePool {
+    let mut pool = NodePool::default();
+    pool.metadata.name = Some("general".to_owned());
+    let annotations =
+        annotations.iter().map(|(name, value)| (format!("{PREFIX}{name}"), (*value).to_owned()));
+    pool.metadata.annotations = Some(annotations.collect());
+    pool
+}
+
+fn read(name: &str, value: &str) -> (Controls, usize) {
+    let (controls, errors) = controls(&pool(&[(name, value)]));
+    (controls, errors.len())
+}
+
+#[test]
+fn each_annotation_sets_its_own_control_and_nothing_else() {
+    let defaults = Controls::default();
+    assert_eq!(controls(&pool(&[])), (defaults.clone(), vec![]));
+    let cases = [
+        ("min-saving-percent", "12.5", Controls { min_saving_ratio: 0.125, ..defaults.clone() }),
+        ("min-saving-per-hour", "0.05", Controls { min_saving_per_hour: 0.05, ..defaults.clone() }),
+        ("cool-down", "1h30m", Controls { cool_down_secs: 5400, ..defaults.clone() }),
+        ("cool-down", "1500ms", Controls { cool_down_secs: 2, ..defaults.clone() }),
+        ("balanced-k", "4", Controls { balanced_k: 4.0, ..defaults.clone() }),
+        ("max-moves-per-hour", "0", Controls { max_moves_per_hour: Some(0), ..defaults.clone() }),
+        ("max-moves-per-hour", "250", Controls { max_moves_per_hour: Some(250), ..defaults.clone() }),
+        ("many-to-many", "disabled", Controls { is_many_to_many_enabled: false, ..defaults.clone() }),
+        ("many-to-many", "enabled", defaults.clone()),
+        ("dry-run", "true", Controls { is_dry_run: true, ..defaults.clone() }),
+        ("dry-run", "false", defaults),
+    ];
+    for (name, value, expected) in cases {
+        assert_eq!(read(name, value), (expected, 0), "{name}: {value}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_told_and_does_no_more_than_was_meant() {
+    let defaults = Controls::default();
+    let cases = [
+        ("min-saving-percent", "5%", defaults.clone()),
+        ("min-saving-percent", "101", defaults.clone()),
+        ("min-saving-percent", "NaN", defaults.clone()),
+        ("min-saving-per-hour", "-1", defaults.clone()),
+        ("min-saving-per-hour", "inf", defaults.clone()),
+        ("cool-down", "10", defaults.clone()),
+        ("cool-down", "-10m", defaults.clone()),
+        ("balanced-k", "0", defaults.clone()),
+        ("max-moves-per-hour", "-1", Controls { max_moves_per_hour: Some(0), ..defaults.clone() }),
+        ("max-moves-per-hour", "many", Controls { max_moves_per_hour: Some(0), ..defaults.clone() }),
+        ("many-to-many", "no", Controls { is_many_to_many_enabled: false, ..defaults.clone() }),
+        ("dry-run", "yes", Controls { is_dry_run: true, ..defaults.clone() }),
+        ("dry-rum", "true", defaults),
+    ];
+    for (name, value, expected) in cases {
+        assert_eq!(read(name, value), (expected, 1), "{name}: {value}");
+    }
+    let (_, errors) = controls(&pool(&[("dry-run", "yes")]));
+    assert_eq!(
+        errors[0].to_string(),
+        "nodepool general: annotation karpenter.sh/consolidation-dry-run: \"yes\" cannot be used; \
+         valid: \"true\" or \"false\"; it counts as true"
+    );
+}

@@ -1,0 +1,46 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn pod(annotations: Value, priority: Option<i32>) -> Pod {
+    let object = json!({"metadata": {"name": "p", "annotations": annotations},
+        "spec": {"containers": [], "priority": priority}});
+    serde_json::from_value(object).expect("a pod")
+}
+
+#[test]
+fn what_owners_state_moves_the_cost_of_a_pod_within_bounds() {
+    let unit = (1_i64 << 27).to_string();
+    let (ours, theirs) = (ANNOTATION_DISRUPTION_COST, ANNOTATION_POD_DELETION_COST);
+    // The last two are what users state and what a controller of ours wrote.
+    let cases = [
+        (json!({}), None, 1.0, 1.0),
+        (json!({theirs: unit}), None, 2.0, 1.0),
+        (json!({ours: unit}), None, 2.0, 2.0),
+        (json!({ours: "much", theirs: unit}), None, 1.0, 1.0),
+        (json!({ours: "-134217728", theirs: unit}), None, 0.0, 0.0),
+        (json!({theirs: "2147483647"}), None, 10.0, 1.0),
+        (json!({theirs: "2147483648"}), None, 1.0, 1.0),
+        (json!({theirs: "1.5"}), None, 1.0, 1.0),
+        (json!({}), Some(1 << 25), 2.0, 2.0),
+        (json!({}), Some(2_000_000_000), 10.0, 10.0),
+        (json!({}), Some(-2_147_483_648), -10.0, -10.0),
+    ];
+    for (annotations, priority, of_users, managed) in cases {
+        let pod = pod(annotations.clone(), priority);
+        assert_eq!(eviction_cost(&pod, DeletionCosts::OfUsers), of_users, "{annotations} {priority:?}");
+        assert_eq!(eviction_cost(&pod, DeletionCosts::Managed), managed, "{annotations} {priority:?}");
+    }
+}
+
+#[test]
+fn a_node_costs_one_and_what_its_pods_add() {
+    let worthless = pod(json!({}), Some(-2_147_483_648));
+    let ordinary = pod(json!({}), None);
+    let mut ended = pod(json!({}), None);
+    ended.status = Some(serde_json::from_value(json!({"phase": "Succeeded"})).expect("a status"));
+    let cost = |pods: &[&Pod]| reschedule_cost(pods.iter().copied(), DeletionCosts::OfUsers);
+    assert_eq!(cost(&[]), 1.0);
+    assert_eq!(cost(&[&worthless]), 1.0);
+    assert_eq!(cost(&[&ordinary, &ordinary, &worthless, &ended]), 3.0);
+}

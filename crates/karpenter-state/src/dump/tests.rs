@@ -1,0 +1,107 @@
+use karpenter_disruption::fleet::Fleet;
+use karpenter_model::problem::Mobility;
+
+use super::*;
+use crate::convert::pool::PoolLeftOut;
+use crate::fleet::assemble_fleet;
+use crate::testing::{POOL, objects, read};
+
+const NODE: &str = "
+apiVersion: v1
+kind: Node
+metadata:
+  name: n1
+  uid: uid-n1
+  creationTimestamp: '2026-01-01T10:00:00Z'
+  labels:
+    karpenter.sh/nodepool: general
+    karpenter.sh/registered: 'true'
+    karpenter.sh/initialized: 'true'
+    node.kubernetes.io/instance-type: c-4x-amd64-linux
+    topology.kubernetes.io/zone: test-zone-a
+    karpenter.sh/capacity-type: on-demand
+status:
+  allocatable: {cpu: '4', memory: 8Gi, pods: '110'}
+  conditions: [{type: Ready, status: 'True', lastHeartbeatTime: '2026-01-01T12:00:00Z', lastTransitionTime: '2026-01-01T10:01:00Z'}]
+";
+
+fn pod(name: &str, spec: &str, status: &str) -> String {
+    format!(
+        "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, uid: uid-{name}}}\nspec: {{containers: [{{name: c, image: i}}], {spec}}}\nstatus: {{{status}}}\n"
+    )
+}
+
+fn fleet(text: &str) -> (Fleet, Vec<Note>) {
+    let objects = objects(text);
+    let now = newest_time(&objects).expect("there is a time");
+    let dump = read_dump(objects, &CatalogChoice::Kwok, now);
+    (assemble_fleet(&dump.live, &dump.input).fleet, dump.notes)
+}
+
+#[test]
+fn a_node_without_a_claim_gets_one_from_its_labels_and_its_pool() {
+    let pool = POOL
+        .replace("nodeClassRef", "expireAfter: 1h\n      terminationGracePeriod: 30s\n      nodeClassRef");
+    let text = format!(
+        "{pool}---{NODE}{}",
+        pod("p", "nodeName: n1", "phase: Running, startTime: '2026-01-01T11:00:00Z'")
+    );
+    let (fleet, notes) = fleet(&text);
+    assert_eq!(notes, [Note::ClaimsAssumed { count: 1 }]);
+    let machine = &fleet.machines[0];
+    assert_eq!((&*machine.claim, &*machine.uid), ("n1", "uid-n1"));
+    let at = |text: &str| text.parse::<Timestamp>().expect("a time").as_second();
+    assert_eq!(machine.quiet_since_secs, Some(at("2026-01-01T11:00:00Z")));
+    assert_eq!((machine.expire_after_secs, machine.termination_grace_period_secs), (Some(3600), Some(30)));
+    assert!(machine.is_initialized && machine.price_per_hour > 0.0);
+    assert_eq!(fleet.problem.nodes[machine.at.expect("in the problem")].pods[0].mobility, Mobility::Moves);
+    assert_eq!(fleet.now_secs, at("2026-01-01T12:00:00Z"));
+}
+
+#[test]
+fn pods_without_a_node_wait_unless_something_else_is_in_store_for_them() {
+    let text = format!(
+        "{POOL}---{NODE}{}{}{}{}{}",
+        pod("waits", "", "phase: Pending"),
+        pod("comes", "", "phase: Pending, nominatedNodeName: n1"),
+        pod("gated", "schedulingGates: [{name: g}]", "phase: Pending"),
+        pod("lost", "nodeName: other", "phase: Running"),
+        pod("ended", "nodeName: n1", "phase: Succeeded"),
+    );
+    let (fleet, notes) = fleet(&text);
+    assert_eq!(fleet.problem.pods.len(), 1);
+    assert_eq!(fleet.problem.pods[0].names.name(0), "waits");
+    assert!(fleet.machines[0].is_nominated);
+    assert_eq!(&*fleet.machines[0].occupants[0].name, "default/comes");
+    assert_eq!(
+        notes,
+        [
+            Note::ClaimsAssumed { count: 1 },
+            Note::GatedPods { count: 1 },
+            Note::PodsOnUnknownNodes { count: 1 }
+        ]
+    );
+}
+
+#[test]
+fn pods_of_nodes_on_their_way_out_wait_for_a_place() {
+    let leaving = NODE.replace("uid: uid-n1", "uid: uid-n1\n  deletionTimestamp: '2026-01-01T12:00:00Z'");
+    let text = format!("{POOL}---{leaving}{}", pod("p", "nodeName: n1", "phase: Running"));
+    let (fleet, notes) = fleet(&text);
+    assert!(fleet.machines[0].is_leaving && fleet.machines[0].at.is_none());
+    assert_eq!((fleet.problem.nodes.len(), fleet.problem.pods.len()), (0, 1));
+    assert!(notes.contains(&Note::DisplacedPods { count: 1 }));
+}
+
+#[test]
+fn pools_that_launch_nothing_still_price_their_nodes() {
+    let fixed = POOL.replace("spec:\n  template", "spec:\n  replicas: 1\n  template");
+    let (fleet, notes) = fleet(&format!("{fixed}---{NODE}"));
+    assert_eq!(notes[0], Note::PoolLaunchesNothing { pool: "general".to_owned(), why: PoolLeftOut::Static });
+    assert!(fleet.problem.pools.is_empty() && fleet.machines[0].price_per_hour > 0.0);
+}
+
+#[test]
+fn a_dump_without_any_time_has_no_moment() {
+    assert_eq!(newest_time(&read(POOL).objects), None);
+}

@@ -1,0 +1,153 @@
+//! Every claim of this provider as a machine: what its conditions, its node and its labels say.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node as RawNode;
+use karpenter_api::labels::ANNOTATION_DO_NOT_DISRUPT;
+use karpenter_api::types::{Condition, ConditionStatus, NodeClaim};
+use karpenter_disruption::fleet::{Machine, Occupant};
+use karpenter_model::labels;
+use karpenter_model::problem::Node;
+use rustc_hash::FxHashSet;
+
+use super::FleetInput;
+use super::pools::Pools;
+use crate::controls::seconds_up;
+use crate::expand::{created_at_secs, name_of};
+use crate::live::{Host, Live};
+
+pub(super) struct Machines<'a> {
+    input: &'a FleetInput,
+    pools: &'a Pools<'a>,
+    /// Claims that have pods on their way.
+    expecting: FxHashSet<&'a str>,
+    machines: Vec<(Machine, Host)>,
+}
+
+impl<'a> Machines<'a> {
+    pub(super) fn new(live: &'a Live, input: &'a FleetInput, pools: &'a Pools<'a>) -> Self {
+        let expecting = live.expected.iter().map(|(claim, _)| claim.as_str()).collect();
+        Self { input, pools, expecting, machines: Vec::with_capacity(live.node_claims.len()) }
+    }
+
+    /// `at` is `None` for a machine on its way out, which is not in the problem. A host without a claim is nobody's.
+    pub(super) fn add(&mut self, at: Option<usize>, node: &mut Node, host: &Host, occupants: Vec<Occupant>) {
+        let Some(claim) = host.claim.as_deref() else { return };
+        let (mut machine, is_settling) = self.machine(at.is_none(), node, claim, host.node.as_deref());
+        node.is_settling = is_settling;
+        if host.node.is_some() && !machine.is_leaving {
+            machine.at = at;
+            machine.occupants = occupants;
+        }
+        self.machines.push((machine, host.clone()));
+    }
+
+    fn machine(
+        &self,
+        is_out: bool,
+        node: &Node,
+        claim: &NodeClaim,
+        raw_node: Option<&RawNode>,
+    ) -> (Machine, bool) {
+        let input = self.input;
+        let name = name_of(&claim.metadata);
+        let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+        let node_name = raw_node.map(|node| name_of(&node.metadata));
+        let label = |key: &str| node.labels.get(key).filter(|value| !value.is_empty()).cloned();
+        let pool = label(labels::NODEPOOL);
+        let quiet_since = quiet_since(claim);
+        let is_settling =
+            pool.as_deref().and_then(|pool| self.pools.consolidate_after(pool)).is_some_and(|after| {
+                after > 0 && quiet_since.is_some_and(|since| is_within(since, after, input.now))
+            });
+        let is_nominated = self.expecting.contains(name)
+            || input.nominated.contains(name)
+            || node_name.is_some_and(|node| input.nominated.contains(node));
+        let instance_type = label(labels::INSTANCE_TYPE);
+        let machine = Machine {
+            claim: name.into(),
+            uid: uid.into(),
+            node: node_name.map(Into::into),
+            is_registered: has_label(raw_node, labels::REGISTERED),
+            is_initialized: has_label(raw_node, labels::INITIALIZED),
+            is_ready: raw_node.is_some_and(is_ready),
+            is_instance_terminating: is_true(claim, "InstanceTerminating"),
+            is_leaving: is_out || raw_node.is_some_and(|node| node.metadata.deletion_timestamp.is_some()),
+            is_rebooting: is_true(claim, "Rebooting"),
+            is_nominated,
+            is_kept: raw_node.is_some_and(is_kept),
+            drifted_since_secs: true_condition(claim, "Drifted").map(|one| seconds(transition(one))),
+            quiet_since_secs: quiet_since.map(Timestamp::as_second),
+            is_instance_type_unknown: match (&pool, &instance_type) {
+                (Some(pool), Some(name)) => !self.pools.has_type(pool, name),
+                _ => false,
+            },
+            instance_type,
+            zone: label(labels::ZONE),
+            capacity_type: label(labels::CAPACITY_TYPE),
+            reservation_id: label(labels::AWS_CAPACITY_RESERVATION_ID),
+            price_per_hour: node.price_per_hour.filter(|price| price.is_finite()).unwrap_or(0.0),
+            created_at_secs: created_at_secs(&claim.metadata),
+            expire_after_secs: claim.spec.expire_after.as_ref().and_then(|one| one.nanos()).map(seconds_up),
+            termination_grace_period_secs: claim
+                .spec
+                .termination_grace_period
+                .map(|one| seconds_up(one.nanos)),
+            repair: node_name.and_then(|node| input.repairs.get(node)).cloned(),
+            moved_onto_at_secs: input.machines_moved_onto_at_secs.get(uid).copied(),
+            is_sick: node_name.is_some_and(|node| input.sick.contains(node)),
+            pool,
+            ..Machine::default()
+        };
+        (machine, is_settling)
+    }
+
+    /// By the claims' names.
+    pub(super) fn finish(mut self) -> (Vec<Machine>, Vec<Host>) {
+        self.machines.sort_by(|(one, _), (other, _)| one.claim.cmp(&other.claim));
+        self.machines.into_iter().unzip()
+    }
+}
+
+fn true_condition<'a>(claim: &'a NodeClaim, name: &str) -> Option<&'a Condition> {
+    let mut conditions = claim.status.as_ref()?.conditions.iter();
+    conditions.find(|one| one.type_ == name && one.status == ConditionStatus::True)
+}
+
+fn is_true(claim: &NodeClaim, name: &str) -> bool {
+    true_condition(claim, name).is_some()
+}
+
+fn transition(condition: &Condition) -> Option<Timestamp> {
+    condition.last_transition_time.as_ref().map(|time| time.0)
+}
+
+fn seconds(time: Option<Timestamp>) -> i64 {
+    time.map_or(0, Timestamp::as_second)
+}
+
+/// The last coming or going of a pod, or when the node began to take pods.
+fn quiet_since(claim: &NodeClaim) -> Option<Timestamp> {
+    let initialized = true_condition(claim, "Initialized")?;
+    let last_event = claim.status.as_ref().and_then(|status| status.last_pod_event_time.as_ref());
+    last_event.map(|time| time.0).or_else(|| transition(initialized)).or(Some(Timestamp::UNIX_EPOCH))
+}
+
+/// Whether less than so many nanoseconds have passed.
+fn is_within(since: Timestamp, nanos: i64, now: Timestamp) -> bool {
+    now.duration_since(since).as_nanos() < i128::from(nanos)
+}
+
+fn has_label(node: Option<&RawNode>, key: &str) -> bool {
+    let labels = node.and_then(|node| node.metadata.labels.as_ref());
+    labels.and_then(|labels| labels.get(key)).is_some_and(|value| value == "true")
+}
+
+fn is_ready(node: &RawNode) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn is_kept(node: &RawNode) -> bool {
+    let annotations = node.metadata.annotations.as_ref();
+    annotations.and_then(|all| all.get(ANNOTATION_DO_NOT_DISRUPT)).is_some_and(|value| value == "true")
+}

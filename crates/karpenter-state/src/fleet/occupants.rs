@@ -1,0 +1,101 @@
+//! What disruption has to know of each pod on a node, and whether the pod would have to move with it.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use karpenter_api::labels::ANNOTATION_BUFFER_FAKE_POD;
+use karpenter_disruption::fleet::Occupant;
+use karpenter_model::pod::PodSpec;
+use karpenter_model::problem::{Mobility, Node};
+use rustc_hash::FxHashMap;
+
+use super::FleetInput;
+use super::pod_budgets::PodBudgets;
+use crate::cost::eviction_cost;
+use crate::expand::{controller, name_of, namespace_of};
+use crate::intern::Interner;
+use crate::live::Aboard;
+use crate::pods;
+
+pub(super) struct Occupants<'a> {
+    budgets: &'a PodBudgets<'a>,
+    input: &'a FleetInput,
+    now: Timestamp,
+    /// Equal specs have equal labels, and so the same budgets. Specs are shared, so their address tells them apart.
+    budgets_of_spec: FxHashMap<usize, Vec<u32>>,
+    owners: Interner,
+}
+
+impl<'a> Occupants<'a> {
+    pub(super) fn new(budgets: &'a PodBudgets<'a>, input: &'a FleetInput) -> Self {
+        let (budgets_of_spec, owners) = (FxHashMap::default(), Interner::default());
+        Self { budgets, input, now: input.now, budgets_of_spec, owners }
+    }
+
+    /// One occupant per pod of the node. Sets the pods' mobility.
+    pub(super) fn board(&mut self, node: &mut Node, aboard: &Aboard) -> Vec<Occupant> {
+        let mut occupants = Vec::with_capacity(node.pods.len());
+        for (index, (on_node, pod)) in node.pods.iter_mut().zip(&aboard.pods).enumerate() {
+            let mut occupant = self.occupant(pod, &on_node.spec);
+            if index < aboard.bound {
+                on_node.mobility = self.mobility(pod, &occupant);
+            } else {
+                // It is not there yet, so there is nothing to move: without the node it waits on.
+                occupant.is_reschedulable = false;
+                occupant.is_evictable = false;
+            }
+            occupants.push(occupant);
+        }
+        occupants
+    }
+
+    fn occupant(&mut self, pod: &Pod, spec: &Arc<PodSpec>) -> Occupant {
+        let budgets = self.budgets;
+        let of_spec = self.budgets_of_spec.entry(Arc::as_ptr(spec) as usize);
+        let of_spec = of_spec.or_insert_with(|| budgets.of(pod)).clone();
+        let uid = pods::uid_of(pod);
+        let owner = controller(&pod.metadata).map(|owner| owner.uid.as_str()).filter(|uid| !uid.is_empty());
+        let moved = &self.input.pods_moved_at_secs;
+        let moved_at_secs = if moved.is_empty() {
+            None
+        } else {
+            moved.get(uid).max(owner.and_then(|owner| moved.get(owner))).copied()
+        };
+        let annotations = pod.metadata.annotations.as_ref();
+        Occupant {
+            name: full_name(namespace_of(&pod.metadata), name_of(&pod.metadata)),
+            uid: uid.into(),
+            owner: owner.map(|owner| self.owners.get(owner)),
+            is_active: pods::is_active(pod),
+            is_reschedulable: pods::is_reschedulable(pod),
+            is_evictable: pods::is_evictable(pod, self.now),
+            is_kept: pods::is_kept(pod, self.now),
+            is_unready: pods::is_unready(pod),
+            is_virtual: annotations.is_some_and(|all| all.contains_key(ANNOTATION_BUFFER_FAKE_POD)),
+            eviction_cost: eviction_cost(pod, self.input.deletion_costs),
+            budgets: of_spec,
+            moved_at_secs,
+        }
+    }
+
+    fn mobility(&self, pod: &Pod, occupant: &Occupant) -> Mobility {
+        if !occupant.is_reschedulable {
+            return Mobility::Stays;
+        }
+        let budgets = occupant.budgets.iter().map(|index| self.budgets.raw(*index));
+        if pods::is_currently_reschedulable(pod, budgets, self.now) {
+            Mobility::Moves
+        } else {
+            Mobility::Blocked
+        }
+    }
+}
+
+fn full_name(namespace: &str, name: &str) -> Arc<str> {
+    let mut text = String::with_capacity(namespace.len() + 1 + name.len());
+    text.push_str(namespace);
+    text.push('/');
+    text.push_str(name);
+    text.into()
+}

@@ -1,0 +1,155 @@
+//! Every pool as disruption sees it: its rules, what its budgets allow at this moment, and what its annotations ask for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use karpenter_api::budget::allowed_disruptions;
+use karpenter_api::types::{ConditionStatus, ConsolidationPolicy as RawPolicy, DisruptionReason, NodePool};
+use karpenter_disruption::fleet::{ConsolidationPolicy, Controls, Machine, Pool, Reason};
+use karpenter_model::resources::NODES;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::FleetInput;
+use crate::controls::{ControlError, controls, seconds_up};
+use crate::expand::name_of;
+use crate::live::{Live, LivePool};
+
+pub(super) struct Pools<'a> {
+    by_name: BTreeMap<&'a str, Known<'a>>,
+}
+
+struct Known<'a> {
+    pool: &'a NodePool,
+    launches_as: Option<usize>,
+    types: FxHashSet<&'a str>,
+}
+
+impl<'a> Pools<'a> {
+    pub(super) fn new(live: &'a Live, input: &'a FleetInput) -> Self {
+        let launching = live.pools.iter().enumerate().map(|(index, one)| (Some(index), one));
+        let others = input.other_pools.iter().map(|one| (None, one));
+        let mut by_name = BTreeMap::new();
+        for (launches_as, LivePool { pool, instance_types }) in others.chain(launching) {
+            let types = instance_types.iter().map(|one| &*one.name).collect();
+            by_name.insert(name_of(&pool.metadata), Known { pool, launches_as, types });
+        }
+        Self { by_name }
+    }
+
+    /// Nanoseconds; `None` for pools that are not known and for those that never consolidate.
+    pub(super) fn consolidate_after(&self, pool: &str) -> Option<i64> {
+        consolidate_after(self.by_name.get(pool)?.pool)
+    }
+
+    pub(super) fn has_type(&self, pool: &str, name: &str) -> bool {
+        self.by_name.get(pool).is_some_and(|pool| pool.types.contains(name))
+    }
+
+    pub(super) fn finish(
+        self,
+        machines: &[Machine],
+        input: &FleetInput,
+    ) -> (BTreeMap<Arc<str>, Pool>, Vec<ControlError>) {
+        let counts = Counts::of(machines);
+        let mut errors = Vec::new();
+        let pools = self.by_name.into_iter().map(|(name, known)| {
+            let pool = known.pool;
+            let (controls, wrong) = controls(pool);
+            errors.extend(wrong);
+            let moved_last_hour = input.moved_last_hour.get(name).copied().unwrap_or(0);
+            let disruption = pool.spec.disruption.as_ref();
+            let name: Arc<str> = name.into();
+            let value = Pool {
+                name: name.clone(),
+                launches_as: known.launches_as,
+                replicas: pool.spec.replicas.map(|count| u32::try_from(count.max(0)).unwrap_or(u32::MAX)),
+                nodes_left: nodes_left(pool, counts.claims(&name)),
+                is_ready: known.launches_as.is_some() || is_ready(pool),
+                policy: policy(disruption.and_then(|one| one.consolidation_policy.as_ref())),
+                consolidate_after_secs: consolidate_after(pool).map(seconds_up),
+                allowed: allowed(pool, counts.nodes(&name), input),
+                controls: Controls { moved_last_hour, ..controls },
+                ..Pool::default()
+            };
+            (name, value)
+        });
+        let pools = pools.collect();
+        (pools, errors)
+    }
+}
+
+/// How many machines of each pool there are, and how many of them budgets are counted from.
+#[derive(Default)]
+struct Counts<'a> {
+    by_pool: FxHashMap<&'a str, (usize, usize)>,
+}
+
+impl<'a> Counts<'a> {
+    fn of(machines: &'a [Machine]) -> Self {
+        let mut counts = Self::default();
+        for machine in machines {
+            let Some(pool) = machine.pool.as_deref() else { continue };
+            let (claims, nodes) = counts.by_pool.entry(pool).or_default();
+            *claims += 1;
+            // A reboot makes a node uninitialised, but it is still one of those that the budget is about.
+            let is_counted = machine.is_initialized || machine.is_rebooting;
+            *nodes += usize::from(is_counted && !machine.is_instance_terminating);
+        }
+        counts
+    }
+
+    fn claims(&self, pool: &str) -> usize {
+        self.by_pool.get(pool).map_or(0, |(claims, _)| *claims)
+    }
+
+    fn nodes(&self, pool: &str) -> usize {
+        self.by_pool.get(pool).map_or(0, |(_, nodes)| *nodes)
+    }
+}
+
+/// Absent is the default of the API, zero.
+fn consolidate_after(pool: &NodePool) -> Option<i64> {
+    let after = pool.spec.disruption.as_ref().and_then(|disruption| disruption.consolidate_after.as_ref());
+    after.map_or(Some(0), |after| after.nanos())
+}
+
+/// A policy of another version is taken as the one that disrupts least.
+fn policy(raw: Option<&RawPolicy>) -> ConsolidationPolicy {
+    match raw {
+        None | Some(RawPolicy::WhenEmptyOrUnderutilized) => ConsolidationPolicy::WhenEmptyOrUnderutilized,
+        Some(RawPolicy::Balanced) => ConsolidationPolicy::Balanced,
+        Some(RawPolicy::WhenEmpty | RawPolicy::Other(_)) => ConsolidationPolicy::WhenEmpty,
+    }
+}
+
+fn is_ready(pool: &NodePool) -> bool {
+    let conditions = pool.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let is_true = conditions.iter().any(|one| one.type_ == "Ready" && one.status == ConditionStatus::True);
+    is_true && pool.metadata.deletion_timestamp.is_none()
+}
+
+/// Machines on their way out hold their place until they are gone.
+fn nodes_left(pool: &NodePool, claims: usize) -> Option<u32> {
+    let limit = pool.spec.limits.as_ref()?.get(NODES)?;
+    let left = limit.value_floor().saturating_sub(i64::try_from(claims).unwrap_or(i64::MAX));
+    Some(u32::try_from(left.max(0)).unwrap_or(u32::MAX))
+}
+
+fn allowed(pool: &NodePool, nodes: usize, input: &FleetInput) -> BTreeMap<Reason, u32> {
+    let budgets = pool.spec.disruption.as_ref().and_then(|disruption| disruption.budgets.as_deref());
+    let of_reason = |reason: Reason| {
+        let now = input.now.as_second();
+        let allowed = allowed_disruptions(budgets.unwrap_or_default(), &raw_reason(reason), now, nodes);
+        (reason, u32::try_from(allowed).unwrap_or(0))
+    };
+    Reason::ALL.into_iter().map(of_reason).collect()
+}
+
+fn raw_reason(reason: Reason) -> DisruptionReason {
+    match reason {
+        Reason::Unhealthy => DisruptionReason::Unhealthy,
+        Reason::Empty => DisruptionReason::Empty,
+        Reason::Drifted => DisruptionReason::Drifted,
+        Reason::Underutilized => DisruptionReason::Underutilized,
+    }
+}

@@ -1,0 +1,286 @@
+use std::sync::Arc;
+
+use karpenter_disruption::fleet::{ConsolidationPolicy, Machine, Reason};
+use karpenter_model::problem::Mobility;
+
+use super::*;
+use crate::testing::objects;
+
+const NOW: &str = "2026-01-01T12:00:00Z";
+const TYPE: &str = "c-4x-amd64-linux";
+
+/// A pool of kwok nodes; `lines` go under `spec.disruption`, or replace it if they start with `replicas`.
+fn pool(name: &str, annotations: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {{name: {name}, annotations: {{{annotations}}}}}
+spec:
+  {spec}
+  template:
+    spec:
+      requirements: []
+      nodeClassRef: {{group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}}
+---
+"
+    )
+}
+
+/// A claim with its node.
+fn machine(name: &str, pool: &str, claim_status: &str) -> String {
+    format!(
+        "apiVersion: karpenter.sh/v1
+kind: NodeClaim
+metadata: {{name: {name}, uid: uid-{name}, creationTimestamp: '2026-01-01T10:00:00Z', labels: {{karpenter.sh/nodepool: {pool}}}}}
+spec:
+  nodeClassRef: {{group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}}
+  requirements: []
+  expireAfter: 720h
+  terminationGracePeriod: 90s
+status: {{providerID: 'kwok://{name}', nodeName: node-{name}, {claim_status}}}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: node-{name}
+  labels:
+    karpenter.sh/nodepool: {pool}
+    karpenter.sh/registered: 'true'
+    karpenter.sh/initialized: 'true'
+    node.kubernetes.io/instance-type: {TYPE}
+    topology.kubernetes.io/zone: test-zone-a
+    karpenter.sh/capacity-type: on-demand
+spec: {{providerID: 'kwok://{name}'}}
+status: {{allocatable: {{cpu: '4', memory: 8Gi, pods: '110'}}, conditions: [{{type: Ready, status: 'True'}}]}}
+---
+"
+    )
+}
+
+const INITIALIZED: &str = "conditions: [{type: Initialized, status: 'True', lastTransitionTime: '2026-01-01T11:00:00Z', reason: Initialized, message: ''}]";
+
+fn pod(name: &str, node: &str, metadata: &str, rest: &str) -> String {
+    format!(
+        "apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, uid: uid-{name}, labels: {{app: web}}, {metadata}}}
+spec: {{nodeName: {node}, containers: [{{name: c, image: i, resources: {{requests: {{cpu: 100m}}}}}}]}}
+status: {{phase: Running, {rest}}}
+---
+"
+    )
+}
+
+fn round_with(text: &str, change: impl FnOnce(&mut Live, &mut FleetInput)) -> FleetRound {
+    let read = objects(text);
+    let types = Arc::new(karpenter_catalog::kwok::generic());
+    let pools = read.node_pools.into_iter();
+    let pools = pools.map(|pool| LivePool { pool: Arc::new(pool), instance_types: types.clone() });
+    let (others, pools) = pools.partition(|one| one.pool.spec.replicas.is_some());
+    let mut live = Live {
+        pools,
+        nodes: read.nodes.into_iter().map(Arc::new).collect(),
+        node_claims: read.node_claims.into_iter().map(Arc::new).collect(),
+        bound: read.pods.into_iter().map(Arc::new).collect(),
+        ..Live::default()
+    };
+    let mut input = FleetInput {
+        now: NOW.parse().expect("a time"),
+        other_pools: others,
+        pod_budgets: read.pod_disruption_budgets.into_iter().map(Arc::new).collect(),
+        ..FleetInput::default()
+    };
+    change(&mut live, &mut input);
+    assemble_fleet(&live, &input)
+}
+
+fn round(text: &str) -> FleetRound {
+    round_with(text, |_, _| {})
+}
+
+#[test]
+fn a_machine_says_what_its_claim_its_node_and_its_labels_say() {
+    let drifted = format!(
+        "lastPodEventTime: '2026-01-01T11:30:00Z', {}, {{type: Drifted, status: 'True', lastTransitionTime: '2026-01-01T11:45:00Z', reason: NodePoolDrifted, message: ''}}]",
+        INITIALIZED.trim_end_matches(']')
+    );
+    let text = pool("general", "", "") + &machine("b", "general", &drifted) + &machine("a", "general", "");
+    let round = round(&text);
+    let at = |text: &str| text.parse::<Timestamp>().expect("a time").as_second();
+    let names: Vec<&str> = round.fleet.machines.iter().map(|machine| &*machine.claim).collect();
+    assert_eq!(names, ["a", "b"]);
+    let Machine { at: place, .. } = round.fleet.machines[1];
+    let place = place.expect("in the problem");
+    assert_eq!(&*round.fleet.problem.nodes[place].name, "node-b");
+    assert_eq!(round.machines[1].claim.as_ref().unwrap().metadata.name.as_deref(), Some("b"));
+    let machine = &round.fleet.machines[1];
+    let price = {
+        let types = karpenter_catalog::kwok::generic();
+        let one = types.iter().find(|one| &*one.name == TYPE).expect("in the list");
+        let is_it = |offering: &&karpenter_model::instance_type::Offering| {
+            offering.zone().is_some_and(|zone| &**zone == "test-zone-a")
+                && offering.capacity_type().is_some_and(|one| &**one == "on-demand")
+        };
+        one.offerings.iter().find(is_it).expect("offered").price_per_hour
+    };
+    assert_eq!(machine.price_per_hour, price);
+    assert_eq!(machine.quiet_since_secs, Some(at("2026-01-01T11:30:00Z")));
+    assert_eq!(machine.drifted_since_secs, Some(at("2026-01-01T11:45:00Z")));
+    assert_eq!(
+        (machine.expire_after_secs, machine.termination_grace_period_secs),
+        (Some(2_592_000), Some(90))
+    );
+    assert!(machine.is_initialized && machine.is_registered && machine.is_ready);
+    assert!(!machine.is_leaving && !machine.is_nominated && !machine.is_instance_type_unknown);
+    // Not initialised by its claim's word: nobody knows since when it has been quiet.
+    assert_eq!(round.fleet.machines[0].quiet_since_secs, None);
+    assert_eq!(round.fleet.machines[0].drifted_since_secs, None);
+}
+
+#[test]
+fn marks_of_the_process_reach_their_machines() {
+    let text = pool("general", "", "")
+        + &machine("a", "general", INITIALIZED)
+        + &machine("b", "general", INITIALIZED)
+        + &machine("c", "general", INITIALIZED)
+        + &machine("d", "unknown", INITIALIZED)
+        + &pod(
+            "p",
+            "node-c",
+            "ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: r, uid: uid-r, controller: true}]",
+            "",
+        );
+    let round = round_with(&text, |live, input| {
+        live.leaving.insert("a".to_owned());
+        input.nominated.insert("node-b".to_owned());
+        input.pods_moved_at_secs.insert("uid-r".to_owned(), 7);
+        input.machines_moved_onto_at_secs.insert("uid-c".to_owned(), 8);
+        input.moved_last_hour.insert("general".to_owned(), 9);
+    });
+    let [a, b, c, d] = &round.fleet.machines[..] else { panic!("four machines") };
+    assert!(a.is_leaving && a.at.is_none() && !b.is_leaving);
+    assert!(b.is_nominated && !c.is_nominated);
+    assert_eq!((c.occupants[0].moved_at_secs, c.moved_onto_at_secs), (Some(7), Some(8)));
+    assert_eq!(round.fleet.pools["general"].controls.moved_last_hour, 9);
+    assert!(d.is_instance_type_unknown && d.price_per_hour == 0.0);
+    assert_eq!(round.fleet.problem.nodes.len(), 3);
+}
+
+#[test]
+fn pods_move_stay_or_are_blocked_in_the_order_of_their_node() {
+    let daemon =
+        "ownerReferences: [{apiVersion: apps/v1, kind: DaemonSet, name: d, uid: uid-d, controller: true}]";
+    let kept = "annotations: {karpenter.sh/do-not-disrupt: 'true'}";
+    let budget = "apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: none}
+spec: {maxUnavailable: 0, selector: {matchLabels: {app: db}}}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: all}
+spec: {maxUnavailable: 1, selector: {matchLabels: {app: web}}}
+status: {disruptionsAllowed: 1, currentHealthy: 1, desiredHealthy: 0, expectedPods: 1}
+---
+";
+    let db = pod("db", "node-a", "", "").replace("app: web", "app: db");
+    let text = pool("general", "", "")
+        + &machine("a", "general", INITIALIZED)
+        + &pod("moves", "node-a", "", "")
+        + &pod("daemon", "node-a", daemon, "")
+        + &pod("kept", "node-a", kept, "")
+        + &db
+        + budget;
+    let round = round(&text);
+    let machine = &round.fleet.machines[0];
+    let node = &round.fleet.problem.nodes[machine.at.expect("in the problem")];
+    let seen: Vec<(&str, Mobility)> =
+        machine.occupants.iter().zip(&node.pods).map(|(one, pod)| (&*one.name, pod.mobility)).collect();
+    assert_eq!(
+        seen,
+        [
+            ("default/moves", Mobility::Moves),
+            ("default/daemon", Mobility::Stays),
+            ("default/kept", Mobility::Blocked),
+            ("default/db", Mobility::Blocked),
+        ]
+    );
+    let names = |index: usize| -> Vec<&str> {
+        let budgets = machine.occupants[index].budgets.iter();
+        budgets.map(|at| &*round.fleet.pod_budgets[*at as usize].name).collect()
+    };
+    assert_eq!((names(0), names(3)), (vec!["default/all"], vec!["default/none"]));
+    assert!(machine.occupants[2].is_kept && !machine.occupants[1].is_reschedulable);
+    let [all, none] = &round.fleet.pod_budgets[..] else { panic!("two budgets") };
+    assert!((all.disruptions_allowed, all.is_fully_blocking) == (1, false));
+    assert!((none.disruptions_allowed, none.is_fully_blocking) == (0, true));
+}
+
+#[test]
+fn an_expected_pod_holds_room_and_does_not_move() {
+    let text = pool("general", "", "") + &machine("a", "general", INITIALIZED) + &pod("p", "node-a", "", "");
+    let round = round_with(&text, |live, _| {
+        let mut pod = (*live.bound.remove(0)).clone();
+        pod.spec.as_mut().expect("a spec").node_name = None;
+        live.expected.push(("a".to_owned(), Arc::new(pod)));
+    });
+    let machine = &round.fleet.machines[0];
+    assert!(machine.is_nominated);
+    assert_eq!(machine.occupants.len(), 1);
+    assert!(!machine.occupants[0].is_reschedulable);
+    assert_eq!(round.fleet.problem.nodes[0].pods[0].mobility, Mobility::Stays);
+    assert_eq!(round.aboard[0][0].metadata.name.as_deref(), Some("p"));
+}
+
+#[test]
+fn a_node_settles_until_its_pool_lets_it_be_disturbed() {
+    // Quiet for an hour.
+    let cases = [
+        ("consolidateAfter: 0s", false, Some(0)),
+        ("consolidateAfter: 1h", false, Some(3600)),
+        ("consolidateAfter: 61m", true, Some(3660)),
+        ("consolidateAfter: Never", false, None),
+    ];
+    for (after, is_settling, secs) in cases {
+        let text =
+            pool("general", "", &format!("disruption: {{{after}}}")) + &machine("a", "general", INITIALIZED);
+        let round = round(&text);
+        assert_eq!(round.fleet.problem.nodes[0].is_settling, is_settling, "{after}");
+        assert_eq!(round.fleet.pools["general"].consolidate_after_secs, secs, "{after}");
+    }
+    let text = pool("general", "", "disruption: {consolidateAfter: 61m}") + &machine("a", "general", "");
+    assert!(!round(&text).fleet.problem.nodes[0].is_settling, "not initialised");
+}
+
+#[test]
+fn pools_bring_their_rules_and_what_their_budgets_allow() {
+    let budgets = "disruption: {consolidationPolicy: Balanced, consolidateAfter: 0s, budgets: [{nodes: 50%}, {nodes: '1', reasons: [Drifted]}]}";
+    let mut text = pool("general", "karpenter.sh/consolidation-dry-run: maybe", budgets);
+    text += &pool("fixed", "", "replicas: 2\n  limits: {nodes: 3}");
+    for name in ["a", "b", "c"] {
+        text += &machine(name, "general", INITIALIZED);
+    }
+    text += &machine("f", "fixed", INITIALIZED);
+    // A fourth machine that is being ended counts for nothing but the limit.
+    let ended = INITIALIZED.replace(
+        ']',
+        ", {type: InstanceTerminating, status: 'True', lastTransitionTime: '2026-01-01T11:00:00Z', reason: InstanceTerminating, message: ''}]",
+    );
+    text += &machine("g", "fixed", &ended);
+    let round = round(&text);
+    let general = &round.fleet.pools["general"];
+    assert_eq!(general.policy, ConsolidationPolicy::Balanced);
+    assert_eq!(general.launches_as, Some(0));
+    // Half of three, rounded up.
+    assert_eq!(general.allowed[&Reason::Underutilized], 2);
+    assert_eq!(general.allowed[&Reason::Unhealthy], 2);
+    assert_eq!(general.allowed[&Reason::Drifted], 1);
+    assert!(general.controls.is_dry_run && general.is_ready);
+    assert_eq!(round.control_errors.len(), 1);
+    let fixed = &round.fleet.pools["fixed"];
+    assert_eq!((fixed.replicas, fixed.nodes_left, fixed.launches_as), (Some(2), Some(1), None));
+    assert!(!fixed.is_ready, "nobody said so");
+    let machine = round.fleet.machines.iter().find(|machine| &*machine.claim == "f").expect("there");
+    assert!(machine.price_per_hour > 0.0 && machine.at.is_some());
+    assert_eq!(round.fleet.problem.pools.len(), 1);
+}

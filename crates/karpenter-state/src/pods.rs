@@ -1,0 +1,258 @@
+//! What a pod is to Karpenter: waiting for a node, in need of another one, evictable, in the way.
+//!
+//! Pure questions about one pod at one moment; nothing here decides what to do about the answer.
+//! Upstream: pkg/utils/pod/scheduling.go.
+
+#[cfg(test)]
+mod tests;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Pod, PodCondition, Toleration};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use karpenter_api::labels;
+use karpenter_model::duration::parse_go_duration;
+
+use crate::expand::namespace_of;
+
+/// A pod that is still there this long after it should have ended is no longer waited for.
+pub const STUCK_TERMINATING_AFTER: SignedDuration = SignedDuration::from_secs(60);
+
+/// The scheduler has tried and found no node, and no node is in prospect.
+///
+/// Unlike upstream, a pod that is being deleted does not get a node any more: the scheduler would not bind it.
+pub fn is_provisionable(pod: &Pod) -> bool {
+    is_unschedulable(pod) && !is_bound(pod) && nominated_node(pod).is_none() && may_wait(pod)
+}
+
+/// Waits as [`is_provisionable`] says, with or without a nomination.
+pub fn is_waiting(pod: &Pod) -> bool {
+    is_unschedulable(pod) && !is_bound(pod) && may_wait(pod)
+}
+
+fn may_wait(pod: &Pod) -> bool {
+    is_active(pod) && !is_owned_by_daemon_set(pod) && !is_owned_by_node(pod)
+}
+
+fn is_unschedulable(pod: &Pod) -> bool {
+    let is_refused = |condition: &PodCondition| {
+        condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("Unschedulable")
+    };
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(is_refused)
+}
+
+pub fn is_bound(pod: &Pod) -> bool {
+    node_name(pod).is_some()
+}
+
+pub fn node_name(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
+}
+
+pub fn nominated_node(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.nominated_node_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// Ran to its end, well or not.
+pub fn is_terminal(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Failed" | "Succeeded"))
+}
+
+pub fn is_terminating(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some()
+}
+
+pub fn is_active(pod: &Pod) -> bool {
+    !is_terminal(pod) && !is_terminating(pod)
+}
+
+/// Any owner counts, controller or not.
+fn is_owned_by(pod: &Pod, api_version: &str, kind: &str) -> bool {
+    let owners = pod.metadata.owner_references.iter().flatten();
+    owners.into_iter().any(|owner| owner.kind == kind && owner.api_version == api_version)
+}
+
+pub fn is_owned_by_daemon_set(pod: &Pod) -> bool {
+    is_owned_by(pod, "apps/v1", "DaemonSet")
+}
+
+/// A static pod, which shows in the API but belongs to its node.
+pub fn is_owned_by_node(pod: &Pod) -> bool {
+    is_owned_by(pod, "v1", "Node")
+}
+
+/// Would have to run somewhere else if its node went away. A pod of a StatefulSet comes back under its name, so it
+/// counts even while it ends.
+pub fn is_reschedulable(pod: &Pod) -> bool {
+    let returns = is_active(pod) || (is_owned_by(pod, "apps/v1", "StatefulSet") && is_terminating(pod));
+    returns && !is_owned_by_daemon_set(pod) && !is_owned_by_node(pod)
+}
+
+/// Reschedulable, and nothing keeps it from being evicted for good. `budgets` are those of its namespace.
+pub fn is_currently_reschedulable<'a>(
+    pod: &Pod,
+    budgets: impl IntoIterator<Item = &'a PodDisruptionBudget>,
+    now: Timestamp,
+) -> bool {
+    is_reschedulable(pod) && !is_kept(pod, now) && !is_fully_blocked(pod, budgets, now)
+}
+
+/// Alive and under a do-not-disrupt annotation. Daemons and static pods count as well: whoever annotates them means
+/// their node.
+pub fn is_kept(pod: &Pod, now: Timestamp) -> bool {
+    is_active(pod) && is_do_not_disrupt_active(pod, now)
+}
+
+/// Several budgets for one pod make the server refuse every eviction; one that allows nothing does so too.
+fn is_fully_blocked<'a>(
+    pod: &Pod,
+    budgets: impl IntoIterator<Item = &'a PodDisruptionBudget>,
+    now: Timestamp,
+) -> bool {
+    // Nobody asks a budget about pods that are not evicted.
+    if !is_evictable(pod, now) {
+        return false;
+    }
+    let mut of_pod = budgets.into_iter().filter(|budget| budget_selects(budget, pod));
+    match (of_pod.next(), of_pod.next()) {
+        (None, _) => false,
+        (Some(_), Some(_)) => true,
+        (Some(only), None) => allows_nothing(only) && !(lets_unready_go(only) && is_unready(pod)),
+    }
+}
+
+/// Says in its spec that no pod may ever be evicted.
+pub fn allows_nothing(budget: &PodDisruptionBudget) -> bool {
+    let Some(spec) = &budget.spec else { return false };
+    let is_none = match &spec.max_unavailable {
+        Some(IntOrString::Int(count)) => *count == 0,
+        Some(IntOrString::String(text)) => text == "0%" || text == "0",
+        None => false,
+    };
+    let is_all = matches!(&spec.min_available, Some(IntOrString::String(text)) if text == "100%");
+    is_none || is_all
+}
+
+/// Whether pods that are not ready may go whatever the budget has left.
+pub fn lets_unready_go(budget: &PodDisruptionBudget) -> bool {
+    let policy = budget.spec.as_ref().and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
+    policy == Some("AlwaysAllow")
+}
+
+/// Its condition `Ready` is `False`.
+pub fn is_unready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "False")
+}
+
+/// Whether a budget speaks about a pod. An empty selector selects all pods of its namespace, none at all selects none.
+pub fn budget_selects(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
+    namespace_of(&budget.metadata) == namespace_of(&pod.metadata)
+        && budget
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.selector.as_ref())
+            .is_some_and(|selector| selector_matches(selector, pod))
+}
+
+fn selector_matches(selector: &LabelSelector, pod: &Pod) -> bool {
+    let value_of = |key: &str| pod.metadata.labels.as_ref().and_then(|labels| labels.get(key));
+    let equal = selector.match_labels.iter().flatten().all(|(key, value)| value_of(key) == Some(value));
+    equal
+        && selector.match_expressions.iter().flatten().all(|expression| {
+            let value = value_of(&expression.key);
+            let listed = |value: &String| expression.values.iter().flatten().any(|one| one == value);
+            match expression.operator.as_str() {
+                "In" => value.is_some_and(listed),
+                "NotIn" => !value.is_some_and(listed),
+                "Exists" => value.is_some(),
+                "DoesNotExist" => value.is_none(),
+                _ => false,
+            }
+        })
+}
+
+/// What the annotation `karpenter.sh/do-not-disrupt` of a pod says now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DoNotDisrupt {
+    /// There is no such annotation.
+    Absent,
+    /// `"true"`, or a duration that cannot have run out because the pod has not started.
+    Always,
+    /// A duration since the start of the pod.
+    Until(Timestamp),
+    Elapsed,
+    /// Neither `"true"` nor a positive duration: it protects nothing, and its owner should hear so.
+    Invalid,
+}
+
+pub fn do_not_disrupt(pod: &Pod, now: Timestamp) -> DoNotDisrupt {
+    let annotations = pod.metadata.annotations.as_ref();
+    let value = annotations.and_then(|annotations| annotations.get(labels::ANNOTATION_DO_NOT_DISRUPT));
+    let Some(value) = value else { return DoNotDisrupt::Absent };
+    if value == "true" {
+        return DoNotDisrupt::Always;
+    }
+    let nanos = parse_go_duration(value).unwrap_or(0);
+    if nanos <= 0 {
+        return DoNotDisrupt::Invalid;
+    }
+    let started = pod.status.as_ref().and_then(|status| status.start_time.as_ref());
+    let Some(started) = started else { return DoNotDisrupt::Always };
+    let until = started.0.checked_add(SignedDuration::from_nanos(nanos)).unwrap_or(Timestamp::MAX);
+    if now < until { DoNotDisrupt::Until(until) } else { DoNotDisrupt::Elapsed }
+}
+
+pub fn is_do_not_disrupt_active(pod: &Pod, now: Timestamp) -> bool {
+    matches!(do_not_disrupt(pod, now), DoNotDisrupt::Always | DoNotDisrupt::Until(_))
+}
+
+/// May be evicted at once.
+pub fn is_evictable(pod: &Pod, now: Timestamp) -> bool {
+    is_active(pod)
+        && !tolerates_disruption(pod)
+        && !is_owned_by_node(pod)
+        && !is_do_not_disrupt_active(pod, now)
+}
+
+/// Must be gone before its node may go.
+pub fn is_drainable(pod: &Pod, now: Timestamp) -> bool {
+    !tolerates_disruption(pod) && !is_stuck_terminating(pod, now) && !is_owned_by_node(pod)
+}
+
+pub fn is_waiting_eviction(pod: &Pod, now: Timestamp) -> bool {
+    !is_terminal(pod) && is_drainable(pod, now)
+}
+
+pub fn is_stuck_terminating(pod: &Pod, now: Timestamp) -> bool {
+    let deleted = pod.metadata.deletion_timestamp.as_ref();
+    deleted.is_some_and(|deleted| now.duration_since(deleted.0) > STUCK_TERMINATING_AFTER)
+}
+
+/// Tolerates the taint of a node that goes away, and so goes down with it.
+pub fn tolerates_disruption(pod: &Pod) -> bool {
+    let tolerations = pod.spec.iter().flat_map(|spec| spec.tolerations.iter().flatten());
+    tolerations.into_iter().any(tolerates_disrupted_taint)
+}
+
+fn tolerates_disrupted_taint(toleration: &Toleration) -> bool {
+    let effect = toleration.effect.as_deref().unwrap_or_default();
+    let key = toleration.key.as_deref().unwrap_or_default();
+    let is_effect = effect.is_empty() || effect == "NoSchedule";
+    let is_key = key.is_empty() || key == labels::TAINT_DISRUPTED;
+    let is_value = match toleration.operator.as_deref().unwrap_or_default() {
+        "Exists" => true,
+        // The taint has no value, and an empty key goes with Exists only.
+        "" | "Equal" => !key.is_empty() && toleration.value.as_deref().unwrap_or_default().is_empty(),
+        _ => false,
+    };
+    is_effect && is_key && is_value
+}
+
+/// The uid, by which a pod is told from a namesake.
+pub fn uid_of(pod: &Pod) -> &str {
+    pod.metadata.uid.as_deref().unwrap_or_default()
+}
