@@ -1,17 +1,45 @@
-//! A fixed-size set of small integers.
+//! A set of small integers.
 
+use smallvec::SmallVec;
+
+/// Sets of up to 128 members need no allocation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub(crate) struct Bits {
-    words: Vec<u64>,
+    words: SmallVec<[u64; 2]>,
 }
 
 impl Bits {
     pub(crate) fn empty(size: usize) -> Self {
-        Self { words: vec![0; size.div_ceil(64)] }
+        Self { words: SmallVec::from_elem(0, size.div_ceil(64)) }
     }
 
     pub(crate) fn insert(&mut self, index: usize) {
         self.words[index / 64] |= 1 << (index % 64);
+    }
+
+    /// Inserts a member that may be beyond the size the set was made for.
+    pub(crate) fn extend_to(&mut self, index: usize) {
+        if index / 64 >= self.words.len() {
+            self.words.resize(index / 64 + 1, 0);
+        }
+        self.insert(index);
+    }
+
+    pub(crate) fn remove(&mut self, index: usize) {
+        if let Some(word) = self.words.get_mut(index / 64) {
+            *word &= !(1 << (index % 64));
+        }
+    }
+
+    /// Members `64 * position ..` as bits.
+    pub(crate) fn word(&self, position: usize) -> u64 {
+        self.words.get(position).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn retain(&mut self, others: &Self) {
+        for (position, word) in self.words.iter_mut().enumerate() {
+            *word &= others.word(position);
+        }
     }
 
     pub(crate) fn contains(&self, index: usize) -> bool {

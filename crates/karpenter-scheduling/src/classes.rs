@@ -8,29 +8,37 @@ use karpenter_model::labels;
 use karpenter_model::plan::PodRun;
 use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::Problem;
+use karpenter_model::reason::Reason;
 use karpenter_model::requirements::Requirements;
 use karpenter_model::resources::{CPU, MEMORY};
 use karpenter_model::taints::{Effect, first_untolerated};
 use rustc_hash::FxHashMap;
 
 use crate::bits::Bits;
-use crate::ledger::NodeSlot;
+use crate::ledger::{NodeSlot, Prepared};
 use crate::relax;
 use crate::states::{ReqId, States};
-use crate::templates::{Amounts, Dimensions, Template};
+use crate::templates::Amounts;
 use crate::topology::{GroupId, Kind, Topology, node_terms};
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Class {
     pub(crate) spec: Arc<PodSpec>,
     /// The pods of the class in queue order.
     pub(crate) pods: Vec<PodRun>,
+    /// Its pods run on other nodes now; nodes that are to be left alone for a while do not take them.
+    pub(crate) is_mover: bool,
     /// Variants in order of relaxation: indexes into [`Classes::variants`].
     pub(crate) variants: std::ops::Range<usize>,
+    /// Groups that select the pods and that somebody states who is there.
     pub(crate) matched: Vec<GroupId>,
+    /// Groups that select the pods, whether or not anybody who is there states them.
+    pub(crate) matched_by_any: Vec<GroupId>,
+    /// Anti-affinity that the pods require once they are bound.
+    pub(crate) keeps_away: Vec<GroupId>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Variant {
     pub(crate) class: usize,
     pub(crate) spec: PodSpec,
@@ -46,6 +54,8 @@ pub(crate) struct Variant {
     pub(crate) repelled_by_on_host: Vec<GroupId>,
     /// Copies can be placed many at a time: no zone-like constraint and no affinity is stated.
     pub(crate) is_bulk: bool,
+    /// The same before looking at what others state.
+    is_bulk_alone: bool,
     /// Tried after everything else: a domain that only another required term allows counts for a spread only while a
     /// node is there.
     pub(crate) is_last_resort: bool,
@@ -65,6 +75,28 @@ pub(crate) struct Owned {
     pub(crate) pod_allows: Bits,
     /// Further domains that another of the pod's required terms allows (last resort only).
     pub(crate) other_terms_allow: Bits,
+    reach: Reach,
+}
+
+/// What decides which domains a pod's node constraints allow; nodes come and go, this stays.
+#[derive(Debug, Clone, Default)]
+struct Reach {
+    /// Some required term allows the domain.
+    by_any_term: Bits,
+    /// So does the term that the variant is placed by.
+    by_own_term: Bits,
+    /// A spread that ignores node affinity counts every domain that has a node.
+    by_any_node: bool,
+    /// Nodes per domain that suit some term; filled only where it matters.
+    suitable_nodes: Vec<u32>,
+}
+
+impl Reach {
+    fn allows(&self, domain: usize, suitable_nodes_gone: u32, has_node: bool) -> bool {
+        let suitable = self.suitable_nodes.get(domain).copied().unwrap_or(0) > suitable_nodes_gone;
+        (self.by_any_term.contains(domain) && (self.by_own_term.contains(domain) || suitable))
+            || (self.by_any_node && has_node)
+    }
 }
 
 /// A stretch of the queue: pods of one class.
@@ -74,18 +106,27 @@ pub(crate) struct QueueRun {
     pub(crate) count: u32,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Classes {
     pub(crate) classes: Vec<Class>,
     pub(crate) variants: Vec<Variant>,
     pub(crate) queue: Vec<QueueRun>,
     /// Pods that are refused before any node is looked at.
-    pub(crate) refused: Vec<PodRun>,
+    pub(crate) refused: Vec<(PodRun, Option<Reason>)>,
+}
+
+impl Classes {
+    /// How many pods wait, those that are refused included.
+    pub(crate) fn pod_count(&self) -> u64 {
+        let refused = self.refused.iter().map(|(run, _)| u64::from(run.count));
+        self.queue.iter().map(|run| u64::from(run.count)).chain(refused).sum()
+    }
 }
 
 /// Groups the pending pods into classes, in the order in which they will be placed: large cpu first, then large
-/// memory, then older, then by name.
-pub(crate) fn group(problem: &Problem) -> Classes {
+/// memory, then older, then by name. Pods that might have to move become classes of their own, which do not wait yet;
+/// the result says which class each of them belongs to.
+pub(crate) fn group(problem: &Problem, movers: &[Arc<PodSpec>]) -> (Classes, Vec<usize>) {
     let referenced = referenced_label_keys(problem);
     let mut order: Vec<usize> =
         (0..problem.pods.len()).filter(|position| problem.pods[*position].count() > 0).collect();
@@ -106,7 +147,7 @@ pub(crate) fn group(problem: &Problem) -> Classes {
         let group = &problem.pods[position];
         let run = PodRun { group: position as u32, start: 0, count: group.count() };
         if group.spec.refusal.is_some() {
-            result.refused.push(run);
+            result.refused.push((run, group.spec.refusal.clone()));
             continue;
         }
         let class = *by_pointer.entry(Arc::as_ptr(&group.spec)).or_insert_with(|| {
@@ -114,12 +155,7 @@ pub(crate) fn group(problem: &Problem) -> Classes {
             let next = result.classes.len();
             let class = *by_spec.entry(reduced.clone()).or_insert(next);
             if class == next {
-                result.classes.push(Class {
-                    spec: Arc::new(reduced),
-                    pods: vec![],
-                    variants: 0..0,
-                    matched: vec![],
-                });
+                result.classes.push(Class::new(reduced, false));
             }
             class
         });
@@ -129,7 +165,34 @@ pub(crate) fn group(problem: &Problem) -> Classes {
             _ => result.queue.push(QueueRun { class, count: run.count }),
         }
     }
-    result
+    by_spec.clear();
+    let class_of_mover = movers
+        .iter()
+        .map(|spec| {
+            let reduced = reduce(spec, &referenced);
+            let next = result.classes.len();
+            let class = *by_spec.entry(reduced.clone()).or_insert(next);
+            if class == next {
+                result.classes.push(Class::new(reduced, true));
+            }
+            class
+        })
+        .collect();
+    (result, class_of_mover)
+}
+
+impl Class {
+    fn new(spec: PodSpec, is_mover: bool) -> Self {
+        Self {
+            spec: Arc::new(spec),
+            pods: Vec::new(),
+            is_mover,
+            variants: 0..0,
+            matched: Vec::new(),
+            matched_by_any: Vec::new(),
+            keeps_away: Vec::new(),
+        }
+    }
 }
 
 /// Labels that no selector looks at must not split classes, nor must namespaces if nothing asks for them.
@@ -174,9 +237,8 @@ fn referenced_label_keys(problem: &Problem) -> Option<BTreeSet<Arc<str>>> {
 /// Compiles every variant of every class and interns the groups they state.
 pub(crate) fn compile(
     problem: &Problem,
-    dimensions: &Dimensions,
-    templates: &[Template],
-    states: &mut States<'_>,
+    prepared: &Prepared,
+    states: &mut States,
     topology: &mut Topology,
     classes: &mut Classes,
 ) {
@@ -195,8 +257,7 @@ pub(crate) fn compile(
                 level = relax::next(&spec, any_preferred_taint);
                 let variant = compile_variant(
                     problem,
-                    dimensions,
-                    templates,
+                    prepared,
                     states,
                     topology,
                     (class, &classes.classes[class].spec),
@@ -211,16 +272,15 @@ pub(crate) fn compile(
 
 fn compile_variant(
     problem: &Problem,
-    dimensions: &Dimensions,
-    templates: &[Template],
-    states: &mut States<'_>,
+    prepared: &Prepared,
+    states: &mut States,
     topology: &mut Topology,
     (class, as_written): (usize, &PodSpec),
     spec: PodSpec,
 ) -> Variant {
     let added = states.intern(&spec.node_requirements(true));
-    let mut tolerated = Bits::empty(templates.len());
-    for (position, template) in templates.iter().enumerate() {
+    let mut tolerated = Bits::empty(prepared.templates.len());
+    for (position, template) in prepared.templates.iter().enumerate() {
         if first_untolerated(&problem.pools[template.pool].taints, &spec.tolerations).is_none() {
             tolerated.insert(position);
         }
@@ -255,6 +315,7 @@ fn compile_variant(
                 is_required,
                 pod_allows: Bits::default(),
                 other_terms_allow: Bits::default(),
+                reach: Reach::default(),
             }
         })
         .collect::<Vec<_>>();
@@ -269,66 +330,154 @@ fn compile_variant(
     Variant {
         class,
         added,
-        requests: dimensions.amounts(&spec.requests),
+        requests: prepared.dimensions.amounts(&spec.requests),
         tolerated,
         owned,
         alternatives,
         repelled_by: Vec::new(),
         repelled_by_on_host: Vec::new(),
         is_bulk,
+        is_bulk_alone: is_bulk,
         is_last_resort: false,
         spec,
     }
 }
 
-/// Links classes and groups once all groups and domains are known.
-pub(crate) fn link(classes: &mut Classes, topology: &Topology, nodes: &[NodeSlot]) {
+/// Applies new numbers of keys and groups.
+pub(crate) fn renumber(classes: &mut Classes, new_key: &[usize], new_group: &[GroupId]) {
+    for variant in &mut classes.variants {
+        for owned in &mut variant.owned {
+            owned.key = new_key[owned.key];
+            owned.group = new_group[owned.group.0 as usize];
+        }
+        variant.owned.sort_by_key(|owned| owned.group);
+    }
+}
+
+/// Links classes and groups once all groups and domains are known. What depends on the nodes that are there is added
+/// by [`activate`].
+pub(crate) fn link(classes: &mut Classes, topology: &mut Topology, nodes: &[NodeSlot]) {
     for class in &mut classes.classes {
-        class.matched = topology.matching(&class.spec.namespace, &class.spec.labels);
+        class.matched_by_any = topology.matching(&class.spec.namespace, &class.spec.labels);
+        let spec = class.spec.clone();
+        class.keeps_away =
+            spec.anti_affinity.iter().map(|term| topology.affinity_group(&spec, term, true)).collect();
     }
     for variant in &mut classes.variants {
         let class = &classes.classes[variant.class];
+        let strict = variant.is_last_resort.then(|| variant.spec.strict_requirements());
         for owned in &mut variant.owned {
-            owned.selects_itself = class.matched.binary_search(&owned.group).is_ok();
+            owned.selects_itself = class.matched_by_any.binary_search(&owned.group).is_ok();
             // The scheduler looks at every required term, whichever of them the node is being chosen by. A spread that
             // ignores node affinity also counts the other domains, as far as they have nodes.
             let domains = &topology.domains[owned.key];
             let terms = node_terms(&class.spec);
-            let ignores = matches!(owned.kind, Kind::Spread { .. })
+            let reach = &mut owned.reach;
+            reach.by_any_node = matches!(owned.kind, Kind::Spread { .. })
                 && topology.group(owned.group).id.filter.terms.is_none();
-            let strict = variant.is_last_resort.then(|| variant.spec.strict_requirements());
-            owned.pod_allows = Bits::empty(domains.len());
-            owned.other_terms_allow = Bits::empty(domains.len());
+            reach.by_any_term = Bits::empty(domains.len());
+            reach.by_own_term = Bits::empty(domains.len());
             for (position, domain) in domains.iter().enumerate() {
                 let allows = |term: &Requirements| {
                     term.get(&topology.keys[owned.key]).is_none_or(|requirement| requirement.has(domain))
                 };
-                let any_allows = terms.iter().any(allows);
-                // A node there counts if it suits any of the terms.
-                let has_suitable_node = || {
-                    nodes.iter().any(|node| {
-                        node.domains[owned.key] == Some(position)
-                            && terms.iter().any(|term| node.labels.compatible(term, &BTreeSet::new()).is_ok())
-                    })
-                };
-                if (any_allows && (strict.as_ref().is_none_or(allows) || has_suitable_node()))
-                    || (ignores && topology.with_nodes[owned.key].contains(position))
-                {
-                    owned.pod_allows.insert(position);
-                } else if any_allows {
-                    owned.other_terms_allow.insert(position);
+                if terms.iter().any(allows) {
+                    reach.by_any_term.insert(position);
+                }
+                if strict.as_ref().is_none_or(allows) {
+                    reach.by_own_term.insert(position);
+                }
+            }
+            if strict.is_some() {
+                reach.suitable_nodes = vec![0; domains.len()];
+            }
+        }
+    }
+    nodes.iter().for_each(|node| add_node(classes, node));
+}
+
+/// A node that has come: a last resort counts the domains of nodes that suit any of the pod's terms.
+pub(crate) fn add_node(classes: &mut Classes, node: &NodeSlot) {
+    for variant in classes.variants.iter_mut().filter(|variant| variant.is_last_resort) {
+        let terms = node_terms(&classes.classes[variant.class].spec);
+        if suits(node, &terms) {
+            for owned in &mut variant.owned {
+                if let Some(domain) = node.facts.domains[owned.key] {
+                    owned.reach.suitable_nodes[domain] += 1;
                 }
             }
         }
-        for group in &class.matched {
-            if topology.group(*group).id.kind == Kind::AntiAffinity {
-                if topology.group(*group).is_hostname {
-                    variant.repelled_by_on_host.push(*group);
-                } else {
-                    variant.repelled_by.push(*group);
+    }
+}
+
+/// A node that is gone for good.
+pub(crate) fn remove_node(classes: &mut Classes, node: &NodeSlot) {
+    for variant in classes.variants.iter_mut().filter(|variant| variant.is_last_resort) {
+        let terms = node_terms(&classes.classes[variant.class].spec);
+        if suits(node, &terms) {
+            for owned in &mut variant.owned {
+                if let Some(domain) = node.facts.domains[owned.key] {
+                    owned.reach.suitable_nodes[domain] -= 1;
                 }
             }
         }
-        variant.is_bulk &= variant.repelled_by.is_empty();
+    }
+}
+
+fn suits(node: &NodeSlot, terms: &[Requirements]) -> bool {
+    terms.iter().any(|term| node.facts.labels.compatible(term, &BTreeSet::new()).is_ok())
+}
+
+/// Makes some classes ready to be placed, given the nodes that are there and the groups that somebody states.
+///
+/// `gone` are nodes that are taken away for the moment.
+pub(crate) fn activate(
+    classes: &mut Classes,
+    topology: &Topology,
+    gone: &[&NodeSlot],
+    wanted: impl Iterator<Item = usize>,
+    is_stated: impl Fn(GroupId) -> bool,
+) {
+    for position in wanted {
+        let class = &mut classes.classes[position];
+        class.matched.clear();
+        class.matched.extend(class.matched_by_any.iter().copied().filter(|group| is_stated(*group)));
+        for variant in &mut classes.variants[class.variants.clone()] {
+            let gone: Vec<&&NodeSlot> = if variant.is_last_resort {
+                let terms = node_terms(&class.spec);
+                gone.iter().filter(|node| suits(node, &terms)).collect()
+            } else {
+                Vec::new()
+            };
+            for owned in variant.owned.iter_mut().filter(|owned| !owned.is_hostname) {
+                let size = topology.domains[owned.key].len();
+                owned.pod_allows = Bits::empty(size);
+                owned.other_terms_allow = Bits::empty(size);
+                for domain in 0..size {
+                    let gone_here =
+                        gone.iter().filter(|node| node.facts.domains[owned.key] == Some(domain)).count();
+                    let has_node = topology.has_node(owned.key, domain);
+                    if owned.reach.allows(domain, gone_here as u32, has_node) {
+                        owned.pod_allows.insert(domain);
+                    } else if owned.reach.by_any_term.contains(domain) {
+                        owned.other_terms_allow.insert(domain);
+                    }
+                }
+            }
+            variant.repelled_by.clear();
+            variant.repelled_by_on_host.clear();
+            for group in &class.matched {
+                let data = topology.group(*group);
+                if data.id.kind == Kind::AntiAffinity {
+                    let keeps_away = if data.is_hostname {
+                        &mut variant.repelled_by_on_host
+                    } else {
+                        &mut variant.repelled_by
+                    };
+                    keeps_away.push(*group);
+                }
+            }
+            variant.is_bulk = variant.is_bulk_alone && variant.repelled_by.is_empty();
+        }
     }
 }

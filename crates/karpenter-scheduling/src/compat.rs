@@ -12,7 +12,7 @@ use crate::settle;
 use crate::topology::Kind;
 
 /// Places everything that can be placed and returns what is left, in queue order.
-pub(crate) fn solve(ledger: &mut Ledger<'_>) -> Vec<QueueRun> {
+pub(crate) fn solve(ledger: &mut Ledger) -> Vec<QueueRun> {
     let mut left = ledger.classes.queue.clone();
     loop {
         left = one_round(ledger, left);
@@ -28,7 +28,7 @@ pub(crate) fn solve(ledger: &mut Ledger<'_>) -> Vec<QueueRun> {
     left
 }
 
-fn one_round(ledger: &mut Ledger<'_>, queue: Vec<QueueRun>) -> Vec<QueueRun> {
+fn one_round(ledger: &mut Ledger, queue: Vec<QueueRun>) -> Vec<QueueRun> {
     let mut queue: VecDeque<QueueRun> = queue.into();
     let mut failures = FailureMemo::new(ledger.classes.variants.len());
     // A run that was pushed back with as many runs waiting as now has seen a whole cycle without progress.
@@ -64,7 +64,7 @@ impl FailureMemo {
 
     /// Changes that can turn a "no" into a "yes": counts of spread and affinity groups the variant states, label keys
     /// that some planned node now has, and slots of reservations that came free.
-    fn stamp(ledger: &Ledger<'_>, variant: usize) -> u64 {
+    fn stamp(ledger: &Ledger, variant: usize) -> u64 {
         let counts: u64 = ledger.classes.variants[variant]
             .owned
             .iter()
@@ -74,17 +74,17 @@ impl FailureMemo {
         counts + ledger.labels_defined + ledger.slots.releases
     }
 
-    fn is_known(&self, ledger: &Ledger<'_>, variant: usize) -> bool {
+    fn is_known(&self, ledger: &Ledger, variant: usize) -> bool {
         self.seen[variant] == Some(Self::stamp(ledger, variant))
     }
 
-    fn remember(&mut self, ledger: &Ledger<'_>, variant: usize) {
+    fn remember(&mut self, ledger: &Ledger, variant: usize) {
         self.seen[variant] = Some(Self::stamp(ledger, variant));
         self.awaits[variant] = ledger.slots.awaited;
     }
 }
 
-fn place_run(ledger: &mut Ledger<'_>, run: &mut QueueRun, failures: &mut FailureMemo) {
+fn place_run(ledger: &mut Ledger, run: &mut QueueRun, failures: &mut FailureMemo) {
     let variants = ledger.classes.classes[run.class].variants.clone();
     let mut search = Search::new(variants.len());
     while run.count > 0 {
@@ -131,19 +131,16 @@ impl Search {
 }
 
 /// Places at least one pod of a variant, or returns 0.
-fn place_some(ledger: &mut Ledger<'_>, variant: usize, count: u32, cursor: &mut Cursor) -> u32 {
+fn place_some(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mut Cursor) -> u32 {
     let is_bulk = ledger.classes.variants[variant].is_bulk;
     let first = if is_bulk { cursor.node } else { 0 };
-    for position in first..ledger.node_order.len() {
-        let node = ledger.node_order[position];
-        let copies = ledger.fit_node(variant, node).min(count);
-        if copies > 0 {
-            cursor.node = position;
-            ledger.place_on_node(variant, node, copies);
-            return copies;
-        }
+    if let Some((node, copies)) = ledger.find_node(variant, first) {
+        let copies = copies.min(count);
+        cursor.node = node;
+        ledger.place_on_node(variant, node, copies);
+        return copies;
     }
-    cursor.node = ledger.node_order.len();
+    cursor.node = ledger.nodes.len();
     if is_bulk {
         if !cursor.claims_are_full {
             let placed = level_claims(ledger, variant, count);
@@ -167,7 +164,7 @@ fn place_some(ledger: &mut Ledger<'_>, variant: usize, count: u32, cursor: &mut 
     placed
 }
 
-fn place_one_on_claims(ledger: &mut Ledger<'_>, variant: usize) -> bool {
+fn place_one_on_claims(ledger: &mut Ledger, variant: usize) -> bool {
     // The order must not change while it is walked, and walking stops at the first success.
     let order = std::mem::take(&mut ledger.by_pod_count);
     let found = order.iter().find_map(|(_, _, claim)| {
@@ -185,7 +182,7 @@ fn place_one_on_claims(ledger: &mut Ledger<'_>, variant: usize) -> bool {
 }
 
 /// Deals pods over the planned nodes as one-by-one placement on the emptiest node would: levels fill up together.
-fn level_claims(ledger: &mut Ledger<'_>, variant: usize, count: u32) -> u32 {
+fn level_claims(ledger: &mut Ledger, variant: usize, count: u32) -> u32 {
     let order = std::mem::take(&mut ledger.by_pod_count);
     let mut open = Vec::new();
     let mut room = 0u64;
@@ -259,7 +256,7 @@ fn deal(open: &[(u32, u32)], mut count: u32) -> Vec<(usize, u32)> {
     dealt.into_iter().map(|position| (position, shares[position])).collect()
 }
 
-fn open_new(ledger: &mut Ledger<'_>, variant: usize, count: u32) -> u32 {
+fn open_new(ledger: &mut Ledger, variant: usize, count: u32) -> u32 {
     ledger.slots.awaited = false;
     for template in 0..ledger.prepared.templates.len() {
         let Some(fit) = ledger.fit_new(variant, template) else {
@@ -284,7 +281,7 @@ fn open_new(ledger: &mut Ledger<'_>, variant: usize, count: u32) -> u32 {
 }
 
 /// Fills a fresh node with more copies of a bulk variant.
-fn fill_up(ledger: &mut Ledger<'_>, variant: usize, claim: usize, count: u32) -> u32 {
+fn fill_up(ledger: &mut Ledger, variant: usize, claim: usize, count: u32) -> u32 {
     let mut placed = 0;
     while ledger.classes.variants[variant].is_bulk && placed < count {
         let Some(fit) = ledger.fit_claim(variant, claim) else { break };

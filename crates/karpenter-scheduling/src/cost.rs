@@ -48,21 +48,33 @@ const DIVE_ROWS_MAX: usize = 250;
 const WORK_PER_EFFORT: u64 = 3_000;
 
 pub(crate) fn schedule(problem: &Problem) -> Plan {
-    let prepared = Prepared::new(problem);
-    let mut ledger = Ledger::new(problem, &prepared);
-    let left = compat::solve(&mut ledger);
-    let compat_price = claims_price(&ledger, &ledger.claims);
+    solve(&mut Ledger::new(problem), Bound::Wanted)
+}
+
+/// Whether a plan is to say how far it may be from the best one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bound {
+    Wanted,
+    /// The plan says 0.
+    NotWanted,
+}
+
+/// Plans what waits in the ledger.
+pub(crate) fn solve(ledger: &mut Ledger, bound: Bound) -> Plan {
+    let left = compat::solve(ledger);
+    let compat_price = claims_price(ledger, &ledger.claims);
+    let (mode, effort) = (ledger.options.mode, ledger.options.effort);
     let mut scratch = Scratch::default();
     // The bound is about the plain order's placements as they are: repacking below only improves on them.
-    let bound_effort = relaxation_effort(problem.options.effort.min(EFFORT_DEFAULT));
+    let bound_effort = relaxation_effort(effort.min(EFFORT_DEFAULT));
     let mut lower_bound = 0.0;
     let mut cheaper: Vec<Claim> = Vec::new();
     let mut kept: BTreeMap<usize, usize> = BTreeMap::new();
-    let mut complete = true;
-    let tiers = tiers(&prepared);
-    if problem.options.mode == Mode::Cost {
+    let mut complete = !ledger.claims.is_empty();
+    let tiers = tiers(&ledger.prepared);
+    if mode == Mode::Cost && complete {
         for tier in &tiers {
-            let repacked = repack(&mut ledger, tier, &mut scratch);
+            let repacked = repack(ledger, tier, &mut scratch);
             lower_bound += repacked.lower_bound;
             match repacked.claims {
                 Some(claims) => {
@@ -75,18 +87,20 @@ pub(crate) fn schedule(problem: &Problem) -> Plan {
             }
         }
     }
-    if problem.options.mode == Mode::Compat || tiers.len() > 1 || needs_own_bound(&ledger) {
-        lower_bound = bound::lower_bound(&mut ledger, bound_effort, &mut scratch);
+    if bound == Bound::NotWanted {
+        lower_bound = 0.0;
+    } else if mode == Mode::Compat || tiers.len() > 1 || needs_own_bound(ledger) {
+        lower_bound = bound::lower_bound(ledger, bound_effort, &mut scratch);
     }
-    if problem.options.mode == Mode::Cost
+    if mode == Mode::Cost
         && complete
-        && claims_price(&ledger, &cheaper) < compat_price - 1e-9
-        && within_limits(&mut ledger, &mut cheaper)
+        && claims_price(ledger, &cheaper) < compat_price - 1e-9
+        && within_limits(ledger, &mut cheaper)
     {
-        ledger.log = sequence::of_repacking(&mut ledger, &cheaper, &kept);
+        ledger.log = sequence::of_repacking(ledger, &cheaper, &kept);
         ledger.claims = cheaper;
     }
-    let mut plan = finalize::plan(&mut ledger, &left);
+    let mut plan = finalize::plan(ledger, &left);
     plan.lower_bound_per_hour = lower_bound.min(plan.price_per_hour);
     plan.compat_price_per_hour = compat_price;
     plan.stats.work = scratch.work;
@@ -95,8 +109,7 @@ pub(crate) fn schedule(problem: &Problem) -> Plan {
 
 /// A lower bound for all waiting pods on new nodes, and a price for one pod of each group.
 pub(crate) fn prices(problem: &Problem, effort: u64) -> (f64, Vec<f64>) {
-    let prepared = Prepared::new(problem);
-    let mut ledger = Ledger::new(problem, &prepared);
+    let mut ledger = Ledger::new(problem);
     let (bound, by_class) =
         bound::class_prices(&mut ledger, relaxation_effort(effort), &mut Scratch::default());
     let mut prices = vec![0.0; problem.pods.len()];
@@ -107,10 +120,10 @@ pub(crate) fn prices(problem: &Problem, effort: u64) -> (f64, Vec<f64>) {
 }
 
 /// Whether the relaxation that guides the repacking decides more than every valid fleet must.
-fn needs_own_bound(ledger: &Ledger<'_>) -> bool {
-    let options = &ledger.problem.options;
+fn needs_own_bound(ledger: &Ledger) -> bool {
+    let options = &ledger.options;
     !ledger.nodes.is_empty()
-        || reservations::any(ledger.problem)
+        || reservations::any(&ledger.problem)
         || (options.min_spot_types > 1 && any_spot(ledger))
         || options.node_overhead_price_per_hour > 0.0
         || options.min_node_cpu_millis > 0
@@ -131,7 +144,7 @@ fn needs_own_bound(ledger: &Ledger<'_>) -> bool {
 }
 
 /// Whether some planned node may be bought as spot.
-fn any_spot(ledger: &Ledger<'_>) -> bool {
+fn any_spot(ledger: &Ledger) -> bool {
     ledger.claims.iter().any(|claim| {
         let allowed = ledger.states.get(claim.state).requirements.get(labels::CAPACITY_TYPE);
         allowed.is_none_or(|requirement| requirement.has(labels::CAPACITY_TYPE_SPOT))
@@ -154,7 +167,7 @@ fn tiers(prepared: &Prepared) -> Vec<Bits> {
     tiers.into_iter().map(|(_, members)| members).collect()
 }
 
-fn claims_price(ledger: &Ledger<'_>, claims: &[Claim]) -> f64 {
+fn claims_price(ledger: &Ledger, claims: &[Claim]) -> f64 {
     // Not `sum`: the sum of nothing is minus zero, and would be printed so.
     claims
         .iter()
@@ -170,7 +183,7 @@ struct Repacked {
     frozen_from: Vec<usize>,
 }
 
-fn repack(ledger: &mut Ledger<'_>, tier: &Bits, scratch: &mut Scratch) -> Repacked {
+fn repack(ledger: &mut Ledger, tier: &Bits, scratch: &mut Scratch) -> Repacked {
     let repacking = items::extract(ledger, tier);
     let frozen_price = claims_price(ledger, &repacking.frozen);
     let items = repacking.items;
@@ -182,7 +195,7 @@ fn repack(ledger: &mut Ledger<'_>, tier: &Bits, scratch: &mut Scratch) -> Repack
     if ledger.prepared.dimensions.len() > shapes::DIMENSIONS_MAX {
         return stands(0.0);
     }
-    let effort = ledger.problem.options.effort;
+    let effort = ledger.options.effort;
     let first_effort = effort.min(EFFORT_DEFAULT);
     let mut anywhere_demands = Demands::default();
     let anywhere = items::rows(ledger, &items, &mut anywhere_demands, tier, items::Purpose::Values);
@@ -371,7 +384,7 @@ fn values_of(relaxed: &Relaxation, anywhere: &items::Rows, pinned: &items::Rows,
 
 /// Whether the repacked nodes keep every pool's limits; where limits exist, options larger than the planned type are
 /// given up so that a launch cannot exceed them either.
-fn within_limits(ledger: &mut Ledger<'_>, claims: &mut [Claim]) -> bool {
+fn within_limits(ledger: &mut Ledger, claims: &mut [Claim]) -> bool {
     for position in 0..ledger.prepared.templates.len() {
         let template = &ledger.prepared.templates[position];
         let of_template = |claim: &&mut Claim| ledger.states.get(claim.state).template == position;

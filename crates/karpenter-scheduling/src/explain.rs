@@ -17,7 +17,11 @@ use crate::states::StateId;
 use crate::templates::catalog;
 use crate::topology::{Kind, Slot};
 
-pub(crate) fn reasons(ledger: &mut Ledger<'_>, class: usize) -> Vec<Refusal> {
+pub(crate) fn reasons(ledger: &mut Ledger, class: usize) -> Vec<Refusal> {
+    // Of a question only the movers are its own; pods that wait anyway are explained where they are planned for.
+    if ledger.is_question() && !ledger.classes.classes[class].is_mover {
+        return Vec::new();
+    }
     let waiting = awaits_reservation(ledger, class);
     let variant = waiting.map_or(ledger.classes.classes[class].variants.end - 1, |(variant, _)| variant);
     let mut refusals = Vec::new();
@@ -34,12 +38,14 @@ pub(crate) fn reasons(ledger: &mut Ledger<'_>, class: usize) -> Vec<Refusal> {
         let reason = pool_reason(ledger, variant, template);
         refusals.push(Refusal { scope: Scope::NodePool(name), reason });
     }
-    refusals.extend(node_reasons(ledger, variant));
+    if !ledger.is_question() {
+        refusals.extend(node_reasons(ledger, variant));
+    }
     refusals
 }
 
 /// The level of relaxation at which the class waits for a reservation, and the pool that has it.
-fn awaits_reservation(ledger: &mut Ledger<'_>, class: usize) -> Option<(usize, usize)> {
+fn awaits_reservation(ledger: &mut Ledger, class: usize) -> Option<(usize, usize)> {
     if ledger.prepared.reservations.is_empty() || !ledger.slots.is_strict() {
         return None;
     }
@@ -56,7 +62,7 @@ fn awaits_reservation(ledger: &mut Ledger<'_>, class: usize) -> Option<(usize, u
     None
 }
 
-fn pool_reason(ledger: &mut Ledger<'_>, variant: usize, position: usize) -> Reason {
+fn pool_reason(ledger: &mut Ledger, variant: usize, position: usize) -> Reason {
     let template = &ledger.prepared.templates[position];
     let pool = &ledger.problem.pools[template.pool];
     let spec = &ledger.classes.variants[variant].spec;
@@ -111,9 +117,9 @@ fn pool_reason(ledger: &mut Ledger<'_>, variant: usize, position: usize) -> Reas
 }
 
 /// The first pool requirement that, on its own, no type of the catalog meets.
-fn pool_culprit(ledger: &Ledger<'_>, position: usize) -> Option<Requirement> {
+fn pool_culprit(ledger: &Ledger, position: usize) -> Option<Requirement> {
     let template = &ledger.prepared.templates[position];
-    let types = catalog(ledger.problem, &ledger.problem.pools[template.pool]);
+    let types = catalog(&ledger.problem, &ledger.problem.pools[template.pool]);
     template
         .requirements
         .iter()
@@ -131,11 +137,11 @@ fn pool_culprit(ledger: &Ledger<'_>, position: usize) -> Option<Requirement> {
 }
 
 /// Labels leave nothing: says whether the types or only the offerings are to blame.
-fn label_reason(ledger: &Ledger<'_>, position: usize, wanted: &Requirements) -> Reason {
+fn label_reason(ledger: &Ledger, position: usize, wanted: &Requirements) -> Reason {
     let template = &ledger.prepared.templates[position];
     let mut all = template.requirements.clone();
     all.extend(wanted);
-    let types = catalog(ledger.problem, &ledger.problem.pools[template.pool]);
+    let types = catalog(&ledger.problem, &ledger.problem.pools[template.pool]);
     let wanted: Vec<Requirement> = wanted.iter().cloned().collect();
     if types.iter().any(|instance_type| instance_type.requirements.intersects(&all)) {
         Reason::NoOffering { wanted }
@@ -144,7 +150,7 @@ fn label_reason(ledger: &Ledger<'_>, position: usize, wanted: &Requirements) -> 
     }
 }
 
-fn size_reason(ledger: &Ledger<'_>, variant: usize, state: StateId) -> Option<Reason> {
+fn size_reason(ledger: &Ledger, variant: usize, state: StateId) -> Option<Reason> {
     let data = ledger.states.get(state);
     let types = &ledger.prepared.templates[data.template].types;
     let requests = &ledger.classes.variants[variant].requests;
@@ -164,7 +170,7 @@ fn size_reason(ledger: &Ledger<'_>, variant: usize, state: StateId) -> Option<Re
     Some(Reason::TooLarge { requests: ledger.list(requests), largest, short_of })
 }
 
-fn limit_reason(ledger: &Ledger<'_>, variant: usize, position: usize, state: StateId) -> Option<Reason> {
+fn limit_reason(ledger: &Ledger, variant: usize, position: usize, state: StateId) -> Option<Reason> {
     let template = &ledger.prepared.templates[position];
     let requests = &ledger.classes.variants[variant].requests;
     let left = &ledger.limits_left[position];
@@ -190,7 +196,7 @@ fn limit_reason(ledger: &Ledger<'_>, variant: usize, position: usize, state: Sta
     Some(Reason::LimitExceeded { used: limit - left[limited], limit, resource })
 }
 
-fn topology_reason(ledger: &mut Ledger<'_>, variant: usize, state: StateId) -> Option<Reason> {
+fn topology_reason(ledger: &mut Ledger, variant: usize, state: StateId) -> Option<Reason> {
     let fresh = Slot((ledger.nodes.len() + ledger.claims.len()) as u32);
     let owned = ledger.classes.variants[variant].owned.clone();
     for constraint in &owned {
@@ -201,7 +207,7 @@ fn topology_reason(ledger: &mut Ledger<'_>, variant: usize, state: StateId) -> O
             }
             continue;
         }
-        let possible = ledger.domains(state, constraint.key).clone();
+        let possible = ledger.domains(state, constraint.key);
         if !ledger.allowed_domains(variant, constraint.key, &possible).is_empty() {
             continue;
         }
@@ -211,6 +217,7 @@ fn topology_reason(ledger: &mut Ledger<'_>, variant: usize, state: StateId) -> O
                 let domains: Vec<(Arc<str>, u32)> = group
                     .universe
                     .iter()
+                    .filter(|domain| ledger.topology.counts(constraint.group, *domain))
                     .map(|domain| {
                         (ledger.topology.domains[constraint.key][domain].clone(), group.matched[domain])
                     })
@@ -223,7 +230,7 @@ fn topology_reason(ledger: &mut Ledger<'_>, variant: usize, state: StateId) -> O
     }
     for group in ledger.classes.variants[variant].repelled_by.clone() {
         let key = ledger.topology.group(group).id.key;
-        let possible = ledger.domains(state, key).clone();
+        let possible = ledger.domains(state, key);
         let allowed: Bits = ledger.allowed_domains(variant, key, &possible);
         if allowed.is_empty() {
             return Some(Reason::AntiAffinity { key: ledger.topology.keys[key].clone() });
@@ -233,15 +240,15 @@ fn topology_reason(ledger: &mut Ledger<'_>, variant: usize, state: StateId) -> O
 }
 
 /// One line per distinct reason of the existing nodes.
-fn node_reasons(ledger: &mut Ledger<'_>, variant: usize) -> Vec<Refusal> {
+fn node_reasons(ledger: &mut Ledger, variant: usize) -> Vec<Refusal> {
     let mut counts: std::collections::BTreeMap<Reason, u32> = std::collections::BTreeMap::new();
-    for node in 0..ledger.nodes.len() {
+    for node in ledger.present.iter() {
         let data = &ledger.classes.variants[variant];
-        let definition = &ledger.problem.nodes[node];
-        let reason = if let Some(taint) = first_untolerated(&definition.taints, &data.spec.tolerations) {
+        let facts = &ledger.nodes[node].facts;
+        let reason = if let Some(taint) = first_untolerated(&facts.taints, &data.spec.tolerations) {
             Reason::Taint(taint.clone())
         } else if let Err(incompatible) =
-            ledger.nodes[node].labels.compatible(ledger.states.added(data.added), &BTreeSet::new())
+            facts.labels.compatible(ledger.states.added(data.added), &BTreeSet::new())
         {
             match Reason::from(incompatible) {
                 // Each node offers its own value; the wanted side is what they share.

@@ -1,5 +1,7 @@
 //! From the ledger to the plan: instance-type options, prices, and which pod sits where.
 
+use std::collections::BTreeMap;
+
 use karpenter_model::labels;
 use karpenter_model::plan::{ExistingPlacement, Place, Plan, PlanStats, PlannedNode, PodRun, Unschedulable};
 use karpenter_model::problem::{MinValuesPolicy, Mode};
@@ -24,7 +26,7 @@ impl Dealer {
         Self { next: vec![(0, 0); classes] }
     }
 
-    pub(crate) fn take(&mut self, ledger: &Ledger<'_>, class: usize, mut count: u32, into: &mut Vec<PodRun>) {
+    pub(crate) fn take(&mut self, ledger: &Ledger, class: usize, mut count: u32, into: &mut Vec<PodRun>) {
         let pods = &ledger.classes.classes[class].pods;
         let (segment, offset) = &mut self.next[class];
         while count > 0 {
@@ -41,10 +43,10 @@ impl Dealer {
     }
 }
 
-pub(crate) fn plan(ledger: &mut Ledger<'_>, left: &[QueueRun]) -> Plan {
+pub(crate) fn plan(ledger: &mut Ledger, left: &[QueueRun]) -> Plan {
     let mut dealer = Dealer::new(ledger.classes.classes.len());
     let mut plan = Plan::default();
-    let mut on_nodes: Vec<Vec<PodRun>> = vec![Vec::new(); ledger.nodes.len()];
+    let mut on_nodes: BTreeMap<usize, Vec<PodRun>> = BTreeMap::new();
     let mut on_claims: Vec<Vec<PodRun>> = vec![Vec::new(); ledger.claims.len()];
     let mut order: Vec<(PodRun, Target)> = Vec::new();
     let (counted, deferred): (Vec<Event>, Vec<Event>) =
@@ -54,11 +56,11 @@ pub(crate) fn plan(ledger: &mut Ledger<'_>, left: &[QueueRun]) -> Plan {
         dealer.take(ledger, ledger.classes.variants[event.variant].class, event.count, &mut pods);
         order.extend(pods.iter().map(|run| (*run, event.target)));
         match event.target {
-            Target::Node(node) => on_nodes[node].append(&mut pods),
+            Target::Node(node) => on_nodes.entry(ledger.nodes[node].facts.id).or_default().append(&mut pods),
             Target::Claim(claim) => on_claims[claim].append(&mut pods),
         }
     }
-    for (node, pods) in on_nodes.into_iter().enumerate().filter(|(_, pods)| !pods.is_empty()) {
+    for (node, pods) in on_nodes.into_iter().filter(|(_, pods)| !pods.is_empty()) {
         plan.existing.push(ExistingPlacement { node, pods: joined(pods) });
     }
     let mut dropped: Vec<(PodRun, Refusal)> = Vec::new();
@@ -79,7 +81,7 @@ pub(crate) fn plan(ledger: &mut Ledger<'_>, left: &[QueueRun]) -> Plan {
     plan.order = order
         .into_iter()
         .filter_map(|(run, target)| match target {
-            Target::Node(node) => Some((run, Place::Existing(node))),
+            Target::Node(node) => Some((run, Place::Existing(ledger.nodes[node].facts.id))),
             Target::Claim(claim) => index_of_claim[claim].map(|index| (run, Place::New(index))),
         })
         .collect();
@@ -92,18 +94,14 @@ pub(crate) fn plan(ledger: &mut Ledger<'_>, left: &[QueueRun]) -> Plan {
     }
     plan.unschedulable
         .extend(dropped.into_iter().map(|(pods, refusal)| Unschedulable { pods, reasons: vec![refusal] }));
-    for pods in &ledger.classes.refused {
-        let refusal = ledger.problem.pods[pods.group as usize].spec.refusal.clone();
-        let reasons = refusal.into_iter().map(|reason| Refusal { scope: Scope::Pod, reason }).collect();
+    for (pods, refusal) in &ledger.classes.refused {
+        let reasons = refusal.iter().cloned().map(|reason| Refusal { scope: Scope::Pod, reason }).collect();
         plan.unschedulable.push(Unschedulable { pods: *pods, reasons });
     }
     plan.unschedulable.sort_by_key(|left| left.pods);
     plan.compat_price_per_hour = plan.price_per_hour;
-    plan.stats = PlanStats {
-        pods: ledger.problem.pods.iter().map(|group| u64::from(group.count())).sum(),
-        classes: ledger.classes.classes.len() as u32,
-        work: 0,
-    };
+    plan.stats =
+        PlanStats { pods: ledger.classes.pod_count(), classes: ledger.classes.classes.len() as u32, work: 0 };
     plan
 }
 
@@ -123,7 +121,7 @@ fn joined(mut runs: Vec<PodRun>) -> Vec<PodRun> {
 }
 
 /// Types that hold a claim's content, cheapest first, names breaking ties.
-pub(crate) fn options(ledger: &Ledger<'_>, claim: &Claim) -> Vec<StateType> {
+pub(crate) fn options(ledger: &Ledger, claim: &Claim) -> Vec<StateType> {
     let state = ledger.states.get(claim.state);
     let mut options = ledger.survivors_of(claim);
     options.sort_by(|a, b| {
@@ -135,8 +133,8 @@ pub(crate) fn options(ledger: &Ledger<'_>, claim: &Claim) -> Vec<StateType> {
 
 /// In cost mode a spot node gives up options far above its price, as long as enough are left: spot launches weigh
 /// capacity against price and could otherwise undo the plan. On-demand launches take the cheapest that can be had.
-fn trim_dear_options(ledger: &Ledger<'_>, claim: &Claim, options: &mut Vec<StateType>) {
-    let knobs = &ledger.problem.options;
+fn trim_dear_options(ledger: &Ledger, claim: &Claim, options: &mut Vec<StateType>) {
+    let knobs = &ledger.options;
     let template = ledger.states.get(claim.state).template;
     if knobs.mode == Mode::Compat || ledger.prepared.templates[template].has_min_values {
         return;
@@ -153,7 +151,7 @@ fn trim_dear_options(ledger: &Ledger<'_>, claim: &Claim, options: &mut Vec<State
 }
 
 fn planned_node(
-    ledger: &Ledger<'_>,
+    ledger: &Ledger,
     claim: &Claim,
     pods: Vec<PodRun>,
 ) -> Result<PlannedNode, (Vec<PodRun>, Refusal)> {
@@ -167,7 +165,7 @@ fn planned_node(
         let scope = Scope::NodePool(ledger.problem.pools[pool].name.clone());
         Err((pods, Refusal { scope, reason }))
     };
-    let strict = ledger.problem.options.min_values_policy == MinValuesPolicy::Strict;
+    let strict = ledger.options.min_values_policy == MinValuesPolicy::Strict;
     if template.has_min_values
         && strict
         && let Some((key, wanted, found)) = ledger.unmet_min_values(claim.state, &options)

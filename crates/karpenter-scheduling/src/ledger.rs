@@ -3,26 +3,36 @@
 //! The ledger answers "may this pod go there, and how many of them" and records placements. It does not choose.
 //! Upstream: nodeclaim.go and existingnode.go of pkg/controllers/provisioning/scheduling.
 
+mod changes;
 pub(crate) mod fit;
 mod nodes;
+mod prepare;
+mod rooms;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use karpenter_model::problem::{MinValuesPolicy, Problem};
+use karpenter_model::pod::PodSpec;
+use karpenter_model::problem::{MinValuesPolicy, Options, Problem};
+use karpenter_model::taints::Toleration;
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::bits::Bits;
-use crate::classes::{self, Classes};
+use crate::classes::Classes;
 use crate::reservations::{Held, Slots, Table};
 use crate::sequence::{Event, Target};
-use crate::states::{StateId, States};
+use crate::states::{ReqId, StateId, States};
 use crate::templates::{self, Amounts, Dimensions, Template};
 use crate::topology::{GroupId, Kind, Slot, Topology};
 
-pub(crate) use nodes::{NodeSlot, free_room};
+pub(crate) use changes::Arrival;
+pub(crate) use nodes::NodeSlot;
+pub(crate) use prepare::free_room;
+use rooms::Rooms;
 
 /// Everything about a problem that does not change while it is being solved.
+#[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) dimensions: Dimensions,
     pub(crate) templates: Vec<Template>,
@@ -30,8 +40,8 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    pub(crate) fn new(problem: &Problem) -> Self {
-        let dimensions = Dimensions::of(problem);
+    fn new(problem: &Problem, movers: &[Arc<PodSpec>]) -> Self {
+        let dimensions = Dimensions::of(problem, movers);
         let templates = templates::build(problem, &dimensions);
         Self { dimensions, templates, reservations: Table::of(problem) }
     }
@@ -91,15 +101,22 @@ pub(crate) struct Fit {
     pub(crate) relaxed_min_values: bool,
 }
 
-pub(crate) struct Ledger<'p> {
-    pub(crate) problem: &'p Problem,
-    pub(crate) prepared: &'p Prepared,
-    pub(crate) states: States<'p>,
+#[derive(Clone)]
+pub(crate) struct Ledger {
+    /// Pools, catalogs, daemons and well-known keys; its nodes and pods are here in a form of their own.
+    pub(crate) problem: Arc<Problem>,
+    pub(crate) options: Options,
+    pub(crate) prepared: Arc<Prepared>,
+    pub(crate) states: States,
     pub(crate) topology: Topology,
     pub(crate) classes: Classes,
+    /// Existing nodes in the order they are tried. Those that are gone stay, but are not in `present`.
     pub(crate) nodes: Vec<NodeSlot>,
-    /// Existing nodes in the order they are tried.
-    pub(crate) node_order: Vec<usize>,
+    pub(crate) present: Bits,
+    settling: Bits,
+    rooms: Rooms,
+    /// Nodes that hold pods of this plan.
+    touched: Vec<usize>,
     pub(crate) claims: Vec<Claim>,
     pub(crate) log: Vec<Event>,
     /// Planned nodes in the order they are tried: (number of pods, rank, node).
@@ -111,50 +128,17 @@ pub(crate) struct Ledger<'p> {
     pub(crate) limits_left: Vec<SmallVec<[i64; 2]>>,
     pub(crate) nodes_left: Vec<Option<i64>>,
     pub(crate) slots: Slots,
-    filters: rustc_hash::FxHashMap<(GroupId, StateId), bool>,
-    node_matches: rustc_hash::FxHashMap<(crate::states::ReqId, u32), Arc<Bits>>,
-    toleration_sets: rustc_hash::FxHashMap<Vec<karpenter_model::taints::Toleration>, u32>,
+    filters: FxHashMap<(GroupId, StateId), bool>,
+    node_matches: FxHashMap<(ReqId, u32), Arc<Bits>>,
+    matches_of_variant: Vec<Option<Arc<Bits>>>,
+    toleration_sets: Vec<Vec<Toleration>>,
+    changes: changes::Changes,
 }
 
-impl<'p> Ledger<'p> {
-    pub(crate) fn new(problem: &'p Problem, prepared: &'p Prepared) -> Self {
-        let mut states = States::new(problem, &prepared.templates, &prepared.reservations);
-        let mut topology = Topology::default();
-        let mut classes = classes::group(problem);
-        classes::compile(
-            problem,
-            &prepared.dimensions,
-            &prepared.templates,
-            &mut states,
-            &mut topology,
-            &mut classes,
-        );
-        let mut ledger = Self {
-            problem,
-            prepared,
-            states,
-            topology,
-            classes,
-            nodes: Vec::new(),
-            node_order: Vec::new(),
-            claims: Vec::new(),
-            log: Vec::new(),
-            by_pod_count: BTreeSet::new(),
-            ranks_given: 0,
-            labels_defined: 0,
-            limits_left: prepared
-                .templates
-                .iter()
-                .map(|t| t.limited.iter().map(|(_, left)| *left).collect())
-                .collect(),
-            nodes_left: prepared.templates.iter().map(|template| template.nodes_left).collect(),
-            slots: Slots::new(&prepared.reservations, problem),
-            filters: Default::default(),
-            node_matches: Default::default(),
-            toleration_sets: Default::default(),
-        };
-        ledger.prepare_nodes();
-        classes::link(&mut ledger.classes, &ledger.topology, &ledger.nodes);
+impl Ledger {
+    pub(crate) fn new(problem: &Problem) -> Self {
+        let (mut ledger, _) = Self::compile(problem, &[]);
+        ledger.activate_all();
         ledger
     }
 
@@ -266,7 +250,7 @@ impl<'p> Ledger<'p> {
                 continue;
             }
             let key = self.topology.group(group).id.key;
-            let domains = self.domains(state, key).clone();
+            let domains = self.domains(state, key);
             if self.topology.group(group).id.kind == Kind::AntiAffinity {
                 self.topology.count_domains(group, domains.iter(), count);
             } else if let Some(domain) = domains.single() {
@@ -282,7 +266,7 @@ impl<'p> Ledger<'p> {
             if is_hostname {
                 self.topology.own_host(group, slot, count);
             } else {
-                let domains = self.domains(state, key).clone();
+                let domains = self.domains(state, key);
                 self.topology.own_domains(group, domains.iter(), count);
             }
         }
@@ -299,8 +283,13 @@ impl<'p> Ledger<'p> {
     }
 
     /// Domains of a zone-like key that a node in this state may still be in.
-    pub(crate) fn domains(&mut self, state: StateId, key: usize) -> &Bits {
-        self.states.domains(state, key, &self.topology.keys[key], &self.topology.domains[key])
+    pub(crate) fn domains(&mut self, state: StateId, key: usize) -> Bits {
+        let names = (&self.topology.keys[key], &self.topology.domains[key]);
+        let mut domains = self.states.domains(state, key, names.0, names.1).clone();
+        if let Some(there) = self.topology.there(key) {
+            domains.retain(there);
+        }
+        domains
     }
 
     pub(crate) fn filter_accepts(&mut self, group: GroupId, state: StateId) -> bool {
@@ -319,6 +308,6 @@ impl<'p> Ledger<'p> {
     }
 
     pub(crate) fn may_relax_min_values(&self) -> bool {
-        self.problem.options.min_values_policy == MinValuesPolicy::BestEffort
+        self.options.min_values_policy == MinValuesPolicy::BestEffort
     }
 }

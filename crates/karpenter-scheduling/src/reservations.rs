@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use karpenter_model::instance_type::{InstanceType, Offering};
 use karpenter_model::labels;
-use karpenter_model::problem::{MinValuesPolicy, Mode, Problem, ReservedMode};
+use karpenter_model::problem::{MinValuesPolicy, Mode, Options, Problem, ReservedMode};
 use karpenter_model::requirements::{Operator, Requirement, Requirements};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -119,9 +119,11 @@ pub(crate) struct ReservedOffer {
 }
 
 /// Slots that are left.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Slots {
     free: Vec<u32>,
+    /// Reservations that gain slots by what the question assumes, and so have room whatever the catalog says.
+    is_credited: Vec<bool>,
     /// How often slots were given back: a pod that waits for one may fit then.
     pub(crate) releases: u64,
     /// How often anything changed.
@@ -136,17 +138,27 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    pub(crate) fn new(table: &Table, problem: &Problem) -> Self {
-        let mode = problem.options.reserved_mode;
+    /// `credits` are further slots by reservation id; unknown ids do not matter.
+    pub(crate) fn new(table: &Table, options: &Options, credits: &BTreeMap<Arc<str>, u32>) -> Self {
+        let mode = options.reserved_mode;
+        let credit = |id: &Option<Arc<str>>| id.as_ref().and_then(|id| credits.get(id)).copied().unwrap_or(0);
         Self {
-            free: table.reservations.iter().map(|(room, _)| *room).collect(),
+            free: table.reservations.iter().map(|(room, id)| room.saturating_add(credit(id))).collect(),
+            is_credited: table.reservations.iter().map(|(_, id)| credit(id) > 0).collect(),
             releases: 0,
             changes: 0,
             mode,
             // Upstream's simulations give reservations up; for the price of a fleet that is the wrong way round.
-            may_lose: mode == ReservedMode::Fallback && problem.options.mode == Mode::Compat,
+            may_lose: mode == ReservedMode::Fallback && options.mode == Mode::Compat,
             was_full: false,
             awaited: false,
+        }
+    }
+
+    /// Slots that are held by others.
+    pub(crate) fn take(&mut self, reservation: ReservationId, count: u32) {
+        if let Some(free) = self.free.get_mut(reservation as usize) {
+            *free = free.saturating_sub(count);
         }
     }
 
@@ -159,6 +171,11 @@ impl Slots {
         !self.free.is_empty() && !self.is_strict() && !self.may_lose
     }
 
+    /// Whether an offering had room before this round.
+    fn has_room(&self, offer: &ReservedOffer) -> bool {
+        offer.has_room || self.is_credited[offer.reservation as usize]
+    }
+
     fn are_used_up(&self) -> bool {
         self.free.iter().all(|free| *free == 0)
     }
@@ -168,7 +185,7 @@ impl Slots {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Full;
 
-impl Ledger<'_> {
+impl Ledger {
     /// Whether a node in this state that holds nothing stays without reservation whatever it becomes, so that only
     /// its other offerings matter.
     pub(crate) fn is_beyond_reservations(&self, held: &[ReservationId]) -> bool {
@@ -186,7 +203,9 @@ impl Ledger<'_> {
         let mut possible = Held::new();
         let mut any_with_room = false;
         for offer in &data.reserved {
-            if !offer.has_room || types.binary_search_by_key(&offer.index, |entry| entry.index).is_err() {
+            if !self.slots.has_room(offer)
+                || types.binary_search_by_key(&offer.index, |entry| entry.index).is_err()
+            {
                 continue;
             }
             any_with_room = true;
@@ -199,7 +218,7 @@ impl Ledger<'_> {
         // A node with too few reserved types for its pool's minValues cannot be launched into a reservation.
         if !possible.is_empty()
             && self.prepared.templates[data.template].has_min_values
-            && self.problem.options.min_values_policy == MinValuesPolicy::Strict
+            && self.options.min_values_policy == MinValuesPolicy::Strict
             && self.unmet_min_values(state, &self.usable(state, types, &possible)).is_some()
         {
             possible.clear();
@@ -233,7 +252,7 @@ impl Ledger<'_> {
             data.reserved[first..]
                 .iter()
                 .take_while(|offer| offer.index == entry.index)
-                .filter(|offer| offer.has_room && held.contains(&offer.reservation))
+                .filter(|offer| self.slots.has_room(offer) && held.contains(&offer.reservation))
                 .min_by(|a, b| {
                     let of_type = self.states.instance_type(data.template, entry.index);
                     let labels =

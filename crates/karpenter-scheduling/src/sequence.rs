@@ -30,7 +30,7 @@ pub(crate) struct Event {
 ///
 /// `kept` are the nodes that were left as they were, old position to new; their pods stay in the order they had.
 pub(crate) fn of_repacking(
-    ledger: &mut Ledger<'_>,
+    ledger: &mut Ledger,
     repacked: &[Claim],
     kept: &BTreeMap<usize, usize>,
 ) -> Vec<Event> {

@@ -10,14 +10,14 @@ use crate::states::StateId;
 use crate::topology::{GroupId, Kind};
 
 /// Pins every open node whose pods are counted by a spread or an affinity.
-pub(crate) fn settle(ledger: &mut Ledger<'_>) {
+pub(crate) fn settle(ledger: &mut Ledger) {
     for claim in 0..ledger.claims.len() {
         settle_claim(ledger, claim);
     }
 }
 
 /// Pins a node as soon as it holds a pod that a spread or an affinity counts.
-pub(crate) fn settle_claim(ledger: &mut Ledger<'_>, claim: usize) {
+pub(crate) fn settle_claim(ledger: &mut Ledger, claim: usize) {
     for key in 0..ledger.topology.keys.len() {
         pin(ledger, claim, key, |_| true);
     }
@@ -25,7 +25,7 @@ pub(crate) fn settle_claim(ledger: &mut Ledger<'_>, claim: usize) {
 
 /// Pins one open node whose pods keep a waiting pod away from all of its possible domains at once. Returns whether
 /// there was one.
-pub(crate) fn settle_for_anti_affinity(ledger: &mut Ledger<'_>, waiting: &[QueueRun]) -> bool {
+pub(crate) fn settle_for_anti_affinity(ledger: &mut Ledger, waiting: &[QueueRun]) -> bool {
     for run in waiting {
         let variant = &ledger.classes.variants[ledger.classes.classes[run.class].variants.end - 1];
         let stated =
@@ -51,7 +51,7 @@ pub(crate) fn settle_for_anti_affinity(ledger: &mut Ledger<'_>, waiting: &[Queue
 }
 
 /// Pins one open node with a pod that a waiting pod must be near. Returns whether there was one.
-pub(crate) fn settle_for_affinity(ledger: &mut Ledger<'_>, waiting: &[QueueRun]) -> bool {
+pub(crate) fn settle_for_affinity(ledger: &mut Ledger, waiting: &[QueueRun]) -> bool {
     for run in waiting {
         let variants = ledger.classes.classes[run.class].variants.clone();
         let groups: Vec<(GroupId, usize)> = ledger.classes.variants[variants.end - 1]
@@ -70,7 +70,7 @@ pub(crate) fn settle_for_affinity(ledger: &mut Ledger<'_>, waiting: &[QueueRun])
 }
 
 /// Pins a node to one domain of a key if it is open there and holds a pod that a wanted group counts.
-fn pin(ledger: &mut Ledger<'_>, claim: usize, key: usize, wanted: impl Fn(GroupId) -> bool) -> bool {
+fn pin(ledger: &mut Ledger, claim: usize, key: usize, wanted: impl Fn(GroupId) -> bool) -> bool {
     if ledger.topology.is_hostname(key) {
         return false;
     }
@@ -88,9 +88,9 @@ fn pin(ledger: &mut Ledger<'_>, claim: usize, key: usize, wanted: impl Fn(GroupI
 }
 
 /// Pins a node that is open between domains of a key to the one that is least crowded, then cheapest.
-fn pin_to_best(ledger: &mut Ledger<'_>, claim: usize, key: usize, counted: &[GroupId]) -> bool {
+fn pin_to_best(ledger: &mut Ledger, claim: usize, key: usize, counted: &[GroupId]) -> bool {
     let before = ledger.claims[claim].state;
-    let open = ledger.domains(before, key).clone();
+    let open = ledger.domains(before, key);
     if open.is_empty() || open.single().is_some() {
         return false;
     }

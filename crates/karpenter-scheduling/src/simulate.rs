@@ -16,28 +16,37 @@
 //! after all others. Every pod that the answer placed, waiting ones included, sits where the plan put it and is
 //! `Mobility::Blocked` from then on, so no pod moves twice. [`worth`] tells what pods are worth on their own.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use karpenter_model::plan::{Place, Plan, PodRun};
-use karpenter_model::pod::PodSpec;
-use karpenter_model::problem::{BoundPod, Mobility, Mode, Node, PodGroup, PodNames, Problem, ReservedMode};
+use karpenter_model::plan::{Plan, PodRun};
+use karpenter_model::problem::{BoundPod, Mobility, Mode, Node, Options, Problem, ReservedMode};
 use karpenter_model::resources::ResourceList;
 
-use crate::schedule;
-
 mod planned;
+mod roster;
 mod worth;
 
 pub use worth::{Worth, worth};
 
+use crate::cost::{self, Bound};
+use crate::ledger::{Arrival, Ledger, free_room};
+use roster::Roster;
+
 /// A cluster that can be asked. Questions do not change it; threads may share it.
-#[derive(Clone)]
 pub struct Simulator<'a> {
-    problem: Cow<'a, Problem>,
-    gone: BTreeSet<usize>,
+    problem: &'a Problem,
+    roster: Roster,
+    /// The cluster compiled, never asked itself.
+    cluster: Ledger,
+    /// Copies that have answered questions and know more about labels and types by now; one per thread that asks.
+    workers: Mutex<Vec<Ledger>>,
+    /// By node: where it is in the ledgers.
+    position_of: Vec<usize>,
+    is_gone: Vec<bool>,
+    /// Nodes that received pods, and those that were added.
+    changed: BTreeMap<usize, Node>,
 }
 
 /// One question.
@@ -80,127 +89,178 @@ impl Outcome {
 }
 
 impl<'a> Simulator<'a> {
+    /// Compiles a problem: its waiting pods, and every bound pod that may have to move.
     pub fn new(problem: &'a Problem) -> Self {
-        Self { problem: Cow::Borrowed(problem), gone: BTreeSet::new() }
+        let mut roster = Roster::new(problem);
+        let (cluster, class_of) = Ledger::compile(problem, roster.specs());
+        roster.link(problem, &cluster.classes, class_of);
+        let mut position_of = vec![0; problem.nodes.len()];
+        for (position, node) in cluster.nodes.iter().enumerate() {
+            position_of[node.facts.id] = position;
+        }
+        Self {
+            problem,
+            roster,
+            cluster,
+            workers: Mutex::new(Vec::new()),
+            position_of,
+            is_gone: vec![false; problem.nodes.len()],
+            changed: BTreeMap::new(),
+        }
     }
 
-    /// What was given to [`Simulator::new`], with the committed outcomes.
-    pub fn problem(&self) -> &Problem {
-        &self.problem
+    /// What was given to [`Simulator::new`]. Commits do not show in it.
+    pub fn problem(&self) -> &'a Problem {
+        self.problem
     }
 
     /// How many node indexes there are, those of nodes that are gone included.
     pub fn node_count(&self) -> usize {
-        self.problem.nodes.len()
+        self.is_gone.len()
     }
 
     /// A node as it is after all commits; `None` if it is gone.
     pub fn node(&self, index: usize) -> Option<&Node> {
-        self.problem.nodes.get(index).filter(|_| !self.gone.contains(&index))
+        if self.is_gone.get(index).is_none_or(|is_gone| *is_gone) {
+            return None;
+        }
+        self.changed.get(&index).or_else(|| self.problem.nodes.get(index))
     }
 
-    /// What a node has left for pods, daemons that are yet to come deducted.
+    /// What a node has left for pods, daemons that are yet to come deducted; `None` if it is gone.
     pub fn free(&self, index: usize) -> Option<ResourceList> {
-        let node = self.node(index)?;
-        Some(crate::ledger::free_room(&self.problem, node))
+        self.node(index).map(|node| free_room(self.problem, node))
     }
 
     /// A simulator of its own that starts from the present state.
     pub fn fork(&self) -> Self {
-        self.clone()
+        Self {
+            problem: self.problem,
+            roster: self.roster.clone(),
+            cluster: self.cluster.clone(),
+            workers: Mutex::new(Vec::new()),
+            position_of: self.position_of.clone(),
+            is_gone: self.is_gone.clone(),
+            changed: self.changed.clone(),
+        }
+    }
+
+    /// Answers a question. Nodes that are gone or unknown are not missed.
+    ///
+    /// Of a pod without a place the reasons tell what each pool says; pods that wait anyway come without reasons, and
+    /// the plan's lower bound is 0.
+    pub fn ask(&self, question: &Question<'_>) -> Outcome {
+        let without = self.present(question.without);
+        let least = if question.moves_blocked { Mobility::Blocked } else { Mobility::Moves };
+        let moving = self.roster.moving(&without, least);
+        let gone: Vec<usize> = without.iter().map(|node| self.position_of[*node]).collect();
+        let options = Options {
+            mode: question.mode,
+            effort: question.effort,
+            reserved_mode: question.reserved_mode,
+            ..self.problem.options.clone()
+        };
+        let mut ledger = match question.mode {
+            Mode::Compat => self.worker().unwrap_or_else(|| self.cluster.clone()),
+            // The search for cheaper nodes takes labels in the order in which they were met; that must not depend on
+            // what was asked before.
+            Mode::Cost => self.cluster.clone(),
+        };
+        self.roster.fill_queue(&mut ledger.classes, &moving);
+        ledger.begin_question(&gone, options, question.credits);
+        let plan = cost::solve(&mut ledger, Bound::NotWanted);
+        if question.mode == Mode::Compat {
+            ledger.end_question();
+            self.workers.lock().unwrap_or_else(PoisonError::into_inner).push(ledger);
+        }
+        Outcome { plan, movers: moving.into_iter().map(|moving| moving.pods).collect() }
     }
 
     /// Makes an outcome of this simulator the present state. Returns the indexes of the new nodes, in the order of
     /// `plan.new_nodes`.
+    ///
+    /// New nodes count against their pools' limits and reservations; what their pools' former nodes had is given back
+    /// to the limits.
     pub fn commit(&mut self, question: &Question<'_>, outcome: &Outcome) -> Range<usize> {
-        let problem = self.problem.to_mut();
-        let waiting = problem.pods.len();
-        let spec_of = |problem: &Problem, group: usize| match group.checked_sub(waiting) {
-            None => problem.pods.get(group).map(|group| group.spec.clone()),
-            Some(mover) => {
-                let at = outcome.movers.get(mover).and_then(|pods| pods.first());
-                at.and_then(|at| problem.nodes.get(at.node as usize)?.pods.get(at.pod as usize))
-                    .map(|pod| pod.spec.clone())
-            }
-        };
-        let placed = |problem: &Problem, runs: &[PodRun]| -> Vec<BoundPod> {
-            let pods = runs.iter().filter_map(|run| Some((spec_of(problem, run.group as usize)?, run.count)));
-            pods.flat_map(|(spec, count)| {
-                let pod =
-                    BoundPod { spec, is_daemon: false, is_terminating: false, mobility: Mobility::Blocked };
-                std::iter::repeat_n(pod, count as usize)
-            })
-            .collect()
-        };
+        let without = self.present(question.without);
+        let gone: Vec<usize> = without.iter().map(|node| self.position_of[*node]).collect();
+        let mut placed: Vec<(usize, usize, u32)> = Vec::new();
         for placement in &outcome.plan.existing {
-            let pods = placed(problem, &placement.pods);
-            if let Some(node) = problem.nodes.get_mut(placement.node) {
-                node.pods.extend(pods);
+            let Some(mut node) = self.node(placement.node).cloned() else { continue };
+            for (class, count) in self.bind(placement.node, &mut node, &placement.pods, outcome) {
+                placed.push((self.position_of[placement.node], class, count));
             }
+            self.changed.insert(placement.node, node);
         }
-        let first = problem.nodes.len();
+        let first = self.node_count();
+        let mut bare: Vec<Node> = Vec::new();
+        let mut pods: Vec<Vec<(usize, u32)>> = Vec::new();
         for planned in &outcome.plan.new_nodes {
-            let pods = placed(problem, &planned.pods);
-            let node = planned::node(problem, planned, problem.nodes.len(), pods);
-            problem.nodes.push(node);
+            let index = self.node_count();
+            let mut node = planned::node(self.problem, planned, index);
+            bare.push(node.clone());
+            self.roster.add_node();
+            self.position_of.push(self.cluster.nodes.len() + index - first);
+            self.is_gone.push(false);
+            pods.push(self.bind(index, &mut node, &planned.pods, outcome));
+            self.changed.insert(index, node);
         }
-        let mut left: Vec<Vec<PodRun>> = vec![Vec::new(); waiting];
-        for one in &outcome.plan.unschedulable {
-            if let Some(group) = left.get_mut(one.pods.group as usize) {
-                group.push(one.pods);
-            }
+        let arrivals: Vec<Arrival<'_>> = bare
+            .iter()
+            .zip(pods)
+            .enumerate()
+            .map(|(offset, (node, pods))| Arrival { id: first + offset, node, pods })
+            .collect();
+        let leavers: Vec<Node> = without.iter().filter_map(|node| self.node(*node).cloned()).collect();
+        let workers = self.workers.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for ledger in std::iter::once(&mut self.cluster).chain(workers) {
+            ledger.commit(&gone, &placed, &arrivals);
+            leavers.iter().for_each(|node| planned::give_back_limits(ledger, node));
+            outcome.plan.new_nodes.iter().for_each(|planned| planned::charge(ledger, planned));
         }
-        for (group, left) in problem.pods.iter_mut().zip(left) {
-            let positions = left.iter().flat_map(|run| run.start..run.start + run.count);
-            group.names =
-                PodNames::Listed(positions.map(|position| group.names.name(position).into()).collect());
+        for node in without {
+            self.is_gone[node] = true;
+            self.changed.remove(&node);
         }
-        self.gone.extend(question.without);
-        first..problem.nodes.len()
+        let left: Vec<PodRun> = outcome.plan.unschedulable.iter().map(|one| one.pods).collect();
+        self.roster.keep_waiting(&left);
+        first..self.node_count()
     }
 
-    pub fn ask(&self, question: &Question<'_>) -> Outcome {
-        let mut problem = Problem::clone(&self.problem);
-        problem.options.mode = question.mode;
-        problem.options.effort = question.effort;
-        problem.options.reserved_mode = question.reserved_mode;
-        let mut groups: Vec<(Arc<PodSpec>, Vec<BoundAt>)> = Vec::new();
-        let mut by_spec: BTreeMap<Arc<PodSpec>, usize> = BTreeMap::new();
-        let least = if question.moves_blocked { Mobility::Blocked } else { Mobility::Moves };
-        for node in question.without {
-            let pods = self.node(*node).map_or(&[][..], |node| &node.pods);
-            for (at, pod) in pods.iter().enumerate().filter(|(_, pod)| pod.mobility >= least) {
-                let group = *by_spec.entry(pod.spec.clone()).or_insert_with(|| {
-                    groups.push((pod.spec.clone(), Vec::new()));
-                    groups.len() - 1
-                });
-                groups[group].1.push(BoundAt { node: *node as u32, pod: at as u32 });
-            }
+    /// The named nodes that are there.
+    fn present(&self, nodes: &[usize]) -> Vec<usize> {
+        let is_there = |node: &usize| self.is_gone.get(*node).is_some_and(|is_gone| !is_gone);
+        let mut present: Vec<usize> = nodes.iter().copied().filter(is_there).collect();
+        present.sort_unstable();
+        present.dedup();
+        present
+    }
+
+    fn worker(&self) -> Option<Ledger> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    /// Puts pods on a node, and says of which class they are.
+    fn bind(
+        &mut self,
+        index: usize,
+        node: &mut Node,
+        runs: &[PodRun],
+        outcome: &Outcome,
+    ) -> Vec<(usize, u32)> {
+        let mut classes = Vec::new();
+        for run in runs {
+            let Some(spec) = self.roster.spec_of(run.group, &outcome.movers) else { continue };
+            self.roster.settle(index, node.pods.len(), spec, run.count);
+            classes.push((self.roster.class_of(spec), run.count));
+            let pod = BoundPod {
+                spec: self.roster.spec(spec).clone(),
+                is_daemon: false,
+                is_terminating: false,
+                mobility: Mobility::Blocked,
+            };
+            node.pods.extend(std::iter::repeat_n(pod, run.count as usize));
         }
-        let mut kept = Vec::new();
-        problem.nodes.clear();
-        for (index, node) in self.problem.nodes.iter().enumerate() {
-            if question.without.binary_search(&index).is_err() && !self.gone.contains(&index) {
-                kept.push(index);
-                problem.nodes.push(node.clone());
-            }
-        }
-        let mut movers = Vec::new();
-        for (number, (spec, pods)) in groups.into_iter().enumerate() {
-            let names =
-                PodNames::Numbered { prefix: format!("moved-{number}").into(), count: pods.len() as u32 };
-            problem.pods.push(PodGroup { spec, names, created_at_secs: 0 });
-            movers.push(pods);
-        }
-        let mut plan = schedule(&problem);
-        for placement in &mut plan.existing {
-            placement.node = kept[placement.node];
-        }
-        for (_, place) in &mut plan.order {
-            if let Place::Existing(node) = place {
-                *node = kept[*node];
-            }
-        }
-        Outcome { plan, movers }
+        classes
     }
 }

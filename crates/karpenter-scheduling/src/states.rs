@@ -13,8 +13,9 @@ use karpenter_model::requirements::{Requirement, Requirements};
 use rustc_hash::FxHashMap;
 
 use crate::bits::Bits;
-use crate::reservations::{ReservedOffer, Table};
-use crate::templates::{Template, catalog};
+use crate::ledger::Prepared;
+use crate::reservations::ReservedOffer;
+use crate::templates::catalog;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct StateId(pub(crate) u32);
@@ -53,12 +54,11 @@ pub(crate) struct StateType {
     offers: (u32, u32),
 }
 
-#[derive(Debug)]
-pub(crate) struct States<'p> {
-    problem: &'p Problem,
-    templates: &'p [Template],
-    reservations: &'p Table,
-    states: Vec<State>,
+#[derive(Debug, Clone)]
+pub(crate) struct States {
+    problem: Arc<Problem>,
+    prepared: Arc<Prepared>,
+    states: Vec<Arc<State>>,
     index: FxHashMap<(usize, Requirements), StateId>,
     added: Vec<Requirements>,
     added_index: FxHashMap<Requirements, ReqId>,
@@ -68,12 +68,12 @@ pub(crate) struct States<'p> {
     base: Vec<Option<StateId>>,
 }
 
-impl<'p> States<'p> {
-    pub(crate) fn new(problem: &'p Problem, templates: &'p [Template], reservations: &'p Table) -> Self {
+impl States {
+    pub(crate) fn new(problem: Arc<Problem>, prepared: Arc<Prepared>) -> Self {
+        let count = prepared.templates.len();
         let mut states = Self {
             problem,
-            templates,
-            reservations,
+            prepared,
             states: Vec::new(),
             index: FxHashMap::default(),
             added: vec![Requirements::new()],
@@ -84,7 +84,7 @@ impl<'p> States<'p> {
             base: Vec::new(),
         };
         states.added_index.insert(Requirements::new(), ReqId::NONE);
-        for position in 0..templates.len() {
+        for position in 0..count {
             let base = states.build_base(position);
             states.base.push(base);
         }
@@ -162,9 +162,9 @@ impl<'p> States<'p> {
         &self.get(state).offers[entry.offers.0 as usize..entry.offers.1 as usize]
     }
 
-    pub(crate) fn instance_type(&self, template: usize, index: usize) -> &'p InstanceType {
-        let template = &self.templates[template];
-        &catalog(self.problem, &self.problem.pools[template.pool])[template.types[index].index]
+    pub(crate) fn instance_type(&self, template: usize, index: usize) -> &InstanceType {
+        let template = &self.prepared.templates[template];
+        &catalog(&self.problem, &self.problem.pools[template.pool])[template.types[index].index]
     }
 
     /// Which of the named domains of a key a node in this state may still end up in.
@@ -216,7 +216,7 @@ impl<'p> States<'p> {
     }
 
     fn build_base(&mut self, position: usize) -> Option<StateId> {
-        let template = &self.templates[position];
+        let template = &self.prepared.templates[position];
         let all: Vec<(usize, Vec<u32>)> = template
             .types
             .iter()
@@ -262,7 +262,7 @@ impl<'p> States<'p> {
         let mut types = Vec::new();
         let mut offers = Vec::new();
         let mut reserved: Vec<ReservedOffer> = Vec::new();
-        let catalog_index = self.problem.pools[self.templates[position].pool].catalog;
+        let catalog_index = self.problem.pools[self.prepared.templates[position].pool].catalog;
         for (index, candidate_offers) in candidates {
             let instance_type = self.instance_type(position, index);
             if !instance_type.requirements.intersects(&look_at) {
@@ -276,8 +276,8 @@ impl<'p> States<'p> {
                     continue;
                 }
                 offers.push(*offer);
-                let in_catalog = self.templates[position].types[index].index;
-                let reservation = self.reservations.of_offering(catalog_index, in_catalog, *offer);
+                let in_catalog = self.prepared.templates[position].types[index].index;
+                let reservation = self.prepared.reservations.of_offering(catalog_index, in_catalog, *offer);
                 if let Some(reservation) = reservation {
                     let (price, has_room) = (offering.price_per_hour, offering.is_launchable());
                     reserved.push(ReservedOffer { index, offering: *offer, price, reservation, has_room });
@@ -312,7 +312,7 @@ impl<'p> States<'p> {
         };
         let id = StateId(self.states.len() as u32);
         self.index.insert((position, requirements.clone()), id);
-        self.states.push(State {
+        self.states.push(Arc::new(State {
             template: position,
             requirements,
             types,
@@ -320,7 +320,7 @@ impl<'p> States<'p> {
             reserved,
             maximal_unreserved,
             offers,
-        });
+        }));
         Some(id)
     }
 
@@ -339,7 +339,7 @@ impl<'p> States<'p> {
     }
 
     fn maximal<'a>(&self, position: usize, types: impl Iterator<Item = &'a StateType>) -> Vec<usize> {
-        let all = &self.templates[position].types;
+        let all = &self.prepared.templates[position].types;
         let mut order: Vec<usize> = types.map(|entry| entry.index).collect();
         // Large ones first, so that most types are seen to be dominated by an early member.
         order.sort_by(|a, b| all[*b].free.cmp(&all[*a].free).then(a.cmp(b)));

@@ -25,9 +25,9 @@ pub(crate) struct Dimensions {
 }
 
 impl Dimensions {
-    pub(crate) fn of(problem: &Problem) -> Self {
+    pub(crate) fn of(problem: &Problem, movers: &[Arc<PodSpec>]) -> Self {
         let mut others = BTreeSet::new();
-        for spec in problem.pods.iter().map(|group| &group.spec) {
+        for spec in problem.pods.iter().map(|group| &group.spec).chain(movers) {
             for (name, amount) in spec.requests.iter() {
                 if amount > 0 && ![CPU, MEMORY, PODS].contains(&&**name) {
                     others.insert(name.clone());

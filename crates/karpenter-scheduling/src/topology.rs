@@ -12,6 +12,7 @@ use karpenter_model::requirements::Requirements;
 use karpenter_model::selector::{LabelSelector, Labels};
 use karpenter_model::taints::{Effect, Taint, Toleration, first_untolerated};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::bits::Bits;
 
@@ -70,12 +71,20 @@ pub(crate) struct GroupKey {
     pub(crate) tolerations: Option<Vec<Toleration>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Group {
     pub(crate) id: GroupKey,
     pub(crate) is_hostname: bool,
-    /// Domains that count for a zone-like key.
+    /// Domains that count for a zone-like key: those a pool offers, and those of nodes that the filter accepts.
     pub(crate) universe: Bits,
+    pub(crate) offered: Bits,
+    pub(crate) nodes_in: Vec<u32>,
+    /// Nodes that the filter accepts; `None`: all.
+    pub(crate) eligible: Option<Bits>,
+    /// Bound pods that require this anti-affinity.
+    pub(crate) stated_by_bound: u32,
+    /// The last question in which a pod to be placed states the constraint.
+    pub(crate) stated_in_question: u64,
     /// Pods the selector matches, per domain (zone-like keys).
     pub(crate) matched: Vec<u32>,
     /// Pods that state the constraint, per domain (anti-affinity on zone-like keys).
@@ -94,13 +103,17 @@ impl Group {
 }
 
 /// All groups, their counters, and the domains of each key.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Topology {
     pub(crate) keys: Vec<Arc<str>>,
     /// Sorted domain names per key; empty for the hostname key.
     pub(crate) domains: Vec<Vec<Arc<str>>>,
-    /// Domains per key in which a node exists.
-    pub(crate) with_nodes: Vec<Bits>,
+    /// Domains per key that a pool can launch into.
+    offered: Vec<Bits>,
+    /// Existing nodes per key and domain.
+    nodes_in: Vec<Vec<u32>>,
+    /// Domains per key that are offered or have a node; `None` while all of them are.
+    there: Vec<Option<Bits>>,
     pub(crate) groups: Vec<Group>,
     index: BTreeMap<GroupKey, GroupId>,
     /// Groups whose selector needs `label = value`, by that pair; the rest in `unindexed`.
@@ -108,6 +121,48 @@ pub(crate) struct Topology {
     unindexed: Vec<GroupId>,
     host_matched: FxHashMap<(GroupId, Slot), u32>,
     host_owners: FxHashMap<(GroupId, Slot), u32>,
+    /// What to put back, last change first, while a question is being answered.
+    journal: Vec<Undo>,
+    is_recording: bool,
+}
+
+/// One changed number as it was before.
+#[derive(Debug, Clone, Copy)]
+enum Undo {
+    Matched {
+        group: GroupId,
+        domain: u32,
+        before: u32,
+    },
+    Owners {
+        group: GroupId,
+        domain: u32,
+        before: u32,
+    },
+    Total {
+        group: GroupId,
+        before: u64,
+    },
+    HostMatched {
+        group: GroupId,
+        slot: Slot,
+        before: u32,
+    },
+    HostOwners {
+        group: GroupId,
+        slot: Slot,
+        before: u32,
+    },
+    /// A node that counted for a group is gone.
+    GroupNode {
+        group: GroupId,
+        domain: u32,
+    },
+    /// A node is gone.
+    KeyNode {
+        key: u32,
+        domain: u32,
+    },
 }
 
 impl Topology {
@@ -116,7 +171,6 @@ impl Topology {
             Some(position) => position,
             None => {
                 self.keys.push(name.clone());
-                self.domains.push(Vec::new());
                 self.keys.len() - 1
             }
         }
@@ -140,6 +194,11 @@ impl Topology {
             is_hostname: self.is_hostname(id.key),
             id,
             universe: Bits::default(),
+            offered: Bits::default(),
+            nodes_in: Vec::new(),
+            eligible: None,
+            stated_by_bound: 0,
+            stated_in_question: 0,
             matched: Vec::new(),
             owners: Vec::new(),
             matched_total: 0,
@@ -195,16 +254,41 @@ impl Topology {
         found
     }
 
-    /// Fixes the domains of every key; counters start at zero.
-    pub(crate) fn set_domains(&mut self, key: usize, names: Vec<Arc<str>>) {
-        self.domains[key] = names;
+    /// Numbers keys and groups by what they are, so that their order does not depend on which pods state them. Returns
+    /// the new number of every key and group.
+    pub(crate) fn sort(&mut self) -> (Vec<usize>, Vec<GroupId>) {
+        let mut keys: Vec<usize> = (0..self.keys.len()).collect();
+        keys.sort_by(|a, b| self.keys[*a].cmp(&self.keys[*b]));
+        let mut new_key = vec![0; keys.len()];
+        keys.iter().enumerate().for_each(|(new, old)| new_key[*old] = new);
+        self.keys = keys.iter().map(|old| self.keys[*old].clone()).collect();
+        for group in &mut self.groups {
+            group.id.key = new_key[group.id.key];
+        }
+        let mut order: Vec<usize> = (0..self.groups.len()).collect();
+        order.sort_by(|a, b| self.groups[*a].id.cmp(&self.groups[*b].id));
+        let mut new_group = vec![GroupId(0); order.len()];
+        order.iter().enumerate().for_each(|(new, old)| new_group[*old] = GroupId(new as u32));
+        let mut groups: Vec<Option<Group>> = std::mem::take(&mut self.groups).into_iter().map(Some).collect();
+        self.groups = order.iter().filter_map(|old| groups[*old].take()).collect();
+        self.index =
+            (0..self.groups.len()).map(|new| (self.groups[new].id.clone(), GroupId(new as u32))).collect();
+        let renumber = |id: &mut GroupId| *id = new_group[id.0 as usize];
+        self.by_label.values_mut().flatten().for_each(renumber);
+        self.unindexed.iter_mut().for_each(renumber);
+        (new_key, new_group)
     }
 
-    pub(crate) fn start_counting(&mut self) {
+    /// Fixes the domains of every key: all that can occur, and those that a pool offers; counters start at zero.
+    pub(crate) fn start_counting(&mut self, domains: Vec<(Vec<Arc<str>>, Bits)>) {
+        (self.domains, self.offered) = domains.into_iter().unzip();
+        self.nodes_in = self.domains.iter().map(|names| vec![0; names.len()]).collect();
+        self.there = vec![None; self.keys.len()];
         for group in &mut self.groups {
             let size = self.domains[group.id.key].len();
             group.matched = vec![0; size];
             group.owners = vec![0; size];
+            group.nodes_in = vec![0; size];
         }
     }
 
@@ -216,6 +300,79 @@ impl Topology {
         &mut self.groups[id.0 as usize]
     }
 
+    /// Whether a node counts for a group.
+    pub(crate) fn is_eligible(&self, id: GroupId, node: usize) -> bool {
+        self.group(id).eligible.as_ref().is_none_or(|eligible| eligible.contains(node))
+    }
+
+    /// Whether a domain counts for a spread.
+    pub(crate) fn counts(&self, id: GroupId, domain: usize) -> bool {
+        let group = self.group(id);
+        group.universe.contains(domain)
+            && self.there[group.id.key].as_ref().is_none_or(|there| there.contains(domain))
+    }
+
+    /// Whether a domain has a node.
+    pub(crate) fn has_node(&self, key: usize, domain: usize) -> bool {
+        self.nodes_in[key][domain] > 0
+    }
+
+    /// The domains of a key that are offered or have a node; `None`: all.
+    pub(crate) fn there(&self, key: usize) -> Option<&Bits> {
+        self.there[key].as_ref()
+    }
+
+    /// Counts a node in its domains, for the keys.
+    pub(crate) fn add_node(&mut self, domains: &[Option<usize>]) {
+        for (key, domain) in domains.iter().enumerate() {
+            if let Some(domain) = domain {
+                self.nodes_in[key][*domain] += 1;
+            }
+        }
+    }
+
+    /// Finds out which domains are there.
+    pub(crate) fn look_where_nodes_are(&mut self) {
+        for key in 0..self.keys.len() {
+            self.look_at_key(key);
+        }
+    }
+
+    fn look_at_key(&mut self, key: usize) {
+        let mut bits = self.offered[key].clone();
+        let with_nodes = self.nodes_in[key].iter().enumerate().filter(|(_, nodes)| **nodes > 0);
+        with_nodes.for_each(|(domain, _)| bits.insert(domain));
+        self.there[key] = (bits.len() < self.domains[key].len()).then_some(bits);
+    }
+
+    /// Takes a node out of its domains, for the keys.
+    pub(crate) fn remove_node(&mut self, domains: &[Option<usize>]) {
+        for (key, domain) in domains.iter().enumerate() {
+            let Some(domain) = *domain else { continue };
+            self.nodes_in[key][domain] -= 1;
+            self.note(Undo::KeyNode { key: key as u32, domain: domain as u32 });
+            if self.nodes_in[key][domain] == 0 {
+                self.look_at_key(key);
+            }
+        }
+    }
+
+    /// Counts a node in its domain, for a spread that looks at it.
+    pub(crate) fn add_node_to_group(&mut self, id: GroupId, domain: usize) {
+        let group = self.group_mut(id);
+        group.nodes_in[domain] += 1;
+        group.universe.insert(domain);
+    }
+
+    pub(crate) fn remove_node_from_group(&mut self, id: GroupId, domain: usize) {
+        let group = self.group_mut(id);
+        group.nodes_in[domain] -= 1;
+        if group.nodes_in[domain] == 0 && !group.offered.contains(domain) {
+            group.universe.remove(domain);
+        }
+        self.note(Undo::GroupNode { group: id, domain: domain as u32 });
+    }
+
     pub(crate) fn on_host(&self, id: GroupId, slot: Slot) -> u32 {
         self.host_matched.get(&(id, slot)).copied().unwrap_or(0)
     }
@@ -225,10 +382,11 @@ impl Topology {
     }
 
     pub(crate) fn count_host(&mut self, id: GroupId, slot: Slot, count: u32) {
-        *self.host_matched.entry((id, slot)).or_insert(0) += count;
-        let group = self.group_mut(id);
-        group.matched_total += u64::from(count);
-        group.version += 1;
+        let present = self.host_matched.entry((id, slot)).or_insert(0);
+        let before = *present;
+        *present += count;
+        self.note(Undo::HostMatched { group: id, slot, before });
+        self.count_total(id, i64::from(count));
     }
 
     pub(crate) fn count_domains(
@@ -237,23 +395,107 @@ impl Topology {
         domains: impl IntoIterator<Item = usize>,
         count: u32,
     ) {
-        let group = self.group_mut(id);
         for domain in domains {
-            group.matched[domain] += count;
+            self.set_matched(id, domain, |present| present + count);
         }
-        group.matched_total += u64::from(count);
-        group.version += 1;
+        self.count_total(id, i64::from(count));
+    }
+
+    /// Takes back pods of a node that goes away. Its host is not asked about any more.
+    pub(crate) fn uncount(&mut self, id: GroupId, domain: Option<usize>, count: u32) {
+        if let Some(domain) = domain {
+            self.set_matched(id, domain, |present| present - count);
+        }
+        self.count_total(id, -i64::from(count));
+    }
+
+    pub(crate) fn disown(&mut self, id: GroupId, domain: usize, count: u32) {
+        self.set_owners(id, domain, |present| present - count);
     }
 
     pub(crate) fn own_host(&mut self, id: GroupId, slot: Slot, count: u32) {
-        *self.host_owners.entry((id, slot)).or_insert(0) += count;
+        let present = self.host_owners.entry((id, slot)).or_insert(0);
+        let before = *present;
+        *present += count;
+        self.note(Undo::HostOwners { group: id, slot, before });
     }
 
     pub(crate) fn own_domains(&mut self, id: GroupId, domains: impl IntoIterator<Item = usize>, count: u32) {
-        let group = self.group_mut(id);
         for domain in domains {
-            group.owners[domain] += count;
+            self.set_owners(id, domain, |present| present + count);
         }
+    }
+
+    /// Forgets the pods of a zone-like group.
+    pub(crate) fn forget(&mut self, id: GroupId) {
+        for domain in 0..self.group(id).matched.len() {
+            self.set_matched(id, domain, |_| 0);
+            self.set_owners(id, domain, |_| 0);
+        }
+        let total = self.group(id).matched_total as i64;
+        self.count_total(id, -total);
+    }
+
+    fn set_matched(&mut self, id: GroupId, domain: usize, change: impl Fn(u32) -> u32) {
+        let before = self.group(id).matched[domain];
+        self.note(Undo::Matched { group: id, domain: domain as u32, before });
+        self.group_mut(id).matched[domain] = change(before);
+    }
+
+    fn set_owners(&mut self, id: GroupId, domain: usize, change: impl Fn(u32) -> u32) {
+        let before = self.group(id).owners[domain];
+        self.note(Undo::Owners { group: id, domain: domain as u32, before });
+        self.group_mut(id).owners[domain] = change(before);
+    }
+
+    fn count_total(&mut self, id: GroupId, change: i64) {
+        let before = self.group(id).matched_total;
+        self.note(Undo::Total { group: id, before });
+        let group = self.group_mut(id);
+        group.matched_total = before.saturating_add_signed(change);
+        group.version += 1;
+    }
+
+    fn note(&mut self, undo: Undo) {
+        if self.is_recording {
+            self.journal.push(undo);
+        }
+    }
+
+    /// From here on every change can be taken back.
+    pub(crate) fn record(&mut self) {
+        self.is_recording = true;
+    }
+
+    /// Takes back every change since `record`.
+    pub(crate) fn roll_back(&mut self) {
+        self.is_recording = false;
+        let mut keys: SmallVec<[usize; 2]> = SmallVec::new();
+        while let Some(undo) = self.journal.pop() {
+            match undo {
+                Undo::Matched { group, domain, before } => {
+                    self.group_mut(group).matched[domain as usize] = before;
+                }
+                Undo::Owners { group, domain, before } => {
+                    self.group_mut(group).owners[domain as usize] = before;
+                }
+                Undo::Total { group, before } => self.group_mut(group).matched_total = before,
+                Undo::HostMatched { group, slot, before } => {
+                    restore(&mut self.host_matched, group, slot, before)
+                }
+                Undo::HostOwners { group, slot, before } => {
+                    restore(&mut self.host_owners, group, slot, before)
+                }
+                Undo::GroupNode { group, domain } => self.add_node_to_group(group, domain as usize),
+                Undo::KeyNode { key, domain } => {
+                    self.nodes_in[key as usize][domain as usize] += 1;
+                    if self.nodes_in[key as usize][domain as usize] == 1 {
+                        keys.push(key as usize);
+                    }
+                }
+            }
+        }
+        keys.into_iter().for_each(|key| self.look_at_key(key));
     }
 
     /// The smallest count among the domains a pod may use; 0 while fewer than `minDomains` of them exist.
@@ -261,7 +503,7 @@ impl Topology {
         let group = self.group(id);
         let mut supported = 0;
         let mut minimum = u32::MAX;
-        for domain in group.universe.iter().filter(|domain| pod_allows.contains(*domain)) {
+        for domain in pod_allows.iter().filter(|domain| self.counts(id, *domain)) {
             supported += 1;
             minimum = minimum.min(group.matched[domain]);
         }
@@ -270,6 +512,14 @@ impl Topology {
             _ if supported == 0 => 0,
             _ => minimum,
         }
+    }
+}
+
+fn restore(counts: &mut FxHashMap<(GroupId, Slot), u32>, group: GroupId, slot: Slot, before: u32) {
+    if before == 0 {
+        counts.remove(&(group, slot));
+    } else {
+        counts.insert((group, slot), before);
     }
 }
 

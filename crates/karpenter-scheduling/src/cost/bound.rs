@@ -15,7 +15,7 @@ use crate::ledger::Ledger;
 use crate::states::ReqId;
 
 /// The lower bound for what the ledger has placed now.
-pub(crate) fn lower_bound(ledger: &mut Ledger<'_>, effort: Effort, scratch: &mut Scratch) -> f64 {
+pub(crate) fn lower_bound(ledger: &mut Ledger, effort: Effort, scratch: &mut Scratch) -> f64 {
     if ledger.claims.is_empty() || ledger.prepared.dimensions.len() > DIMENSIONS_MAX {
         return 0.0;
     }
@@ -46,11 +46,7 @@ pub(crate) fn lower_bound(ledger: &mut Ledger<'_>, effort: Effort, scratch: &mut
 
 /// A lower bound for all waiting pods on new nodes, and a price per class: no filling of a node is worth more than the
 /// node. Classes that no pool takes have the price 0.
-pub(crate) fn class_prices(
-    ledger: &mut Ledger<'_>,
-    effort: Effort,
-    scratch: &mut Scratch,
-) -> (f64, Vec<f64>) {
+pub(crate) fn class_prices(ledger: &mut Ledger, effort: Effort, scratch: &mut Scratch) -> (f64, Vec<f64>) {
     let mut prices = vec![0.0; ledger.classes.classes.len()];
     if ledger.prepared.dimensions.len() > DIMENSIONS_MAX {
         return (0.0, prices);
@@ -84,13 +80,13 @@ pub(crate) fn class_prices(
     (relaxed.lower_bound, prices)
 }
 
-fn all_templates(ledger: &Ledger<'_>) -> Bits {
+fn all_templates(ledger: &Ledger) -> Bits {
     let mut everywhere = Bits::empty(ledger.prepared.templates.len());
     (0..ledger.prepared.templates.len()).for_each(|template| everywhere.insert(template));
     everywhere
 }
 
-fn placed_items(ledger: &mut Ledger<'_>) -> Vec<Item> {
+fn placed_items(ledger: &mut Ledger) -> Vec<Item> {
     let claims = ledger.claims.iter().flat_map(|claim| claim.content.iter().copied());
     let nodes = ledger.nodes.iter().flat_map(|node| node.content.iter().map(|(v, count)| (*v, 0, *count)));
     let placed = claims.chain(nodes).collect();
@@ -98,7 +94,7 @@ fn placed_items(ledger: &mut Ledger<'_>) -> Vec<Item> {
 }
 
 /// Items for (variant, volume alternative, count).
-fn items_of(ledger: &mut Ledger<'_>, pods: Vec<(usize, u8, u32)>) -> Vec<Item> {
+fn items_of(ledger: &mut Ledger, pods: Vec<(usize, u8, u32)>) -> Vec<Item> {
     let mut merged: BTreeMap<(usize, u8, ReqId), u32> = BTreeMap::new();
     for (variant, alternative, count) in pods {
         // Any of several volume alternatives, or any required term, might serve: then labels do not bind.
@@ -125,21 +121,13 @@ fn items_of(ledger: &mut Ledger<'_>, pods: Vec<(usize, u8, u32)>) -> Vec<Item> {
 }
 
 /// Existing nodes with room, as kinds that cost nothing and take everything.
-fn node_kinds(ledger: &Ledger<'_>, demands: usize) -> Vec<Kind> {
+fn node_kinds(ledger: &Ledger, demands: usize) -> Vec<Kind> {
     let mut all = Bits::empty(demands);
     (0..demands).for_each(|demand| all.insert(demand));
     ledger
-        .nodes
+        .present
         .iter()
-        .map(|node| {
-            let mut free = node.free.clone();
-            for (variant, count) in &node.content {
-                for (free, request) in free.iter_mut().zip(&ledger.classes.variants[*variant].requests) {
-                    *free += request * i64::from(*count);
-                }
-            }
-            items::vector(&free)
-        })
+        .map(|node| items::vector(&ledger.free_before(node)))
         .filter(|free| free.iter().all(|amount| *amount >= 0) && free[0] > 0)
         .map(|free| Kind {
             template: 0,

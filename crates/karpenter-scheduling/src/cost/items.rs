@@ -43,7 +43,7 @@ pub(crate) struct Repacking {
 }
 
 /// Splits the planned nodes of some templates into items to repack and nodes to leave alone.
-pub(crate) fn extract(ledger: &mut Ledger<'_>, in_tier: &Bits) -> Repacking {
+pub(crate) fn extract(ledger: &mut Ledger, in_tier: &Bits) -> Repacking {
     let mut merged: BTreeMap<(usize, u8, ReqId, ReqId), u32> = BTreeMap::new();
     let (mut frozen, mut frozen_from) = (Vec::new(), Vec::new());
     for position in 0..ledger.claims.len() {
@@ -79,7 +79,7 @@ pub(crate) fn extract(ledger: &mut Ledger<'_>, in_tier: &Bits) -> Repacking {
 }
 
 /// Nodes whose content depends on each other in ways a cap cannot express.
-fn must_stay(ledger: &Ledger<'_>, claim: usize) -> bool {
+fn must_stay(ledger: &Ledger, claim: usize) -> bool {
     let data = &ledger.claims[claim];
     let template = &ledger.prepared.templates[ledger.states.get(data.state).template];
     template.has_min_values
@@ -99,7 +99,7 @@ fn must_stay(ledger: &Ledger<'_>, claim: usize) -> bool {
 }
 
 /// The zone-like values a pod must keep, because a constraint looks at them.
-pub(crate) fn pins(ledger: &mut Ledger<'_>, variant: usize, state: StateId) -> ReqId {
+pub(crate) fn pins(ledger: &mut Ledger, variant: usize, state: StateId) -> ReqId {
     let data = &ledger.classes.variants[variant];
     let class = &ledger.classes.classes[data.class];
     let mut keys: Vec<(usize, bool)> = Vec::new();
@@ -117,7 +117,7 @@ pub(crate) fn pins(ledger: &mut Ledger<'_>, variant: usize, state: StateId) -> R
     keys.dedup();
     let mut pins = Requirements::new();
     for (key, keeps_open_set) in keys {
-        let domains = ledger.domains(state, key).clone();
+        let domains = ledger.domains(state, key);
         if domains.single().is_some() || keeps_open_set {
             let values = domains.iter().map(|domain| ledger.topology.domains[key][domain].clone());
             pins.add(Requirement::in_values(ledger.topology.keys[key].clone(), values));
@@ -154,28 +154,23 @@ pub(crate) fn vector(amounts: &[i64]) -> Vector {
 
 /// Every kind of node a repacking may use: pools with minValues and sizes the user does not want are left out. With
 /// `is_flexible`, spot kinds leave room for other types to stand in.
-pub(crate) fn kinds(
-    ledger: &mut Ledger<'_>,
-    in_tier: &Bits,
-    demands: &[Demand],
-    is_flexible: bool,
-) -> Vec<Kind> {
+pub(crate) fn kinds(ledger: &mut Ledger, in_tier: &Bits, demands: &[Demand], is_flexible: bool) -> Vec<Kind> {
     kinds_of(ledger, in_tier, demands, false, is_flexible)
 }
 
 /// Every kind of node that can be bought at all, at its plain price.
-pub(crate) fn all_kinds(ledger: &mut Ledger<'_>, in_tier: &Bits, demands: &[Demand]) -> Vec<Kind> {
+pub(crate) fn all_kinds(ledger: &mut Ledger, in_tier: &Bits, demands: &[Demand]) -> Vec<Kind> {
     kinds_of(ledger, in_tier, demands, true, false)
 }
 
 fn kinds_of(
-    ledger: &mut Ledger<'_>,
+    ledger: &mut Ledger,
     in_tier: &Bits,
     demands: &[Demand],
     all: bool,
     is_flexible: bool,
 ) -> Vec<Kind> {
-    let options = &ledger.problem.options;
+    let options = &ledger.options;
     let (overhead, cpu_min, cpu_max) = if all {
         (0.0, 0, i64::MAX)
     } else {
@@ -307,7 +302,7 @@ fn flexible(mut kind: Kind, spot: &[SpotType], least: usize) -> Option<Kind> {
 ///
 /// For a bound only required anti-affinity counts: how many pods a spread allows depends on the fleet.
 pub(crate) fn host_caps(
-    ledger: &Ledger<'_>,
+    ledger: &Ledger,
     items: &[Item],
     purpose: Purpose,
 ) -> Vec<(u32, Option<(GroupId, u32)>)> {
@@ -360,7 +355,7 @@ type RowKey = (Vector, usize, Option<usize>, Option<(u16, u32)>);
 
 /// Merges items into rows.
 pub(crate) fn rows(
-    ledger: &Ledger<'_>,
+    ledger: &Ledger,
     items: &[Item],
     demands: &mut Demands,
     in_tier: &Bits,

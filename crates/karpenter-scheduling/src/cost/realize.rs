@@ -17,7 +17,7 @@ use crate::topology::{GroupId, Kind as GroupKind};
 
 /// Builds planned nodes from bins. `None` if something could not be placed at all.
 pub(crate) fn claims(
-    ledger: &mut Ledger<'_>,
+    ledger: &mut Ledger,
     items: &[Item],
     rows: &Rows,
     kinds: &[Kind],
@@ -59,7 +59,7 @@ pub(crate) fn claims(
 
 /// As [`claims`], for nodes on which room was set aside: every node first gets an even share of some pods.
 pub(crate) fn with_shares(
-    ledger: &mut Ledger<'_>,
+    ledger: &mut Ledger,
     items: &[Item],
     others: &[Item],
     rows: &Rows,
@@ -106,7 +106,7 @@ pub(crate) fn with_shares(
 
 /// Gives a node `count` pods of a row: from the items with most pods left, so that capped ones do not pile up.
 fn deal(
-    ledger: &mut Ledger<'_>,
+    ledger: &mut Ledger,
     items: &[Item],
     of_row: &[usize],
     left: &mut [u32],
@@ -143,7 +143,7 @@ fn deal(
     }
 }
 
-fn is_host_bound(ledger: &Ledger<'_>, item: &Item) -> bool {
+fn is_host_bound(ledger: &Ledger, item: &Item) -> bool {
     let variant = &ledger.classes.variants[item.variant];
     variant.owned.iter().any(|owned| owned.is_hostname)
         || ledger.classes.classes[variant.class]
@@ -152,7 +152,7 @@ fn is_host_bound(ledger: &Ledger<'_>, item: &Item) -> bool {
             .any(|group| ledger.topology.group(*group).is_hostname)
 }
 
-fn cheapest_for(ledger: &mut Ledger<'_>, item: &Item, kinds: &[Kind]) -> Option<Node> {
+fn cheapest_for(ledger: &mut Ledger, item: &Item, kinds: &[Kind]) -> Option<Node> {
     let requests = ledger.classes.variants[item.variant].requests.clone();
     let mut order: Vec<&Kind> = kinds.iter().collect();
     order.sort_by(|a, b| a.price.total_cmp(&b.price));
@@ -192,7 +192,7 @@ struct Node {
 }
 
 impl Node {
-    fn open(ledger: &Ledger<'_>, template: usize, instance_type: Option<usize>) -> Option<Self> {
+    fn open(ledger: &Ledger, template: usize, instance_type: Option<usize>) -> Option<Self> {
         let state = ledger.states.base(template)?;
         let planned_type = instance_type?;
         let free = ledger.prepared.templates[template].types[planned_type].free.clone();
@@ -212,7 +212,7 @@ impl Node {
     }
 
     /// Puts up to `count` pods of an item here; returns how many fitted.
-    fn put(&mut self, ledger: &mut Ledger<'_>, item: &Item, count: u32) -> u32 {
+    fn put(&mut self, ledger: &mut Ledger, item: &Item, count: u32) -> u32 {
         if count == 0 || !ledger.classes.variants[item.variant].tolerated.contains(self.template) {
             return 0;
         }

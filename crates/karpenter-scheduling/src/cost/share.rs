@@ -29,7 +29,7 @@ struct Spread {
 
 /// Tries to pack with shared hosts; returns the nodes if they cost less than `price`.
 pub(crate) fn repack(
-    ledger: &mut Ledger<'_>,
+    ledger: &mut Ledger,
     tier: &Bits,
     items: &[Item],
     frozen: &[Claim],
@@ -72,7 +72,7 @@ pub(crate) fn repack(
 }
 
 /// The spreads to share hosts for; `None` if there are none or their pods are bound by more than that.
-fn spreads(ledger: &Ledger<'_>, items: &[Item]) -> Option<Vec<Spread>> {
+fn spreads(ledger: &Ledger, items: &[Item]) -> Option<Vec<Spread>> {
     let mut by_group: BTreeMap<GroupId, Spread> = BTreeMap::new();
     for (position, item) in items.iter().enumerate() {
         let variant = &ledger.classes.variants[item.variant];
@@ -101,7 +101,7 @@ fn spreads(ledger: &Ledger<'_>, items: &[Item]) -> Option<Vec<Spread>> {
 /// Packs everything on about `nodes_wanted` nodes, each with an even share of every spread.
 #[expect(clippy::too_many_arguments, reason = "one call site; the parts are prepared once for all attempts")]
 fn attempt(
-    ledger: &mut Ledger<'_>,
+    ledger: &mut Ledger,
     items: &[Item],
     others: &[Item],
     spreads: &[Spread],
@@ -167,7 +167,7 @@ fn pack_others(rows: &[Row], kinds: &[Kind], scratch: &mut Scratch) -> Option<Ve
 
 /// Whether every spread holds by the scheduler's rule: no host more than `maxSkew` above the emptiest eligible one.
 fn hosts_are_even<'a>(
-    ledger: &mut Ledger<'_>,
+    ledger: &mut Ledger,
     claims: impl Iterator<Item = &'a Claim> + Clone,
     spreads: &[Spread],
 ) -> bool {
@@ -190,8 +190,8 @@ fn hosts_are_even<'a>(
             );
         }
         let most = counts.iter().copied().max().unwrap_or(0);
-        for node in 0..ledger.nodes.len() {
-            if ledger.node_is_eligible(spread.group, node) {
+        for node in ledger.present.iter() {
+            if ledger.topology.is_eligible(spread.group, node) {
                 counts.push(ledger.topology.on_host(spread.group, Slot(node as u32)));
             }
         }

@@ -12,7 +12,7 @@ use crate::states::{StateId, StateType};
 use crate::templates::Amounts;
 use crate::topology::{Kind, Slot, node_terms};
 
-impl Ledger<'_> {
+impl Ledger {
     /// Whether a variant fits on a planned node of this round.
     pub(crate) fn fit_claim(&mut self, variant: usize, claim: usize) -> Option<Fit> {
         let state = self.claims[claim].state;
@@ -94,7 +94,7 @@ impl Ledger<'_> {
         let Some(key) = (from_key..self.topology.keys.len()).find(|key| bound(*key)) else {
             return accept(self, state).map(|found| (state, found));
         };
-        let possible = self.domains(state, key).clone();
+        let possible = self.domains(state, key);
         let allowed = self.allowed_domains(variant, key, &possible);
         let choice = self.rank_domains(variant, key, allowed);
         let name = self.topology.keys[key].clone();
@@ -142,7 +142,7 @@ impl Ledger<'_> {
                     };
                     let own = u32::from(owned.selects_itself);
                     keep(&|domain| {
-                        group.universe.contains(domain)
+                        self.topology.counts(owned.group, domain)
                             && (group.matched[domain] + own).saturating_sub(minimum) <= max_skew
                     });
                 }

@@ -4,24 +4,26 @@ use std::sync::Arc;
 
 use karpenter_model::labels;
 use karpenter_model::plan::PlannedNode;
-use karpenter_model::problem::{BoundPod, Node, Problem};
+use karpenter_model::problem::{Node, Problem};
 use karpenter_model::requirements::Requirements;
 
+use crate::ledger::Ledger;
 use crate::templates::catalog;
 
-/// The node at an index. It is not there yet, so other nodes are tried before it.
-pub(super) fn node(problem: &Problem, planned: &PlannedNode, index: usize, pods: Vec<BoundPod>) -> Node {
+/// The node at an index, without pods. It is not there yet, so other nodes are tried before it.
+pub(super) fn node(problem: &Problem, planned: &PlannedNode, index: usize) -> Node {
     let pool = problem.pools.get(planned.pool);
     let instance_type = pool.and_then(|pool| catalog(problem, pool).get(planned.instance_type));
     let offering = instance_type.and_then(|one| one.offerings.get(planned.offering));
-    let name: Arc<str> = format!("planned-{index}").into();
+    // Behind every name that a real node can have, in the order of the indexes.
+    let name: Arc<str> = format!("~planned-{index:08}").into();
     let mut node = Node {
         labels: pool.map(|pool| pool.labels.clone()).unwrap_or_default(),
         taints: pool.map(|pool| pool.taints.clone()).unwrap_or_default(),
         initialized: false,
         pool: pool.map(|pool| pool.name.clone()),
         allocatable: instance_type.map(|one| one.allocatable()).unwrap_or_default(),
-        pods,
+        pods: Vec::new(),
         volume_limits: instance_type.map(|one| one.volume_attachment_limits.clone()).unwrap_or_default(),
         price_per_hour: Some(planned.price_per_hour),
         is_settling: false,
@@ -45,4 +47,29 @@ fn set_definite(node: &mut Node, requirements: &Requirements) {
             node.labels.insert(requirement.key.clone(), value.clone());
         }
     }
+}
+
+/// Counts a planned node against its pool's limits and, where it is planned into one, its reservation.
+pub(super) fn charge(ledger: &mut Ledger, planned: &PlannedNode) {
+    let prepared = ledger.prepared.clone();
+    let Some(template) = prepared.templates.iter().position(|one| one.pool == planned.pool) else { return };
+    let of_type = prepared.templates[template].types.iter().find(|one| one.index == planned.instance_type);
+    if let Some(of_type) = of_type {
+        ledger.charge(template, &of_type.limited_capacity, 1);
+    }
+    let catalog = ledger.problem.pools[planned.pool].catalog;
+    let offering = planned.offering as u32;
+    if let Some(taken) = prepared.reservations.of_offering(catalog, planned.instance_type, offering) {
+        ledger.take_slot(taken);
+    }
+}
+
+/// Gives a pool back what a node of it counted for. What is known of the node is its allocatable, which is never more.
+pub(super) fn give_back_limits(ledger: &mut Ledger, node: &Node) {
+    let prepared = ledger.prepared.clone();
+    let of_pool = |pool: usize| Some(&ledger.problem.pools[pool].name) == node.pool.as_ref();
+    let Some(template) = prepared.templates.iter().position(|one| of_pool(one.pool)) else { return };
+    let limited = &prepared.templates[template].limited;
+    let amounts: Vec<i64> = limited.iter().map(|(name, _)| -node.allocatable.get(name)).collect();
+    ledger.charge(template, &amounts, -1);
 }
