@@ -150,6 +150,15 @@ impl<'a> Simulator<'a> {
     /// Of a pod without a place the reasons tell what each pool says; pods that wait anyway come without reasons, and
     /// the plan's lower bound is 0.
     pub fn ask(&self, question: &Question<'_>) -> Outcome {
+        self.answer(question, None)
+    }
+
+    /// The same, with pods moving to no other existing nodes than these.
+    pub fn ask_onto(&self, question: &Question<'_>, onto: &[usize]) -> Outcome {
+        self.answer(question, Some(onto))
+    }
+
+    fn answer(&self, question: &Question<'_>, onto: Option<&[usize]>) -> Outcome {
         let without = self.present(question.without);
         let least = if question.moves_blocked { Mobility::Blocked } else { Mobility::Moves };
         let moving = self.roster.moving(&without, least);
@@ -168,7 +177,12 @@ impl<'a> Simulator<'a> {
         };
         self.roster.fill_queue(&mut ledger.classes, &moving);
         ledger.begin_question(&gone, options, question.credits);
+        let closed_before = onto.map(|onto| {
+            let positions = onto.iter().filter_map(|node| self.position_of.get(*node).copied());
+            ledger.close_to_movers_except(positions)
+        });
         let plan = cost::solve(&mut ledger, Bound::NotWanted);
+        closed_before.into_iter().for_each(|closed| ledger.set_closed_to_movers(closed));
         if question.mode == Mode::Compat {
             ledger.end_question();
             self.workers.lock().unwrap_or_else(PoisonError::into_inner).push(ledger);

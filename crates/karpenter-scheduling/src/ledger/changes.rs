@@ -102,6 +102,18 @@ impl Ledger {
         });
     }
 
+    /// Of the nodes that are open to pods that run elsewhere now, only these stay so. Returns which were closed before.
+    pub(crate) fn close_to_movers_except(&mut self, open: impl Iterator<Item = usize>) -> Bits {
+        let mut closed = Bits::empty(self.nodes.len());
+        (0..self.nodes.len()).for_each(|node| closed.insert(node));
+        open.filter(|node| !self.settling.contains(*node)).for_each(|node| closed.remove(node));
+        std::mem::replace(&mut self.settling, closed)
+    }
+
+    pub(crate) fn set_closed_to_movers(&mut self, closed: Bits) {
+        self.settling = closed;
+    }
+
     /// Puts everything back.
     pub(crate) fn end_question(&mut self) {
         for node in std::mem::take(&mut self.touched) {
