@@ -343,9 +343,16 @@ fn zoned_columns(
                 let row_in_zone = |row: &u32| {
                     behind[*row as usize].iter().copied().find(|row| kind.takes(&pinned.rows[*row as usize]))
                 };
-                let rows: Option<knapsack::Pattern> =
-                    pattern.iter().map(|(row, count)| row_in_zone(row).map(|row| (row, *count))).collect();
-                rows.map(|rows| (index, rows))
+                // Pods that chose their zone and pods that were given it are one row there.
+                let mut rows = knapsack::Pattern::new();
+                for (row, count) in pattern {
+                    let row = row_in_zone(row)?;
+                    match rows.iter_mut().find(|(known, _)| *known == row) {
+                        Some((_, present)) => *present += count,
+                        None => rows.push((row, *count)),
+                    }
+                }
+                Some((index, rows))
             })
             .collect();
         let share = amount / mapped.len().max(1) as f64;

@@ -256,6 +256,15 @@ pub(crate) fn any_recipe() -> impl Strategy<Value = Recipe> {
         })
 }
 
+/// As [`any_recipe`], with more nodes than waiting pods.
+pub(crate) fn any_crowded_recipe() -> impl Strategy<Value = Recipe> {
+    (any_recipe(), vec(any_node(), 1..=8)).prop_map(|(mut recipe, nodes)| {
+        recipe.deployments.iter_mut().for_each(|deployment| deployment.count = deployment.count.min(3));
+        recipe.nodes = nodes;
+        recipe
+    })
+}
+
 impl Recipe {
     pub(crate) fn build(&self) -> Problem {
         let pools: Vec<NodePool> =
