@@ -2,7 +2,7 @@
 //!
 //! Upstream: pkg/controllers/disruption/helpers.go (NodePoolStatsFromNodes, BuildDisruptionBudgetMapping).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::fleet::{Fleet, Reason};
@@ -33,6 +33,15 @@ impl Remaining {
 
 /// The budgets of all pools, by name.
 pub fn remaining(fleet: &Fleet, reason: Reason) -> BTreeMap<Arc<str>, Remaining> {
+    remaining_besides(fleet, reason, &BTreeSet::new())
+}
+
+/// The same, where these claims are not counted for waiting in a proposal.
+pub(crate) fn remaining_besides(
+    fleet: &Fleet,
+    reason: Reason,
+    own: &BTreeSet<Arc<str>>,
+) -> BTreeMap<Arc<str>, Remaining> {
     let mut pools: BTreeMap<Arc<str>, Remaining> = fleet
         .pools
         .iter()
@@ -52,14 +61,25 @@ pub fn remaining(fleet: &Fleet, reason: Reason) -> BTreeMap<Arc<str>, Remaining>
         let is_sick = !machine.is_ready && reason != Reason::Unhealthy;
         if machine.is_leaving || machine.is_rebooting || is_sick {
             pool.disrupting += 1;
-        } else if fleet.waits_in(&machine.claim).is_some() {
+        } else if !own.contains(&machine.claim) && fleet.waits_in(&machine.claim).is_some() {
             pool.proposed += 1;
         }
     }
     pools
 }
 
-/// What is left by pool.
+/// What is left by pool, to be taken from.
 pub fn left(fleet: &Fleet, reason: Reason) -> BTreeMap<Arc<str>, u32> {
     remaining(fleet, reason).into_iter().map(|(name, remaining)| (name, remaining.left())).collect()
+}
+
+/// Takes one node of a pool if its budget allows.
+pub(crate) fn take(left: &mut BTreeMap<Arc<str>, u32>, pool: &str) -> bool {
+    match left.get_mut(pool) {
+        Some(left) if *left > 0 => {
+            *left -= 1;
+            true
+        }
+        Some(_) | None => false,
+    }
 }

@@ -4,11 +4,12 @@
 //!
 //! Upstream: pkg/controllers/disruption/types.go (NewCandidate), pkg/controllers/state/statenode.go.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 use crate::command::Candidate;
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, Machine, Occupant};
 
 /// How much a method has to respect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -94,6 +95,103 @@ impl fmt::Display for Blocked {
 
 /// The machine as a candidate, or what stands against it first.
 pub fn candidate(fleet: &Fleet, machine: usize, class: Class) -> Result<Candidate, Blocked> {
-    let _ = (fleet, machine, class);
-    Err(Blocked::InCommand)
+    candidate_besides(fleet, machine, class, &BTreeSet::new())
+}
+
+/// The same, where it does not matter that these claims wait in a proposal already.
+pub(crate) fn candidate_besides(
+    fleet: &Fleet,
+    index: usize,
+    class: Class,
+    own: &BTreeSet<Arc<str>>,
+) -> Result<Candidate, Blocked> {
+    let Some(machine) = fleet.machines.get(index) else { return Err(Blocked::NoNode) };
+    if !own.contains(&machine.claim) && fleet.waits_in(&machine.claim).is_some() {
+        return Err(Blocked::InCommand);
+    }
+    if class == Class::Repair && machine.pool.is_none() {
+        return Err(Blocked::RepairWithoutPool);
+    }
+    let node = machine.node.as_ref().ok_or(Blocked::NoNode)?;
+    check_node(machine, class)?;
+    let name = machine.pool.as_ref().ok_or(Blocked::NoPoolLabel)?;
+    if !fleet.pools.contains_key(name) {
+        return Err(Blocked::NoPool(name.clone()));
+    }
+    // Repair knows only later whether its drain is bounded.
+    let is_bounded = machine.termination_grace_period_secs.is_some();
+    let is_waived = class == Class::Repair || (class == Class::Eventual && is_bounded);
+    if !is_waived && let Some(blocked) = blocking_pod(fleet, machine) {
+        return Err(blocked);
+    }
+    // A node that the engine does not know cannot be planned without.
+    if machine.at.is_none_or(|at| at >= fleet.problem.nodes.len()) {
+        return Err(Blocked::NoNode);
+    }
+    let reschedule_cost = reschedule_cost(machine);
+    Ok(Candidate {
+        machine: index,
+        claim: machine.claim.clone(),
+        uid: machine.uid.clone(),
+        node: node.clone(),
+        pool: name.clone(),
+        price_per_hour: machine.price_per_hour,
+        reschedule_cost,
+        is_empty: reschedule_cost <= NODE_COST,
+    })
+}
+
+fn check_node(machine: &Machine, class: Class) -> Result<(), Blocked> {
+    if machine.is_rebooting {
+        return Err(Blocked::Rebooting);
+    }
+    if machine.is_leaving {
+        return Err(Blocked::Leaving);
+    }
+    if !machine.is_initialized {
+        if !machine.is_registered {
+            return Err(Blocked::NotRegistered);
+        }
+        // Nothing else replaces a node that never comes up, and pods that wait for it keep it nominated.
+        return if class == Class::Repair { Ok(()) } else { Err(Blocked::NotInitialized) };
+    }
+    if machine.is_nominated {
+        return Err(Blocked::Nominated);
+    }
+    if machine.is_kept && class != Class::Repair {
+        return Err(Blocked::Annotated);
+    }
+    Ok(())
+}
+
+/// The first pod that may not be evicted now, and why. Daemons count: whoever annotates them means their node.
+pub(crate) fn blocking_pod(fleet: &Fleet, machine: &Machine) -> Option<Blocked> {
+    let kept = machine.occupants.iter().find(|one| one.is_active && one.is_kept);
+    if let Some(pod) = kept {
+        return Some(Blocked::PodAnnotated(pod.name.clone()));
+    }
+    machine.occupants.iter().filter(|one| one.is_evictable).find_map(|one| blocking_budget(fleet, one))
+}
+
+fn blocking_budget(fleet: &Fleet, occupant: &Occupant) -> Option<Blocked> {
+    let budgets: Vec<_> =
+        occupant.budgets.iter().filter_map(|index| fleet.pod_budgets.get(*index as usize)).collect();
+    match budgets.as_slice() {
+        [] => None,
+        [only] => {
+            let lets_go = only.lets_unready_go && occupant.is_unready;
+            (only.disruptions_allowed == 0 && !lets_go).then(|| Blocked::PodBudget(only.name.clone()))
+        }
+        // The eviction API refuses such pods whatever the budgets say.
+        several => Some(Blocked::PodBudgets(several.iter().map(|budget| budget.name.clone()).collect())),
+    }
+}
+
+/// What a node counts for even if nothing runs on it.
+pub(crate) const NODE_COST: f64 = 1.0;
+
+/// One for the node itself, and what each pod adds that would have to run somewhere else.
+pub fn reschedule_cost(machine: &Machine) -> f64 {
+    let moving = machine.occupants.iter().filter(|one| one.is_reschedulable);
+    NODE_COST + moving.map(|one| one.eviction_cost.max(0.0)).sum::<f64>()
 }

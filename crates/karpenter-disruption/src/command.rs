@@ -123,10 +123,9 @@ pub struct Command {
     pub method: Method,
     pub decision: Decision,
     pub candidates: Vec<Candidate>,
-    /// Pool and catalog indexes are those of `Fleet::problem`. Its `pods` are empty; see `moves`.
-    /// For a static pool: one per candidate, with only `pool`-independent fields; see `static_pool`.
+    /// Pool and catalog indexes are those of `Fleet::problem`. Their `pods` are empty; see `moves`.
     pub replacements: Vec<PlannedNode>,
-    /// Set when replacements are made from this static pool's template instead; then one per candidate.
+    /// Set when one node per candidate is made from this static pool's template; then `replacements` are empty.
     pub static_pool: Option<Arc<str>>,
     pub moves: Vec<(BoundAt, Destination)>,
     pub price_before_per_hour: f64,

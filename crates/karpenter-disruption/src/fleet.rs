@@ -178,6 +178,9 @@ pub struct Pool {
     pub replicas: Option<u32>,
     /// What limits.nodes leaves for further nodes of a static pool; `None`: no limit.
     pub nodes_left: Option<u32>,
+    /// Set for a static pool whose template can be had from reservations only, all of them full: the ids of those
+    /// that are still offered. See [`crate::static_drift::full_reservations`].
+    pub full_reservations: Option<BTreeSet<Arc<str>>>,
     /// Ready, and not being deleted.
     pub is_ready: bool,
     pub policy: ConsolidationPolicy,

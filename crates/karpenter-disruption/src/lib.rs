@@ -5,11 +5,28 @@
 //!
 //! Upstream: pkg/controllers/disruption.
 
+pub mod balanced;
 pub mod budgets;
 pub mod candidate;
+pub mod carried_out;
 pub mod command;
+mod consolidation;
+mod controls;
+mod drift;
+mod emptiness;
 pub mod explain;
 pub mod fleet;
+mod gate;
+mod multi;
+mod pass;
+pub mod pod_budgets;
+pub mod prices;
 pub mod propose;
+pub mod rebalance;
+mod repair;
+mod savings;
 pub mod settings;
+mod simulation;
+mod single;
+pub mod static_drift;
 pub mod validate;

@@ -5,14 +5,18 @@
 //!
 //! Upstream: pkg/controllers/disruption/controller.go.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::budgets::Remaining;
-use crate::command::{Command, Method};
+use crate::budgets::{Remaining, remaining};
+use crate::candidate::Blocked;
+use crate::command::{Candidate, Command, Method};
 pub use crate::explain::{Standing, Why};
 use crate::fleet::{Fleet, Reason};
-use crate::settings::Settings;
+use crate::pass::{Eligible, Found, Pass};
+use crate::settings::{Mode, Settings};
+use crate::{consolidation, drift, emptiness, multi, repair, savings, single, static_drift};
 
 #[derive(Debug, Clone, Default)]
 pub struct Proposal {
@@ -41,8 +45,198 @@ pub struct MethodOutcome {
     pub lower_bound_per_hour: Option<f64>,
 }
 
+/// The methods of a mode, in order.
+pub fn methods(mode: Mode) -> &'static [Method] {
+    match mode {
+        Mode::Compat => &[
+            Method::Repair,
+            Method::Emptiness,
+            Method::StaticDrift,
+            Method::Drift,
+            Method::MultiNodeConsolidation,
+            Method::SingleNodeConsolidation,
+        ],
+        Mode::Cost => {
+            &[Method::Repair, Method::Emptiness, Method::StaticDrift, Method::Drift, Method::Rebalance]
+        }
+    }
+}
+
 /// What to do now, and why not more.
+///
+/// # Guarantees
+/// All commands are of one method, name different nodes, and keep node budgets together, with what is leaving, rebooting
+/// or waiting already. A method with a command in `Fleet::waiting` is not asked.
 pub fn propose(fleet: &Fleet, settings: &Settings) -> Proposal {
-    let _ = (fleet, settings);
-    Proposal::default()
+    let fleet = &*closed_to_moves(fleet);
+    let pass = Pass::new(fleet, settings);
+    let mut proposal = Proposal { budgets: all_budgets(fleet), ..Proposal::default() };
+    let mut ledger = Ledger::new(fleet);
+    for method in methods(settings.mode) {
+        let Eligible { candidates, refused } = eligible(&pass, *method);
+        ledger.refuse(*method, refused);
+        let count = candidates.len();
+        let is_rehearsed =
+            |candidate: &Candidate| *method != Method::Repair && pass.pool(candidate).controls.is_dry_run;
+        let (rehearsed, real): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_rehearsed);
+        let is_waiting = fleet.waiting.iter().any(|one| one.method == *method);
+        let before = ledger.constrained;
+        let mut bound = None;
+        let mut run = |candidates: Vec<Candidate>, into: &mut Vec<Command>, is_real: bool| {
+            if is_waiting || !into.is_empty() || candidates.is_empty() {
+                let later = candidates.into_iter().map(|candidate| (candidate.machine, Why::NotNow));
+                ledger.refuse(*method, later.collect());
+                return;
+            }
+            let asked: Vec<usize> = candidates.iter().map(|candidate| candidate.machine).collect();
+            let found = find(&pass, *method, candidates);
+            ledger.refuse(*method, asked.into_iter().map(|machine| (machine, Why::Fine)).collect());
+            ledger.refuse(*method, found.refused);
+            for command in &found.commands {
+                ledger.choose(command, is_real);
+            }
+            bound = bound.or(found.lower_bound_per_hour);
+            into.extend(found.commands);
+        };
+        run(real, &mut proposal.commands, true);
+        run(rehearsed, &mut proposal.rehearsals, false);
+        proposal.outcomes.push(MethodOutcome {
+            method: *method,
+            candidates: count,
+            commands: proposal.commands.iter().filter(|command| command.method == *method).count(),
+            is_constrained_by_budgets: ledger.constrained > before,
+            lower_bound_per_hour: bound,
+        });
+    }
+    proposal.standings = ledger.standings(fleet);
+    proposal
+}
+
+/// Why one machine is not consolidated now, with everything that would have to be asked for that. `Err` is the answer;
+/// `Ok` what could be done with it alone.
+pub fn why_not(fleet: &Fleet, settings: &Settings, machine: usize) -> Result<Command, Why> {
+    let fleet = &*closed_to_moves(fleet);
+    // One node alone is upstream's question, whatever is asked for the whole fleet.
+    let settings = &Settings { mode: Mode::Compat, ..settings.clone() };
+    let pass = Pass::new(fleet, settings);
+    let Eligible { candidates, refused } = consolidation::eligible(&pass);
+    match candidates.iter().find(|candidate| candidate.machine == machine) {
+        Some(candidate) => single::one(&pass, candidate),
+        None => {
+            let why = refused.into_iter().find(|(index, _)| *index == machine).map(|(_, why)| why);
+            Err(why.unwrap_or(Why::Fine))
+        }
+    }
+}
+
+/// Nodes that may be gone in a moment are no place to move pods to.
+fn closed_to_moves(fleet: &Fleet) -> Cow<'_, Fleet> {
+    if fleet.waiting.is_empty() {
+        return Cow::Borrowed(fleet);
+    }
+    let mut fleet = fleet.clone();
+    for index in 0..fleet.machines.len() {
+        let machine = &fleet.machines[index];
+        let is_waiting = fleet.waits_in(&machine.claim).is_some();
+        if let Some(node) = machine.at.filter(|_| is_waiting).and_then(|at| fleet.problem.nodes.get_mut(at)) {
+            node.is_settling = true;
+        }
+    }
+    Cow::Owned(fleet)
+}
+
+fn all_budgets(fleet: &Fleet) -> BTreeMap<(Arc<str>, Reason), Remaining> {
+    let mut budgets = BTreeMap::new();
+    for reason in Reason::ALL {
+        for (pool, remaining) in remaining(fleet, reason) {
+            budgets.insert((pool, reason), remaining);
+        }
+    }
+    budgets
+}
+
+pub(crate) fn eligible(pass: &Pass<'_>, method: Method) -> Eligible {
+    match method {
+        Method::Repair => repair::eligible(pass),
+        Method::Emptiness => emptiness::eligible(pass),
+        Method::StaticDrift => static_drift::eligible(pass),
+        Method::Drift => drift::eligible(pass),
+        Method::MultiNodeConsolidation | Method::SingleNodeConsolidation | Method::Rebalance => {
+            consolidation::eligible(pass)
+        }
+    }
+}
+
+fn find(pass: &Pass<'_>, method: Method, candidates: Vec<Candidate>) -> Found {
+    match method {
+        Method::Repair => repair::find(pass, candidates),
+        Method::Emptiness => emptiness::find(pass, candidates),
+        Method::StaticDrift => static_drift::find(pass, candidates),
+        Method::Drift => drift::find(pass, candidates),
+        Method::MultiNodeConsolidation => multi::find(pass, candidates),
+        Method::SingleNodeConsolidation => single::find(pass, candidates),
+        Method::Rebalance => savings::find(pass, candidates),
+    }
+}
+
+/// What was said about each machine, the weightiest kept.
+struct Ledger {
+    by_machine: Vec<Option<(u8, Why)>>,
+    constrained: usize,
+}
+
+impl Ledger {
+    fn new(fleet: &Fleet) -> Self {
+        Self { by_machine: vec![None; fleet.machines.len()], constrained: 0 }
+    }
+
+    /// What has to happen to a node weighs more than what might save money.
+    fn rank(method: Method) -> u8 {
+        match method {
+            Method::Repair => 0,
+            Method::StaticDrift | Method::Drift => 1,
+            Method::Emptiness => 2,
+            Method::MultiNodeConsolidation | Method::SingleNodeConsolidation | Method::Rebalance => 3,
+        }
+    }
+
+    fn refuse(&mut self, method: Method, refused: Vec<(usize, Why)>) {
+        for (machine, why) in refused {
+            self.constrained += usize::from(matches!(why, Why::BudgetExhausted { .. }));
+            self.put(machine, Self::rank(method), why);
+        }
+    }
+
+    fn put(&mut self, machine: usize, rank: u8, why: Why) {
+        let Some(slot) = self.by_machine.get_mut(machine) else { return };
+        let is_final = |why: &Why| matches!(why, Why::Chosen { .. } | Why::DryRun { .. });
+        match slot {
+            Some((present, said)) if is_final(said) || *present < rank => {}
+            _ => *slot = Some((rank, why)),
+        }
+    }
+
+    fn choose(&mut self, command: &Command, is_real: bool) {
+        let method = command.method;
+        let why = if is_real { Why::Chosen { method } } else { Why::DryRun { method } };
+        for candidate in &command.candidates {
+            if let Some(slot) = self.by_machine.get_mut(candidate.machine) {
+                *slot = Some((0, why.clone()));
+            }
+        }
+    }
+
+    fn standings(self, fleet: &Fleet) -> Vec<Standing> {
+        let with_machines = self.by_machine.into_iter().zip(&fleet.machines).enumerate();
+        with_machines
+            .map(|(index, (said, machine))| {
+                let unsaid = || {
+                    let is_waiting = fleet.waits_in(&machine.claim).is_some();
+                    if is_waiting { Why::Blocked(Blocked::InCommand) } else { Why::Fine }
+                };
+                let why = said.map_or_else(unsaid, |(_, why)| why);
+                Standing { machine: index, claim: machine.claim.clone(), why }
+            })
+            .collect()
+    }
 }

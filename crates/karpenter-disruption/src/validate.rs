@@ -2,13 +2,19 @@
 //!
 //! Upstream: pkg/controllers/disruption/validation.go.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use crate::command::Command;
-use crate::explain::Unplaced;
+use crate::balanced::approve;
+use crate::budgets::{remaining_besides, take};
+use crate::command::{Candidate, Command, Method};
+use crate::explain::{Unplaced, Why};
 use crate::fleet::Fleet;
-use crate::settings::Settings;
+use crate::pass::Pass;
+use crate::pod_budgets::{Jointly, PodBudgetUse};
+use crate::settings::{Mode, Settings};
+use crate::{emptiness, multi, propose, savings, single};
 
 /// Why a proposed command is dropped.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,7 +68,114 @@ impl fmt::Display for Rejection {
 }
 
 /// The command as it may be carried out on the fleet as it is now, indexes and all, or why it may not.
+///
+/// Empty nodes that are no longer candidates are left out one by one; of other commands all nodes have to be. The nodes
+/// to launch are planned anew: they have to be as many and, in mode Compat, of types that were foreseen.
+///
+/// Methods that are not validated have nothing to fear from a second look: only their nodes are looked up again.
 pub fn revalidate(command: &Command, fleet: &Fleet, settings: &Settings) -> Result<Command, Rejection> {
-    let _ = (fleet, settings);
-    Err(Rejection::Churn { gone: command.candidates.len() })
+    let own: BTreeSet<Arc<str>> = command.candidates.iter().map(|one| one.claim.clone()).collect();
+    let pass = Pass::besides(fleet, settings, own);
+    let candidates = current_candidates(&pass, command)?;
+    match command.method {
+        Method::Emptiness => {
+            let candidates = within_budgets(&pass, command.method, candidates, true)?;
+            Ok(emptiness::command(candidates))
+        }
+        Method::MultiNodeConsolidation | Method::SingleNodeConsolidation | Method::Rebalance => {
+            let candidates = within_budgets(&pass, command.method, candidates, false)?;
+            if settings.mode == Mode::Cost {
+                let mut pod_budgets = PodBudgetUse::new(fleet);
+                let admitted = pod_budgets.admit(fleet, &candidates, Jointly::Strictly);
+                admitted.map_err(|why| rejection(why, &pass))?;
+            }
+            let fresh = anew(&pass, command, &candidates)?;
+            approve(fleet, &pass.totals, &fresh).map_err(|why| rejection(why, &pass))?;
+            Ok(fresh)
+        }
+        Method::Repair | Method::StaticDrift | Method::Drift => Ok(Command { candidates, ..command.clone() }),
+    }
+}
+
+/// The command's nodes as they are now, in the command's order.
+fn current_candidates(pass: &Pass<'_>, command: &Command) -> Result<Vec<Candidate>, Rejection> {
+    let index_of: BTreeMap<&str, usize> =
+        pass.fleet.machines.iter().enumerate().map(|(index, machine)| (&*machine.uid, index)).collect();
+    let wanted: BTreeSet<usize> =
+        command.candidates.iter().filter_map(|one| index_of.get(&*one.uid).copied()).collect();
+    // Pods on their way are worth a word of their own.
+    let is_nominated = |index: &usize| pass.fleet.machines[*index].is_nominated;
+    if command.method != Method::Emptiness && wanted.iter().any(is_nominated) {
+        return Err(Rejection::Nominated);
+    }
+    let mut eligible = propose::eligible(pass, command.method).candidates;
+    eligible.retain(|candidate| wanted.contains(&candidate.machine));
+    eligible.sort_by_key(|candidate| {
+        command.candidates.iter().position(|one| one.uid == candidate.uid).unwrap_or(usize::MAX)
+    });
+    let gone = command.candidates.len() - eligible.len().min(command.candidates.len());
+    let is_enough = if command.method == Method::Emptiness { !eligible.is_empty() } else { gone == 0 };
+    if is_enough { Ok(eligible) } else { Err(Rejection::Churn { gone }) }
+}
+
+fn within_budgets(
+    pass: &Pass<'_>,
+    method: Method,
+    candidates: Vec<Candidate>,
+    may_leave_out: bool,
+) -> Result<Vec<Candidate>, Rejection> {
+    let remaining = remaining_besides(pass.fleet, method.reason(), pass.own());
+    let mut left: BTreeMap<Arc<str>, u32> =
+        remaining.into_iter().map(|(name, remaining)| (name, remaining.left())).collect();
+    let mut within = Vec::new();
+    let mut refused = None;
+    for candidate in candidates {
+        if take(&mut left, &candidate.pool) {
+            within.push(candidate);
+        } else {
+            refused = Some(candidate.pool);
+        }
+    }
+    match refused {
+        Some(pool) if !may_leave_out || within.is_empty() => Err(Rejection::Budget { pool }),
+        _ => Ok(within),
+    }
+}
+
+/// The same nodes, planned for once more.
+fn anew(pass: &Pass<'_>, command: &Command, candidates: &[Candidate]) -> Result<Command, Rejection> {
+    let fresh = match (command.method, candidates) {
+        (Method::MultiNodeConsolidation, _) => multi::together(pass, candidates),
+        (Method::SingleNodeConsolidation, [only]) => single::one(pass, only),
+        _ => savings::replan(pass, &pass.simulator(), candidates),
+    };
+    let fresh = fresh.map_err(|why| rejection(why, pass))?;
+    if fresh.replacements.len() > command.replacements.len() {
+        return Err(Rejection::NewResults);
+    }
+    if command.method == Method::Rebalance {
+        return Ok(fresh);
+    }
+    // Fewer nodes than foreseen: there is likely something better to be done.
+    if fresh.replacements.len() != command.replacements.len() {
+        return Err(Rejection::NewResults);
+    }
+    for (foreseen, planned) in command.replacements.iter().zip(&fresh.replacements) {
+        let is_planned = |option: &usize| planned.instance_type_options.contains(option);
+        if foreseen.pool != planned.pool || !foreseen.instance_type_options.iter().all(is_planned) {
+            return Err(Rejection::NewResults);
+        }
+    }
+    Ok(fresh)
+}
+
+fn rejection(why: Why, pass: &Pass<'_>) -> Rejection {
+    match why {
+        Why::WouldNotFit { unplaced } => Rejection::WouldNotFit { unplaced },
+        Why::NeedsSeveralNodes { .. } => Rejection::NewResults,
+        Why::PodBudgetJoint { name, .. } => Rejection::PodBudget { name },
+        Why::BudgetExhausted { pool, .. } => Rejection::Budget { pool },
+        Why::Blocked(_) => Rejection::Churn { gone: pass.own().len() },
+        _ => Rejection::NotCheaper,
+    }
 }

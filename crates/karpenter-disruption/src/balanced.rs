@@ -1,0 +1,129 @@
+//! Policy Balanced: a move has to save its share of what the pool costs for its share of the trouble.
+//!
+//! Upstream: pkg/controllers/disruption/balanced.go; there k is always 2.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::candidate::reschedule_cost;
+use crate::command::{Candidate, Command};
+use crate::explain::Why;
+use crate::fleet::{ConsolidationPolicy, Fleet, Pool};
+
+/// What a whole pool costs, and what it would be to disrupt all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Totals {
+    pub price_per_hour: f64,
+    pub reschedule_cost: f64,
+}
+
+/// A pool's verdict on a move.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Score {
+    pub savings_share: f64,
+    pub disruption_share: f64,
+    pub k: f64,
+}
+
+impl Score {
+    fn new(saving_per_hour: f64, cost: f64, totals: Totals, k: f64) -> Self {
+        // Nothing to compare with: nothing is approved.
+        if totals.price_per_hour <= 0.0 || totals.reschedule_cost <= 0.0 {
+            return Self { savings_share: 0.0, disruption_share: 0.0, k };
+        }
+        Self {
+            savings_share: saving_per_hour / totals.price_per_hour,
+            disruption_share: cost / totals.reschedule_cost,
+            k,
+        }
+    }
+
+    pub fn value(self) -> f64 {
+        if self.savings_share <= 0.0 {
+            0.0
+        } else if self.disruption_share == 0.0 {
+            f64::INFINITY
+        } else {
+            self.savings_share / self.disruption_share
+        }
+    }
+
+    pub fn threshold(self) -> f64 {
+        1.0 / self.k
+    }
+
+    pub fn is_approved(self) -> bool {
+        self.value() >= self.threshold()
+    }
+}
+
+/// Every node of a pool counts, candidate or not.
+pub fn totals(fleet: &Fleet) -> BTreeMap<Arc<str>, Totals> {
+    let mut by_pool: BTreeMap<Arc<str>, Totals> = BTreeMap::new();
+    for machine in &fleet.machines {
+        let Some(pool) = &machine.pool else { continue };
+        let totals = by_pool.entry(pool.clone()).or_default();
+        totals.price_per_hour += machine.price_per_hour;
+        totals.reschedule_cost += reschedule_cost(machine);
+    }
+    by_pool
+}
+
+fn is_balanced(pool: &Pool) -> bool {
+    pool.policy == ConsolidationPolicy::Balanced
+}
+
+/// The verdicts of all pools with this policy that the move takes nodes from.
+pub fn scores(
+    fleet: &Fleet,
+    totals: &BTreeMap<Arc<str>, Totals>,
+    command: &Command,
+) -> BTreeMap<Arc<str>, Score> {
+    let mut by_pool: BTreeMap<&Arc<str>, (f64, f64)> = BTreeMap::new();
+    for candidate in &command.candidates {
+        let (price, cost) = by_pool.entry(&candidate.pool).or_default();
+        *price += candidate.price_per_hour;
+        *cost += candidate.reschedule_cost;
+    }
+    let is_shared = by_pool.len() > 1 && command.price_before_per_hour > 0.0;
+    let mut scores = BTreeMap::new();
+    for (name, (price, cost)) in by_pool {
+        let Some(pool) = fleet.pools.get(name).filter(|pool| is_balanced(pool)) else { continue };
+        let share = if is_shared { price / command.price_before_per_hour } else { 1.0 };
+        let saving = command.saving_per_hour() * share;
+        let totals = totals.get(name).copied().unwrap_or_default();
+        scores.insert(name.clone(), Score::new(saving, cost, totals, pool.controls.balanced_k));
+    }
+    scores
+}
+
+/// Whether every pool agrees; the lowest score otherwise.
+pub(crate) fn approve(
+    fleet: &Fleet,
+    totals: &BTreeMap<Arc<str>, Totals>,
+    command: &Command,
+) -> Result<(), Why> {
+    let rejected = scores(fleet, totals, command).into_values().filter(|score| !score.is_approved());
+    match rejected.min_by(|a, b| a.value().total_cmp(&b.value())) {
+        Some(score) => Err(Why::Unbalanced { score: score.value(), threshold: score.threshold() }),
+        None => Ok(()),
+    }
+}
+
+/// Whether the best there could be, the node gone for nothing, would be approved.
+pub(crate) fn could_approve(
+    pool: &Pool,
+    totals: &BTreeMap<Arc<str>, Totals>,
+    candidate: &Candidate,
+) -> Result<(), Why> {
+    let of_pool = totals.get(&candidate.pool).copied().unwrap_or_default();
+    if !is_balanced(pool) || of_pool.price_per_hour <= 0.0 {
+        return Ok(());
+    }
+    let (saving, cost) = (candidate.price_per_hour, candidate.reschedule_cost);
+    let score = Score::new(saving, cost, of_pool, pool.controls.balanced_k);
+    if score.is_approved() {
+        return Ok(());
+    }
+    Err(Why::Unbalanced { score: score.value(), threshold: score.threshold() })
+}

@@ -1,0 +1,90 @@
+//! What pools' owners ask for beyond upstream's API: savings worth the trouble, rest after a move, few moves per hour.
+//!
+//! All of it is about moves that save money; nodes that have to go are not kept by it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::command::{Candidate, Command, Decision};
+use crate::explain::Why;
+use crate::fleet::{Fleet, Machine, Pool};
+
+/// Prices are sums of decimal fractions; a saving below this is none.
+const NO_SAVING_PER_HOUR: f64 = 1e-9;
+
+/// Whether the command saves money, and as much as every pool that gives nodes away asks for.
+pub(crate) fn is_worth_it(fleet: &Fleet, command: &Command) -> Result<(), Why> {
+    let saving = command.saving_per_hour();
+    let pools = command.candidates.iter().filter_map(|candidate| fleet.pools.get(&candidate.pool));
+    let wanted = pools
+        .map(|pool| {
+            let of_price = pool.controls.min_saving_ratio * command.price_before_per_hour;
+            of_price.max(pool.controls.min_saving_per_hour)
+        })
+        .fold(0.0, f64::max);
+    // A node whose price nobody knows saves nothing on paper, but deleting it never costs anything either.
+    if command.decision != Decision::Delete && saving < NO_SAVING_PER_HOUR {
+        return Err(Why::NotCheaper {
+            price_now_per_hour: command.price_before_per_hour,
+            cheapest_replacement_per_hour: Some(command.price_after_per_hour),
+        });
+    }
+    if saving + NO_SAVING_PER_HOUR < wanted {
+        return Err(Why::BelowThreshold { saving_per_hour: saving, wanted_per_hour: wanted });
+    }
+    Ok(())
+}
+
+/// Until when the machine is left alone because pods were moved to it or are here after a move; `None`: it is not.
+pub(crate) fn cool_down_until(machine: &Machine, pool: &Pool, now_secs: i64) -> Option<i64> {
+    let moved = machine.occupants.iter().filter_map(|occupant| occupant.moved_at_secs);
+    let last = moved.chain(machine.moved_onto_at_secs).max()?;
+    let until = last.saturating_add(pool.controls.cool_down_secs);
+    (until > now_secs).then_some(until)
+}
+
+/// Pods that may still be moved for savings, by pool; a pool that is missing has no limit.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MovesLeft {
+    left: BTreeMap<Arc<str>, u32>,
+}
+
+impl MovesLeft {
+    pub(crate) fn new(fleet: &Fleet) -> Self {
+        let limited = fleet.pools.iter().filter_map(|(name, pool)| {
+            let left = pool.controls.max_moves_per_hour?.saturating_sub(pool.controls.moved_last_hour);
+            Some((name.clone(), left))
+        });
+        Self { left: limited.collect() }
+    }
+
+    pub(crate) fn admit(&mut self, fleet: &Fleet, command: &Command) -> Result<(), Why> {
+        let mut more: BTreeMap<&Arc<str>, u32> = BTreeMap::new();
+        let pool_at: BTreeMap<u32, &Arc<str>> = command
+            .candidates
+            .iter()
+            .filter_map(|candidate| Some((node_of(fleet, candidate)?, &candidate.pool)))
+            .collect();
+        for (pod, _) in &command.moves {
+            if let Some(pool) = pool_at.get(&pod.node) {
+                *more.entry(pool).or_insert(0) += 1;
+            }
+        }
+        for (pool, count) in &more {
+            if self.left.get(*pool).is_some_and(|left| count > left) {
+                let per_hour = fleet.pools.get(*pool).and_then(|pool| pool.controls.max_moves_per_hour);
+                return Err(Why::MovesExhausted { pool: (*pool).clone(), per_hour: per_hour.unwrap_or(0) });
+            }
+        }
+        for (pool, count) in more {
+            if let Some(left) = self.left.get_mut(pool) {
+                *left -= count;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn node_of(fleet: &Fleet, candidate: &Candidate) -> Option<u32> {
+    fleet.machines.get(candidate.machine)?.at.map(|at| at as u32)
+}

@@ -1,0 +1,144 @@
+//! Mode Cost: the plan for the whole fleet, cut down to what budgets and controls allow now, and made safe against
+//! launches that turn out dearer than planned.
+
+use karpenter_model::labels::{CAPACITY_TYPE_ON_DEMAND, CAPACITY_TYPE_SPOT};
+use karpenter_scheduling::simulate::Simulator;
+
+use crate::budgets::left;
+use crate::command::{Candidate, Command, Decision, Method};
+use crate::consolidation::{SPOT_TO_SPOT_TYPES, force_spot_if_offered, price_of, too_few};
+use crate::controls::is_worth_it;
+use crate::explain::Why;
+use crate::fleet::Reason;
+use crate::gate::Gate;
+use crate::pass::{Found, Pass};
+use crate::prices::{
+    allows_capacity_type, catalog_of, force_capacity_type, keep_cheaper_than, needed_for_min_values, refresh,
+    total_per_hour,
+};
+use crate::rebalance;
+use crate::simulation::{Manner, Placement, question, read};
+
+pub(crate) fn find(pass: &Pass<'_>, candidates: Vec<Candidate>) -> Found {
+    let left = left(pass.fleet, Reason::Underutilized);
+    let mut found = Found::default();
+    let (within, beyond): (Vec<_>, Vec<_>) =
+        candidates.into_iter().partition(|candidate| left.get(&candidate.pool).is_some_and(|left| *left > 0));
+    found.refused.extend(beyond.into_iter().map(|candidate| {
+        let why = Why::BudgetExhausted { pool: candidate.pool, reason: Reason::Underutilized };
+        (candidate.machine, why)
+    }));
+    let plan = rebalance::plan(pass.fleet, &pass.simulator(), &within, &left, pass.settings);
+    found.lower_bound_per_hour = Some(plan.lower_bound_per_hour).filter(|bound| *bound > 0.0);
+    let mut gate = Gate::new(pass, left);
+    for mut command in plan.commands {
+        match secure(pass, &mut command).and_then(|()| gate.admit(&command)) {
+            Ok(()) => found.commands.push(command),
+            Err(why) => {
+                let machines = command.candidates.iter().map(|candidate| candidate.machine);
+                found.refused.extend(machines.map(|machine| (machine, why.clone())));
+            }
+        }
+    }
+    found
+}
+
+/// The same nodes gone for the cheapest that takes their place now.
+pub(crate) fn replan(
+    pass: &Pass<'_>,
+    simulator: &Simulator<'_>,
+    candidates: &[Candidate],
+) -> Result<Command, Why> {
+    let without = pass.nodes_of(candidates);
+    let outcome = simulator.ask(&question(pass, &without, Manner::ORDINARY, None));
+    let placement = read(pass, simulator, &outcome).map_err(|unplaced| Why::WouldNotFit { unplaced })?;
+    let price_after_per_hour = placement.price_per_hour();
+    let Placement { moves, replacements } = placement;
+    let mut command = Command {
+        method: Method::Rebalance,
+        decision: if replacements.is_empty() { Decision::Delete } else { Decision::Replace },
+        candidates: candidates.to_vec(),
+        replacements,
+        static_pool: None,
+        moves,
+        price_before_per_hour: price_of(candidates),
+        price_after_per_hour,
+        termination_grace_period_secs: None,
+    };
+    secure(pass, &mut command)?;
+    is_worth_it(pass.fleet, &command)?;
+    Ok(command)
+}
+
+/// Takes options away that could make the command dearer than what it replaces, whichever of them is launched.
+fn secure(pass: &Pass<'_>, command: &mut Command) -> Result<(), Why> {
+    if command.replacements.is_empty() {
+        return Ok(());
+    }
+    let problem = &pass.fleet.problem;
+    let not_cheaper = Why::NotCheaper {
+        price_now_per_hour: command.price_before_per_hour,
+        cheapest_replacement_per_hour: Some(command.price_after_per_hour),
+    };
+    let is_spot =
+        |candidate: &Candidate| pass.machine(candidate).capacity_type.as_deref() == Some(CAPACITY_TYPE_SPOT);
+    let is_all_spot = command.candidates.iter().all(is_spot);
+    let is_one_for_one = command.candidates.len() == 1 && command.replacements.len() == 1;
+    // How much dearer than planned every node may turn out without the whole costing more than before.
+    let slack = command.price_before_per_hour / command.price_after_per_hour.max(f64::MIN_POSITIVE);
+    for node in &mut command.replacements {
+        let is_spot_to_spot = is_all_spot && allows_capacity_type(node, CAPACITY_TYPE_SPOT);
+        if is_spot_to_spot {
+            if !pass.settings.spot_to_spot {
+                return Err(Why::SpotToSpotOff);
+            }
+            force_capacity_type(node, CAPACITY_TYPE_SPOT);
+        } else if allows_capacity_type(node, CAPACITY_TYPE_SPOT)
+            && allows_capacity_type(node, CAPACITY_TYPE_ON_DEMAND)
+        {
+            force_spot_if_offered(pass, node);
+        }
+        let limit = node.price_per_hour * slack;
+        keep_cheaper_than(problem, node, limit).map_err(too_few)?;
+        refresh(problem, node);
+        if is_one_for_one {
+            let going = command.candidates.first().and_then(|one| pass.machine(one).instance_type.clone());
+            let catalog = catalog_of(problem, node);
+            let is_other = |option: &usize| {
+                catalog.get(*option).is_some_and(|instance_type| Some(&instance_type.name) != going.as_ref())
+            };
+            // A node of its own type in its place is trouble for next to nothing, unless it is bought otherwise.
+            if is_spot_to_spot || !is_all_spot && !is_cheaper_kind(pass, &command.candidates, node) {
+                node.instance_type_options.retain(is_other);
+                needed_for_min_values(problem, node).map_err(too_few)?;
+            }
+            if is_spot_to_spot {
+                let found = node.instance_type_options.len();
+                if found < SPOT_TO_SPOT_TYPES {
+                    return Err(Why::SpotToSpotInflexible { wanted: SPOT_TO_SPOT_TYPES, found });
+                }
+                let needed = needed_for_min_values(problem, node).map_err(too_few)?;
+                node.instance_type_options.truncate(SPOT_TO_SPOT_TYPES.max(needed));
+            }
+            refresh(problem, node);
+        }
+        if node.instance_type_options.is_empty() {
+            return Err(not_cheaper);
+        }
+    }
+    command.price_after_per_hour =
+        total_per_hour(command.replacements.iter().map(|node| node.price_per_hour));
+    Ok(())
+}
+
+/// Whether the node would be bought in another capacity type than what goes.
+fn is_cheaper_kind(
+    pass: &Pass<'_>,
+    candidates: &[Candidate],
+    node: &karpenter_model::plan::PlannedNode,
+) -> bool {
+    let catalog = catalog_of(&pass.fleet.problem, node);
+    let offering = catalog.get(node.instance_type).and_then(|one| one.offerings.get(node.offering));
+    let kind = offering.and_then(|offering| offering.capacity_type());
+    candidates.iter().all(|candidate| pass.machine(candidate).capacity_type.as_ref() != kind)
+}

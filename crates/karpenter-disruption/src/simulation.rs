@@ -1,0 +1,161 @@
+//! What would become of the pods of some nodes if these went, as the engine sees it.
+//!
+//! Pods that wait anyway are planned next to them, but their troubles are not held against a move, and nodes that only
+//! they need are not launched by a command: provisioning does that.
+//!
+//! Upstream: pkg/controllers/disruption/helpers.go (SimulateScheduling).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use karpenter_model::labels::CAPACITY_TYPE_RESERVED;
+use karpenter_model::plan::PlannedNode;
+use karpenter_model::problem::ReservedMode;
+use karpenter_scheduling::simulate::{BoundAt, Outcome, Question, Simulator};
+
+use crate::command::{Candidate, Destination};
+use crate::explain::Unplaced;
+use crate::pass::Pass;
+use crate::prices::total_per_hour;
+
+/// A place for every pod that has to move.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Placement {
+    pub(crate) moves: Vec<(BoundAt, Destination)>,
+    pub(crate) replacements: Vec<PlannedNode>,
+}
+
+impl Placement {
+    pub(crate) fn price_per_hour(&self) -> f64 {
+        total_per_hour(self.replacements.iter().map(|node| node.price_per_hour))
+    }
+}
+
+/// How to ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Manner {
+    /// Pods that may not be evicted at present are placed as well.
+    pub(crate) moves_blocked: bool,
+    pub(crate) reserved_mode: ReservedMode,
+}
+
+impl Manner {
+    pub(crate) const ORDINARY: Self = Self { moves_blocked: false, reserved_mode: ReservedMode::Fallback };
+}
+
+static NO_CREDITS: BTreeMap<Arc<str>, u32> = BTreeMap::new();
+
+pub(crate) fn question<'q>(
+    pass: &Pass<'_>,
+    without: &'q [usize],
+    manner: Manner,
+    credits: Option<&'q BTreeMap<Arc<str>, u32>>,
+) -> Question<'q> {
+    Question {
+        without,
+        moves_blocked: manner.moves_blocked,
+        mode: pass.engine_mode(),
+        effort: pass.settings.effort,
+        reserved_mode: manner.reserved_mode,
+        credits: credits.unwrap_or(&NO_CREDITS),
+    }
+}
+
+/// The answer as places for pods, or the pods that have none. `simulator` is the one that was asked.
+pub(crate) fn read(
+    pass: &Pass<'_>,
+    simulator: &Simulator<'_>,
+    outcome: &Outcome,
+) -> Result<Placement, Vec<Unplaced>> {
+    let waiting = simulator.problem().pods.len();
+    let movers = |group: u32, start: u32, count: u32| -> &[BoundAt] {
+        let group = (group as usize).checked_sub(waiting).and_then(|group| outcome.movers.get(group));
+        let (start, end) = (start as usize, start as usize + count as usize);
+        group.and_then(|pods| pods.get(start..end)).unwrap_or(&[])
+    };
+    let mut unplaced = Vec::new();
+    for one in &outcome.plan.unschedulable {
+        for pod in movers(one.pods.group, one.pods.start, one.pods.count) {
+            let pod = name_of(pass, *pod);
+            unplaced.push(Unplaced { pod, reasons: one.reasons.clone(), uninitialized: None });
+        }
+    }
+    let mut placement = Placement::default();
+    for existing in &outcome.plan.existing {
+        // Nodes beyond those of the fleet are replacements of another command.
+        let node = simulator.node(existing.node);
+        let is_there = node.is_some_and(|node| node.initialized) && existing.node < pass.machine_at.len();
+        for run in &existing.pods {
+            for pod in movers(run.group, run.start, run.count) {
+                if is_there {
+                    placement.moves.push((*pod, Destination::Existing(existing.node)));
+                } else {
+                    let uninitialized = node.map(|node| node.name.clone());
+                    unplaced.push(Unplaced { pod: name_of(pass, *pod), reasons: Vec::new(), uninitialized });
+                }
+            }
+        }
+    }
+    if !unplaced.is_empty() {
+        unplaced.sort_by(|one, other| one.pod.cmp(&other.pod));
+        return Err(unplaced);
+    }
+    for planned in &outcome.plan.new_nodes {
+        let pods: Vec<BoundAt> =
+            planned.pods.iter().flat_map(|run| movers(run.group, run.start, run.count)).copied().collect();
+        if pods.is_empty() {
+            continue;
+        }
+        let new = Destination::New(placement.replacements.len());
+        placement.moves.extend(pods.into_iter().map(|pod| (pod, new)));
+        placement.replacements.push(PlannedNode { pods: Vec::new(), ..planned.clone() });
+    }
+    placement.moves.sort_unstable();
+    Ok(placement)
+}
+
+fn name_of(pass: &Pass<'_>, pod: BoundAt) -> Arc<str> {
+    let machine = pass.machine_at.get(pod.node as usize).copied().flatten();
+    let occupant = machine.and_then(|index| pass.fleet.machines[index].occupants.get(pod.pod as usize));
+    occupant.map(|occupant| occupant.name.clone()).unwrap_or_default()
+}
+
+/// How a single node can be replaced.
+pub(crate) enum Replaced {
+    /// Replacements first.
+    Ordinary(Placement),
+    /// Only once it has given its slot of a reservation back.
+    TerminateFirst(Placement),
+    Not(Vec<Unplaced>),
+}
+
+/// Asks about one node that has to go, and once more with its own reservation freed if that is allowed.
+///
+/// An ordinary answer is given back too, so that a simulator can go on from it.
+pub(crate) fn replace(
+    pass: &Pass<'_>,
+    simulator: &Simulator<'_>,
+    candidate: &Candidate,
+    moves_blocked: bool,
+    may_terminate_first: bool,
+) -> (Replaced, Option<Outcome>) {
+    let without = pass.nodes_of([candidate]);
+    let manner = Manner { moves_blocked, reserved_mode: ReservedMode::Fallback };
+    let outcome = simulator.ask(&question(pass, &without, manner, None));
+    let unplaced = match read(pass, simulator, &outcome) {
+        Ok(placement) => return (Replaced::Ordinary(placement), Some(outcome)),
+        Err(unplaced) => unplaced,
+    };
+    let machine = pass.machine(candidate);
+    let is_reserved = machine.capacity_type.as_deref() == Some(CAPACITY_TYPE_RESERVED);
+    let reservation = machine.reservation_id.clone().filter(|_| may_terminate_first && is_reserved);
+    let Some(reservation) = reservation else { return (Replaced::Not(unplaced), None) };
+    let credits = BTreeMap::from([(reservation, 1)]);
+    // Pods beyond the freed slot must fail rather than go elsewhere: nothing will be launched for them.
+    let manner = Manner { moves_blocked, reserved_mode: ReservedMode::Strict };
+    let outcome = simulator.ask(&question(pass, &without, manner, Some(&credits)));
+    match read(pass, simulator, &outcome) {
+        Ok(placement) => (Replaced::TerminateFirst(placement), Some(outcome)),
+        Err(_) => (Replaced::Not(unplaced), None),
+    }
+}

@@ -1,0 +1,166 @@
+//! Drifted nodes of static pools: each replaced by one of the pool's template, within the pool's node limit.
+//!
+//! Upstream: pkg/controllers/disruption/staticdrift.go, helpers.go (staticReservations).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use karpenter_model::instance_type::InstanceType;
+use karpenter_model::labels::{AWS_CAPACITY_RESERVATION_ID, CAPACITY_TYPE_RESERVED};
+use karpenter_model::requirements::Requirements;
+
+use crate::budgets::left;
+use crate::candidate::Class;
+use crate::command::{Candidate, Command, Decision, Method};
+use crate::explain::Why;
+use crate::fleet::{Fleet, Machine, Pool, Reason};
+use crate::pass::{Eligible, Found, Pass};
+
+pub(crate) fn eligible(pass: &Pass<'_>) -> Eligible {
+    let mut eligible = Eligible::default();
+    for (index, machine, pool) in pass.machines() {
+        if pool.is_none_or(|pool| pool.replicas.is_none()) {
+            continue;
+        }
+        if machine.drifted_since_secs.is_none() {
+            eligible.refused.push((index, Why::NotDrifted));
+            continue;
+        }
+        match pass.candidate(index, Class::Eventual) {
+            Ok(candidate) => eligible.candidates.push(candidate),
+            Err(why) => eligible.refused.push((index, why)),
+        }
+    }
+    eligible.candidates.sort_by(|one, other| {
+        let since = |candidate: &Candidate| pass.machine(candidate).drifted_since_secs;
+        since(one).cmp(&since(other)).then_with(|| one.claim.cmp(&other.claim))
+    });
+    eligible
+}
+
+pub(crate) fn find(pass: &Pass<'_>, candidates: Vec<Candidate>) -> Found {
+    let left = left(pass.fleet, Reason::Drifted);
+    let mut found = Found::default();
+    let mut by_pool: BTreeMap<Arc<str>, Vec<Candidate>> = BTreeMap::new();
+    for candidate in candidates {
+        by_pool.entry(candidate.pool.clone()).or_default().push(candidate);
+    }
+    for (name, mut candidates) in by_pool {
+        let Some(pool) = pass.fleet.pools.get(&name) else { continue };
+        if let Some(why) = scaling_down(pass.fleet, pool) {
+            found.refused.extend(candidates.iter().map(|candidate| (candidate.machine, why.clone())));
+            continue;
+        }
+        let is_first = |candidate: &Candidate| may_terminate_first(pass.machine(candidate), pool);
+        if pass.settings.terminate_first_drift && pool.full_reservations.is_some() {
+            // Those whose slot a successor could have.
+            candidates.sort_by_key(|candidate| !is_first(candidate));
+        }
+        let allowed = left.get(&name).copied().unwrap_or(0) as usize;
+        let beyond = candidates.split_off(allowed.min(candidates.len()));
+        let exhausted = Why::BudgetExhausted { pool: name.clone(), reason: Reason::Drifted };
+        found.refused.extend(beyond.into_iter().map(|candidate| (candidate.machine, exhausted.clone())));
+        let mut room = pool.nodes_left.unwrap_or(u32::MAX);
+        let had_room = room > 0;
+        for candidate in candidates {
+            let gate = pass.settings.terminate_first_drift;
+            match replacement(pass.machine(&candidate), pool, gate, &mut room) {
+                Ok(decision) => found.commands.push(command(Method::StaticDrift, candidate, decision)),
+                // Others were replaced within the limit; this one has its turn when they are done.
+                Err(Why::StaticAtLimit) if had_room => found.refused.push((candidate.machine, Why::NotNow)),
+                Err(why) => found.refused.push((candidate.machine, why)),
+            }
+        }
+    }
+    found
+}
+
+/// A pool with more nodes than replicas loses some anyway; a replacement would be one more to delete.
+pub(crate) fn scaling_down(fleet: &Fleet, pool: &Pool) -> Option<Why> {
+    let staying = fleet.machines.iter().filter(|machine| {
+        machine.pool.as_ref() == Some(&pool.name) && !machine.is_leaving && !machine.is_instance_terminating
+    });
+    (staying.count() > pool.replicas.unwrap_or(0) as usize).then_some(Why::StaticScalingDown)
+}
+
+/// How a node of a static pool is replaced; takes one of the nodes that the limit leaves if it needs one.
+pub(crate) fn replacement(
+    machine: &Machine,
+    pool: &Pool,
+    is_terminate_first_on: bool,
+    room: &mut u32,
+) -> Result<Decision, Why> {
+    // The pool that would fill the gap has to be able to.
+    let is_refilled = is_terminate_first_on && pool.is_ready;
+    if is_terminate_first_on && pool.full_reservations.is_some() {
+        let is_first = is_refilled && may_terminate_first(machine, pool);
+        return if is_first { Ok(Decision::TerminateFirst) } else { Err(Why::StaticReservationsFull) };
+    }
+    if *room > 0 {
+        *room -= 1;
+        return Ok(Decision::Replace);
+    }
+    // The limit was used up by this very pass only if there was room before.
+    let was_full = pool.nodes_left == Some(0);
+    if is_refilled && was_full { Ok(Decision::TerminateFirst) } else { Err(Why::StaticAtLimit) }
+}
+
+/// Whether the machine holds a slot of a reservation that its successor could be launched into.
+fn may_terminate_first(machine: &Machine, pool: &Pool) -> bool {
+    let is_reserved = machine.capacity_type.as_deref() == Some(CAPACITY_TYPE_RESERVED);
+    let offered = pool.full_reservations.as_ref();
+    let id = machine.reservation_id.as_ref();
+    is_reserved && offered.zip(id).is_some_and(|(offered, id)| offered.contains(id))
+}
+
+pub(crate) fn command(method: Method, candidate: Candidate, decision: Decision) -> Command {
+    let price = candidate.price_per_hour;
+    Command {
+        method,
+        decision,
+        static_pool: (decision == Decision::Replace).then(|| candidate.pool.clone()),
+        candidates: vec![candidate],
+        replacements: Vec::new(),
+        moves: Vec::new(),
+        price_before_per_hour: price,
+        // One like it takes its place.
+        price_after_per_hour: price,
+        termination_grace_period_secs: None,
+    }
+}
+
+/// Whether a static pool's template can be had from full reservations only: then the ids of those still offered.
+///
+/// An offering without reservation, even one that is not available now, is something to wait for.
+pub fn full_reservations(
+    types: &[InstanceType],
+    template: &Requirements,
+    open: &BTreeSet<Arc<str>>,
+) -> Option<BTreeSet<Arc<str>>> {
+    let mut offered = BTreeSet::new();
+    for instance_type in types {
+        if template.compatible(&instance_type.requirements, open).is_err() {
+            continue;
+        }
+        for offering in &instance_type.offerings {
+            if template.compatible(&offering.requirements, open).is_err() {
+                continue;
+            }
+            if !offering.is_reserved() || offering.is_launchable() {
+                return None;
+            }
+            let id = offering.requirements.get(AWS_CAPACITY_RESERVATION_ID);
+            if let Some(id) = id.and_then(|id| id.single_value()).filter(|_| offering.available) {
+                offered.insert(id.clone());
+            }
+        }
+    }
+    Some(offered)
+}
+
+/// Why a node was ended before its successor, as the metric spells it.
+pub fn terminate_first_reason(fleet: &Fleet, command: &Command) -> &'static str {
+    let pools = command.candidates.iter().filter_map(|candidate| fleet.pools.get(&candidate.pool));
+    let mut at_limit = pools.filter(|pool| pool.replicas.is_some() && pool.full_reservations.is_none());
+    if at_limit.next().is_some() { "static-at-limit" } else { "no-reserved-capacity" }
+}

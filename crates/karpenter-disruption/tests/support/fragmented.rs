@@ -1,0 +1,201 @@
+//! Fleets that were packed well once and lost pods since: forty shapes of pods, placed in upstream's order on AWS types
+//! of 4 to 32 vCPU, on demand, of which about forty percent then went away, from some nodes nearly all, from others few.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, LazyLock};
+
+use karpenter_catalog::aws::{self, AwsNodeClass};
+use karpenter_disruption::carried_out;
+use karpenter_disruption::command::Candidate;
+use karpenter_disruption::fleet::Fleet;
+use karpenter_model::instance_type::InstanceType;
+use karpenter_model::labels;
+use karpenter_model::pod::PodSpec;
+use karpenter_model::problem::{Mode, NodePool, PodGroup, PodNames, Problem};
+use karpenter_model::requirements::{Operator, Requirement};
+use karpenter_model::resources::{CPU, MEMORY, PODS, ResourceList};
+
+static AWS_TYPES: LazyLock<Arc<Vec<InstanceType>>> = LazyLock::new(|| {
+    let mut types = aws::catalog().resolve(&AwsNodeClass::default());
+    types.retain(|one| [4_000, 8_000, 16_000, 32_000].contains(&one.capacity.get(CPU)));
+    Arc::new(types)
+});
+
+pub(crate) struct Draws(u64);
+
+impl Draws {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    pub(crate) fn choose<T: Copy>(&mut self, items: &[T]) -> T {
+        items[(self.next() % items.len() as u64) as usize]
+    }
+}
+
+pub(crate) fn pod(cpu_millis: i64, memory_mib: i64) -> PodSpec {
+    let mut requests = ResourceList::new();
+    requests.set(CPU, cpu_millis);
+    requests.set(MEMORY, memory_mib << 20);
+    requests.set(PODS, 1);
+    PodSpec { namespace: "default".into(), requests, ..PodSpec::default() }
+}
+
+/// Services as they are sized by hand, a few much more frequent than the others.
+pub(crate) fn forty_shapes(count: u32, seed: u64) -> Vec<PodGroup> {
+    const CPU_MILLIS: [i64; 17] =
+        [50, 100, 200, 250, 300, 500, 500, 750, 1000, 1000, 1500, 2000, 2000, 3000, 4000, 6000, 8000];
+    const HALF_GIB_PER_CORE: [i64; 13] = [1, 2, 2, 4, 4, 6, 8, 8, 12, 16, 16, 24, 32];
+    let mut draws = Draws::new(100 + seed);
+    let mut shapes = BTreeSet::new();
+    while shapes.len() < 40 {
+        let cpu = draws.choose(&CPU_MILLIS);
+        let memory = cpu * draws.choose(&HALF_GIB_PER_CORE) * 512 / 1000;
+        shapes.insert((cpu, (memory / 32 * 32).max(64)));
+    }
+    let weights: Vec<f64> = shapes.iter().map(|_| (1.0 - draws.unit()).powf(-1.0 / 1.1)).collect();
+    let total: f64 = weights.iter().sum();
+    let mut counts = vec![0_u32; shapes.len()];
+    for _ in 0..count {
+        let mut rest = draws.unit() * total;
+        let chosen = weights.iter().position(|weight| {
+            rest -= weight;
+            rest < 0.0
+        });
+        counts[chosen.unwrap_or(0)] += 1;
+    }
+    let shapes = shapes.into_iter().zip(counts).filter(|(_, count)| *count > 0);
+    shapes
+        .map(|((cpu, memory), count)| PodGroup {
+            spec: Arc::new(pod(cpu, memory)),
+            names: PodNames::Numbered { prefix: format!("svc-{cpu}m-{memory}mi").into(), count },
+            created_at_secs: 0,
+        })
+        .collect()
+}
+
+pub(crate) fn problem(pods: Vec<PodGroup>) -> Problem {
+    let values = |key: &str, values: &[&str]| Requirement::in_values(key, values.iter().copied());
+    let metal: BTreeSet<Arc<str>> = AWS_TYPES
+        .iter()
+        .filter_map(|one| one.requirements.get(aws::labels::INSTANCE_SIZE)?.single_value().cloned())
+        .filter(|size| size.starts_with("metal"))
+        .collect();
+    let name: Arc<str> = "default".into();
+    let pool = NodePool {
+        labels: [(labels::NODEPOOL.into(), name.clone())].into(),
+        name,
+        weight: 0,
+        requirements: [
+            values(labels::CAPACITY_TYPE, &[labels::CAPACITY_TYPE_ON_DEMAND]),
+            values(labels::ARCH, &["amd64"]),
+            values(labels::OS, &["linux"]),
+            values(aws::labels::INSTANCE_CATEGORY, &["c", "m", "r"]),
+            Requirement::new(aws::labels::INSTANCE_GENERATION, Operator::Gt, ["2"]),
+            Requirement::new(aws::labels::INSTANCE_SIZE, Operator::NotIn, metal),
+        ]
+        .into_iter()
+        .collect(),
+        taints: Vec::new(),
+        startup_taints: Vec::new(),
+        limits: ResourceList::new(),
+        usage: ResourceList::new(),
+        catalog: 0,
+    };
+    let well_known = labels::WELL_KNOWN.iter().chain(&aws::labels::WELL_KNOWN);
+    let mut problem = Problem {
+        catalogs: vec![AWS_TYPES.clone()],
+        pools: vec![pool],
+        pods,
+        well_known: well_known.map(|key| Arc::from(*key)).collect(),
+        ..Problem::default()
+    };
+    problem.options.mode = Mode::Compat;
+    problem
+}
+
+/// Takes pods away, from every node its own share between none and four fifths.
+pub(crate) fn thin(fleet: &mut Fleet, seed: u64) {
+    let mut draws = Draws::new(1_000 + seed);
+    for machine in &mut fleet.machines {
+        let share = draws.unit() * 0.8;
+        let Some(at) = machine.at else { continue };
+        let keeps: Vec<bool> = machine.occupants.iter().map(|_| draws.unit() >= share).collect();
+        let mut keep = keeps.iter();
+        machine.occupants.retain(|_| *keep.next().unwrap_or(&true));
+        let mut keep = keeps.iter();
+        fleet.problem.nodes[at].pods.retain(|_| *keep.next().unwrap_or(&true));
+    }
+}
+
+pub(crate) fn fragmented(pods: u32, seed: u64) -> Fleet {
+    let problem = problem(forty_shapes(pods, seed));
+    let plan = karpenter_scheduling::schedule(&problem);
+    let mut fleet = carried_out::fleet_of(&problem, &plan);
+    thin(&mut fleet, seed);
+    fleet
+}
+
+/// Every machine.
+pub(crate) fn candidates(fleet: &Fleet) -> Vec<Candidate> {
+    let machines = fleet.machines.iter().enumerate();
+    machines
+        .map(|(index, machine)| {
+            let pods = machine.occupants.iter().filter(|one| one.is_reschedulable);
+            let cost: f64 = pods.map(|one| one.eviction_cost.max(0.0)).sum();
+            Candidate {
+                machine: index,
+                claim: machine.claim.clone(),
+                uid: machine.uid.clone(),
+                node: machine.node.clone().unwrap_or_default(),
+                pool: machine.pool.clone().unwrap_or_default(),
+                price_per_hour: machine.price_per_hour,
+                reschedule_cost: 1.0 + cost,
+                is_empty: cost == 0.0,
+            }
+        })
+        .collect()
+}
+
+pub(crate) fn price(fleet: &Fleet) -> f64 {
+    fleet.machines.iter().map(|machine| machine.price_per_hour).sum()
+}
+
+/// What no fleet for these pods can cost less than.
+pub(crate) fn bound(fleet: &Fleet) -> f64 {
+    bound_with(fleet, 1000)
+}
+
+pub(crate) fn bound_with(fleet: &Fleet, effort: u64) -> f64 {
+    let mut counts: std::collections::BTreeMap<Arc<PodSpec>, u32> = Default::default();
+    for pod in fleet.problem.nodes.iter().flat_map(|node| &node.pods) {
+        *counts.entry(pod.spec.clone()).or_default() += 1;
+    }
+    let pods = counts
+        .into_iter()
+        .enumerate()
+        .map(|(number, (spec, count))| PodGroup {
+            spec,
+            names: PodNames::Numbered { prefix: format!("g{number}").into(), count },
+            created_at_secs: 0,
+        })
+        .collect();
+    let mut problem = problem(pods);
+    problem.options.mode = Mode::Cost;
+    problem.options.effort = effort;
+    let plan = karpenter_scheduling::schedule(&problem);
+    eprintln!("from scratch: {:.2} bound {:.2}", plan.price_per_hour, plan.lower_bound_per_hour);
+    plan.lower_bound_per_hour
+}
