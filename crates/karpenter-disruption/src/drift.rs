@@ -2,6 +2,9 @@
 //!
 //! Upstream: pkg/controllers/disruption/drift.go; there one node per pass.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
 use rayon::prelude::*;
 
 use crate::budgets::{left, take};
@@ -40,6 +43,9 @@ pub(crate) fn find(pass: &Pass<'_>, candidates: Vec<Candidate>) -> Found {
     let (within, beyond): (Vec<_>, Vec<_>) =
         candidates.into_iter().partition(|candidate| left.get(&candidate.pool).is_some_and(|left| *left > 0));
     found.refused.extend(beyond.into_iter().map(exhausted));
+    if within.is_empty() {
+        return found;
+    }
     match pass.settings.mode {
         Mode::Compat => first(pass, within, &mut found),
         Mode::Cost => several(pass, within, left, &mut found),
@@ -80,13 +86,13 @@ fn first(pass: &Pass<'_>, candidates: Vec<Candidate>, found: &mut Found) {
 fn several(
     pass: &Pass<'_>,
     candidates: Vec<Candidate>,
-    mut left: std::collections::BTreeMap<std::sync::Arc<str>, u32>,
+    mut left: BTreeMap<Arc<str>, u32>,
     found: &mut Found,
 ) {
     let mut simulator = pass.forceful_simulator();
     let mut pod_budgets = PodBudgetUse::new(pass.fleet);
     let may = pass.settings.terminate_first_drift;
-    let mut receivers = std::collections::BTreeSet::new();
+    let mut receivers = BTreeSet::new();
     for candidate in candidates {
         let without = pass.nodes_of([&candidate]);
         // Pods of an earlier command go there; they shall not move twice.

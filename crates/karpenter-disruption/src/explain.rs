@@ -17,7 +17,21 @@ pub struct Standing {
     /// Index into `Fleet::machines`.
     pub machine: usize,
     pub claim: Arc<str>,
+    /// Who says so; `None` if nobody had anything to say.
+    pub method: Option<Method>,
     pub why: Why,
+}
+
+impl Standing {
+    /// Upstream's event for it, if it has one; the text is the `Display` of `why`.
+    pub fn event(&self) -> Option<EventKind> {
+        let has_to_be = matches!(self.method, Some(Method::Repair | Method::StaticDrift | Method::Drift));
+        match self.why {
+            // What keeps a node that has to go is not a matter of savings.
+            Why::WouldNotFit { .. } if has_to_be => Some(EventKind::DisruptionBlocked),
+            _ => self.why.event(),
+        }
+    }
 }
 
 /// A pod that would have no place if its node went.
@@ -131,7 +145,7 @@ pub enum EventKind {
 }
 
 impl Why {
-    /// Upstream's event for it, if it has one; the text is the `Display`.
+    /// Upstream's event for it when it is said about savings.
     pub fn event(&self) -> Option<EventKind> {
         match self {
             Self::Blocked(Blocked::InCommand) => None,

@@ -58,8 +58,7 @@ fn longest(pass: &Pass<'_>, candidates: &[Candidate]) -> Option<Command> {
 
 /// All of these for none or one.
 pub(crate) fn together(pass: &Pass<'_>, candidates: &[Candidate]) -> Result<Command, Why> {
-    let simulator = pass.simulator();
-    let mut command = consolidate(pass, &simulator, Method::MultiNodeConsolidation, candidates)?;
+    let mut command = consolidate(pass, pass.simulator(), Method::MultiNodeConsolidation, candidates)?;
     if command.decision == Decision::Replace {
         for node in &mut command.replacements {
             leave_out_same_types(pass, candidates, node)?;

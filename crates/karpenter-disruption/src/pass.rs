@@ -25,6 +25,7 @@ pub(crate) struct Pass<'a> {
     /// Claims of the command under a second look.
     own: BTreeSet<Arc<str>>,
     type_names: Vec<BTreeSet<&'a str>>,
+    simulator: OnceLock<Simulator<'a>>,
     unsettled: OnceLock<Option<Problem>>,
 }
 
@@ -68,6 +69,7 @@ impl<'a> Pass<'a> {
             totals: totals(fleet),
             own,
             type_names,
+            simulator: OnceLock::new(),
             unsettled: OnceLock::new(),
         }
     }
@@ -118,8 +120,8 @@ impl<'a> Pass<'a> {
     }
 
     /// For moves that save money: nodes that settle take no moved pods.
-    pub(crate) fn simulator(&self) -> Simulator<'_> {
-        Simulator::new(&self.fleet.problem)
+    pub(crate) fn simulator(&self) -> &Simulator<'a> {
+        self.simulator.get_or_init(|| Simulator::new(&self.fleet.problem))
     }
 
     /// For moves that have to be made: nodes that settle are as good as any, except those that are about to go.

@@ -181,7 +181,7 @@ fn find(pass: &Pass<'_>, method: Method, candidates: Vec<Candidate>) -> Found {
 
 /// What was said about each machine, the weightiest kept.
 struct Ledger {
-    by_machine: Vec<Option<(u8, Why)>>,
+    by_machine: Vec<Option<(Method, Why)>>,
     constrained: usize,
 }
 
@@ -203,16 +203,16 @@ impl Ledger {
     fn refuse(&mut self, method: Method, refused: Vec<(usize, Why)>) {
         for (machine, why) in refused {
             self.constrained += usize::from(matches!(why, Why::BudgetExhausted { .. }));
-            self.put(machine, Self::rank(method), why);
+            self.put(machine, method, why);
         }
     }
 
-    fn put(&mut self, machine: usize, rank: u8, why: Why) {
+    fn put(&mut self, machine: usize, method: Method, why: Why) {
         let Some(slot) = self.by_machine.get_mut(machine) else { return };
         let is_final = |why: &Why| matches!(why, Why::Chosen { .. } | Why::DryRun { .. });
         match slot {
-            Some((present, said)) if is_final(said) || *present < rank => {}
-            _ => *slot = Some((rank, why)),
+            Some((by, said)) if is_final(said) || Self::rank(*by) < Self::rank(method) => {}
+            _ => *slot = Some((method, why)),
         }
     }
 
@@ -221,7 +221,7 @@ impl Ledger {
         let why = if is_real { Why::Chosen { method } } else { Why::DryRun { method } };
         for candidate in &command.candidates {
             if let Some(slot) = self.by_machine.get_mut(candidate.machine) {
-                *slot = Some((0, why.clone()));
+                *slot = Some((method, why.clone()));
             }
         }
     }
@@ -234,8 +234,11 @@ impl Ledger {
                     let is_waiting = fleet.waits_in(&machine.claim).is_some();
                     if is_waiting { Why::Blocked(Blocked::InCommand) } else { Why::Fine }
                 };
-                let why = said.map_or_else(unsaid, |(_, why)| why);
-                Standing { machine: index, claim: machine.claim.clone(), why }
+                let (method, why) = match said {
+                    Some((method, why)) => (Some(method), why),
+                    None => (None, unsaid()),
+                };
+                Standing { machine: index, claim: machine.claim.clone(), method, why }
             })
             .collect()
     }

@@ -4,8 +4,11 @@
 //!
 //! Upstream: pkg/controllers/disruption/repair.go.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use karpenter_scheduling::simulate::Simulator;
 
 use crate::budgets::left;
 use crate::candidate::{Blocked, Class, blocking_pod};
@@ -86,6 +89,7 @@ pub(crate) fn find(pass: &Pass<'_>, candidates: Vec<Candidate>) -> Found {
     let left = left(pass.fleet, Reason::Unhealthy);
     let halted = halted_pools(pass.fleet);
     let mut found = Found::default();
+    let simulator = OnceCell::new();
     for candidate in candidates {
         let index = candidate.machine;
         let pool = candidate.pool.clone();
@@ -103,7 +107,7 @@ pub(crate) fn find(pass: &Pass<'_>, candidates: Vec<Candidate>) -> Found {
             found.refused.push((index, Why::NotNow));
             continue;
         }
-        match repaired(pass, candidate) {
+        match repaired(pass, &simulator, candidate) {
             Ok(command) => found.commands.push(command),
             Err(why) => found.refused.push((index, why)),
         }
@@ -111,7 +115,11 @@ pub(crate) fn find(pass: &Pass<'_>, candidates: Vec<Candidate>) -> Found {
     found
 }
 
-fn repaired(pass: &Pass<'_>, candidate: Candidate) -> Result<Command, Why> {
+fn repaired<'p>(
+    pass: &'p Pass<'_>,
+    simulator: &OnceCell<Simulator<'p>>,
+    candidate: Candidate,
+) -> Result<Command, Why> {
     let machine = pass.machine(&candidate);
     let pool = pass.pool(&candidate);
     let gate = pass.settings.terminate_first_repair;
@@ -126,8 +134,8 @@ fn repaired(pass: &Pass<'_>, candidate: Candidate) -> Result<Command, Why> {
         static_drift::command(Method::Repair, candidate, decision)
     } else {
         // Its drain decides when blocked pods leave; a place for them is needed all the same.
-        let simulator = pass.forceful_simulator();
-        let (answer, _) = replace(pass, &simulator, &candidate, true, gate);
+        let simulator = simulator.get_or_init(|| pass.forceful_simulator());
+        let (answer, _) = replace(pass, simulator, &candidate, true, gate);
         drift::command(Method::Repair, &candidate, answer)?
     };
     command.termination_grace_period_secs = drain_bound_secs(machine);

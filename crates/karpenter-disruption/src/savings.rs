@@ -28,7 +28,7 @@ pub(crate) fn find(pass: &Pass<'_>, candidates: Vec<Candidate>) -> Found {
         let why = Why::BudgetExhausted { pool: candidate.pool, reason: Reason::Underutilized };
         (candidate.machine, why)
     }));
-    let plan = rebalance::plan(pass.fleet, &pass.simulator(), &within, &left, pass.settings);
+    let plan = rebalance::plan(pass.fleet, pass.simulator(), &within, &left, pass.settings);
     found.lower_bound_per_hour = Some(plan.lower_bound_per_hour).filter(|bound| *bound > 0.0);
     let mut gate = Gate::new(pass, left);
     for mut command in plan.commands {

@@ -53,9 +53,8 @@ pub(crate) fn find(pass: &Pass<'_>, candidates: Vec<Candidate>) -> Found {
 
 /// The best that can be done with one candidate.
 pub(crate) fn one(pass: &Pass<'_>, candidate: &Candidate) -> Result<Command, Why> {
-    let simulator = pass.simulator();
     let candidates = std::slice::from_ref(candidate);
-    let command = consolidate(pass, &simulator, Method::SingleNodeConsolidation, candidates)?;
+    let command = consolidate(pass, pass.simulator(), Method::SingleNodeConsolidation, candidates)?;
     approve(pass.fleet, &pass.totals, &command)?;
     MovesLeft::new(pass.fleet).admit(pass.fleet, &command)?;
     Ok(command)

@@ -147,7 +147,7 @@ fn anew(pass: &Pass<'_>, command: &Command, candidates: &[Candidate]) -> Result<
     let fresh = match (command.method, candidates) {
         (Method::MultiNodeConsolidation, _) => multi::together(pass, candidates),
         (Method::SingleNodeConsolidation, [only]) => single::one(pass, only),
-        _ => savings::replan(pass, &pass.simulator(), candidates),
+        _ => savings::replan(pass, pass.simulator(), candidates),
     };
     let fresh = fresh.map_err(|why| rejection(why, pass))?;
     if fresh.replacements.len() > command.replacements.len() {

@@ -107,8 +107,20 @@ fn pods_that_stand_in_the_way() {
         ("a daemon that is kept", |fleet| bind_daemon(fleet, 0, pod("log", 10)).is_kept = true, {
             "Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/a-2)"
         }),
-        ("a budget with room", |fleet| drop(guard(fleet, "default/guard", 1, &[(0, 0), (0, 1)])), ""),
-        ("a budget without", |fleet| drop(guard(fleet, "default/guard", 0, &[(0, 0)])), BUDGET),
+        (
+            "a budget with room",
+            |fleet| {
+                guard(fleet, "default/guard", 1, &[(0, 0), (0, 1)]);
+            },
+            "",
+        ),
+        (
+            "a budget without",
+            |fleet| {
+                guard(fleet, "default/guard", 0, &[(0, 0)]);
+            },
+            BUDGET,
+        ),
         (
             "a budget without, on a pod that is not evicted",
             |fleet| {

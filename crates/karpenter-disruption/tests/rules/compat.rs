@@ -252,6 +252,31 @@ fn pods_that_may_not_be_evicted_now_are_not_planned_for() {
 }
 
 #[test]
+fn a_settling_node_takes_no_moved_pods() {
+    let mut fleet = fleet();
+    add(&mut fleet, "a", "small", &[pod("app", 500)]);
+    add(&mut fleet, "b", "small", &[pod("app", 1300)]);
+    fleet.machines[1].is_kept = true;
+    for settings in [compat(), cost()] {
+        assert_eq!(claims(&propose(&fleet, &settings).commands), [["a"]]);
+        fleet.problem.nodes[1].is_settling = true;
+        assert!(propose(&fleet, &settings).commands.is_empty(), "{:?}", settings.mode);
+        fleet.problem.nodes[1].is_settling = false;
+    }
+}
+
+#[test]
+fn nodes_that_may_go_in_a_moment_take_no_moved_pods() {
+    let mut fleet = fleet();
+    add(&mut fleet, "a", "small", &[pod("app", 500)]);
+    add(&mut fleet, "empty", "small", &[]);
+    wait(&mut fleet, Method::Emptiness, &["empty"]);
+    for settings in [compat(), cost()] {
+        assert!(propose(&fleet, &settings).commands.is_empty(), "{:?}", settings.mode);
+    }
+}
+
+#[test]
 fn pools_take_turns() {
     let mut fleet = fleet();
     add_pool(&mut fleet, "other", &[labels::CAPACITY_TYPE_ON_DEMAND]);

@@ -123,6 +123,71 @@ fn pods_that_wait_neither_block_nor_are_launched_for() {
     assert_eq!(proposal.commands[0].replacements.len(), 1, "the other node is provisioning's business");
 }
 
+#[test]
+fn a_settling_node_takes_pods_that_have_to_move() {
+    let mut fleet = drifted(&["a"]);
+    add(&mut fleet, "b", "medium", &[]);
+    fleet.problem.nodes[1].is_settling = true;
+    pool(&mut fleet, "general").consolidate_after_secs = None;
+    for settings in [compat(), cost()] {
+        let proposal = propose(&fleet, &settings);
+        assert_eq!(proposal.commands[0].decision, Decision::Delete, "{:?}", settings.mode);
+        assert!(proposal.commands[0].moves.iter().all(|(_, to)| *to == Destination::Existing(1)));
+    }
+    // Unless it is about to go itself.
+    wait(&mut fleet, Method::Emptiness, &["b"]);
+    assert_eq!(propose(&fleet, &compat()).commands[0].decision, Decision::Replace);
+}
+
+/// A node in a full reservation, in a pool that knows nothing else.
+fn reserved_node() -> Fleet {
+    let mut fleet = fleet();
+    let mut only = instance_type("small", 2, 0.1);
+    only.offerings = vec![reserved(ZONES[0], "cr-1", 0)];
+    only.requirements.replace(wants(labels::CAPACITY_TYPE, &[labels::CAPACITY_TYPE_RESERVED]));
+    fleet.problem.catalogs[0] = std::sync::Arc::new(vec![only]);
+    fleet.problem.pools[0].requirements =
+        [wants(labels::CAPACITY_TYPE, &[labels::CAPACITY_TYPE_RESERVED])].into_iter().collect();
+    let kind = labels::CAPACITY_TYPE_RESERVED;
+    let machine = add_to(&mut fleet, "a", "general", "small", kind, &[pod("app", 1500)]);
+    fleet.machines[machine].drifted_since_secs = Some(1);
+    fleet.machines[machine].reservation_id = Some("cr-1".into());
+    fleet
+}
+
+#[test]
+fn a_node_in_a_full_reservation_ends_first_if_it_may() {
+    let fleet = reserved_node();
+    let blocked = propose(&fleet, &compat());
+    assert!(blocked.commands.is_empty());
+    assert!(matches!(why(&blocked, "a"), Why::WouldNotFit { .. }));
+    let event = blocked.standings[0].event();
+    assert_eq!(event, Some(karpenter_disruption::explain::EventKind::DisruptionBlocked));
+    for settings in [terminate_first(), Settings { terminate_first_drift: true, ..cost() }] {
+        let proposal = propose(&fleet, &settings);
+        let command = &proposal.commands[0];
+        assert_eq!(command.decision, Decision::TerminateFirst);
+        assert!(command.replacements.is_empty() && command.moves.is_empty());
+        assert_eq!(terminate_first_reason(&fleet, command), "no-reserved-capacity");
+    }
+    // A slot of another reservation frees nothing.
+    let mut fleet = fleet;
+    fleet.machines[0].reservation_id = Some("cr-2".into());
+    assert!(propose(&fleet, &terminate_first()).commands.is_empty());
+}
+
+#[test]
+fn a_freed_slot_has_to_be_enough() {
+    let mut fleet = reserved_node();
+    // Two pods that need a node each now.
+    let machine = 0;
+    fleet.problem.nodes[0].allocatable.set("cpu", 4000);
+    bind(&mut fleet, machine, pod("app", 1500));
+    let proposal = propose(&fleet, &terminate_first());
+    assert!(proposal.commands.is_empty());
+    assert!(matches!(why(&proposal, "a"), Why::WouldNotFit { .. }));
+}
+
 fn of_static_pool(replicas: u32, nodes_left: Option<u32>, names: &[&str]) -> Fleet {
     let mut fleet = fleet();
     add_static_pool(&mut fleet, "fixed", replicas, nodes_left);

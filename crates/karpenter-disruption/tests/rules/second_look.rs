@@ -92,7 +92,13 @@ fn replacements_are_planned_once_more() {
             ("nominated", |fleet| fleet.machines[0].is_nominated = true, "budget"),
             ("no budget", |fleet| allow(fleet, "general", Reason::Underutilized, 0), "budget"),
             ("kept by a pod", |fleet| fleet.machines[0].occupants[0].is_kept = true, "churn"),
-            ("busy again", |fleet| drop(bind(fleet, 0, pod("app", 6000))), "scheduling"),
+            (
+                "busy again",
+                |fleet| {
+                    bind(fleet, 0, pod("app", 6000));
+                },
+                "scheduling",
+            ),
             ("cheaper now", |fleet| fleet.machines[0].price_per_hour = 0.05, "scheduling"),
             (
                 "nowhere to go",
