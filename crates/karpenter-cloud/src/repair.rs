@@ -68,6 +68,17 @@ pub struct CompiledPolicy {
 }
 
 impl CompiledPolicy {
+    /// One policy by itself, outside of a set, so that its rank says nothing.
+    pub fn compile(policy: RepairPolicy) -> Result<Self, InvalidPolicies> {
+        let reason = match policy.reason_regex.as_str() {
+            "" => None,
+            text => Some(Regex::new(text).map_err(|error| InvalidPolicies {
+                mistakes: vec![format!("invalid reason expression {text:?}: {error}")],
+            })?),
+        };
+        Ok(Self { policy, reason, rank: 0 })
+    }
+
     /// Whether its expression fits; the fallback's always does.
     pub fn fits_reason(&self, reason: &str) -> bool {
         self.reason.as_ref().is_none_or(|expression| expression.is_match(reason))

@@ -25,6 +25,8 @@ pub struct Notice {
     pub reason: &'static str,
     pub message: String,
     pub repeat_after: Duration,
+    /// Notices with other values here are not the same, although they say the same.
+    pub episode: String,
 }
 
 impl Notice {
@@ -39,6 +41,7 @@ impl Notice {
             reason,
             message: message.into(),
             repeat_after: REPEAT_AFTER,
+            episode: String::new(),
         }
     }
 
@@ -50,13 +53,19 @@ impl Notice {
         Self { is_warning: true, ..Self::normal(about, reason, message) }
     }
 
+    /// Tells it from the same words about another occasion.
+    pub fn of_episode(mut self, episode: impl Into<String>) -> Self {
+        self.episode = episode.into();
+        self
+    }
+
     pub fn repeat_after(mut self, duration: Duration) -> Self {
         self.repeat_after = duration;
         self
     }
 }
 
-type Key = (String, &'static str, String);
+type Key = (String, &'static str, String, String);
 
 /// Sends notices to the API server. Clones share what was told.
 #[derive(Clone)]
@@ -88,9 +97,15 @@ impl Recorder {
         let _ = self.inner.publish(&event, &notice.about).await;
     }
 
+    /// Whether it would be told now.
+    pub fn would_tell(&self, notice: &Notice) -> bool {
+        let now = self.clock.now();
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.get(&key(notice)).is_none_or(|at| since(now, *at) >= notice.repeat_after)
+    }
+
     fn is_news(&self, notice: &Notice) -> bool {
-        let about = notice.about.uid.clone().or_else(|| notice.about.name.clone()).unwrap_or_default();
-        let key = (about, notice.reason, notice.message.clone());
+        let key = key(notice);
         let now = self.clock.now();
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.get(&key).is_some_and(|at| since(now, *at) < notice.repeat_after) {
@@ -105,4 +120,10 @@ impl Recorder {
         told.insert(key, now);
         true
     }
+}
+
+/// What makes a notice the same as another.
+fn key(notice: &Notice) -> Key {
+    let about = notice.about.uid.clone().or_else(|| notice.about.name.clone()).unwrap_or_default();
+    (about, notice.reason, notice.message.clone(), notice.episode.clone())
 }

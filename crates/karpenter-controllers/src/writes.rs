@@ -66,9 +66,31 @@ pub async fn status_unchanged<K: ClusterKind, S: Serialize>(
 
 /// Asks for the object's end.
 pub async fn delete<K: ClusterKind>(client: &Client, mirror: &Mirror<K>, object: &K) -> kube::Result<()> {
+    match delete_if(client, mirror, object, None).await {
+        // A namesake of what was meant: that one is gone.
+        Err(error) if is_conflict(&error) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// The same, but refused with a conflict if the object has changed since it was read.
+pub async fn delete_unchanged<K: ClusterKind>(
+    client: &Client,
+    mirror: &Mirror<K>,
+    object: &K,
+) -> kube::Result<()> {
+    delete_if(client, mirror, object, object.meta().resource_version.clone()).await
+}
+
+async fn delete_if<K: ClusterKind>(
+    client: &Client,
+    mirror: &Mirror<K>,
+    object: &K,
+    resource_version: Option<String>,
+) -> kube::Result<()> {
     let api = Api::<K>::all(client.clone());
     let uid = uid_of(object);
-    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version };
     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
     match api.delete(name_of(object), &params).await {
         Ok(outcome) => {
@@ -83,8 +105,7 @@ pub async fn delete<K: ClusterKind>(client: &Client, mirror: &Mirror<K>, object:
             }
             Ok(())
         }
-        // Not there, or a namesake of what was meant: either way it is gone.
-        Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(()),
+        Err(error) if is_not_found(&error) => Ok(()),
         Err(error) => Err(error),
     }
 }

@@ -1,7 +1,8 @@
 //! Pods that have to leave their node, one entry each, tried until the pod is on its way out.
 //!
 //! An entry either asks politely, through the eviction API, which a disruption budget or a do-not-disrupt annotation
-//! may hold up for as long as it likes; or deletes, because the node's time is up. Which pods have to leave, and in
+//! may hold up for as long as it likes, or until a time when the pod is left where it is; or deletes, because the node's
+//! time is up. Which pods have to leave, and in
 //! which order, is decided by whoever adds them.
 
 #[cfg(test)]
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use karpenter_api::labels;
 use karpenter_cluster::clock::until;
 use karpenter_cluster::controllers::context::{name_of, namespace_of, uid_of};
 use karpenter_cluster::harness::{After, Queue, Reconcile};
@@ -36,14 +38,18 @@ const SEVERAL_BUDGETS: &str = "more than one PodDisruptionBudget";
 pub enum Manner {
     /// By eviction; what stands against it is waited for.
     Evict,
+    /// By eviction until then; what is still there stays.
+    EvictUntil(Timestamp),
     /// By deletion, so that it is gone by then.
     DeleteBy(Timestamp),
 }
 
 impl Manner {
-    /// Of two wishes the one that ends the pod earlier.
+    /// Of two wishes the one that ends the pod earlier. One that may leave the pod where it is gives way to any other.
     fn or_sooner(self, other: Self) -> Self {
         match (self, other) {
+            (Self::EvictUntil(one), Self::EvictUntil(two)) => Self::EvictUntil(one.min(two)),
+            (Self::EvictUntil(_), other) | (other, Self::EvictUntil(_)) => other,
             (Self::DeleteBy(one), Self::DeleteBy(two)) => Self::DeleteBy(one.min(two)),
             (Self::DeleteBy(by), Self::Evict) | (Self::Evict, Self::DeleteBy(by)) => Self::DeleteBy(by),
             (Self::Evict, Self::Evict) => Self::Evict,
@@ -161,14 +167,19 @@ pub fn decide(pod: Option<&Pod>, manner: &Manner, now: Timestamp) -> Attempt {
             Attempt::Delete { grace_seconds: grace_seconds(*by, now) }
         }
         Manner::DeleteBy(_) => Attempt::Drop,
-        Manner::Evict if !pods::is_active(pod) => Attempt::Drop,
-        Manner::Evict if pods::is_evictable(pod, now) => Attempt::Evict,
-        Manner::Evict => {
-            let until = match pods::do_not_disrupt(pod, now) {
+        Manner::EvictUntil(end) if now > *end => Attempt::Drop,
+        Manner::Evict | Manner::EvictUntil(_) if !pods::is_active(pod) => Attempt::Drop,
+        Manner::Evict | Manner::EvictUntil(_) if pods::is_evictable(pod, now) => Attempt::Evict,
+        Manner::Evict | Manner::EvictUntil(_) => {
+            let spared_until = match pods::do_not_disrupt(pod, now) {
                 DoNotDisrupt::Until(until) => Some(until),
                 _ => None,
             };
-            Attempt::Wait { until }
+            let end = match manner {
+                Manner::EvictUntil(end) => Some(*end),
+                _ => None,
+            };
+            Attempt::Wait { until: [spared_until, end].into_iter().flatten().min() }
         }
     }
 }
@@ -254,7 +265,7 @@ impl Evictions {
                 self.context.metrics.pods_drained.with_label_values(&[entry.reason.as_str()]).inc();
                 let by = match entry.manner {
                     Manner::DeleteBy(by) => by.to_string(),
-                    Manner::Evict => String::new(),
+                    Manner::Evict | Manner::EvictUntil(_) => String::new(),
                 };
                 let own = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
                 let message = format!(
@@ -306,7 +317,7 @@ impl Reconcile for Evictions {
         let pod = pod.filter(|pod| key_of(pod) == *key);
         let now = self.context.clock.now();
         let attempt = decide(pod.as_deref(), &entry.manner, now);
-        if let Some(pod) = pod.as_deref().filter(|_| entry.manner == Manner::Evict) {
+        if let Some(pod) = pod.as_deref().filter(|_| !matches!(entry.manner, Manner::DeleteBy(_))) {
             self.tell_about_annotation(pod, now).await;
         }
         match (attempt, pod) {
@@ -316,9 +327,7 @@ impl Reconcile for Evictions {
             }
             (Attempt::Wait { until: wait_until }, _) => {
                 // The pod may be spared because its node is: then nobody waits for it any more.
-                let is_leaving =
-                    self.node(&entry).is_some_and(|node| node.metadata.deletion_timestamp.is_some());
-                if !is_leaving {
+                if !self.node(&entry).is_some_and(|node| is_emptied(&node)) {
                     self.queue.remove(key);
                     return Ok(After::Done);
                 }
@@ -331,6 +340,12 @@ impl Reconcile for Evictions {
             }
         }
     }
+}
+
+/// Whether the node still wants its pods out: it is on its way out itself, or about to be restarted.
+fn is_emptied(node: &Node) -> bool {
+    let mut taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    node.metadata.deletion_timestamp.is_some() || taints.any(|taint| taint.key == labels::TAINT_REBOOTING)
 }
 
 fn preconditions(pod: &Pod) -> Preconditions {

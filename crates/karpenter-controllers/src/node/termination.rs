@@ -4,7 +4,7 @@
 //! as conditions, so that a restart goes on where the last process stopped.
 
 mod act;
-mod decide;
+pub(crate) mod decide;
 #[cfg(test)]
 mod tests;
 
@@ -168,7 +168,7 @@ fn is_ready(node: &Node) -> bool {
 }
 
 /// When everything on the node must have ended, as the claim says.
-fn termination_time(claim: &NodeClaim) -> kube::Result<Option<Timestamp>> {
+pub(crate) fn termination_time(claim: &NodeClaim) -> kube::Result<Option<Timestamp>> {
     let Some(text) = annotation(claim, labels::ANNOTATION_TERMINATION_TIMESTAMP) else { return Ok(None) };
     text.parse().map(Some).map_err(|error: jiff::Error| kube::Error::Service(error.into()))
 }

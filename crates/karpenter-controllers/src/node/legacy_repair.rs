@@ -1,0 +1,201 @@
+//! Repair as it was before 1.15, behind `--legacy-node-repair`: a node that has been sick for long enough is ended by
+//! force, past budgets and wishes, unless too many are sick at once.
+//!
+//! Only policies that replace are looked at. Upstream: pkg/controllers/node/legacyrepair.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
+use karpenter_api::labels;
+use karpenter_api::types::NodeClaim;
+use karpenter_cloud::repair::CompiledPolicy;
+use karpenter_cloud::{RepairAction, RepairPolicy};
+use karpenter_cluster::clock::{until, whole_seconds};
+use karpenter_cluster::controllers::context::{annotation, is_deleting, label, name_of};
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::{Change, ObjectKey};
+use serde_json::json;
+
+use super::termination::claim_of;
+use crate::context::Context;
+use crate::events::Notice;
+use crate::mirrors::BY_POOL;
+use crate::writes;
+
+const BLOCKED_RECHECK: Duration = Duration::from_secs(5 * 60);
+const BLOCKED_NOTICE_EVERY: Duration = Duration::from_secs(15 * 60);
+/// More sick nodes than this share, rounded up, and nothing is repaired.
+const SICK_PERCENT_MAX: usize = 20;
+
+pub struct LegacyRepair {
+    context: Context,
+    policies: Vec<CompiledPolicy>,
+}
+
+/// What to do about a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Step {
+    Nothing,
+    Wait(Duration),
+    Blocked,
+    End { condition_type: String },
+}
+
+impl LegacyRepair {
+    /// Policies whose expression cannot be used are left out and named in the log.
+    pub fn new(context: Context) -> Self {
+        let policies = compile(context.cloud.repair_policies());
+        Self { context, policies }
+    }
+
+    pub fn watch(&self, queue: &Queue) {
+        let to = queue.clone();
+        self.context.mirrors.nodes.observe(move |change: &Change<Node>| {
+            let Change::Applied { old, new } = change else { return };
+            let said = |node: &Node| -> Vec<(String, String, Option<Timestamp>)> {
+                let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+                let said = conditions.into_iter().map(|one| {
+                    (one.type_.clone(), one.status.clone(), one.last_transition_time.as_ref().map(|at| at.0))
+                });
+                said.collect()
+            };
+            if old.as_ref().is_none_or(|old| said(old) != said(new)) {
+                to.add(ObjectKey::of(&new.metadata));
+            }
+        });
+    }
+
+    async fn end(&self, node: &Node, claim: &Arc<NodeClaim>, condition_type: &str) -> kube::Result<After> {
+        let Context { client, mirrors, clock, metrics, .. } = &self.context;
+        let now = clock.now();
+        let key = labels::ANNOTATION_TERMINATION_TIMESTAMP;
+        let present = annotation(&**claim, key).and_then(|text| text.parse::<Timestamp>().ok());
+        let mut claim = claim.clone();
+        if present.is_none_or(|present| present >= now) {
+            let patch = json!({"metadata": {"annotations": {key: whole_seconds(now).to_string()}}});
+            match writes::merge(client, &mirrors.node_claims, &*claim, patch).await? {
+                Some(written) => claim = Arc::new(written),
+                None => return Ok(After::Done),
+            }
+        }
+        if is_deleting(&*claim) {
+            return Ok(After::Done);
+        }
+        writes::delete(client, &mirrors.node_claims, &*claim).await?;
+        tracing::info!(nodeclaim = name_of(&*claim), condition = condition_type, "deleting unhealthy node");
+        let get = |key| label(node, key).unwrap_or_default();
+        let (pool, capacity_type) = (get(labels::NODEPOOL), get(labels::CAPACITY_TYPE));
+        let mode = termination_mode(&claim);
+        metrics.nodeclaims_disrupted.with_label_values(&["unhealthy", pool, capacity_type, "", mode]).inc();
+        let image = claim.status.as_ref().and_then(|status| status.image_id.as_deref()).unwrap_or_default();
+        let series =
+            [snake_case(condition_type).as_str(), pool, capacity_type, image, mode].map(str::to_owned);
+        metrics.nodeclaims_unhealthy_disrupted.with_label_values(&series).inc();
+        Ok(After::Done)
+    }
+}
+
+impl Reconcile for LegacyRepair {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let mirrors = &self.context.mirrors;
+        let Some(node) = mirrors.nodes.get_key(key) else { return Ok(After::Done) };
+        let claim = claim_of(mirrors, &node);
+        let Some(claim) = claim.filter(|claim| self.context.is_managed(&claim.spec.node_class_ref)) else {
+            return Ok(After::Done);
+        };
+        let pool = label(&*claim, labels::NODEPOOL);
+        let neighbours = match pool {
+            Some(pool) => mirrors.nodes.by(BY_POOL, pool),
+            None => mirrors.nodes.list(),
+        };
+        match decide(&self.policies, &node, &neighbours, self.context.clock.now()) {
+            Step::Nothing => Ok(After::Done),
+            Step::Wait(wait) => Ok(After::Again(wait)),
+            Step::Blocked => {
+                let message = match pool {
+                    Some(_) => "more than 20% nodes are unhealthy in the nodepool",
+                    None => "more then 20% nodes are unhealthy in the cluster",
+                };
+                let notice = Notice::warning(&*node, "NodeRepairBlocked", message);
+                self.context.recorder.publish(notice.repeat_after(BLOCKED_NOTICE_EVERY)).await;
+                Ok(After::Again(BLOCKED_RECHECK))
+            }
+            Step::End { condition_type } => self.end(&node, &claim, &condition_type).await,
+        }
+    }
+}
+
+fn compile(policies: Vec<RepairPolicy>) -> Vec<CompiledPolicy> {
+    let replacing = policies.into_iter().filter(|policy| policy.action == RepairAction::Replace);
+    let compiled = replacing.map(CompiledPolicy::compile);
+    let usable = compiled.filter_map(|policy| match policy {
+        Ok(policy) => Some(policy),
+        Err(error) => {
+            tracing::error!(%error, "a repair policy cannot be used");
+            None
+        }
+    });
+    usable.collect()
+}
+
+/// The earliest time at which some policy may be acted on decides.
+fn decide(policies: &[CompiledPolicy], node: &Node, neighbours: &[Arc<Node>], now: Timestamp) -> Step {
+    let due = policies.iter().filter_map(|policy| {
+        let condition = matching(policy, node)?;
+        let since = condition.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+        let seconds = i64::try_from(policy.policy.toleration_secs).unwrap_or(i64::MAX);
+        let at = since.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
+        Some((at, condition))
+    });
+    let Some((at, condition)) = due.min_by_key(|(at, _)| *at) else { return Step::Nothing };
+    if now < at {
+        return Step::Wait(until(now, at));
+    }
+    let is_sick = |node: &Node| policies.iter().any(|policy| matching(policy, node).is_some());
+    let sick = neighbours.iter().filter(|node| is_sick(node)).count();
+    if sick > (neighbours.len() * SICK_PERCENT_MAX).div_ceil(100) {
+        return Step::Blocked;
+    }
+    Step::End { condition_type: condition.type_.clone() }
+}
+
+fn matching<'a>(policy: &CompiledPolicy, node: &'a Node) -> Option<&'a NodeCondition> {
+    let wanted = &policy.policy;
+    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let condition = conditions.find(|condition| condition.type_ == wanted.condition_type)?;
+    let reason = condition.reason.as_deref().unwrap_or_default();
+    (condition.status == wanted.condition_status && policy.fits_reason(reason)).then_some(condition)
+}
+
+fn termination_mode(claim: &NodeClaim) -> &'static str {
+    match claim.spec.termination_grace_period {
+        None => "graceful",
+        Some(period) if period.nanos > 0 => "eventual",
+        Some(_) => "forceful",
+    }
+}
+
+/// `DiskPressure` as `disk_pressure`, the way metrics spell conditions; a run of capitals is one word.
+pub(crate) fn snake_case(text: &str) -> String {
+    let letters: Vec<char> = text.chars().collect();
+    let mut out = String::new();
+    for (index, letter) in letters.iter().enumerate() {
+        let before = index.checked_sub(1).and_then(|index| letters.get(index));
+        let after = letters.get(index + 1);
+        let starts_word = letter.is_uppercase()
+            && before.is_some_and(|before| {
+                !before.is_uppercase() && *before != '_'
+                    || before.is_uppercase() && after.is_some_and(|after| after.is_lowercase())
+            });
+        if starts_word {
+            out.push('_');
+        }
+        out.extend(letter.to_lowercase());
+    }
+    out
+}

@@ -1,0 +1,78 @@
+use serde_json::json;
+
+use super::*;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + seconds).expect("a time")
+}
+
+fn node(conditions: &[(&str, &str, &str, i64)]) -> Arc<Node> {
+    let conditions: Vec<_> = conditions
+        .iter()
+        .map(|(kind, status, reason, since)| {
+            json!({"type": kind, "status": status, "reason": reason, "lastTransitionTime": at(*since).to_string()})
+        })
+        .collect();
+    let object = json!({"metadata": {"name": "n"}, "status": {"conditions": conditions}});
+    Arc::new(serde_json::from_value(object).expect("a node"))
+}
+
+fn policies() -> Vec<CompiledPolicy> {
+    let policy = |kind: &str, status: &str, reason: &str, toleration_secs, action| RepairPolicy {
+        condition_type: kind.to_owned(),
+        condition_status: status.to_owned(),
+        reason_regex: reason.to_owned(),
+        toleration_secs,
+        termination_grace_period_secs: None,
+        priority: 0,
+        action,
+    };
+    let replace = RepairAction::Replace;
+    compile(vec![
+        policy("Ready", "False", "", 600, replace),
+        policy("Disk", "True", "^Broken", 30, replace),
+        policy("Disk", "True", "(", 1, replace),
+        policy("Fan", "True", ".*", 5, RepairAction::Reboot),
+    ])
+}
+
+#[test]
+fn the_earliest_policy_decides_and_restarts_are_not_known() {
+    let policies = policies();
+    assert_eq!(policies.len(), 2, "one expression is broken, one action is not known here");
+    let decide = |node: &Arc<Node>, now: i64| decide(&policies, node, std::slice::from_ref(node), at(now));
+    assert_eq!(decide(&node(&[("Ready", "True", "", 0)]), 9999), Step::Nothing);
+    assert_eq!(decide(&node(&[("Fan", "True", "Loud", 0)]), 9999), Step::Nothing);
+    assert_eq!(decide(&node(&[("Disk", "True", "NotBroken", 0)]), 9999), Step::Nothing);
+    let sick = node(&[("Ready", "False", "", 0), ("Disk", "True", "BrokenAgain", 100)]);
+    assert_eq!(decide(&sick, 100), Step::Wait(Duration::from_secs(30)));
+    assert_eq!(decide(&sick, 130), Step::End { condition_type: "Disk".to_owned() });
+}
+
+#[test]
+fn a_fifth_rounded_up_may_be_sick() {
+    let sick = node(&[("Ready", "False", "", 0)]);
+    let healthy = node(&[("Ready", "True", "", 0)]);
+    let decide = |sick_count: usize, healthy_count: usize| {
+        let mut all = vec![sick.clone(); sick_count];
+        all.extend(vec![healthy.clone(); healthy_count]);
+        decide(&policies(), &sick, &all, at(9999)) != Step::Blocked
+    };
+    assert!(decide(1, 0) && decide(1, 2), "one of few is a fifth rounded up");
+    assert!(!decide(2, 3), "two of five are not");
+    assert!(decide(2, 4) && decide(2, 8));
+    assert!(!decide(3, 7) && decide(3, 8));
+}
+
+#[test]
+fn conditions_as_metrics_spell_them() {
+    let cases = [
+        ("Ready", "ready"),
+        ("DiskPressure", "disk_pressure"),
+        ("KWOKUnhealthy", "kwok_unhealthy"),
+        ("a", "a"),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(snake_case(text), expected);
+    }
+}

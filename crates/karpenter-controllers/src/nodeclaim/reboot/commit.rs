@@ -1,0 +1,69 @@
+//! Asking for a restart: what repair writes on a claim, and nothing more.
+
+use karpenter_api::labels;
+use karpenter_api::types::NodeClaim;
+use karpenter_cluster::controllers::context::{annotation, is_deleting, name_of, uid_of};
+use karpenter_disruption::fleet::Reason;
+use karpenter_model::duration::GoDuration;
+use kube::api::Api;
+use serde_json::{Value, json};
+
+use super::decide::REQUESTED;
+use crate::context::Context;
+use crate::nodeclaim::{REBOOTING, change_conditions, is_true};
+use crate::writes;
+
+pub(crate) const DISRUPTION_REASON: &str = "DisruptionReason";
+
+/// Commits a claim's machine to a restart, because of `condition` (type/reason). `bound_secs` is what policy and claim
+/// together leave for the drain; without it the claim's own grace period counts, without that there is no bound.
+///
+/// `false` if nothing was written: the claim is gone or going, or is being restarted already.
+pub async fn commit(
+    context: &Context,
+    claim: &NodeClaim,
+    condition: &str,
+    bound_secs: Option<i64>,
+) -> kube::Result<bool> {
+    let Context { client, mirrors, clock, .. } = context;
+    // Read anew: a restart must not be asked for twice because a mirror lags.
+    let Some(current) = Api::<NodeClaim>::all(client.clone()).get_opt(name_of(claim)).await? else {
+        return Ok(false);
+    };
+    if uid_of(&current) != uid_of(claim) || is_true(&current, REBOOTING) || is_deleting(&current) {
+        return Ok(false);
+    }
+    let bound = bound_secs.map(GoDuration::from_seconds).or(current.spec.termination_grace_period);
+    let Some(current) = write_bound(context, current, bound).await? else { return Ok(false) };
+    let mut wanted = current.clone();
+    let now = clock.now();
+    change_conditions(&mut wanted, now, |set| {
+        let reason = Reason::Unhealthy.as_str();
+        set.set_true_with_reason(DISRUPTION_REASON, reason, reason);
+        set.set_true_with_reason(REBOOTING, REQUESTED, &format!("rebooting for {condition}"));
+    });
+    let claims = &mirrors.node_claims;
+    let written = writes::status_unchanged(client, claims, &current, &current.status, &wanted.status).await?;
+    if written.is_none() {
+        return Ok(false);
+    }
+    context.repairs.history.record(uid_of(claim), now);
+    tracing::info!(nodeclaim = name_of(claim), condition, "committed node reboot");
+    Ok(true)
+}
+
+/// Stores the bound, or takes away what an earlier restart left.
+async fn write_bound(
+    context: &Context,
+    claim: NodeClaim,
+    bound: Option<GoDuration>,
+) -> kube::Result<Option<NodeClaim>> {
+    let key = labels::ANNOTATION_REBOOT_TERMINATION_GRACE_PERIOD;
+    let wanted = bound.map(|bound| bound.to_string());
+    if annotation(&claim, key) == wanted.as_deref() {
+        return Ok(Some(claim));
+    }
+    let value = wanted.map_or(Value::Null, Value::String);
+    let patch = json!({"metadata": {"annotations": {key: value}}});
+    writes::merge_unchanged(&context.client, &context.mirrors.node_claims, &claim, patch).await
+}

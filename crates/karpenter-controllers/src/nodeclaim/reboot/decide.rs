@@ -1,0 +1,217 @@
+//! Where a restart stands and what comes next: empty the node, have it restarted, see it come back; or give it up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use karpenter_api::labels;
+use karpenter_api::types::{Condition, ConditionStatus, NodeClaim};
+use karpenter_cluster::clock::until;
+use karpenter_cluster::controllers::context::{annotation, is_deleting, uid_of};
+use karpenter_model::duration::parse_go_duration;
+
+use crate::node::eviction::Manner;
+use crate::node::termination::decide::{MIN_DRAIN_TIME, decide_drain};
+use crate::nodeclaim::{INITIALIZED, REBOOTING, condition, is_node_ready};
+
+pub const POLL: Duration = Duration::from_secs(15);
+/// How long the provider may take to accept, counted by each process for itself.
+pub const ISSUANCE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+/// How long the node may take to come back.
+pub const OBSERVATION_WINDOW: Duration = Duration::from_secs(20 * 60);
+
+pub const REQUESTED: &str = "RebootRequested";
+pub const ISSUED: &str = "RebootIssued";
+
+/// How a restart ended, as metrics spell it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Succeeded,
+    ProviderError,
+    RecoveryTimeout,
+    InvalidRequest,
+}
+
+impl Outcome {
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::ProviderError => "provider_error",
+            Self::RecoveryTimeout => "recovery_timeout",
+            Self::InvalidRequest => "invalid_request",
+        }
+    }
+}
+
+/// Everything known about a claim whose machine may have to be restarted.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    pub claim: Arc<NodeClaim>,
+    pub node: Option<Arc<Node>>,
+    /// All pods that are bound to the node.
+    pub pods: Vec<Arc<Pod>>,
+    /// Since when this process has been asking the provider.
+    pub issuing_since: Option<Timestamp>,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Nothing is to be restarted, or the claim is on its way out.
+    Nothing,
+    /// Look again after a while.
+    Wait(Duration),
+    Fail {
+        outcome: Outcome,
+        message: String,
+    },
+    /// Close the node to new pods and ask these to leave.
+    Drain {
+        evict: Vec<Arc<Pod>>,
+        manner: Manner,
+        again: Duration,
+    },
+    /// Close the node, write down which boot it is in, then have it restarted.
+    Issue {
+        boot_id: String,
+        is_recorded: bool,
+    },
+    /// The restart has happened or is under way: from now on it is only looked at.
+    MarkIssued,
+    /// Not back yet. A node that shows a new boot is opened to pods at once.
+    Observe {
+        has_booted: bool,
+    },
+    Succeed,
+}
+
+pub fn decide(facts: &Facts, now: Timestamp) -> Step {
+    let Some(rebooting) = active(&facts.claim) else { return Step::Nothing };
+    let phase_end = deadline(facts, rebooting);
+    let Some(node) = facts.node.as_deref() else {
+        // Without a node nothing is drained, which is what the first phase would count from.
+        let end = phase_end.unwrap_or_else(|| later(requested_at(rebooting), ISSUANCE_TIMEOUT));
+        return if now > end { timed_out(rebooting) } else { Step::Wait(POLL) };
+    };
+    if phase_end.is_some_and(|end| now > end) {
+        return timed_out(rebooting);
+    }
+    match rebooting.reason.as_str() {
+        REQUESTED => requested(facts, rebooting, node, now),
+        ISSUED => observe(&facts.claim, node),
+        _ => Step::Nothing,
+    }
+}
+
+/// The condition that says a restart is under way.
+pub fn active(claim: &NodeClaim) -> Option<&Condition> {
+    let rebooting = condition(claim, REBOOTING)?;
+    (rebooting.status == ConditionStatus::True && !is_deleting(claim)).then_some(rebooting)
+}
+
+fn requested(facts: &Facts, rebooting: &Condition, node: &Node, now: Timestamp) -> Step {
+    let bound = match drain_bound(&facts.claim) {
+        Ok(bound) => bound,
+        Err(mistake) => {
+            let message = format!("invalid reboot request: {mistake}");
+            return Step::Fail { outcome: Outcome::InvalidRequest, message };
+        }
+    };
+    let boot_id = boot_id(node);
+    if let Some(before) = annotation(&*facts.claim, labels::ANNOTATION_REBOOT_PRE_BOOT_ID) {
+        return if boot_id == before {
+            Step::Issue { boot_id: boot_id.to_owned(), is_recorded: true }
+        } else {
+            Step::MarkIssued
+        };
+    }
+    drain(facts, requested_at(rebooting), bound, now)
+        .unwrap_or_else(|| Step::Issue { boot_id: boot_id.to_owned(), is_recorded: false })
+}
+
+/// `None` once the node is as empty as it gets.
+fn drain(facts: &Facts, since: Timestamp, bound: Option<Duration>, now: Timestamp) -> Option<Step> {
+    if bound == Some(Duration::ZERO) {
+        return None;
+    }
+    let deadline = bound.map(|bound| later(since, bound.max(MIN_DRAIN_TIME)));
+    let drain = decide_drain(&facts.pods, None, now);
+    if drain.waiting > 0 {
+        let again = match deadline {
+            None => POLL,
+            Some(end) if end > now => POLL.min(until(now, end)),
+            // What is left rides through the restart.
+            Some(_) => return None,
+        };
+        let manner = deadline.map_or(Manner::Evict, Manner::EvictUntil);
+        return Some(Step::Drain { evict: drain.evict, manner, again });
+    }
+    // A pod may have been bound while the node was being closed.
+    let floor = later(since, MIN_DRAIN_TIME);
+    let manner = deadline.map_or(Manner::Evict, Manner::EvictUntil);
+    (floor > now).then(|| Step::Drain { evict: Vec::new(), manner, again: until(now, floor) })
+}
+
+fn observe(claim: &NodeClaim, node: &Node) -> Step {
+    let before = annotation(claim, labels::ANNOTATION_REBOOT_PRE_BOOT_ID).unwrap_or_default();
+    let has_booted = boot_id(node) != before;
+    if has_booted && is_node_ready(node) { Step::Succeed } else { Step::Observe { has_booted } }
+}
+
+/// Bound of the drain: absent without limit, zero without drain.
+pub fn drain_bound(claim: &NodeClaim) -> Result<Option<Duration>, String> {
+    let Some(text) = annotation(claim, labels::ANNOTATION_REBOOT_TERMINATION_GRACE_PERIOD) else {
+        return Ok(None);
+    };
+    let nanos = parse_go_duration(text)
+        .map_err(|error| format!("parsing reboot termination grace period {text:?}: {error}"))?;
+    let nanos = u64::try_from(nanos)
+        .map_err(|_| format!("reboot termination grace period must be non-negative, got {text:?}"))?;
+    Ok(Some(Duration::from_nanos(nanos)))
+}
+
+/// When the present phase must be over.
+fn deadline(facts: &Facts, rebooting: &Condition) -> Option<Timestamp> {
+    if rebooting.reason == ISSUED {
+        issued_at(&facts.claim, rebooting).map(|issued| later(issued, OBSERVATION_WINDOW))
+    } else {
+        facts.issuing_since.map(|started| later(started, ISSUANCE_TIMEOUT))
+    }
+}
+
+fn timed_out(rebooting: &Condition) -> Step {
+    let (outcome, message) = if rebooting.reason == ISSUED {
+        (Outcome::RecoveryTimeout, "node did not recover within the observation window")
+    } else {
+        (Outcome::ProviderError, "reboot was not issued within the issuance timeout")
+    };
+    Step::Fail { outcome, message: message.to_owned() }
+}
+
+pub fn requested_at(rebooting: &Condition) -> Timestamp {
+    rebooting.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
+}
+
+/// The condition `Initialized` became unknown when the restart was issued. A node that had never been initialised has
+/// had it for longer, so the time of the request counts if that is later.
+pub fn issued_at(claim: &NodeClaim, rebooting: &Condition) -> Option<Timestamp> {
+    let initialized = condition(claim, INITIALIZED)?;
+    let since = initialized.last_transition_time.as_ref()?.0;
+    (initialized.status == ConditionStatus::Unknown).then(|| since.max(requested_at(rebooting)))
+}
+
+/// Stays the same however often one restart is asked for, by whichever process.
+pub fn operation_id(claim: &NodeClaim, rebooting: &Condition, boot_id: &str) -> String {
+    format!("{}-{}-{boot_id}", uid_of(claim), requested_at(rebooting).as_nanosecond())
+}
+
+fn boot_id(node: &Node) -> &str {
+    let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+    info.map_or("", |info| info.boot_id.as_str())
+}
+
+fn later(time: Timestamp, wait: Duration) -> Timestamp {
+    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
+    time.checked_add(wait).unwrap_or(Timestamp::MAX)
+}

@@ -1,0 +1,135 @@
+//! Tells the ReplicaSet controller which pods to end first when it scales in: those on nodes that disruption would take
+//! next, so that scaling in empties nodes instead of thinning them out.
+//!
+//! Written is one annotation, on pods that a ReplicaSet controls, and only while the gate PodDeletionCostManagement is
+//! on. Which nodes go is not decided here: the order is a guess at what the disruption loop will want.
+//! Upstream: pkg/controllers/pod/deletioncost.
+
+pub mod rank;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use karpenter_api::labels;
+use karpenter_cluster::controllers::context::{is_deleting, name_of};
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::ObjectKey;
+use karpenter_state::{FleetRound, assemble_fleet};
+
+use self::rank::{Cost, Node as Ranked, planned_writes, rank};
+pub use self::writer::{CostQueue, CostWriter};
+use crate::context::Context;
+use crate::disruption::observe;
+use crate::mirrors::BY_NODE;
+
+const EVERY: Duration = Duration::from_secs(60);
+const UNTIL_SYNCED: Duration = Duration::from_secs(1);
+
+pub struct PodDeletionCosts {
+    context: Context,
+    writes: CostQueue,
+    /// What the cluster was when it was last looked at.
+    seen: Mutex<Option<u64>>,
+}
+
+impl PodDeletionCosts {
+    pub fn new(context: Context, writes: CostQueue) -> Self {
+        Self { context, writes, seen: Mutex::default() }
+    }
+
+    pub fn watch(&self, queue: &Queue) {
+        queue.add(ObjectKey::new("", "deletion-costs"));
+    }
+
+    /// Every node of ours with the pods that a ReplicaSet controls.
+    fn nodes(&self, round: &FleetRound) -> Vec<Ranked> {
+        let mirrors = &self.context.mirrors;
+        let machines = round.fleet.machines.iter().enumerate();
+        let nodes = machines.filter_map(|(machine, seen)| {
+            let node = mirrors.nodes.get("", seen.node.as_deref()?)?;
+            let pods = mirrors.pods.by(BY_NODE, name_of(&*node));
+            Some(Ranked {
+                machine,
+                is_going: seen.is_leaving || is_going(&node),
+                is_pinned: pods.iter().any(|pod| is_pinning(pod)),
+                costs: pods.iter().filter(|pod| is_controlled_by(pod, &["ReplicaSet"])).map(cost_of).collect(),
+            })
+        });
+        nodes.collect()
+    }
+}
+
+impl Reconcile for PodDeletionCosts {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+        let context = &self.context;
+        if !context.mirrors.is_synced() {
+            return Ok(After::Again(UNTIL_SYNCED));
+        }
+        let claims = context.mirrors.node_claims.list();
+        let coming: BTreeSet<String> = claims.iter().map(|claim| name_of(&**claim).to_owned()).collect();
+        let Some(sight) = observe::observe(context, Vec::new(), &coming).await else {
+            return Ok(After::Again(UNTIL_SYNCED));
+        };
+        let revision = sight.input.revision;
+        if self.seen.lock().unwrap_or_else(PoisonError::into_inner).replace(revision) == Some(revision) {
+            return Ok(After::Again(EVERY));
+        }
+        let round = assemble_fleet(&sight.live, &sight.input);
+        let nodes = self.nodes(&round);
+        let writes = planned_writes(&rank(&round.fleet, &nodes), &nodes);
+        let pending = &context.metrics.pod_deletion_cost_pending;
+        pending.reset();
+        let mut by_pool: BTreeMap<&str, i64> = BTreeMap::new();
+        for (index, cost) in writes {
+            let Some(machine) = nodes.get(index).and_then(|node| round.fleet.machines.get(node.machine)) else {
+                continue;
+            };
+            let node = machine.node.as_deref().unwrap_or_default();
+            let pods = context.mirrors.pods.by(BY_NODE, node).into_iter();
+            for pod in pods.filter(|pod| is_controlled_by(pod, &["ReplicaSet"]) && cost_of(pod) != cost) {
+                self.writes.add(&pod, cost);
+            }
+            *by_pool.entry(machine.pool.as_deref().unwrap_or_default()).or_default() += 1;
+        }
+        for (pool, count) in by_pool {
+            pending.with_label_values(&[pool]).set(count);
+        }
+        Ok(After::Again(EVERY))
+    }
+}
+
+fn is_going(node: &Node) -> bool {
+    let mut taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    let is_disrupted = |key: &str, effect: &str| key == labels::TAINT_DISRUPTED && effect == "NoSchedule";
+    is_deleting(node) || taints.any(|taint| is_disrupted(&taint.key, &taint.effect))
+}
+
+/// A pod that nothing would bring back somewhere else.
+fn is_pinning(pod: &Pod) -> bool {
+    let is_system = pod.metadata.namespace.as_deref() == Some("kube-system");
+    !is_system && !is_controlled_by(pod, &["ReplicaSet", "Job", "DaemonSet"])
+}
+
+/// Whether the owner that controls the pod is of one of these kinds.
+fn is_controlled_by(pod: &Pod, kinds: &[&str]) -> bool {
+    let mut owners = pod.metadata.owner_references.iter().flatten();
+    let controller = owners.find(|owner| owner.controller == Some(true));
+    controller.is_some_and(|owner| {
+        let group = if owner.kind == "Job" { "batch/v1" } else { "apps/v1" };
+        owner.api_version == group && kinds.contains(&owner.kind.as_str())
+    })
+}
+
+/// What a pod's annotation says. Anything but a number is nothing that was written here.
+fn cost_of(pod: &Arc<Pod>) -> Cost {
+    let annotations = pod.metadata.annotations.as_ref();
+    match annotations.and_then(|annotations| annotations.get(labels::ANNOTATION_POD_DELETION_COST)) {
+        None => Cost::Absent,
+        Some(text) => text.parse().map_or(Cost::Unreadable, Cost::Is),
+    }
+}

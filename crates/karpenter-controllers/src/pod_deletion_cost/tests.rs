@@ -1,0 +1,166 @@
+use karpenter_disruption::fleet::{Fleet, Machine, Occupant, Pool, Reason};
+use karpenter_model::problem::Node as ProblemNode;
+use serde_json::json;
+
+use super::rank::{NODES_MAX, Ranking};
+use super::*;
+
+/// Machines of one pool with these prices, one plain pod each; ten may be disrupted for any reason.
+fn fleet(prices: &[f64]) -> Fleet {
+    let mut fleet = Fleet::default();
+    for (at, price) in prices.iter().enumerate() {
+        fleet.problem.nodes.push(ProblemNode::default());
+        fleet.machines.push(Machine {
+            claim: format!("claim-{at}").into(),
+            node: Some(format!("node-{at}").into()),
+            pool: Some("general".into()),
+            at: Some(at),
+            is_registered: true,
+            is_initialized: true,
+            is_ready: true,
+            quiet_since_secs: Some(0),
+            instance_type: Some("type".into()),
+            price_per_hour: *price,
+            occupants: vec![Occupant {
+                is_active: true,
+                is_reschedulable: true,
+                is_evictable: true,
+                eviction_cost: 1.0,
+                ..Occupant::default()
+            }],
+            ..Machine::default()
+        });
+    }
+    let pool = Pool {
+        name: "general".into(),
+        launches_as: Some(0),
+        is_ready: true,
+        consolidate_after_secs: Some(0),
+        allowed: Reason::ALL.into_iter().map(|reason| (reason, 10)).collect(),
+        ..Pool::default()
+    };
+    fleet.pools.insert("general".into(), pool);
+    fleet
+}
+
+fn nodes(count: usize) -> Vec<Ranked> {
+    (0..count).map(|machine| Ranked { machine, costs: vec![Cost::Absent], ..Ranked::default() }).collect()
+}
+
+#[test]
+fn dear_nodes_first_drifted_ones_before_all() {
+    let mut fleet = fleet(&[1.0, 3.0, 2.0, 2.0, 9.0, 9.0]);
+    fleet.machines[0].drifted_since_secs = Some(0);
+    let mut nodes = nodes(6);
+    nodes[4].is_pinned = true;
+    nodes[5].is_going = true;
+    let expected = Ranking { going: vec![5], ranked: vec![0, 1, 2, 3], rest: vec![4] };
+    assert_eq!(rank(&fleet, &nodes), expected);
+    // Twice as many pods make half of the ratio; equal ones go by name.
+    let pods = fleet.machines[1].occupants.clone();
+    fleet.machines[1].occupants.extend([pods.clone(), pods].concat());
+    assert_eq!(rank(&fleet, &nodes).ranked, [0, 2, 3, 1]);
+}
+
+#[test]
+fn budgets_bound_each_group_and_the_rest_is_cleared() {
+    let mut fleet = fleet(&[5.0, 4.0, 3.0, 2.0, 1.0]);
+    fleet.machines[3].drifted_since_secs = Some(0);
+    fleet.machines[4].drifted_since_secs = Some(0);
+    let nodes = nodes(5);
+    let limit = |fleet: &mut Fleet, reason, count| {
+        for pool in fleet.pools.values_mut() {
+            pool.allowed.insert(reason, count);
+        }
+    };
+    limit(&mut fleet, Reason::Drifted, 1);
+    limit(&mut fleet, Reason::Underutilized, 2);
+    assert_eq!(rank(&fleet, &nodes), Ranking { going: vec![], ranked: vec![3, 0, 1], rest: vec![2, 4] });
+    for pool in fleet.pools.values_mut() {
+        pool.consolidate_after_secs = None;
+    }
+    assert_eq!(rank(&fleet, &nodes).ranked, [3], "a pool that never consolidates still drifts");
+    for pool in fleet.pools.values_mut() {
+        pool.replicas = Some(5);
+    }
+    assert_eq!(rank(&fleet, &nodes).ranked, [], "and one of fixed size does so by other means");
+}
+
+#[test]
+fn what_may_not_be_disrupted_is_cleared() {
+    let mut fleet = fleet(&[1.0, 1.0, 1.0, 1.0]);
+    fleet.machines[0].is_kept = true;
+    fleet.machines[1].occupants[0].is_kept = true;
+    fleet.machines[2].is_instance_type_unknown = true;
+    fleet.machines[3].is_initialized = false;
+    assert_eq!(rank(&fleet, &nodes(4)), Ranking { going: vec![], ranked: vec![], rest: vec![0, 1, 2, 3] });
+}
+
+#[test]
+fn the_lowest_number_goes_first_and_what_is_said_already_is_not_written() {
+    let ranking = Ranking { going: vec![3], ranked: vec![1, 0, 2], rest: vec![4] };
+    let mut nodes = nodes(5);
+    nodes[4].costs = vec![Cost::Is(-7)];
+    let all = [
+        (3, Cost::Is(i32::MIN)),
+        (1, Cost::Is(-3)),
+        (0, Cost::Is(-2)),
+        (2, Cost::Is(-1)),
+        (4, Cost::Absent),
+    ];
+    assert_eq!(planned_writes(&ranking, &nodes), all);
+    nodes[0].costs = vec![Cost::Is(-2), Cost::Is(-2)];
+    nodes[1].costs = vec![Cost::Is(-3), Cost::Unreadable];
+    nodes[2].costs = vec![];
+    nodes[3].costs = vec![Cost::Is(i32::MIN)];
+    assert_eq!(planned_writes(&ranking, &nodes), [(1, Cost::Is(-3)), (4, Cost::Absent)]);
+}
+
+#[test]
+fn fifty_nodes_at_once_besides_those_that_go() {
+    let mut nodes = nodes(200);
+    let ranking = Ranking {
+        going: (0..60).collect(),
+        ranked: (60..130).collect(),
+        rest: (130..200).collect(),
+    };
+    for node in &mut nodes[130..] {
+        node.costs = vec![Cost::Is(1)];
+    }
+    let writes = planned_writes(&ranking, &nodes);
+    assert_eq!(writes.len(), 60 + NODES_MAX);
+    assert_eq!(writes.last(), Some(&(60 + NODES_MAX - 1, Cost::Is(-70 + 49))));
+    // Those that need nothing leave room for others.
+    for (node, cost) in nodes[60..110].iter_mut().zip(-70..) {
+        node.costs = vec![Cost::Is(cost)];
+    }
+    let writes = planned_writes(&ranking, &nodes);
+    assert_eq!(writes[60], (110, Cost::Is(-20)));
+    assert_eq!((writes[80], writes.len()), ((130, Cost::Absent), 60 + NODES_MAX));
+}
+
+#[test]
+fn who_controls_a_pod() {
+    let pod = |owners: serde_json::Value, namespace: &str| -> Arc<Pod> {
+        let object = json!({"metadata": {"name": "p", "namespace": namespace, "ownerReferences": owners}});
+        Arc::new(serde_json::from_value(object).expect("a pod"))
+    };
+    let owner = |version: &str, kind: &str, controller: bool| {
+        json!([{"apiVersion": version, "kind": kind, "name": "o", "uid": "o", "controller": controller}])
+    };
+    let cases = [
+        (owner("apps/v1", "ReplicaSet", true), "default", true, false),
+        (owner("apps/v1", "ReplicaSet", false), "default", false, true),
+        (owner("batch/v1", "Job", true), "default", false, false),
+        (owner("apps/v1", "DaemonSet", true), "default", false, false),
+        (owner("apps/v1", "StatefulSet", true), "default", false, true),
+        (owner("example.com/v1", "ReplicaSet", true), "default", false, true),
+        (json!([]), "default", false, true),
+        (json!([]), "kube-system", false, false),
+    ];
+    for (owners, namespace, is_written, pins) in cases {
+        let pod = pod(owners.clone(), namespace);
+        assert_eq!(is_controlled_by(&pod, &["ReplicaSet"]), is_written, "{owners}");
+        assert_eq!(is_pinning(&pod), pins, "{owners} in {namespace}");
+    }
+}

@@ -1,0 +1,97 @@
+//! Writes annotations of pods, one pod at a time, tried again unless the pod is gone or was written by somebody else.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use k8s_openapi::api::core::v1::Pod;
+use karpenter_api::labels;
+use karpenter_cluster::controllers::context::{is_conflict, is_not_found, name_of, namespace_of, uid_of};
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::ObjectKey;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use super::cost_of;
+use super::rank::Cost;
+use crate::context::Context;
+
+/// What pods should say. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct CostQueue {
+    wanted: Arc<Mutex<BTreeMap<ObjectKey, Wanted>>>,
+    queue: Arc<OnceLock<Queue>>,
+}
+
+#[derive(Debug, Clone)]
+struct Wanted {
+    uid: String,
+    cost: Cost,
+}
+
+impl CostQueue {
+    /// The last wish for a pod counts.
+    pub fn add(&self, pod: &Pod, cost: Cost) {
+        let key = ObjectKey::of(&pod.metadata);
+        self.wanted().insert(key.clone(), Wanted { uid: uid_of(pod).to_owned(), cost });
+        if let Some(queue) = self.queue.get() {
+            queue.add(key);
+        }
+    }
+
+    fn wanted(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, Wanted>> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Works on the wishes.
+pub struct CostWriter {
+    pub context: Context,
+    pub queue: CostQueue,
+}
+
+impl CostWriter {
+    pub fn watch(&self, queue: &Queue) {
+        // A second attachment would mean two writers on one queue; the first one serves it.
+        let _ = self.queue.queue.set(queue.clone());
+        for key in self.queue.wanted().keys() {
+            queue.add(key.clone());
+        }
+    }
+
+    async fn write(&self, pod: &Pod, cost: Cost) -> kube::Result<()> {
+        let value = match cost {
+            Cost::Is(cost) => Value::String(cost.to_string()),
+            Cost::Absent | Cost::Unreadable => Value::Null,
+        };
+        let patch = json!({"metadata": {"uid": uid_of(pod), "resourceVersion": pod.metadata.resource_version,
+            "annotations": {labels::ANNOTATION_POD_DELETION_COST: value}}});
+        let api = Api::<Pod>::namespaced(self.context.client.clone(), namespace_of(pod));
+        let written = api.patch(name_of(pod), &PatchParams::default(), &Patch::Merge(patch)).await?;
+        self.context.mirrors.pods.apply(written);
+        Ok(())
+    }
+}
+
+impl Reconcile for CostWriter {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let Some(wanted) = self.queue.wanted().get(key).cloned() else { return Ok(After::Done) };
+        let pod = self.context.mirrors.pods.get_key(key).filter(|pod| uid_of(&**pod) == wanted.uid);
+        let (result, outcome) = match pod {
+            None => ("skipped_notfound", Ok(())),
+            Some(pod) if cost_of(&pod) == wanted.cost => ("skipped_unchanged", Ok(())),
+            Some(pod) => match self.write(&pod, wanted.cost).await {
+                Ok(()) => ("updated", Ok(())),
+                Err(error) if is_not_found(&error) => ("skipped_notfound", Ok(())),
+                Err(error) if is_conflict(&error) => ("skipped_conflict", Ok(())),
+                Err(error) => ("error", Err(error)),
+            },
+        };
+        self.context.metrics.pod_deletion_cost_writes.with_label_values(&[result]).inc();
+        outcome?;
+        let mut all = self.queue.wanted();
+        if all.get(key).is_some_and(|present| present.uid == wanted.uid && present.cost == wanted.cost) {
+            all.remove(key);
+        }
+        Ok(After::Done)
+    }
+}

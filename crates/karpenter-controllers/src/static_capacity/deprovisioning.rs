@@ -1,0 +1,79 @@
+//! Takes surplus nodes away from pools of fixed size.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use karpenter_api::types::NodeClaim;
+use karpenter_cluster::controllers::context::{is_deleting, name_of};
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::ObjectKey;
+use karpenter_state::cost::DeletionCosts;
+
+use super::count::{Counts, counts};
+use super::surplus::{Member, choose};
+use super::{RECHECK, replicas, watch};
+use crate::context::Context;
+use crate::mirrors::{BY_NODE, BY_POOL};
+use crate::nodeclaim::nodes_of;
+use crate::writes;
+
+pub struct StaticDeprovisioning {
+    pub context: Context,
+}
+
+impl StaticDeprovisioning {
+    pub fn watch(&self, queue: &Queue) {
+        watch(&self.context, queue);
+    }
+
+    /// Claims that nothing else is about to end, with the pods of their nodes.
+    fn members(&self, pool: &str) -> Vec<(Arc<NodeClaim>, Vec<Arc<Pod>>)> {
+        let mirrors = &self.context.mirrors;
+        let claims = mirrors.node_claims.by(BY_POOL, pool).into_iter();
+        let staying = claims.filter(|claim| {
+            let counts = Counts::of([&**claim], |name| self.context.state.is_leaving(name));
+            !is_deleting(&**claim) && counts.active == 1
+        });
+        staying
+            .map(|claim| {
+                let nodes = nodes_of(&self.context, &claim);
+                let pods = nodes.iter().flat_map(|node| mirrors.pods.by(BY_NODE, name_of(&**node))).collect();
+                (claim, pods)
+            })
+            .collect()
+    }
+}
+
+impl Reconcile for StaticDeprovisioning {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let context = &self.context;
+        let Some(pool) = context.mirrors.node_pools.get_key(key) else { return Ok(After::Done) };
+        let Some(replicas) = replicas(context, &pool) else { return Ok(After::Done) };
+        let active = counts(context, name_of(&*pool)).active;
+        let surplus = active.saturating_sub(replicas);
+        if surplus == 0 {
+            return Ok(After::Again(RECHECK));
+        }
+        tracing::info!(
+            nodepool = name_of(&*pool),
+            current = active,
+            desired = replicas,
+            deprovision_count = surplus,
+            "deprovisioning nodeclaims to satisfy replica count"
+        );
+        let members = self.members(name_of(&*pool));
+        let views: Vec<Member<'_>> = members.iter().map(|(claim, pods)| Member { claim, pods }).collect();
+        let costs = match context.gates.pod_deletion_cost_management {
+            true => DeletionCosts::Managed,
+            false => DeletionCosts::OfUsers,
+        };
+        let chosen =
+            choose(&views, usize::try_from(surplus).unwrap_or(usize::MAX), costs, context.clock.now());
+        for (claim, _) in
+            members.iter().filter(|(claim, _)| chosen.iter().any(|name| name == name_of(&**claim)))
+        {
+            writes::delete(&context.client, &context.mirrors.node_claims, &**claim).await?;
+        }
+        Ok(After::Again(RECHECK))
+    }
+}

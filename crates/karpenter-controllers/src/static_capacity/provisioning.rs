@@ -1,0 +1,66 @@
+//! Adds nodes to pools of fixed size.
+
+use std::time::Duration;
+
+use karpenter_cluster::controllers::context::name_of;
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::ObjectKey;
+
+use super::count::{Counts, counts, reserve_nodes};
+use super::{RECHECK, is_ready, replicas, watch};
+use crate::claims;
+use crate::context::Context;
+
+/// Between two looks at a pool whose limit leaves no room.
+const AT_LIMIT: Duration = Duration::from_secs(30);
+
+pub struct StaticProvisioning {
+    pub context: Context,
+}
+
+impl StaticProvisioning {
+    pub fn watch(&self, queue: &Queue) {
+        watch(&self.context, queue);
+    }
+}
+
+/// How many nodes a pool lacks. What a command replaces is still there; once it goes, its replacement stands in for it.
+pub(super) fn missing(counts: Counts, replicas: u32) -> u32 {
+    if counts.active.saturating_add(counts.pending_disruption) >= replicas {
+        return 0;
+    }
+    replicas.saturating_sub(counts.active)
+}
+
+impl Reconcile for StaticProvisioning {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let context = &self.context;
+        let Some(pool) = context.mirrors.node_pools.get_key(key) else { return Ok(After::Done) };
+        let Some(replicas) = replicas(context, &pool).filter(|_| is_ready(&pool)) else {
+            return Ok(After::Done);
+        };
+        let counts = counts(context, name_of(&*pool));
+        let missing = missing(counts, replicas);
+        if missing == 0 {
+            return Ok(After::Again(RECHECK));
+        }
+        let reservation = reserve_nodes(context, &pool, missing);
+        if reservation.granted() == 0 {
+            tracing::info!(nodepool = name_of(&*pool), "nodepool node limit reached");
+            return Ok(After::Again(AT_LIMIT));
+        }
+        tracing::info!(
+            nodepool = name_of(&*pool),
+            current = counts.active,
+            desired = replicas,
+            provision_count = reservation.granted(),
+            "provisioning nodeclaims to satisfy replica count"
+        );
+        let claim = claims::build_static(&pool);
+        for _ in 0..reservation.granted() {
+            claims::create(context, &claim).await?;
+        }
+        let is_limited = reservation.granted() < missing;
+        Ok(After::Again(if is_limited { AT_LIMIT } else { RECHECK }))
+    }
+}

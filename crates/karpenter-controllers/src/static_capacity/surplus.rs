@@ -1,0 +1,66 @@
+//! Which nodes of a pool of fixed size go when there are too many.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use karpenter_api::types::NodeClaim;
+use karpenter_cluster::clock::since;
+use karpenter_cluster::controllers::context::name_of;
+use karpenter_state::cost::{DeletionCosts, eviction_cost};
+
+use crate::nodeclaim::provider_id;
+use crate::pods;
+
+/// A claim that is there to stay so far, and what runs on its node.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Member<'a> {
+    pub(super) claim: &'a NodeClaim,
+    pub(super) pods: &'a [std::sync::Arc<Pod>],
+}
+
+/// The place in the order: what was not launched yet, empty nodes, then those that are least trouble.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+enum Place {
+    Unlaunched,
+    Empty,
+    Occupied { is_kept: bool, cost: f64 },
+}
+
+/// Names of the claims to delete, at most `count`.
+pub(super) fn choose(
+    members: &[Member<'_>],
+    count: usize,
+    deletion_costs: DeletionCosts,
+    now: Timestamp,
+) -> Vec<String> {
+    let mut order: Vec<(Place, &str)> =
+        members.iter().map(|member| (place(member, deletion_costs, now), name_of(member.claim))).collect();
+    // Costs are numbers, so every pair has an order.
+    order.sort_by(|one, two| {
+        one.0.partial_cmp(&two.0).unwrap_or(std::cmp::Ordering::Equal).then_with(|| one.1.cmp(two.1))
+    });
+    order.into_iter().take(count).map(|(_, name)| name.to_owned()).collect()
+}
+
+fn place(member: &Member<'_>, deletion_costs: DeletionCosts, now: Timestamp) -> Place {
+    if provider_id(member.claim).is_none() {
+        return Place::Unlaunched;
+    }
+    let is_kept = member.pods.iter().any(|pod| pods::is_do_not_disrupt_active(pod, now));
+    if !is_kept && member.pods.iter().all(|pod| pods::is_owned_by_daemon_set(pod)) {
+        return Place::Empty;
+    }
+    let cost: f64 = member.pods.iter().map(|pod| eviction_cost(pod, deletion_costs)).sum();
+    Place::Occupied { is_kept, cost: cost * lifetime_left(member.claim, now) }
+}
+
+/// The share of its life that a claim has before it.
+fn lifetime_left(claim: &NodeClaim, now: Timestamp) -> f64 {
+    let expires_after = claim.spec.expire_after.as_ref().and_then(|after| after.nanos());
+    let created = claim.metadata.creation_timestamp.as_ref();
+    let (Some(nanos), Some(created)) = (expires_after.filter(|nanos| *nanos > 0), created) else {
+        return 1.0;
+    };
+    let age = since(now, created.0).as_secs_f64();
+    let whole = nanos as f64 / 1e9;
+    ((whole - age) / whole).clamp(0.0, 1.0)
+}
