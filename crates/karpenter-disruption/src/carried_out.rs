@@ -18,7 +18,12 @@ use crate::fleet::{Fleet, Machine, Occupant, Pool, Reason};
 pub fn fleet_of(problem: &Problem, plan: &Plan) -> Fleet {
     let mut fleet = Fleet {
         problem: Problem { nodes: Vec::new(), pods: Vec::new(), ..problem.clone() },
-        pools: problem.pools.iter().enumerate().map(|(index, pool)| (pool.name.clone(), free_pool(index, &pool.name))).collect(),
+        pools: problem
+            .pools
+            .iter()
+            .enumerate()
+            .map(|(index, pool)| (pool.name.clone(), free_pool(index, &pool.name)))
+            .collect(),
         ..Fleet::default()
     };
     for (number, planned) in plan.new_nodes.iter().enumerate() {
@@ -32,7 +37,8 @@ pub fn fleet_of(problem: &Problem, plan: &Plan) -> Fleet {
                     is_terminating: false,
                     mobility: Mobility::Moves,
                 });
-                let name: Arc<str> = format!("{}/{}", group.spec.namespace, group.names.name(position)).into();
+                let name: Arc<str> =
+                    format!("{}/{}", group.spec.namespace, group.names.name(position)).into();
                 machine.occupants.push(Occupant {
                     uid: name.clone(),
                     name,
@@ -114,7 +120,8 @@ fn remove(fleet: &mut Fleet, is_gone: &[bool]) {
     }
     for (at, node) in fleet.problem.nodes.iter().enumerate().filter(|(at, _)| is_gone[*at]) {
         let machine = fleet.machines.iter().find(|machine| machine.at == Some(at));
-        let Some(pool) = fleet.problem.pools.iter_mut().find(|pool| Some(&pool.name) == node.pool.as_ref()) else {
+        let Some(pool) = fleet.problem.pools.iter_mut().find(|pool| Some(&pool.name) == node.pool.as_ref())
+        else {
             continue;
         };
         let types = &fleet.problem.catalogs[pool.catalog];
@@ -138,7 +145,9 @@ fn push(fleet: &mut Fleet, node: Node, mut machine: Machine) -> usize {
     machine.at = Some(at);
     if let Some(pool) = fleet.problem.pools.iter_mut().find(|pool| Some(&pool.name) == node.pool.as_ref()) {
         let types = &fleet.problem.catalogs[pool.catalog];
-        if let Some(instance_type) = types.iter().find(|one| Some(&one.name) == machine.instance_type.as_ref()) {
+        if let Some(instance_type) =
+            types.iter().find(|one| Some(&one.name) == machine.instance_type.as_ref())
+        {
             pool.usage.add(&instance_type.capacity);
             pool.usage.set(NODES, pool.usage.get(NODES) + 1);
         }

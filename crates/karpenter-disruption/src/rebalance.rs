@@ -1,0 +1,110 @@
+//! Savings for the whole fleet at once: which nodes go, what takes their place, in which order, and how far it leads.
+//!
+//! The plan is made for all candidates on one snapshot: every move sees those before it. It is paid in instalments:
+//! each command can be carried out by itself and makes the fleet cheaper by itself, no pod is moved twice, and only
+//! what budgets allow now is returned as commands.
+
+mod accept;
+mod deletes;
+mod draft;
+mod fluid;
+mod order;
+mod replacing;
+mod windows;
+mod worth;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use karpenter_scheduling::simulate::Simulator;
+
+use crate::command::{Candidate, Command, Decision, Method};
+use crate::fleet::Fleet;
+use crate::settings::Settings;
+use accept::Rules;
+use draft::{Draft, Move};
+use windows::Windows;
+use worth::Worths;
+
+/// A point on the way: what the fleet costs after so many pods were moved.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Step {
+    pub pods_moved: usize,
+    pub price_per_hour: f64,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Rebalancing {
+    /// What may be done now, best saving per trouble first.
+    pub commands: Vec<Command>,
+    pub price_now_per_hour: f64,
+    /// With everything that was found carried out, budgets aside.
+    pub price_after_all_per_hour: f64,
+    /// No fleet for the same pods costs less.
+    pub lower_bound_per_hour: f64,
+    /// The way to `price_after_all_per_hour`, in the order of the commands.
+    pub steps: Vec<Step>,
+}
+
+/// Many small questions are asked; none of them gets the effort that one for a whole fleet would get.
+const EFFORT_SHARE: u64 = 10;
+
+pub fn plan(
+    fleet: &Fleet,
+    simulator: &Simulator<'_>,
+    candidates: &[Candidate],
+    budget_left: &BTreeMap<Arc<str>, u32>,
+    settings: &Settings,
+) -> Rebalancing {
+    let mut draft = Draft::new(fleet, simulator, candidates);
+    let rules = Rules::new(fleet);
+    let worths = Worths::of(&fleet.problem, settings.effort);
+    let waste: Vec<f64> = candidates
+        .iter()
+        .zip(&draft.node_of)
+        .map(|(candidate, node)| candidate.price_per_hour - worths.node(&fleet.problem, *node))
+        .collect();
+    let mut moves: Vec<Move> = Vec::new();
+    let mut order: Vec<usize> = (0..candidates.len()).collect();
+    order.sort_by(|a, b| {
+        let (a, b) = (&candidates[*a], &candidates[*b]);
+        b.savings_ratio().total_cmp(&a.savings_ratio()).then_with(|| a.claim.cmp(&b.claim))
+    });
+    deletes::run(&mut draft, &order, &mut moves);
+    let problem = draft.simulator.problem().clone();
+    let windows = Windows::new(fleet, &problem, candidates, &draft.node_of, waste);
+    let effort = (settings.effort / EFFORT_SHARE).max(1);
+    replacing::run(&mut draft, &windows, &rules, budget_left, effort, &mut moves);
+    moves.sort_by(|a, b| {
+        b.saving_per_trouble().total_cmp(&a.saving_per_trouble()).then_with(|| a.sources.cmp(&b.sources))
+    });
+    let price_now: f64 = fleet.machines.iter().map(|machine| machine.price_per_hour).sum();
+    let mut rebalancing = Rebalancing {
+        price_now_per_hour: price_now,
+        lower_bound_per_hour: worths.lower_bound_per_hour,
+        ..Rebalancing::default()
+    };
+    let (mut price, mut pods_moved) = (price_now, 0);
+    for one in moves {
+        price -= one.saving_per_hour();
+        pods_moved += one.moves.len();
+        rebalancing.steps.push(Step { pods_moved, price_per_hour: price });
+        rebalancing.commands.push(command(candidates, one));
+    }
+    rebalancing.price_after_all_per_hour = price;
+    rebalancing
+}
+
+fn command(candidates: &[Candidate], one: Move) -> Command {
+    Command {
+        method: Method::Rebalance,
+        decision: if one.replacements.is_empty() { Decision::Delete } else { Decision::Replace },
+        candidates: one.sources.iter().map(|source| candidates[*source].clone()).collect(),
+        replacements: one.replacements,
+        static_pool: None,
+        moves: one.moves,
+        price_before_per_hour: one.price_before_per_hour,
+        price_after_per_hour: one.price_after_per_hour,
+        termination_grace_period_secs: None,
+    }
+}

@@ -1,0 +1,168 @@
+//! The fleet as it would be with the moves found so far carried out, and what further moves would look like there.
+//!
+//! A command may only count on nodes that exist or are its own, so pods never go to what another move launches; and a
+//! node that was given pods is not taken away by the same plan, so no pod moves twice.
+
+use std::collections::BTreeMap;
+
+use karpenter_model::plan::{PlannedNode, PodRun};
+use karpenter_model::problem::{Mode, ReservedMode};
+use karpenter_scheduling::simulate::{BoundAt, Outcome, Question, Simulator};
+
+use crate::command::{Candidate, Destination};
+use crate::fleet::Fleet;
+
+/// A set of nodes that could go, and what would take their place. Nothing is said about whether it should be done.
+#[derive(Debug, Clone)]
+pub(crate) struct Move {
+    /// Positions among the candidates, ascending.
+    pub(crate) sources: Vec<usize>,
+    pub(crate) replacements: Vec<PlannedNode>,
+    pub(crate) moves: Vec<(BoundAt, Destination)>,
+    pub(crate) price_before_per_hour: f64,
+    pub(crate) price_after_per_hour: f64,
+    /// Sum of the candidates' reschedule costs.
+    pub(crate) trouble: f64,
+}
+
+impl Move {
+    pub(crate) fn saving_per_hour(&self) -> f64 {
+        self.price_before_per_hour - self.price_after_per_hour
+    }
+
+    pub(crate) fn saving_per_trouble(&self) -> f64 {
+        self.saving_per_hour() / self.trouble.max(1e-9)
+    }
+}
+
+/// A move together with the simulator's answer that it was read from.
+pub(crate) struct Found {
+    pub(crate) one: Move,
+    /// Nodes it was allowed to use.
+    pub(crate) onto: Vec<usize>,
+    without: Vec<usize>,
+    outcome: Outcome,
+}
+
+pub(crate) struct Draft<'a> {
+    pub(crate) candidates: &'a [Candidate],
+    /// The node of each candidate.
+    pub(crate) node_of: Vec<usize>,
+    pub(crate) simulator: Simulator<'a>,
+    /// Candidates that may still be sources: neither gone nor given pods by this draft.
+    pub(crate) is_open: Vec<bool>,
+    candidate_at: BTreeMap<usize, usize>,
+    /// How many nodes exist; those behind are planned.
+    nodes: usize,
+    /// Groups of pods that wait; they have been given places, and only those without one are left in them.
+    waiting: usize,
+}
+
+impl<'a> Draft<'a> {
+    /// Waiting pods are put where they will go anyway.
+    pub(crate) fn new(fleet: &Fleet, simulator: &Simulator<'a>, candidates: &'a [Candidate]) -> Self {
+        let mut simulator = simulator.fork();
+        let waiting = fleet.problem.pods.len();
+        if waiting > 0 {
+            let credits = BTreeMap::new();
+            let question = question(&[], Mode::Compat, 0, &credits);
+            let outcome = simulator.ask(&question);
+            simulator.commit(&question, &outcome);
+        }
+        let nodes = fleet.problem.nodes.len();
+        let node_of: Vec<usize> = candidates
+            .iter()
+            .map(|candidate| {
+                fleet.machines.get(candidate.machine).and_then(|machine| machine.at).unwrap_or(usize::MAX)
+            })
+            .collect();
+        let is_open = node_of.iter().map(|node| *node < nodes).collect();
+        let candidate_at = node_of.iter().enumerate().map(|(candidate, node)| (*node, candidate)).collect();
+        Self { candidates, node_of, simulator, is_open, candidate_at, nodes, waiting }
+    }
+
+    /// Nodes that may be given pods: those that exist and stay.
+    pub(crate) fn receivers(&self) -> Vec<usize> {
+        (0..self.nodes)
+            .filter(|node| {
+                self.simulator.node(*node).is_some_and(|node| node.initialized && !node.is_settling)
+            })
+            .collect()
+    }
+
+    /// What would happen if these candidates went, with their pods on some of the nodes `onto` (ascending) or on new
+    /// ones. `None` if a pod would have no place.
+    pub(crate) fn ask(&self, sources: &[usize], onto: &[usize], mode: Mode, effort: u64) -> Option<Found> {
+        let mut without: Vec<usize> = sources.iter().map(|source| self.node_of[*source]).collect();
+        without.sort_unstable();
+        let credits = BTreeMap::new();
+        let outcome = self.simulator.ask_onto(&question(&without, mode, effort, &credits), onto);
+        let one = self.read(sources, &outcome)?;
+        Some(Found { one, onto: onto.to_vec(), without, outcome })
+    }
+
+    fn read(&self, sources: &[usize], outcome: &Outcome) -> Option<Move> {
+        if outcome.stranded(self.waiting) > 0 {
+            return None;
+        }
+        let mut moves: Vec<(BoundAt, Destination)> = Vec::new();
+        let mut send = |run: &PodRun, to: Destination| {
+            let Some(pods) =
+                (run.group as usize).checked_sub(self.waiting).and_then(|group| outcome.movers.get(group))
+            else {
+                return;
+            };
+            moves.extend(
+                pods[run.start as usize..(run.start + run.count) as usize].iter().map(|pod| (*pod, to)),
+            );
+        };
+        for placement in &outcome.plan.existing {
+            // What another move launches is not there yet.
+            if placement.node >= self.nodes {
+                return None;
+            }
+            placement.pods.iter().for_each(|run| send(run, Destination::Existing(placement.node)));
+        }
+        let mut replacements = outcome.plan.new_nodes.clone();
+        for (number, node) in replacements.iter_mut().enumerate() {
+            std::mem::take(&mut node.pods).iter().for_each(|run| send(run, Destination::New(number)));
+        }
+        moves.sort_unstable();
+        let sum = |value: fn(&Candidate) -> f64| -> f64 {
+            sources.iter().map(|source| value(&self.candidates[*source])).sum()
+        };
+        Some(Move {
+            sources: sources.to_vec(),
+            moves,
+            price_before_per_hour: sum(|candidate| candidate.price_per_hour),
+            price_after_per_hour: replacements.iter().map(|node| node.price_per_hour).fold(0.0, |a, b| a + b),
+            trouble: sum(|candidate| candidate.reschedule_cost),
+            replacements,
+        })
+    }
+
+    /// Takes a move for carried out.
+    pub(crate) fn commit(&mut self, found: &Found) {
+        let credits = BTreeMap::new();
+        self.simulator.commit(&question(&found.without, Mode::Compat, 0, &credits), &found.outcome);
+        for (_, to) in &found.one.moves {
+            if let Destination::Existing(node) = to
+                && let Some(receiver) = self.candidate_at.get(node)
+            {
+                self.is_open[*receiver] = false;
+            }
+        }
+        for source in &found.one.sources {
+            self.is_open[*source] = false;
+        }
+    }
+}
+
+fn question<'q>(
+    without: &'q [usize],
+    mode: Mode,
+    effort: u64,
+    credits: &'q BTreeMap<std::sync::Arc<str>, u32>,
+) -> Question<'q> {
+    Question { without, moves_blocked: false, mode, effort, reserved_mode: ReservedMode::Fallback, credits }
+}

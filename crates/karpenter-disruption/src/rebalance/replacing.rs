@@ -1,0 +1,108 @@
+//! Sets of nodes replaced by the cheapest nodes for their pods, round by round.
+//!
+//! The sets of a round share neither nodes nor room on other nodes, so they are asked about at the same time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use karpenter_model::problem::Mode;
+use rayon::prelude::*;
+
+use super::accept::Rules;
+use super::draft::{Draft, Found, Move};
+use super::order::Zones;
+use super::windows::{Choice, Windows};
+
+/// How many nodes are replaced together. Small sets first: they are less to carry out at once; large ones waste less.
+const ROUNDS: [(Choice, usize); 4] = [
+    (Choice::Complementary, 8),
+    (Choice::Complementary, 16),
+    (Choice::Wasteful, 16),
+    (Choice::Complementary, 32),
+];
+/// Where several may be replaced only by one.
+const MANY_TO_ONE: usize = 3;
+
+pub(crate) fn run(
+    draft: &mut Draft<'_>,
+    windows: &Windows<'_>,
+    rules: &Rules<'_>,
+    budget_left: &BTreeMap<Arc<str>, u32>,
+    effort: u64,
+    moves: &mut Vec<Move>,
+) {
+    let mut zones = Zones::new(draft.simulator.problem());
+    for (round, (choice, size)) in ROUNDS.into_iter().enumerate() {
+        let size_in = |pool: &Arc<str>| {
+            let most = if rules.is_many_to_many(pool) { size } else { (size / 8).min(MANY_TO_ONE) };
+            // A set that no budget lets through is of no use.
+            match budget_left.get(pool) {
+                Some(left) if *left > 0 => most.min(*left as usize),
+                _ => most,
+            }
+        };
+        let sets = windows.choose(choice, &draft.is_open, size_in);
+        let asked = with_room(draft, sets, round);
+        let found: Vec<Found> = asked
+            .par_iter()
+            .filter_map(|(sources, onto)| replace(draft, rules, sources, onto, effort))
+            .collect();
+        zones.begin();
+        for found in found {
+            // Answers of one round do not know of each other: where that could matter, the question is asked again.
+            let found = if zones.may_follow(draft, &found.one) {
+                Some(found)
+            } else {
+                let onto = found.onto.clone();
+                replace(draft, rules, &found.one.sources, &onto, effort)
+            };
+            let Some(found) = found else { continue };
+            zones.note(draft, &found.one);
+            draft.commit(&found);
+            moves.push(found.one);
+        }
+    }
+}
+
+/// Room on nodes that stay, dealt out to the sets.
+fn with_room(draft: &Draft<'_>, sets: Vec<Vec<usize>>, round: usize) -> Vec<(Vec<usize>, Vec<usize>)> {
+    let sources: BTreeSet<usize> = sets.iter().flatten().map(|source| draft.node_of[*source]).collect();
+    let mut asked: Vec<(Vec<usize>, Vec<usize>)> = sets.into_iter().map(|set| (set, Vec::new())).collect();
+    let count = asked.len();
+    let receivers = draft.receivers();
+    for (number, node) in receivers.into_iter().filter(|node| !sources.contains(node)).enumerate() {
+        if let Some((_, onto)) = asked.get_mut((number + round) % count.max(1)) {
+            onto.push(node);
+        }
+    }
+    asked
+}
+
+/// The cheapest acceptable way to do without these nodes.
+fn replace(
+    draft: &Draft<'_>,
+    rules: &Rules<'_>,
+    sources: &[usize],
+    onto: &[usize],
+    effort: u64,
+) -> Option<Found> {
+    let is_many = sources.iter().all(|source| rules.is_many_to_many(&draft.candidates[*source].pool));
+    let mode = if is_many { Mode::Cost } else { Mode::Compat };
+    let found = draft.ask(sources, onto, mode, effort).filter(|found| rules.accepts(draft, &found.one))?;
+    let kept = rules.launched_again(draft, &found.one);
+    if !kept.is_empty() && kept.len() < sources.len() {
+        // A node like one of those that go would be launched: better leave that one where it is.
+        let fewer: Vec<usize> = sources.iter().copied().filter(|source| !kept.contains(source)).collect();
+        let mut wider = onto.to_vec();
+        wider.extend(kept.iter().map(|source| draft.node_of[*source]));
+        wider.sort_unstable();
+        let with_kept =
+            draft.ask(&fewer, &wider, mode, effort).filter(|found| rules.accepts(draft, &found.one));
+        if let Some(with_kept) = with_kept
+            && with_kept.one.saving_per_trouble() >= found.one.saving_per_trouble()
+        {
+            return Some(with_kept);
+        }
+    }
+    Some(found)
+}

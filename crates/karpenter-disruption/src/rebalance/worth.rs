@@ -1,0 +1,48 @@
+//! What nodes are worth: the least that any other fleet would pay for their pods.
+//!
+//! A node's price minus its worth is its waste: as much could be saved at most by packing its pods anew.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use karpenter_model::pod::PodSpec;
+use karpenter_model::problem::{Mobility, Problem};
+use karpenter_scheduling::simulate::worth;
+
+pub(crate) struct Worths {
+    pub(crate) lower_bound_per_hour: f64,
+    by_spec: BTreeMap<Arc<PodSpec>, f64>,
+}
+
+impl Worths {
+    pub(crate) fn of(problem: &Problem, effort: u64) -> Self {
+        let mut counts: BTreeMap<Arc<PodSpec>, u32> = BTreeMap::new();
+        for pod in
+            problem.nodes.iter().flat_map(|node| &node.pods).filter(|pod| pod.mobility != Mobility::Stays)
+        {
+            *counts.entry(pod.spec.clone()).or_default() += 1;
+        }
+        let specs: Vec<(Arc<PodSpec>, u32)> = counts.into_iter().collect();
+        let worth = worth(problem, &specs, effort);
+        let total: f64 = specs
+            .iter()
+            .zip(&worth.dual_price_per_spec)
+            .map(|((_, count), price)| price * f64::from(*count))
+            .sum();
+        // The prices add up to less than the bound where the bound comes from elsewhere.
+        let scale = if total > 0.0 { worth.lower_bound_per_hour / total } else { 1.0 };
+        let by_spec = specs
+            .into_iter()
+            .zip(worth.dual_price_per_spec)
+            .map(|((spec, _), price)| (spec, price * scale))
+            .collect();
+        Self { lower_bound_per_hour: worth.lower_bound_per_hour, by_spec }
+    }
+
+    /// Of everything on a node that would have to move.
+    pub(crate) fn node(&self, problem: &Problem, node: usize) -> f64 {
+        let pods = problem.nodes.get(node).map_or(&[][..], |node| &node.pods);
+        let worths = pods.iter().filter(|pod| pod.mobility != Mobility::Stays);
+        worths.map(|pod| self.by_spec.get(&pod.spec).copied().unwrap_or(0.0)).sum()
+    }
+}
