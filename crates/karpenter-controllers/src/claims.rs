@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use karpenter_api::hash::{NODE_POOL_HASH_VERSION, node_pool_hash};
-use karpenter_api::labels;
+use karpenter_api::labels::{self, LabelRules, Provider};
 use karpenter_api::types::{NodeClaim, NodeClaimSpec, NodePool, Requirement as WrittenRequirement};
 use karpenter_api::types::{Quantities, ResourceRequests};
 use karpenter_model::instance_type::InstanceType;
@@ -50,6 +50,61 @@ pub fn build(problem: &Problem, planned: &PlannedNode, pool: &NodePool) -> NodeC
         },
         ..NodeClaim::default()
     }
+}
+
+/// A claim of a pool of fixed size: what its template says, and nothing about pods.
+pub fn build_static(pool: &NodePool) -> NodeClaim {
+    let template = &pool.spec.template.spec;
+    let stated = pool.spec.template.metadata.as_ref();
+    let mut labels = made_up_labels(pool);
+    labels.extend(stated.and_then(|metadata| metadata.labels.clone()).unwrap_or_default());
+    let class = &template.node_class_ref;
+    labels.insert(labels::NODEPOOL.to_owned(), pool.metadata.name.clone().unwrap_or_default());
+    labels.insert(labels::node_class_label(&class.group, &class.kind), class.name.clone());
+    let is_stated = |key: &str| template.requirements.iter().any(|one| one.key == key);
+    let of_labels = labels.iter().filter(|(key, _)| !is_stated(key)).map(|(key, value)| WrittenRequirement {
+        key: key.clone(),
+        operator: Operator::In.as_str().to_owned(),
+        values: vec![value.clone()],
+        min_values: None,
+    });
+    let requirements = template.requirements.iter().cloned().chain(of_labels).collect();
+    NodeClaim {
+        metadata: ObjectMeta {
+            labels: Some(labels),
+            annotations: Some(pool_annotations(pool)),
+            ..owned_metadata(pool)
+        },
+        spec: NodeClaimSpec {
+            taints: template.taints.clone(),
+            startup_taints: template.startup_taints.clone(),
+            requirements,
+            resources: None,
+            node_class_ref: class.clone(),
+            termination_grace_period: template.termination_grace_period,
+            expire_after: template.expire_after.clone(),
+        },
+        ..NodeClaim::default()
+    }
+}
+
+/// One value for every label that users made up in the requirements of a template.
+fn made_up_labels(pool: &NodePool) -> BTreeMap<String, String> {
+    let template = &pool.spec.template.spec;
+    let provider = Provider::from_group(&template.node_class_ref.group);
+    let rules = provider.map_or_else(LabelRules::for_all_providers, LabelRules::for_provider);
+    let mut requirements = Requirements::new();
+    for one in &template.requirements {
+        if let Some(operator) = Operator::parse(&one.operator) {
+            let key = rules.normalize(&one.key);
+            requirements.add(Requirement::new(key, operator, one.values.iter().map(String::as_str)));
+        }
+    }
+    let made_up = requirements.iter().filter(|requirement| {
+        let key = &*requirement.key;
+        !rules.is_well_known(key) && rules.check_unrestricted(key).is_ok()
+    });
+    made_up.filter_map(|one| Some((one.key.to_string(), one.any_value()?.to_string()))).collect()
 }
 
 /// Why a planned claim must not be created after all, judged by the pool as it is now.
@@ -101,12 +156,19 @@ fn owned_metadata(pool: &NodePool) -> ObjectMeta {
 }
 
 fn annotations(planned: &PlannedNode, pool: &NodePool) -> BTreeMap<String, String> {
+    let mut annotations = pool_annotations(pool);
+    let relaxed = planned.min_values_relaxed.to_string();
+    annotations.insert(labels::ANNOTATION_MIN_VALUES_RELAXED.to_owned(), relaxed);
+    annotations
+}
+
+/// The template's annotations, and what the pool was when it was looked at.
+fn pool_annotations(pool: &NodePool) -> BTreeMap<String, String> {
     let template = pool.spec.template.metadata.as_ref();
     let mut annotations = template.and_then(|metadata| metadata.annotations.clone()).unwrap_or_default();
     let own = [
         (labels::ANNOTATION_NODEPOOL_HASH, node_pool_hash(pool).to_string()),
         (labels::ANNOTATION_NODEPOOL_HASH_VERSION, NODE_POOL_HASH_VERSION.to_owned()),
-        (labels::ANNOTATION_MIN_VALUES_RELAXED, planned.min_values_relaxed.to_string()),
     ];
     annotations.extend(own.map(|(key, value)| (key.to_owned(), value)));
     annotations

@@ -7,14 +7,17 @@ use karpenter_cloud::CloudProvider;
 use karpenter_cluster::clock::Clock;
 use kube::Client;
 
+use crate::disruption::standings::Standings;
 use crate::events::Recorder;
 use crate::journal::Journal;
 use crate::metrics::Metrics;
 use crate::mirrors::Mirrors;
+use crate::node::repair::Repairs;
 use crate::offers::OverlayStore;
 use crate::operator::options::FeatureGates;
 use crate::settings::Settings;
 use crate::state::State;
+use crate::static_capacity::NodeReservations;
 
 /// Cheap to clone; clones share everything.
 #[derive(Clone)]
@@ -27,12 +30,18 @@ pub struct Context {
     /// What no object says: plans, nominations, what is about to go.
     pub state: State,
     pub journal: Journal,
+    /// Why nodes are (not) being disrupted.
+    pub standings: Standings,
     pub metrics: Metrics,
     /// Whether pods are told their planned node ahead of the scheduler.
     pub nominates_pods: bool,
     /// Features that are on.
     pub gates: FeatureGates,
     pub settings: Arc<Settings>,
+    /// What is known about sick nodes beyond what they say.
+    pub repairs: Repairs,
+    /// Places under limits that are promised to nodes of pools of fixed size.
+    pub node_reservations: NodeReservations,
     /// What NodeOverlays come to; consulted only while their gate is on.
     pub overlays: OverlayStore,
 }
@@ -49,10 +58,13 @@ impl Context {
             recorder,
             state: State::default(),
             journal: Journal::default(),
+            standings: Standings::default(),
             metrics: Metrics::new(),
             nominates_pods: true,
             gates: FeatureGates::default(),
             settings: Arc::default(),
+            repairs: Repairs::default(),
+            node_reservations: NodeReservations::default(),
             overlays: OverlayStore::default(),
         }
     }

@@ -1,67 +1,144 @@
-//! Nodes that need not be there are found and asked to go, as fast as their pool's budgets allow.
+//! Nodes that need not be there, or are not what they should be, are found and taken away, as fast as their pools'
+//! budgets allow.
 //!
-//! One loop looks at everything: observe, then one pure decision ([`decide`]), then the writes. A method finds
-//! candidates; a command carries them through a waiting time, in which the cluster may change its mind, to the deletion
-//! of their claims. The drain itself is the node's business ([`crate::node`]). Commands live in memory: after a restart
-//! a node that was marked and not yet deleted is opened again.
+//! Two loops share the commands. The one looks at the whole cluster and decides with pure functions what should go and
+//! what takes its place (`karpenter_disruption`). The other leads the commands that have begun to their end
+//! ([`flight`]). Neither waits inside a pass: a delay is a stage with a deadline. The drain itself is the node's business
+//! ([`crate::node`]). Commands live in memory; what is written on the claims of replacements lets a restarted process
+//! take a command up again, and what cannot be taken up is rolled back.
 //!
 //! Upstream: pkg/controllers/disruption.
 
 mod act;
-pub mod budgets;
-pub mod candidate;
-pub mod command;
-pub mod cost;
-pub mod emptiness;
-pub mod snapshot;
-#[cfg(test)]
-mod tests;
+mod advance;
+mod changes;
+mod evaluate;
+pub mod flight;
+mod flights;
+pub(crate) mod observe;
+mod order;
+mod resume;
+pub mod standings;
+mod tell;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use karpenter_api::types::NodeClaim;
 use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_disruption::settings::{Mode, Settings as Rules};
+use karpenter_model::problem;
 
+use self::changes::Changes;
+use self::flights::Flights;
 use crate::context::Context;
 
-pub use command::{Command, Decision, Method, Stage, decide};
-pub use snapshot::Snapshot;
+pub use self::flight::VALIDATION_DELAY;
+pub use self::resume::ANNOTATION_REPLACES;
+pub(crate) use self::resume::created_for;
 
 /// Between two looks when there is nothing to do.
 pub const IDLE_POLL: Duration = Duration::from_secs(10);
-/// Between two looks while something is not known yet or has to be tried again.
+/// Between two looks while something is under way, not known yet, or has to be tried again.
 pub const RETRY_POLL: Duration = Duration::from_secs(1);
+/// A cluster in which nothing changes is looked at again after this long.
+pub const QUIET_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// The loop. There is one.
+/// The condition that says why a claim goes.
+pub const DISRUPTION_REASON: &str = "DisruptionReason";
+
+/// The loops. There is one of these per process, worked on by two tasks.
 pub struct Disruption {
     context: Context,
-    commands: Mutex<Vec<Command>>,
+    rules: Rules,
+    validation_delay: Duration,
+    flights: Mutex<Flights>,
+    changes: Changes,
+    queue: OnceLock<Queue>,
 }
 
 impl Disruption {
     pub fn new(context: Context) -> Self {
-        Self { context, commands: Mutex::default() }
+        let rules = rules(&context);
+        Self {
+            context,
+            rules,
+            validation_delay: VALIDATION_DELAY,
+            flights: Mutex::default(),
+            changes: Changes::default(),
+            queue: OnceLock::new(),
+        }
+    }
+
+    /// With another rest between a proposal and the second look at it.
+    pub fn with_validation_delay(mut self, delay: Duration) -> Self {
+        self.validation_delay = delay;
+        self
     }
 
     pub fn watch(&self, queue: &Queue) {
-        queue.add(ObjectKey::new("", "disruption"));
+        let _ = self.queue.set(queue.clone());
+        self.changes.watch(&self.context.mirrors);
+        queue.add(commands_key());
+        queue.add(evaluation_key());
+        // A replacement that is lost, or ready, is worth a look at once: nobody else should act on it first.
+        let to = queue.clone();
+        self.context.mirrors.node_claims.observe(move |change: &Change<NodeClaim>| {
+            let is_replacement = resume::is_replacement(change.object());
+            let is_lost = change.is_deleted() || change.object().metadata.deletion_timestamp.is_some();
+            if is_replacement && (is_lost || becomes_ready(change)) {
+                to.add(commands_key());
+            }
+        });
     }
 
-    fn commands(&self) -> MutexGuard<'_, Vec<Command>> {
-        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A command has begun, and somebody has to see to it.
+    fn wake(&self) {
+        if let Some(queue) = self.queue.get() {
+            queue.add(commands_key());
+        }
+    }
+
+    fn flights(&self) -> MutexGuard<'_, Flights> {
+        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Reconcile for Disruption {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
-        let Some(snapshot) = snapshot::observe(&self.context).await else {
-            return Ok(After::Again(RETRY_POLL));
-        };
-        let now = self.context.clock.now();
-        let commands = self.commands().clone();
-        let decision = decide(&snapshot, &commands, now);
-        let wait = self.act(&snapshot, decision, now).await;
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let wait = if *key == commands_key() { self.advance().await } else { self.evaluate().await };
         Ok(After::Again(wait))
+    }
+}
+
+fn commands_key() -> ObjectKey {
+    ObjectKey::new("", "commands")
+}
+
+fn evaluation_key() -> ObjectKey {
+    ObjectKey::new("", "evaluation")
+}
+
+fn becomes_ready(change: &Change<NodeClaim>) -> bool {
+    let is_ready = |claim: &NodeClaim| crate::nodeclaim::is_true(claim, crate::nodeclaim::INITIALIZED);
+    match change {
+        Change::Applied { old, new } => is_ready(new) && !old.as_deref().is_some_and(is_ready),
+        Change::Deleted { .. } => false,
+    }
+}
+
+/// What the administrator set, as the rules want it.
+fn rules(context: &Context) -> Rules {
+    let planner = &context.settings.planner;
+    Rules {
+        mode: match planner.mode {
+            problem::Mode::Cost => Mode::Cost,
+            problem::Mode::Compat => Mode::Compat,
+        },
+        spot_to_spot: context.gates.spot_to_spot_consolidation,
+        terminate_first_drift: context.gates.terminate_first_drift,
+        terminate_first_repair: context.gates.terminate_first_repair,
+        effort: planner.effort,
     }
 }

@@ -7,6 +7,7 @@
 
 pub mod capacity_buffer;
 pub mod claims;
+mod compute;
 pub mod context;
 pub mod disruption;
 pub mod events;
@@ -20,10 +21,12 @@ pub mod nodepool;
 pub mod nomination;
 pub mod offers;
 pub mod operator;
+pub mod pod_deletion_cost;
 pub mod pods;
 pub mod provisioning;
 pub mod settings;
 pub mod state;
+pub mod static_capacity;
 pub mod writes;
 
 pub use context::Context;

@@ -5,6 +5,7 @@
 //! ever decided from a metric.
 
 pub mod cloud;
+pub mod disruption;
 mod follow;
 mod refresh;
 #[cfg(test)]
@@ -72,16 +73,22 @@ pub struct Metrics {
     pub nodeclaims_created: IntCounterVec,
     pub nodeclaims_terminated: IntCounterVec,
     pub nodeclaims_disrupted: IntCounterVec,
+    pub nodeclaims_unhealthy_disrupted: IntCounterVec,
     pub nodeclaims_termination_duration: HistogramVec,
     pub nodeclaims_instance_termination_duration: HistogramVec,
     pub nodeclaim_condition_transitions: IntCounterVec,
     pub nodeclaim_condition_transition_duration: HistogramVec,
     nodeclaim_condition_count: IntGaugeVec,
 
+    pub disruption: disruption::DisruptionMetrics,
+
     pub nodes_created: IntCounterVec,
     pub nodes_terminated: IntCounterVec,
     pub nodes_drained: IntCounterVec,
     pub nodes_lifetime_duration: HistogramVec,
+    pub nodes_reboots: IntCounterVec,
+    pub nodes_reboot_duration: HistogramVec,
+    pub nodes_reboot_recovery_duration: HistogramVec,
     nodes_allocatable: GaugeVec,
     nodes_total_pod_requests: GaugeVec,
     nodes_total_daemon_requests: GaugeVec,
@@ -95,6 +102,8 @@ pub struct Metrics {
     pods_planned_bound: IntCounterVec,
     pub pods_drained: IntCounterVec,
     pub pods_eviction_requests: IntCounterVec,
+    pub pod_deletion_cost_pending: IntGaugeVec,
+    pub pod_deletion_cost_writes: IntCounterVec,
 
     pub scheduling_duration: HistogramVec,
     pub scheduler_queue_depth: IntGaugeVec,
@@ -129,6 +138,7 @@ impl Metrics {
         let node_and_resource: Vec<&str> = ["resource_type"].into_iter().chain(NODE_LABELS).collect();
         let doubling = |count: i32| -> Vec<f64> { (0..count).map(|power| 2f64.powi(power)).collect() };
         let halves: Vec<f64> = (0..15).map(|power| 0.5 * 2f64.powi(power)).collect();
+        let reboots: Vec<f64> = (0..8).map(|power| 10.0 * 2f64.powi(power)).collect();
         declare.process();
         let metrics = Self {
             nodeclaims_created: declare.counter(
@@ -145,6 +155,11 @@ impl Metrics {
                 "karpenter_nodeclaims_disrupted_total",
                 "Number of nodeclaims ended by Karpenter, by reason.",
                 &["reason", "nodepool", "capacity_type", "consolidation_policy", "termination_mode"],
+            ),
+            nodeclaims_unhealthy_disrupted: declare.counter(
+                "karpenter_nodeclaims_unhealthy_disrupted_total",
+                "Number of nodeclaims ended because their nodes were sick, by condition.",
+                &["condition", "nodepool", "capacity_type", "image_id", "termination_mode"],
             ),
             nodeclaims_termination_duration: declare.histogram(
                 "karpenter_nodeclaims_termination_duration_seconds",
@@ -174,6 +189,7 @@ impl Metrics {
                 "Number of nodeclaims with a condition of this type, status and reason.",
                 &["type", "status", "reason", "nodepool", "nodeclass"],
             ),
+            disruption: disruption::DisruptionMetrics::new(&declare),
             nodes_created: declare.counter(
                 "karpenter_nodes_created_total",
                 "Number of nodes that registered for a nodeclaim.",
@@ -194,6 +210,23 @@ impl Metrics {
                 "How long nodes lived.",
                 LIFETIME_BUCKETS,
                 &["nodepool"],
+            ),
+            nodes_reboots: declare.counter(
+                "karpenter_nodes_reboots_total",
+                "Number of restarts of nodes in place, by how they ended.",
+                &["result"],
+            ),
+            nodes_reboot_duration: declare.histogram(
+                "karpenter_nodes_reboot_duration_seconds",
+                "From the request for a restart until it ended, by how.",
+                &reboots,
+                &["result"],
+            ),
+            nodes_reboot_recovery_duration: declare.histogram(
+                "karpenter_nodes_reboot_recovery_duration_seconds",
+                "From the restart of a node until it was back.",
+                &reboots,
+                &[],
             ),
             nodes_allocatable: declare.gauge(
                 "karpenter_nodes_allocatable",
@@ -250,6 +283,16 @@ impl Metrics {
                 "karpenter_pods_eviction_requests_total",
                 "Number of evictions asked for, by the server's answer.",
                 &["code"],
+            ),
+            pod_deletion_cost_pending: declare.gauge_int(
+                "karpenter_pod_deletion_cost_nodes_with_pending_annotation_writes",
+                "Number of nodes whose pods are to get another deletion cost.",
+                &["nodepool"],
+            ),
+            pod_deletion_cost_writes: declare.counter(
+                "karpenter_pod_deletion_cost_pod_annotation_writes_total",
+                "Number of pods that were to get another deletion cost, by outcome.",
+                &["result"],
             ),
             scheduling_duration: declare.histogram(
                 "karpenter_scheduler_scheduling_duration_seconds",

@@ -28,7 +28,8 @@ use crate::disruption::Disruption;
 use crate::metrics::Metrics;
 use crate::metrics::cloud::MeasuredCloud;
 use crate::mirrors::{Extras, Mirrors};
-use crate::node::{EvictionQueue, Evictions, NodeHydration, NodeTermination};
+use crate::node::repair::{RepairUnavailable, check_policies};
+use crate::node::{EvictionQueue, Evictions, LegacyRepair, NodeHydration, NodeTermination};
 use crate::node_overlay::NodeOverlays;
 use crate::nodeclaim::consistency::ConsistencyController;
 use crate::nodeclaim::disruption::DisruptionConditions;
@@ -38,10 +39,13 @@ use crate::nodeclaim::hooks::Hooks;
 use crate::nodeclaim::hydration::HydrationController;
 use crate::nodeclaim::lifecycle::Lifecycle;
 use crate::nodeclaim::pod_events::PodEventsController;
+use crate::nodeclaim::reboot::RebootController;
 use crate::nodepool::{NodePoolConditions, NodePoolCounter, NodePoolHash, RegistrationHealth};
-use crate::nomination;
+use crate::nomination::{Doors, Renomination};
 use crate::offers::{Offers, OverlayStore};
+use crate::pod_deletion_cost::{CostQueue, CostWriter, PodDeletionCosts};
 use crate::provisioning::{self, Provisioner};
+use crate::static_capacity::{StaticDeprovisioning, StaticProvisioning};
 
 /// All controllers of one process.
 pub struct Operator {
@@ -56,6 +60,14 @@ pub struct Operator {
 }
 
 impl Operator {
+    /// Whether the provider can do what the options ask for; to be asked before anything starts.
+    pub fn check(cloud: &dyn CloudProvider, options: &Options) -> Result<(), RepairUnavailable> {
+        match options.feature_gates.node_repair && !options.legacy_node_repair {
+            true => check_policies(cloud),
+            false => Ok(()),
+        }
+    }
+
     /// Begins to fill the mirrors. Nothing is written yet.
     pub fn watch(client: Client, cloud: Arc<dyn CloudProvider>, clock: Clock, options: Options) -> Self {
         let metrics = Metrics::new();
@@ -102,7 +114,9 @@ impl Operator {
         self.start_claims(hooks);
         self.start_nodes();
         self.start_provisioning();
-        self.spawn("disruption", Disruption::new(self.context.clone()), Disruption::watch, 1);
+        self.start_static_capacity();
+        self.start_deletion_costs();
+        self.spawn("disruption", Disruption::new(self.context.clone()), Disruption::watch, 2);
     }
 
     /// Lets what is under way finish, then ends all of it.
@@ -123,10 +137,13 @@ impl Operator {
     fn hooks(&self) -> Hooks {
         let nominating = self.context.clone();
         let state = self.context.state.clone();
+        let (doors, holding) = (Doors::default(), self.context.clone());
+        let turns = doors.clone();
         Hooks {
+            hold_closed: Arc::new(move |claim, node| doors.hold(&holding, claim, node)),
             before_opening: Arc::new(move |claim, _| {
-                let context = nominating.clone();
-                Box::pin(async move { nomination::nominate_for(&context, name_of(&*claim)).await })
+                let (context, turns) = (nominating.clone(), turns.clone());
+                Box::pin(async move { turns.open(&context, name_of(&*claim)).await })
             }),
             planned_pods: Arc::new(move |claim| {
                 state.places_on(name_of(claim)).into_iter().map(|place| place.pod).collect()
@@ -170,10 +187,40 @@ impl Operator {
         let queue = EvictionQueue::default();
         let evictions = Evictions { context: context.clone(), queue: queue.clone() };
         self.spawn("eviction-queue", evictions, Evictions::watch, workers);
-        let termination = NodeTermination { context: context.clone(), evictions: queue };
+        let termination = NodeTermination { context: context.clone(), evictions: queue.clone() };
         self.spawn("node.termination", termination, NodeTermination::watch, workers);
+        // Whatever the gates say: a restart that was begun is finished.
+        let reboots = RebootController::new(context.clone(), queue);
+        self.spawn("nodeclaim.reboot", reboots, RebootController::watch, 10);
+        if context.gates.node_repair && context.settings.is_node_repair_legacy {
+            let legacy = LegacyRepair::new(context.clone());
+            self.spawn("node.health", legacy, LegacyRepair::watch, self.options.workers(10, 1000));
+        }
         let many = self.options.workers(1000, 5000);
         self.spawn("node.hydration", NodeHydration { context }, NodeHydration::watch, many);
+    }
+
+    fn start_deletion_costs(&mut self) {
+        let context = self.context.clone();
+        if !context.gates.pod_deletion_cost_management {
+            return;
+        }
+        let queue = CostQueue::default();
+        let writer = CostWriter { context: context.clone(), queue: queue.clone() };
+        self.spawn("pod.deletioncost.queue", writer, CostWriter::watch, self.options.workers(100, 5000));
+        let costs = PodDeletionCosts::new(context, queue);
+        self.spawn("pod.deletioncost", costs, PodDeletionCosts::watch, 1);
+    }
+
+    fn start_static_capacity(&mut self) {
+        let context = self.context.clone();
+        if !context.gates.static_capacity {
+            return;
+        }
+        let adding = StaticProvisioning { context: context.clone() };
+        self.spawn("static.provisioning", adding, StaticProvisioning::watch, 10);
+        let taking = StaticDeprovisioning { context };
+        self.spawn("static.deprovisioning", taking, StaticDeprovisioning::watch, 10);
     }
 
     fn start_provisioning(&mut self) {
@@ -192,6 +239,8 @@ impl Operator {
         };
         let provisioner = Provisioner::new(self.context.clone(), settings);
         self.spawn("provisioner", provisioner, Provisioner::watch, 1);
+        let renomination = Renomination::new(self.context.clone());
+        self.spawn("pod.nomination", renomination, Renomination::watch, self.options.workers(10, 100));
     }
 
     fn spawn<R: Reconcile>(&mut self, name: &'static str, work: R, watch: fn(&R, &Queue), workers: usize) {

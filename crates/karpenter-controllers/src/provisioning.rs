@@ -8,8 +8,10 @@
 mod act;
 mod back_off;
 mod batcher;
+mod buffers;
 mod decide;
 mod observe;
+mod unchanged;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -22,12 +24,14 @@ use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::{Change, ObjectKey};
 use karpenter_model::problem::Options;
 
+use crate::capacity_buffer::for_buffers_of;
 use crate::context::Context;
-use crate::{nomination, pods};
+use crate::{compute, nomination, pods};
 
 pub use back_off::BackOff;
 pub use batcher::Batcher;
 pub use observe::is_launching_pool;
+pub(crate) use observe::{gather, revision, survey};
 
 /// How long a pod that still waits is left alone before it is planned again.
 pub const RETRY_AFTER: Duration = Duration::from_secs(10);
@@ -59,8 +63,13 @@ impl Default for Settings {
 impl Settings {
     /// How long pods are expected on a node they were planned for, once it can take them.
     pub fn nomination(&self) -> Duration {
-        self.batch_max.saturating_mul(2).max(NOMINATION_LEAST)
+        nomination_time(self.batch_max)
     }
+}
+
+/// How long pods are expected on an open node before they are given up.
+pub(crate) fn nomination_time(batch_max: Duration) -> Duration {
+    batch_max.saturating_mul(2).max(NOMINATION_LEAST)
 }
 
 pub struct Provisioner {
@@ -70,6 +79,7 @@ pub struct Provisioner {
     back_off: Arc<Mutex<BackOff>>,
     /// What is remembered from round to round for telling only.
     telling: Mutex<act::Telling>,
+    settled: Mutex<unchanged::Settled>,
 }
 
 impl Provisioner {
@@ -81,6 +91,7 @@ impl Provisioner {
             batcher: Arc::new(Mutex::new(batcher)),
             back_off: Arc::default(),
             telling: Mutex::default(),
+            settled: Mutex::default(),
         }
     }
 
@@ -124,6 +135,26 @@ impl Provisioner {
                 trigger(new.metadata.uid.as_deref().unwrap_or_default());
             }
         });
+        self.watch_buffers(queue);
+    }
+
+    /// A buffer that changed, or whose template did, starts a batch.
+    fn watch_buffers(&self, queue: &Queue) {
+        let Some(buffers) = &self.context.mirrors.capacity_buffers else { return };
+        let trigger = self.trigger(queue);
+        buffers.observe(move |change| {
+            let is_same_wish = match change {
+                Change::Applied { old: Some(old), new } => buffers::is_same_wish(old, new),
+                _ => false,
+            };
+            if !is_same_wish {
+                trigger(change.object().metadata.uid.as_deref().unwrap_or_default());
+            }
+        });
+        let trigger = Arc::new(self.trigger(queue));
+        for_buffers_of(&self.context.mirrors, move |buffer| {
+            trigger(buffer.metadata.uid.as_deref().unwrap_or_default());
+        });
     }
 
     fn trigger(&self, queue: &Queue) -> impl Fn(&str) + Send + Sync + 'static {
@@ -134,6 +165,10 @@ impl Provisioner {
                 queue.add(key());
             }
         }
+    }
+
+    fn settled(&self) -> std::sync::MutexGuard<'_, unchanged::Settled> {
+        self.settled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn batcher(&self) -> std::sync::MutexGuard<'_, Batcher> {
@@ -147,13 +182,22 @@ impl Provisioner {
         context.state.expire(now);
         let pods = observe::sort_pods(context, self.settings.nomination(), now);
         nomination::clear(context, &pods.given_up).await;
+        self.nominate_successors(&pods).await;
         let after = self.next_look(&pods);
         if pods.pending.is_empty() {
             act::tell_metrics(context, &[]);
+            buffers::record(context, buffers::Outcome::default(), now).await;
             return Ok(after);
         }
         let revision = observe::revision(&context.mirrors);
-        let live = observe::gather(context, pods).await;
+        let pools = observe::launching_pools(context).await;
+        let live = observe::gather(context, pods, pools);
+        let fingerprint = unchanged::Fingerprint::of(&live, &context.mirrors);
+        let repeated = self.settled().repeats(&fingerprint);
+        if let Some(notices) = repeated {
+            act::tell(context, notices).await;
+            return Ok(after);
+        }
         let mut options = self.settings.engine.clone();
         options.reserved_mode = karpenter_model::problem::ReservedMode::Strict;
         context
@@ -162,11 +206,19 @@ impl Provisioner {
             .with_label_values(&[METRIC_LABEL])
             .set(live.pending.len() as i64);
         let started = context.clock.now();
-        let decided = off_the_loop(move || decide::decide(&live, options)).await;
+        let decided = compute::off_the_loop(move || decide::decide(&live, options)).await;
         let seconds = since(context.clock.now(), started).as_secs_f64();
         context.metrics.scheduling_duration.with_label_values(&[METRIC_LABEL]).observe(seconds);
-        let outcome = act::act(self, decided, revision).await;
+        let (outcome, settled) = act::act(self, decided, revision).await;
+        self.settled().remember(fingerprint, settled);
         outcome.map(|wish| after.earlier(wish))
+    }
+
+    /// Pods that have taken the place of others hear of it at once if the node is open already.
+    async fn nominate_successors(&self, pods: &observe::SortedPods) {
+        for claim in &pods.taken_over {
+            nomination::nominate_for(&self.context, claim).await;
+        }
     }
 
     /// Pods that wait or are expected are looked at again, in case nobody tells.
@@ -190,6 +242,7 @@ impl Reconcile for Provisioner {
                 // Nobody triggered: a look at what still waits.
                 let pods = observe::sort_pods(&self.context, self.settings.nomination(), now);
                 nomination::clear(&self.context, &pods.given_up).await;
+                self.nominate_successors(&pods).await;
                 let mut batcher = self.batcher();
                 for pod in &pods.pending {
                     batcher.trigger(pods::uid_of(pod), now);
@@ -243,21 +296,6 @@ fn note_claim(
         for place in context.state.places_on(name) {
             trigger(&place.uid);
         }
-    }
-}
-
-/// Work that would hold up everything else goes to another thread, except on a runtime that has only one: there it
-/// runs in place, so that a simulated run is the same every time.
-async fn off_the_loop<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    let handle = tokio::runtime::Handle::current();
-    match handle.runtime_flavor() {
-        tokio::runtime::RuntimeFlavor::CurrentThread => work(),
-        _ => match tokio::task::spawn_blocking(work).await {
-            Ok(answer) => answer,
-            // The blocking pool is only gone when the runtime is, and then nobody waits for this any more.
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Err(_) => std::future::pending().await,
-        },
     }
 }
 

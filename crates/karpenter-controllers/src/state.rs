@@ -4,6 +4,8 @@
 //! Held in memory and lost with the process. That is safe: without it pods are planned anew onto the nodes that are
 //! coming up, and a node that was about to go is found again by whoever wanted it gone.
 
+pub mod moves;
+mod refusal;
 #[cfg(test)]
 mod tests;
 
@@ -14,13 +16,20 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use karpenter_cluster::mirror::ObjectKey;
 
-/// A pod's place on a node that is still coming up.
+use self::moves::Moves;
+use self::refusal::Refusal;
+
+/// A pod's place on a node that is still coming up, or on one that a command moves it to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     pub pod: ObjectKey,
     pub uid: String,
-    /// The claim the pod was planned for.
+    /// The claim the pod was planned for, or the node where there is no claim.
     pub claim: String,
+    /// Since when it has been the pod's.
+    pub since: Timestamp,
+    /// A command moves the pod there, or moved its predecessor.
+    pub is_move: bool,
     /// The node this process has named in the pod's status, if it has.
     pub nominated: Option<String>,
     /// What makes pods like this one: a pod that comes back under another name takes the place of its predecessor.
@@ -39,13 +48,24 @@ struct Inner {
     places: BTreeMap<String, Place>,
     by_claim: BTreeMap<String, BTreeSet<String>>,
     /// Places of pods that went away, by owner, free for the pods that replace them.
-    vacant: BTreeMap<String, Vec<String>>,
+    vacant: BTreeMap<String, Vec<Vacancy>>,
+    moves: Moves,
     nominated_until: BTreeMap<String, Timestamp>,
     leaving: BTreeSet<String>,
     /// Since when a claim's node has been open to its pods.
     open_since: BTreeMap<String, Timestamp>,
     bindings: Bindings,
-    has_been_refused: bool,
+    refusal: Refusal,
+    /// Nodes that pods which stand for buffers were planned onto, by uid of the pod.
+    buffer_hosts: BTreeMap<String, String>,
+}
+
+/// A place whose pod went away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Vacancy {
+    claim: String,
+    since: Timestamp,
+    is_move: bool,
 }
 
 /// How many pods that had a place were bound to it, and how many to another node.
@@ -57,19 +77,18 @@ pub struct Bindings {
 
 impl State {
     /// Remembers that a pod was planned for a claim. A new plan replaces the old one.
-    pub fn expect(&self, pod: &Pod, claim: &str) {
-        let mut inner = self.inner();
-        let uid = pod.metadata.uid.clone().unwrap_or_default();
-        inner.remove(&uid);
-        let place = Place {
-            pod: ObjectKey::of(&pod.metadata),
-            uid: uid.clone(),
-            claim: claim.to_owned(),
-            nominated: None,
-            owner: owner_of(pod),
-        };
-        inner.by_claim.entry(claim.to_owned()).or_default().insert(uid.clone());
-        inner.places.insert(uid, place);
+    pub fn expect(&self, pod: &Pod, claim: &str, now: Timestamp) {
+        self.inner().put(pod, claim, now, false);
+    }
+
+    /// Counts pods that were moved away from a pool's nodes.
+    pub fn count_moves(&self, pool: &str, pods: u32, now: Timestamp) {
+        self.inner().moves.left_pool(pool, pods, now);
+    }
+
+    /// What was moved lately.
+    pub fn moves(&self) -> Moves {
+        self.inner().moves.clone()
     }
 
     pub fn place_of(&self, uid: &str) -> Option<Place> {
@@ -119,28 +138,36 @@ impl State {
     }
 
     /// The pod is gone for good; a pod that its owner makes in its stead may take the place.
-    pub fn vacate(&self, uid: &str) {
+    pub fn vacate(&self, uid: &str, now: Timestamp) {
         let mut inner = self.inner();
         let Some(place) = inner.remove(uid) else { return };
         if let Some(owner) = place.owner {
-            inner.vacant.entry(owner).or_default().push(place.claim);
+            let vacancy = Vacancy { claim: place.claim, since: now, is_move: place.is_move };
+            inner.vacant.entry(owner).or_default().push(vacancy);
         }
     }
 
-    /// Gives a pod the place of a predecessor, if one is vacant on a claim for which `is_usable`.
-    pub fn take_vacancy(&self, pod: &Pod, is_usable: impl Fn(&str) -> bool) -> Option<String> {
+    /// Gives a pod the place of a predecessor, if one is vacant on a claim for which `is_usable`, which is also told
+    /// since when it is vacant.
+    pub fn take_vacancy(
+        &self,
+        pod: &Pod,
+        now: Timestamp,
+        is_usable: impl Fn(&str, Timestamp) -> bool,
+    ) -> Option<String> {
         let owner = owner_of(pod)?;
-        let claim = {
-            let mut inner = self.inner();
-            let vacant = inner.vacant.get_mut(&owner)?;
-            vacant.retain(|claim| is_usable(claim));
-            let claim = (!vacant.is_empty()).then(|| vacant.remove(0));
-            if vacant.is_empty() {
-                inner.vacant.remove(&owner);
-            }
-            claim?
-        };
-        self.expect(pod, &claim);
+        let mut inner = self.inner();
+        let vacant = inner.vacant.get_mut(&owner)?;
+        vacant.retain(|vacancy| is_usable(&vacancy.claim, vacancy.since));
+        let vacancy = (!vacant.is_empty()).then(|| vacant.remove(0));
+        if vacant.is_empty() {
+            inner.vacant.remove(&owner);
+        }
+        let Vacancy { claim, is_move, .. } = vacancy?;
+        inner.put(pod, &claim, now, is_move);
+        if is_move {
+            inner.moves.pod_moved(pod.metadata.uid.as_deref().unwrap_or_default(), now);
+        }
         Some(claim)
     }
 
@@ -168,6 +195,34 @@ impl State {
         self.inner().nominated_until.get(name).is_some_and(|until| now < *until)
     }
 
+    /// Names of nodes and claims that pods are on their way to.
+    pub fn nominated_nodes(&self, now: Timestamp) -> BTreeSet<String> {
+        let inner = self.inner();
+        inner
+            .nominated_until
+            .iter()
+            .filter(|(_, until)| now < **until)
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+
+    /// A command has begun: the claims are about to go and their pods have places elsewhere. At one stroke, so that
+    /// nobody plans for these pods in between.
+    pub fn depart<'a>(
+        &self,
+        claims: impl IntoIterator<Item = &'a str>,
+        moves: impl IntoIterator<Item = (&'a Pod, &'a str)>,
+        now: Timestamp,
+    ) {
+        let mut inner = self.inner();
+        inner.leaving.extend(claims.into_iter().map(str::to_owned));
+        for (pod, host) in moves {
+            inner.put(pod, host, now, true);
+            inner.moves.moved_onto(host, now);
+            inner.moves.pod_moved(pod.metadata.uid.as_deref().unwrap_or_default(), now);
+        }
+    }
+
     /// Marks a claim as about to go: its node takes no more pods, and the pods on it are planned elsewhere.
     pub fn mark_leaving(&self, claim: &str) {
         self.inner().leaving.insert(claim.to_owned());
@@ -190,14 +245,36 @@ impl State {
         *self.inner().open_since.entry(claim.to_owned()).or_insert(now)
     }
 
-    /// Whether this is the first time that naming nodes in pods was refused: told once, not for every pod.
-    pub fn is_first_refusal(&self) -> bool {
-        !std::mem::replace(&mut self.inner().has_been_refused, true)
+    /// Whether to ask for a node to be named in a pod. After a refusal one asks again after a while, and each time
+    /// it takes longer.
+    pub fn may_ask_for_nomination(&self, now: Timestamp) -> bool {
+        self.inner().refusal.may_ask(now)
+    }
+
+    /// Naming a node in a pod was refused. `true` the first time: told once, not for every pod.
+    pub fn nomination_refused(&self, now: Timestamp) -> bool {
+        self.inner().refusal.refused(now)
+    }
+
+    /// It was allowed: the next refusal starts from the beginning.
+    pub fn nomination_allowed(&self) {
+        self.inner().refusal.allowed();
+    }
+
+    /// Remembers the nodes on which room is kept for capacity buffers, by uid of the pod that stands for it.
+    pub fn set_buffer_hosts(&self, hosts: BTreeMap<String, String>) {
+        self.inner().buffer_hosts = hosts;
+    }
+
+    pub fn buffer_hosts(&self) -> BTreeMap<String, String> {
+        self.inner().buffer_hosts.clone()
     }
 
     /// Drops nominations that have run out.
     pub fn expire(&self, now: Timestamp) {
-        self.inner().nominated_until.retain(|_, until| now < *until);
+        let mut inner = self.inner();
+        inner.nominated_until.retain(|_, until| now < *until);
+        inner.moves.expire(now);
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -207,10 +284,26 @@ impl State {
 
 impl Inner {
     fn retain_vacancies(&mut self, is_kept: impl Fn(&str) -> bool) {
-        self.vacant.retain(|_, claims| {
-            claims.retain(|claim| is_kept(claim));
-            !claims.is_empty()
+        self.vacant.retain(|_, vacancies| {
+            vacancies.retain(|vacancy| is_kept(&vacancy.claim));
+            !vacancies.is_empty()
         });
+    }
+
+    fn put(&mut self, pod: &Pod, claim: &str, since: Timestamp, is_move: bool) {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        self.remove(&uid);
+        let place = Place {
+            pod: ObjectKey::of(&pod.metadata),
+            uid: uid.clone(),
+            claim: claim.to_owned(),
+            since,
+            is_move,
+            nominated: None,
+            owner: owner_of(pod),
+        };
+        self.by_claim.entry(claim.to_owned()).or_default().insert(uid.clone());
+        self.places.insert(uid, place);
     }
 
     fn remove(&mut self, uid: &str) -> Option<Place> {

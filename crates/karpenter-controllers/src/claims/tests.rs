@@ -192,3 +192,28 @@ fn a_claim_is_refused_if_the_pool_is_not_what_it_was() {
     deleted.metadata.uid = Some("another".to_owned());
     assert!(refusal(&deleted, &planned, &usage(0)).expect("gone").contains("is gone"));
 }
+
+#[test]
+fn a_claim_of_a_fixed_pool_says_what_the_template_says() {
+    let pool = pool(json!({"replicas": 3}));
+    let mut with = pool.clone();
+    with.spec.template.spec.requirements = serde_json::from_value(json!([
+        {"key": "example.com/shelf", "operator": "In", "values": ["b", "a"]},
+        {"key": labels::ZONE, "operator": "In", "values": ["zone-a", "zone-b"]},
+    ]))
+    .expect("requirements");
+    let claim = build_static(&with);
+    let stated = claim.metadata.labels.clone().unwrap_or_default();
+    let shelf = stated.get("example.com/shelf").cloned().unwrap_or_default();
+    assert!(["a", "b"].contains(&shelf.as_str()), "one of the values that the user made up: {stated:?}");
+    assert_eq!(stated.get("team").map(String::as_str), Some("a"));
+    assert_eq!(stated.get(labels::NODEPOOL).map(String::as_str), Some("general"));
+    assert_eq!(stated.get(labels::ZONE), None, "the provider chooses");
+    let keys: Vec<&str> = claim.spec.requirements.iter().map(|one| one.key.as_str()).collect();
+    assert!(!keys.contains(&labels::INSTANCE_TYPE), "{keys:?}");
+    assert_eq!(keys.iter().filter(|key| **key == labels::ZONE).count(), 1);
+    assert_eq!(keys.iter().filter(|key| **key == "example.com/shelf").count(), 1);
+    assert_eq!(claim.spec.resources, None);
+    assert_eq!(claim.metadata.generate_name.as_deref(), Some("general-"));
+    assert_eq!(claim.spec.expire_after, pool.spec.template.spec.expire_after);
+}

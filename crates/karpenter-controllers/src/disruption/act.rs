@@ -1,97 +1,115 @@
-//! The writes of the loop: marks on nodes and claims, deletions, and what is told about them.
+//! The writes of a command: marks on nodes and claims, replacements, deletions, and the way back.
+//!
+//! All of them may be repeated. What fails is found again: by the command's next step, or by whoever takes off marks
+//! that no command accounts for.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Taint};
-use karpenter_api::conditions::{ConditionSet, NODE_CLAIM_CONDITIONS};
 use karpenter_api::labels;
-use karpenter_api::types::{ConsolidationPolicy, NodeClaim};
-use karpenter_cluster::controllers::context::{label, uid_of};
+use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_cluster::controllers::context::{annotation, name_of, uid_of};
+use karpenter_disruption::command::Decision;
+use karpenter_disruption::fleet::Reason;
+use karpenter_state::FleetRound;
+use kube::api::Api;
 use serde_json::json;
 
-use super::candidate::Candidate;
-use super::command::{Command, DISRUPTION_REASON, Decision, Finding, Method, Stage};
-use super::snapshot::Snapshot;
-use super::{Disruption, RETRY_POLL};
-use crate::events::Notice;
-use crate::journal;
+use super::flight::{ClaimId, Failure, Stage, after};
+use super::flights::Flight;
+use super::order::{MoveTo, Order, Target};
+use super::resume::{ANNOTATION_REPLACES, Replaces, is_replacement, method_name};
+use super::{DISRUPTION_REASON, Disruption};
 use crate::mirrors::BY_PROVIDER_ID;
-use crate::writes;
+use crate::nodeclaim::{change_conditions, condition, provider_id, reboot};
+use crate::{claims, writes};
 
-/// How many nodes are written at once.
+/// How many objects are written at once.
 const AT_ONCE: usize = 16;
-const BUDGET_NOTICE_EVERY: Duration = Duration::from_secs(60);
-const NEVER_NOTICE_EVERY: Duration = Duration::from_secs(15 * 60);
 
 impl Disruption {
-    /// Carries a decision out. Failures are not the end of it: what is left undone is found by the next look.
-    pub(super) async fn act(&self, snapshot: &Snapshot, decision: Decision, now: Timestamp) -> Duration {
-        let mut wait = decision.wait;
-        for claim in &decision.restore {
-            if self.open_again(claim).await.is_err() {
-                wait = wait.min(RETRY_POLL);
+    /// Begins a command: closes its nodes, asks for what takes their place, and from then on counts on both. False if
+    /// it could not begin; then nothing of it is left but marks that will be taken off.
+    pub(super) async fn start(&self, flight: Flight, round: &FleetRound) -> bool {
+        let Flight { number, id, order, .. } = flight;
+        tracing::info!(command = order.describe(&id), "disrupting node(s)");
+        if order.decision == Decision::Reboot {
+            let has_begun = self.reboot(&order).await;
+            if has_begun {
+                self.tell_started(&id, &order, round);
             }
+            self.flights().remove(number);
+            return has_begun;
         }
-        for command in &decision.roll_back {
-            for candidate in &command.candidates {
-                self.context.state.unmark_leaving(&candidate.claim);
-                if self.open_again(&candidate.claim).await.is_err() {
-                    wait = wait.min(RETRY_POLL);
+        match self.prepare(&id, &order).await {
+            Ok((order, replacements)) => {
+                let order = Arc::new(order);
+                let now = self.depart(&order, &replacements);
+                self.tell_started(&id, &order, round);
+                let stage = if replacements.is_empty() {
+                    // Nobody else is at it before this is done: what is deleted is counted once.
+                    self.delete(&order, &order.ids()).await;
+                    Stage::Deleting { since: now }
+                } else {
+                    Stage::Waiting { since: now, replacements }
+                };
+                self.flights().update(number, order, stage);
+                self.wake();
+                true
+            }
+            Err(why) => {
+                tracing::error!(command = id, why, "disrupting candidates");
+                for target in &order.targets {
+                    // What fails here is done by the next look at marks.
+                    let _ = self.open_again(&target.id.name).await;
                 }
+                self.flights().remove(number);
+                false
             }
         }
-        let mut commands = decision.keep;
-        for command in decision.start {
-            commands.extend(self.start(command, now).await);
-        }
-        for command in decision.retry {
-            self.delete(&command).await;
-            commands.push(command);
-        }
-        if commands.iter().any(|command| matches!(command.stage, Stage::Deleting { .. })) {
-            wait = wait.min(RETRY_POLL);
-        }
-        *self.commands() = commands;
-        stream::iter(decision.findings.iter().flat_map(|finding| notices(snapshot, finding)))
-            .for_each_concurrent(AT_ONCE, |notice| self.context.recorder.publish(notice))
-            .await;
-        wait
     }
 
-    /// Marks the candidates, then deletes the claims of those that could be marked.
-    async fn start(&self, command: Command, now: Timestamp) -> Option<Command> {
-        let method = command.method;
-        let marked: Vec<Candidate> = stream::iter(command.candidates.clone())
-            .map(|candidate| self.marked(candidate, method))
+    /// Marks and creates. The order comes back with those nodes only that could be marked.
+    async fn prepare(&self, id: &str, order: &Order) -> Result<(Order, Vec<ClaimId>), String> {
+        let reason = order.method.reason();
+        let marked: Vec<Result<Target, String>> = stream::iter(order.targets.clone())
+            .map(|target| self.marked(target, reason))
             .buffered(AT_ONCE)
-            .filter_map(std::future::ready)
             .collect()
             .await;
-        if marked.is_empty() {
-            return None;
+        let failed = marked.iter().find_map(|one| one.as_ref().err()).cloned();
+        let targets: Vec<Target> = marked.into_iter().filter_map(Result::ok).collect();
+        if let Some(failed) = failed.filter(|_| !order.launches.is_empty() || targets.is_empty()) {
+            return Err(failed);
         }
-        for candidate in &marked {
-            self.context.state.mark_leaving(&candidate.claim);
-        }
-        let command = Command { candidates: marked, ..command };
-        self.record(&command, now);
-        self.delete(&command).await;
-        Some(command)
+        let replacements = self.launch(id, order).await?;
+        let is_left = |uid: &str| targets.iter().any(|target| target.id.uid == uid);
+        let lost: BTreeSet<&str> = order
+            .targets
+            .iter()
+            .filter(|target| !is_left(&target.id.uid))
+            .map(|target| target.node.as_str())
+            .collect();
+        let mut moves = order.moves.clone();
+        moves.retain(|one| crate::pods::node_name(&one.pod).is_none_or(|node| !lost.contains(node)));
+        Ok((Order { targets, moves, ..order.clone() }, replacements))
     }
 
-    async fn marked(&self, candidate: Candidate, method: Method) -> Option<Candidate> {
-        // A candidate that cannot be marked now will be found again.
-        let is_marked = self.mark(&candidate, method).await.unwrap_or(false);
-        is_marked.then_some(candidate)
+    async fn marked(&self, target: Target, reason: Reason) -> Result<Target, String> {
+        match self.mark(&target, reason).await {
+            Ok(true) => Ok(target),
+            Ok(false) => Err(format!("node {} is no longer there", target.node)),
+            Err(error) => Err(format!("marking node {}: {error}", target.node)),
+        }
     }
 
     /// Closes the node and says why. False if there is nothing to mark any more.
-    async fn mark(&self, candidate: &Candidate, method: Method) -> kube::Result<bool> {
-        let Some((claim, node)) = self.find(candidate) else { return Ok(false) };
+    async fn mark(&self, target: &Target, reason: Reason) -> kube::Result<bool> {
         let context = &self.context;
+        let Some((claim, node)) = self.find(target) else { return Ok(false) };
         let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
         if !taints.iter().any(|taint| taint.key == labels::TAINT_DISRUPTED && taint.effect == "NoSchedule") {
             let others = taints.into_iter().filter(|taint| taint.key != labels::TAINT_DISRUPTED);
@@ -103,49 +121,215 @@ impl Disruption {
             let patch = json!({"spec": {"taints": others.chain([disrupted]).collect::<Vec<_>>()}});
             writes::merge_unchanged(&context.client, &context.mirrors.nodes, &*node, patch).await?;
         }
-        let old = claim.status.clone().unwrap_or_default();
-        let mut new = old.clone();
-        let reason = method.reason_text();
-        let now = context.clock.now();
-        ConditionSet::open(NODE_CLAIM_CONDITIONS, &claim.metadata, &mut new.conditions, now)
-            .set_true_with_reason(DISRUPTION_REASON, reason, reason);
+        let mut wanted = (*claim).clone();
+        let text = reason.as_str();
+        change_conditions(&mut wanted, context.clock.now(), |set| {
+            set.set_true_with_reason(DISRUPTION_REASON, text, text)
+        });
         let claims = &context.mirrors.node_claims;
-        writes::status_unchanged(&context.client, claims, &*claim, &old, &new).await?;
+        writes::status_unchanged(&context.client, claims, &*claim, &claim.status, &wanted.status).await?;
         Ok(true)
     }
 
-    async fn delete(&self, command: &Command) {
-        stream::iter(&command.candidates)
-            .for_each_concurrent(AT_ONCE, |candidate| self.delete_one(candidate, command))
+    /// Creates the replacements, all or none: those of a launch that failed half-way are left as ordinary nodes.
+    async fn launch(&self, id: &str, order: &Order) -> Result<Vec<ClaimId>, String> {
+        if order.launches.is_empty() {
+            return Ok(Vec::new());
+        }
+        let context = &self.context;
+        let current = self.current_pools(order).await?;
+        for launch in &order.launches {
+            let name = name_of(&*launch.pool);
+            let refusal = match current.get(name) {
+                Some(pool) => claims::refusal(pool, &launch.pool, &launch.usage),
+                None => Some(format!("nodepool {name} is gone")),
+            };
+            if let Some(why) = refusal {
+                return Err(why);
+            }
+        }
+        let replaces = Replaces {
+            command: id.to_owned(),
+            method: method_name(order.method),
+            launches: order.launches.len(),
+            claims: order.targets.iter().map(|one| (one.id.name.clone(), one.id.uid.clone())).collect(),
+            termination_grace_period_secs: order.termination_grace_period_secs,
+        };
+        let text = replaces.text();
+        let annotated = order.launches.iter().map(|launch| {
+            let mut claim = launch.claim.clone();
+            let annotations = claim.metadata.annotations.get_or_insert_default();
+            annotations.insert(ANNOTATION_REPLACES.to_owned(), text.clone());
+            claim
+        });
+        let annotated: Vec<NodeClaim> = annotated.collect();
+        let created: Vec<kube::Result<NodeClaim>> = stream::iter(annotated)
+            .map(|claim| async move { claims::create(context, &claim).await })
+            .buffered(AT_ONCE)
+            .collect()
+            .await;
+        let mut ids = Vec::new();
+        let mut failed = None;
+        for one in created {
+            match one {
+                Ok(claim) => ids.push(id_of(&claim)),
+                Err(error) => failed = Some(format!("launching replacement nodeclaim: {error}")),
+            }
+        }
+        match failed {
+            None => Ok(ids),
+            Some(why) => {
+                self.release(&ids).await;
+                Err(why)
+            }
+        }
+    }
+
+    /// The pools as the server has them now, once each.
+    async fn current_pools(&self, order: &Order) -> Result<BTreeMap<String, NodePool>, String> {
+        let api = Api::<NodePool>::all(self.context.client.clone());
+        let mut current = BTreeMap::new();
+        let names: BTreeSet<&str> = order.launches.iter().map(|launch| name_of(&*launch.pool)).collect();
+        for name in names {
+            let pool = api.get_opt(name).await.map_err(|error| format!("nodepool {name}: {error}"))?;
+            current.extend(pool.map(|pool| (name.to_owned(), pool)));
+        }
+        Ok(current)
+    }
+
+    /// From now on the nodes count as leaving and their pods as expected elsewhere. Not before the replacements are
+    /// there: somebody would launch for these pods a second time.
+    fn depart(&self, order: &Order, replacements: &[ClaimId]) -> Timestamp {
+        let context = &self.context;
+        let now = context.clock.now();
+        let moves: Vec<(&k8s_openapi::api::core::v1::Pod, &str)> = order
+            .moves
+            .iter()
+            .filter_map(|one| match &one.to {
+                MoveTo::Host(name) => Some((&*one.pod, name.as_str())),
+                MoveTo::Launch(index) => replacements.get(*index).map(|id| (&*one.pod, id.name.as_str())),
+            })
+            .collect();
+        let expires = after(now, crate::provisioning::nomination_time(context.settings.batch_max));
+        for (_, host) in &moves {
+            context.state.nominate_node(host, expires);
+        }
+        context.state.depart(order.targets.iter().map(|one| one.id.name.as_str()), moves, now);
+        if order.method.reason() == Reason::Underutilized {
+            let mut by_pool: BTreeMap<&str, u32> = BTreeMap::new();
+            for target in &order.targets {
+                *by_pool.entry(&target.pool).or_default() += u32::try_from(target.pods).unwrap_or(u32::MAX);
+            }
+            for (pool, pods) in by_pool {
+                context.state.count_moves(pool, pods, now);
+            }
+        }
+        now
+    }
+
+    async fn reboot(&self, order: &Order) -> bool {
+        let mut has_begun = false;
+        for target in &order.targets {
+            let Some((claim, _)) = self.find(target) else { continue };
+            let condition = target.repair.as_ref().map_or("", |repair| &repair.condition);
+            let bound = order.termination_grace_period_secs;
+            match reboot::commit(&self.context, &claim, condition, bound).await {
+                Ok(true) => {
+                    has_begun = true;
+                    self.count_disrupted(order, target, &claim);
+                }
+                Ok(false) => {}
+                Err(error) => tracing::error!(nodeclaim = name_of(&*claim), %error, "asking for a reboot"),
+            }
+        }
+        has_begun
+    }
+
+    /// Deletes these of the order's claims. What fails is tried again by the next step.
+    pub(super) async fn delete(&self, order: &Order, left: &[ClaimId]) {
+        let targets = order.targets.iter().filter(|target| left.contains(&target.id));
+        stream::iter(targets)
+            .for_each_concurrent(AT_ONCE, |target| async move {
+                if let Err(error) = self.delete_one(order, target).await {
+                    tracing::warn!(nodeclaim = target.id.name, %error, "deleting a disrupted nodeclaim");
+                }
+            })
             .await;
     }
 
-    async fn delete_one(&self, candidate: &Candidate, command: &Command) {
+    async fn delete_one(&self, order: &Order, target: &Target) -> kube::Result<()> {
         let context = &self.context;
-        let Some((claim, node)) = self.find(candidate) else { return };
-        if writes::delete(&context.client, &context.mirrors.node_claims, &*claim).await.is_err() {
-            return;
+        let claims = &context.mirrors.node_claims;
+        let Some(claim) = claims.get("", &target.id.name) else { return Ok(()) };
+        if uid_of(&*claim) != target.id.uid || claim.metadata.deletion_timestamp.is_some() {
+            return Ok(());
         }
-        let reason = command.method.reason_text();
-        let told = [
-            Notice::normal(&*node, "DisruptionTerminating", format!("Disrupting Node: {reason}")),
-            Notice::normal(&*claim, "DisruptionTerminating", format!("Disrupting NodeClaim: {reason}")),
-        ];
-        for notice in told {
-            context.recorder.publish(notice).await;
+        if let Some(bound) = order.termination_grace_period_secs {
+            let deadline = context.clock.now().checked_add(SignedDuration::from_secs(bound));
+            self.tighten(&claim, deadline.unwrap_or(Timestamp::MAX)).await?;
         }
-        let capacity_type = label(&*claim, labels::CAPACITY_TYPE).unwrap_or_default();
-        let policy = policy_label(&candidate.policy);
-        let mode = termination_mode(&claim);
-        let series = [command.method.reason_label(), &candidate.pool, capacity_type, policy, mode];
-        context.metrics.nodeclaims_disrupted.with_label_values(&series).inc();
+        writes::delete(&context.client, claims, &*claim).await?;
+        self.count_disrupted(order, target, &claim);
+        self.tell_terminating(order, target, &claim).await;
+        Ok(())
+    }
+
+    /// Says until when the drain may take, unless an earlier moment is said already.
+    async fn tighten(&self, claim: &NodeClaim, deadline: Timestamp) -> kube::Result<()> {
+        let key = labels::ANNOTATION_TERMINATION_TIMESTAMP;
+        let present = annotation(claim, key).and_then(|text| text.parse::<Timestamp>().ok());
+        if present.is_some_and(|present| present <= deadline) {
+            return Ok(());
+        }
+        // Whole seconds, as upstream writes them.
+        let deadline = Timestamp::from_second(deadline.as_second()).unwrap_or(deadline);
+        let patch = json!({"metadata": {"annotations": {key: deadline.to_string()}}});
+        let context = &self.context;
+        writes::merge_unchanged(&context.client, &context.mirrors.node_claims, claim, patch).await?;
+        Ok(())
+    }
+
+    /// The way back: nobody counts on the command any more, and its nodes are opened again. Its replacements stay as
+    /// ordinary nodes.
+    pub(super) async fn roll_back(&self, flight: &Flight, left: &[ClaimId], failure: &Failure) {
+        let state = &self.context.state;
+        for id in left {
+            state.unmark_leaving(&id.name);
+        }
+        for one in &flight.order.moves {
+            state.forget_pod(crate::pods::uid_of(&one.pod));
+        }
+        self.changes.disturb();
+        self.tell_failed(flight, failure);
+        if let Stage::Waiting { replacements, .. } = &flight.stage {
+            self.release(replacements).await;
+        }
+        for id in left {
+            // What fails here is done by the next look at marks.
+            let _ = self.open_again(&id.name).await;
+        }
+    }
+
+    /// Replacements that nobody waits for any more are not to be taken for a command's.
+    async fn release(&self, replacements: &[ClaimId]) {
+        let context = &self.context;
+        let claims = &context.mirrors.node_claims;
+        for id in replacements {
+            let Some(claim) = claims.get("", &id.name).filter(|claim| is_replacement(claim)) else {
+                continue;
+            };
+            let patch = json!({"metadata": {"annotations": {ANNOTATION_REPLACES: null}}});
+            if let Err(error) = writes::merge(&context.client, claims, &*claim, patch).await {
+                tracing::warn!(nodeclaim = id.name, %error, "releasing a replacement");
+            }
+        }
     }
 
     /// Takes off what a command put on.
-    async fn open_again(&self, claim: &str) -> kube::Result<()> {
+    pub(super) async fn open_again(&self, claim: &str) -> kube::Result<()> {
         let context = &self.context;
         let Some(claim) = context.mirrors.node_claims.get("", claim) else { return Ok(()) };
-        let id = claim.status.as_ref().and_then(|status| status.provider_id.as_deref()).unwrap_or_default();
+        let id = provider_id(&claim).unwrap_or_default();
         for node in context.mirrors.nodes.by(BY_PROVIDER_ID, id) {
             let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
             let left: Vec<&Taint> =
@@ -155,91 +339,26 @@ impl Disruption {
                 writes::merge_unchanged(&context.client, &context.mirrors.nodes, &*node, patch).await?;
             }
         }
-        let old = claim.status.clone().unwrap_or_default();
-        let mut new = old.clone();
-        let now = context.clock.now();
-        let mut set = ConditionSet::open(NODE_CLAIM_CONDITIONS, &claim.metadata, &mut new.conditions, now);
-        // Nothing depends on this condition, so it can be cleared.
-        if set.clear(DISRUPTION_REASON).unwrap_or(false) {
+        if condition(&claim, DISRUPTION_REASON).is_some() {
+            let mut wanted = (*claim).clone();
+            // Nothing depends on this condition, so it can be cleared.
+            let _ = change_conditions(&mut wanted, context.clock.now(), |set| set.clear(DISRUPTION_REASON));
             let claims = &context.mirrors.node_claims;
-            writes::status_unchanged(&context.client, claims, &*claim, &old, &new).await?;
+            writes::status_unchanged(&context.client, claims, &*claim, &claim.status, &wanted.status).await?;
         }
         Ok(())
     }
 
-    /// The candidate's objects as they are now, if they still are and are not on their way out.
-    fn find(&self, candidate: &Candidate) -> Option<(Arc<NodeClaim>, Arc<Node>)> {
+    /// The target's objects as they are now, if they still are and are not on their way out.
+    fn find(&self, target: &Target) -> Option<(Arc<NodeClaim>, Arc<Node>)> {
         let mirrors = &self.context.mirrors;
-        let claim = mirrors.node_claims.get("", &candidate.claim)?;
-        let is_meant = uid_of(&*claim) == candidate.uid && claim.metadata.deletion_timestamp.is_none();
-        let node = mirrors.nodes.get("", &candidate.node)?;
+        let claim = mirrors.node_claims.get("", &target.id.name)?;
+        let is_meant = uid_of(&*claim) == target.id.uid && claim.metadata.deletion_timestamp.is_none();
+        let node = mirrors.nodes.get("", &target.node)?;
         is_meant.then_some((claim, node))
     }
-
-    fn record(&self, command: &Command, now: Timestamp) {
-        let names: Vec<&str> = command.candidates.iter().map(|candidate| candidate.claim.as_str()).collect();
-        let saved: f64 = command.candidates.iter().map(|candidate| candidate.price_per_hour).sum();
-        let claims = self.context.mirrors.node_claims.list();
-        let versions = claims.iter().filter_map(|claim| claim.metadata.resource_version.as_deref());
-        self.context.journal.record(journal::Decision {
-            at: now,
-            by: "disruption",
-            what: format!("delete {} nodes: {}", names.len(), names.join(", ")),
-            why: vec![
-                format!("reason {}", command.method.reason_text()),
-                format!("saves {saved:.4} $ per hour"),
-            ],
-            revision: versions.filter_map(|version| version.parse().ok()).max().unwrap_or(0),
-            cost_before_per_hour: None,
-            cost_after_per_hour: None,
-        });
-    }
 }
 
-fn policy_label(policy: &ConsolidationPolicy) -> &'static str {
-    match policy {
-        ConsolidationPolicy::WhenEmpty => "when_empty",
-        ConsolidationPolicy::WhenEmptyOrUnderutilized => "when_empty_or_underutilized",
-        ConsolidationPolicy::Balanced => "balanced",
-        ConsolidationPolicy::Other(_) => "",
-    }
-}
-
-fn termination_mode(claim: &NodeClaim) -> &'static str {
-    match claim.spec.termination_grace_period {
-        None => "graceful",
-        Some(period) if period.nanos > 0 => "eventual",
-        Some(_) => "forceful",
-    }
-}
-
-/// A finding about a machine is told on its node and on its claim.
-fn notices(snapshot: &Snapshot, finding: &Finding) -> Vec<Notice> {
-    let on_machine = |claim: &str, reason: &'static str, message: &str| {
-        let machine = snapshot.machines.iter().find(|machine| machine.name() == claim);
-        let Some(machine) = machine else { return Vec::new() };
-        let mut notices = vec![Notice::normal(&*machine.claim, reason, message)];
-        notices.extend(machine.node.as_deref().map(|node| Notice::normal(node, reason, message)));
-        notices
-    };
-    match finding {
-        Finding::Blocked { claim, blocked } if blocked.is_told() => {
-            on_machine(claim, "DisruptionBlocked", &blocked.to_string())
-        }
-        Finding::Blocked { .. } => Vec::new(),
-        Finding::NeverConsolidated { claim } => {
-            let machine = snapshot.machines.iter().find(|machine| machine.name() == *claim);
-            let pool = machine.and_then(|machine| machine.pool()).unwrap_or_default();
-            let message = format!("NodePool {pool:?} has consolidation disabled");
-            let told = on_machine(claim, "Unconsolidatable", &message);
-            told.into_iter().map(|notice| notice.repeat_after(NEVER_NOTICE_EVERY)).collect()
-        }
-        Finding::BudgetExhausted { pool, reason } => {
-            let Some(pool) = snapshot.pools.get(pool) else { return Vec::new() };
-            let message =
-                format!("No allowed disruptions for disruption reason {reason} due to blocking budget");
-            let notice = Notice::normal(&*pool.pool, "DisruptionBlocked", message);
-            vec![notice.repeat_after(BUDGET_NOTICE_EVERY)]
-        }
-    }
+pub(super) fn id_of(claim: &NodeClaim) -> ClaimId {
+    ClaimId { name: name_of(claim).to_owned(), uid: uid_of(claim).to_owned() }
 }

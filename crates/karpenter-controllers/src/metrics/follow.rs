@@ -12,9 +12,10 @@ use karpenter_cluster::controllers::context::{annotation, label};
 use karpenter_cluster::mirror::{Change, Mirror};
 
 use super::Metrics;
+use crate::disruption::created_for;
 use crate::mirrors::Mirrors;
 
-/// The only reason for which this process creates claims so far.
+/// Why a claim was created that no command asked for.
 const PROVISIONED: &str = "provisioned";
 
 impl Metrics {
@@ -37,7 +38,8 @@ impl Metrics {
                 if old.is_none() && new.metadata.deletion_timestamp.is_none() {
                     let relaxed = annotation(&**new, labels::ANNOTATION_MIN_VALUES_RELAXED) == Some("true");
                     let relaxed = if relaxed { "true" } else { "false" };
-                    self.nodeclaims_created.with_label_values(&[PROVISIONED, pool, relaxed]).inc();
+                    let reason = created_for(new).map_or(PROVISIONED, |reason| reason.label());
+                    self.nodeclaims_created.with_label_values(&[reason, pool, relaxed]).inc();
                 }
                 let before = old.as_ref().map_or(&[][..], |old| conditions(old));
                 self.count_conditions(before, conditions(new), pool, &new.spec.node_class_ref.name);

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Method, Request, Response, StatusCode, header};
+use http::{Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
@@ -43,8 +43,8 @@ impl Page {
     }
 }
 
-/// Answers a path.
-pub type Pages = Arc<dyn Fn(&str) -> Page + Send + Sync>;
+/// Answers a path and what was asked after the question mark.
+pub type Pages = Arc<dyn Fn(&str, &str) -> Page + Send + Sync>;
 
 /// An open port; closed when dropped.
 pub struct Port {
@@ -90,7 +90,7 @@ async fn accept(listener: TcpListener, pages: Pages) {
         let pages = pages.clone();
         tokio::spawn(async move {
             let service = service_fn(move |request: Request<Incoming>| {
-                let response = respond(&pages, request.method(), request.uri().path());
+                let response = respond(&pages, request.method(), request.uri());
                 async move { Ok::<_, Infallible>(response) }
             });
             let mut server = http1::Builder::new();
@@ -102,9 +102,9 @@ async fn accept(listener: TcpListener, pages: Pages) {
     }
 }
 
-fn respond(pages: &Pages, method: &Method, path: &str) -> Response<Full<Bytes>> {
+fn respond(pages: &Pages, method: &Method, uri: &Uri) -> Response<Full<Bytes>> {
     let page = match *method {
-        Method::GET | Method::HEAD => pages(path),
+        Method::GET | Method::HEAD => pages(uri.path(), uri.query().unwrap_or_default()),
         _ => Page::text(405, "405 method not allowed\n"),
     };
     let mut response = Response::new(Full::new(Bytes::from(page.body)));
@@ -129,8 +129,9 @@ mod tests {
 
     #[tokio::test]
     async fn paths_are_answered_until_the_port_is_dropped() {
-        let pages: Pages = Arc::new(|path| match path {
+        let pages: Pages = Arc::new(|path, query| match path {
             "/healthz" => Page::text(200, "ok"),
+            "/echo" => Page::text(200, query),
             _ => Page::not_found(),
         });
         let port = Port::open(0, pages).await.expect("opens");
@@ -138,6 +139,7 @@ mod tests {
         let get = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
         let found = ask(number, &get("/healthz?verbose")).await;
         assert!(found.starts_with("HTTP/1.1 200") && found.ends_with("ok"), "{found}");
+        assert!(ask(number, &get("/echo?node=a")).await.ends_with("node=a"));
         assert!(ask(number, &get("/other")).await.starts_with("HTTP/1.1 404"));
         let post = "POST /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
         assert!(ask(number, post).await.starts_with("HTTP/1.1 405"));

@@ -9,13 +9,13 @@ use super::http::{Page, Pages};
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 impl Operator {
-    /// `/metrics`, and the journal if it was asked for.
+    /// `/metrics`, and the journal and the standings of nodes if they were asked for.
     pub fn metrics_pages(&self) -> Pages {
         let context = self.context.clone();
         let queues = self.queues.clone();
         let in_detail = !self.options.disable_cluster_state_observability;
         let journal = self.options.enable_decision_journal.then(|| self.context.journal.clone());
-        Arc::new(move |path| match (path, &journal) {
+        Arc::new(move |path, query| match (path, &journal) {
             ("/metrics", _) => {
                 context.metrics.refresh(&context.mirrors, context.clock, in_detail);
                 context.metrics.refresh_bindings(context.state.bindings());
@@ -26,6 +26,13 @@ impl Operator {
                 Ok(entries) => Page::json(entries),
                 Err(error) => Page::text(500, format!("{error}\n")),
             },
+            ("/debug/standings", Some(_)) => {
+                let node = query.split('&').find_map(|pair| pair.strip_prefix("node="));
+                match serde_json::to_string(&context.standings.entries(node)) {
+                    Ok(entries) => Page::json(entries),
+                    Err(error) => Page::text(500, format!("{error}\n")),
+                }
+            }
             _ => Page::not_found(),
         })
     }
@@ -34,7 +41,7 @@ impl Operator {
     /// definitions of its kinds are installed.
     pub fn health_pages(&self) -> Pages {
         let mirrors = self.context.mirrors.clone();
-        Arc::new(move |path| match path {
+        Arc::new(move |path, _| match path {
             "/healthz" => Page::text(200, "ok"),
             "/readyz" if mirrors.is_synced() => Page::text(200, "ok"),
             "/readyz" => Page::text(500, "not everything that is watched has been listed yet\n"),

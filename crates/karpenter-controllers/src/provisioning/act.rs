@@ -10,11 +10,12 @@ use k8s_openapi::api::core::v1::Pod;
 use karpenter_api::types::NodePool;
 use karpenter_cluster::clock::{since, until};
 use karpenter_cluster::harness::After;
+use karpenter_state::buffers::is_virtual;
 use kube::api::Api;
 
 use super::decide::{Decided, Failure, FailureKind, Launch, Placement};
 use super::observe::still_needs_a_node;
-use super::{METRIC_LABEL, Provisioner, RETRY_AFTER};
+use super::{METRIC_LABEL, Provisioner, RETRY_AFTER, buffers};
 use crate::claims;
 use crate::context::Context;
 use crate::events::Notice;
@@ -49,26 +50,52 @@ impl Telling {
     }
 }
 
-pub(super) async fn act(provisioner: &Provisioner, decided: Decided, revision: u64) -> kube::Result<After> {
+/// Carries out a round. The second part is what was told, if nothing at all could be done: such a round need not be
+/// planned again before something changes.
+pub(super) async fn act(
+    provisioner: &Provisioner,
+    decided: Decided,
+    revision: u64,
+) -> (kube::Result<After>, Option<Vec<Notice>>) {
     let context = &provisioner.context;
     let now = context.clock.now();
     let summary = Summary::of(&decided);
-    let Decided { launches, placements, mut failures, pools_without_types, .. } = decided;
+    let buffered = buffers::Outcome::of(&decided);
+    let Decided { launches, mut placements, mut failures, pools_without_types, broken_rules, .. } = decided;
+    // From here on only pods that exist count.
+    for placement in &mut placements {
+        placement.pods.retain(|pod| !is_virtual(pod));
+    }
+    placements.retain(|placement| !placement.pods.is_empty());
+    let is_idle = launches.is_empty() && placements.is_empty() && broken_rules.is_empty();
     for placement in &placements {
         keep_place(provisioner, placement, now);
     }
-    let (created, mut outcome) = launch(provisioner, launches, &mut failures).await?;
+    let (created, mut outcome) = match launch(provisioner, launches, &mut failures).await {
+        Ok(launched) => launched,
+        Err(error) => return (Err(error), None),
+    };
+    for failure in &mut failures {
+        failure.pods.retain(|pod| !is_virtual(pod));
+    }
+    failures.retain(|failure| !failure.pods.is_empty());
     let mut notices = nominations(provisioner, &placements, &created, now);
     notices.extend(failures.iter().filter(|failure| failure.is_told).flat_map(failed_notices));
     notices
         .extend(pools_without_types.iter().map(|(pool, lacks_values)| no_types_notice(pool, *lacks_values)));
     tell_metrics(context, &failures);
     summary.record(provisioner, created.len(), &failures, revision, now);
-    stream::iter(notices).for_each_concurrent(AT_ONCE, |notice| context.recorder.publish(notice)).await;
+    let settled = is_idle.then(|| notices.clone());
+    tell(context, notices).await;
+    buffers::record(context, buffered, now).await;
     if let Some(error) = outcome.error.take() {
-        return Err(error);
+        return (Err(error), None);
     }
-    Ok(outcome.wish)
+    (Ok(outcome.wish), settled)
+}
+
+pub(super) async fn tell(context: &Context, notices: Vec<Notice>) {
+    stream::iter(notices).for_each_concurrent(AT_ONCE, |notice| context.recorder.publish(notice)).await;
 }
 
 /// A node that exists keeps the room: in memory, for as long as the scheduler may take, or until it has come up.
@@ -84,7 +111,7 @@ fn keep_place(provisioner: &Provisioner, placement: &Placement, now: Timestamp) 
         if !placement.is_initialized {
             context.state.drop_vacancies(name);
             for pod in &placement.pods {
-                context.state.expect(pod, name);
+                context.state.expect(pod, name, now);
             }
         }
     }
@@ -117,7 +144,7 @@ async fn launch(
     let now = context.clock.now();
     let mut allowed = Vec::new();
     for mut launch in launches {
-        launch.pods.retain(|pod| still_needs_a_node(&context.mirrors, pod));
+        launch.pods.retain(|pod| is_virtual(pod) || still_needs_a_node(&context.mirrors, pod));
         if launch.pods.is_empty() {
             continue;
         }
@@ -146,15 +173,16 @@ async fn launch(
         })
         .buffered(AT_ONCE);
     let mut created = Vec::new();
-    while let Some((launch, result)) = results.next().await {
+    while let Some((mut launch, result)) = results.next().await {
         match result {
             Ok(claim) => {
                 let name = claim.metadata.name.unwrap_or_default();
                 let pool = launch.pool.metadata.name.as_deref().unwrap_or_default();
                 log_created(pool, &name, &launch);
                 back_off(provisioner).created(&name, pool);
+                launch.pods.retain(|pod| !is_virtual(pod));
                 for pod in &launch.pods {
-                    context.state.expect(pod, &name);
+                    context.state.expect(pod, &name, now);
                 }
                 created.push(Created { claim: name, pods: launch.pods });
             }

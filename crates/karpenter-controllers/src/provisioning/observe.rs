@@ -11,25 +11,30 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_api::labels;
 use karpenter_api::types::{ConditionStatus, NodeClaim, NodePool};
 use karpenter_cloud::CloudError;
-use karpenter_state::{Live, LivePool};
+use karpenter_state::{Live, LivePool, Spreading};
 
-use super::is_overdue;
+use super::{buffers, is_overdue, nomination_time};
 use crate::context::Context;
-use crate::mirrors::{BY_PROVIDER_ID, Mirrors};
+use crate::mirrors::{BY_PROVIDER_ID, Mirrors, listed};
 use crate::pods;
 use crate::state::Place;
 
+/// How long the mark of a command's nodes and the places of their pods may be seen one without the other.
+const MOVES_SETTLE: Duration = Duration::from_secs(5);
+
 /// All pods that matter to a round, by what they are to it.
 #[derive(Debug, Default)]
-pub(super) struct SortedPods {
+pub(crate) struct SortedPods {
     /// On a node, those that have to leave it included.
-    pub(super) bound: Vec<Arc<Pod>>,
+    pub(crate) bound: Vec<Arc<Pod>>,
     /// In need of a place.
     pub(super) pending: Vec<Arc<Pod>>,
     /// With a place on a claim that is still coming up.
     pub(super) expected: Vec<(String, Arc<Pod>)>,
     /// Places that are no longer the pods'.
     pub(super) given_up: Vec<Place>,
+    /// Claims on which pods have just taken the places of others.
+    pub(super) taken_over: BTreeSet<String>,
     pub(super) is_anything_leaving: bool,
 }
 
@@ -43,10 +48,16 @@ pub(super) fn sort_pods(context: &Context, patience: Duration, now: Timestamp) -
     for place in context.state.places() {
         let pod = mirrors.pods.get(&place.pod.namespace, &place.pod.name);
         let pod = pod.filter(|pod| pods::uid_of(pod) == place.uid);
-        let is_back = pod.as_ref().is_some_and(|pod| !pods::is_active(pod));
-        if pod.is_none() || is_back {
-            context.state.vacate(&place.uid);
-        } else if !claims.usable.contains(&place.claim) {
+        let Some(pod) = pod.filter(|pod| pods::is_active(pod)) else {
+            context.state.vacate(&place.uid, now);
+            continue;
+        };
+        // A pod that is still where it was is not late: it has not been sent on its way yet.
+        let is_usable = match pods::is_bound(&pod) {
+            true => claims.open_since.contains_key(&place.claim),
+            false => claims.is_usable(&place.claim, place.since),
+        };
+        if !is_usable {
             sorted.given_up.extend(context.state.forget_pod(&place.uid));
         }
     }
@@ -54,22 +65,69 @@ pub(super) fn sort_pods(context: &Context, patience: Duration, now: Timestamp) -
     for pod in mirrors.pods.list() {
         let uid = pods::uid_of(&pod);
         if let Some(node) = pods::node_name(&pod) {
-            let must_move = claims.leaving_nodes.contains(node)
-                && pods::is_currently_reschedulable(&pod, budgets.of(&pod), now);
-            if must_move {
-                place_or_queue(context, &claims, &mut sorted, &pod);
-            } else {
-                context.state.forget_pod(uid);
+            let is_leaving = claims.leaving_nodes.contains(node);
+            match context.state.place_of(uid) {
+                // Whether it may be evicted just now or not: the room is kept for it.
+                Some(place) if is_leaving => sorted.expected.push((place.claim, pod.clone())),
+                Some(place) if !place.is_move || is_overdue(place.since, now, MOVES_SETTLE) => {
+                    context.state.forget_pod(uid);
+                }
+                Some(_) => {}
+                None if is_leaving && pods::is_currently_reschedulable(&pod, budgets.of(&pod), now) => {
+                    sorted.pending.push(pod.clone());
+                }
+                None => {}
             }
             sorted.bound.push(pod);
         } else if pods::is_waiting(&pod) {
-            place_or_queue(context, &claims, &mut sorted, &pod);
+            place_or_queue(context, &claims, &mut sorted, &pod, now);
         }
     }
+    buffers::add_to_round(context, &mut sorted);
     sorted
 }
 
-fn place_or_queue(context: &Context, claims: &Claims, sorted: &mut SortedPods, pod: &Arc<Pod>) {
+/// The same without touching anything: what is known is taken as it is.
+pub(crate) fn survey(context: &Context, now: Timestamp) -> SortedPods {
+    let mirrors = &context.mirrors;
+    let claims = Claims::read(context, nomination_time(context.settings.batch_max), now);
+    let budgets = Budgets::read(mirrors);
+    let mut sorted =
+        SortedPods { is_anything_leaving: !claims.leaving_nodes.is_empty(), ..SortedPods::default() };
+    for pod in mirrors.pods.list() {
+        let place = context.state.place_of(pods::uid_of(&pod));
+        if let Some(node) = pods::node_name(&pod) {
+            if claims.leaving_nodes.contains(node) {
+                let place = place.filter(|place| claims.open_since.contains_key(&place.claim));
+                match place {
+                    Some(place) => sorted.expected.push((place.claim, pod.clone())),
+                    None if pods::is_currently_reschedulable(&pod, budgets.of(&pod), now) => {
+                        sorted.pending.push(pod.clone());
+                    }
+                    None => {}
+                }
+            }
+            sorted.bound.push(pod);
+        } else if pods::is_waiting(&pod) {
+            let named = pods::nominated_node(&pod).and_then(|node| claims.of_node.get(node).cloned());
+            let place = place.filter(|place| claims.is_usable(&place.claim, place.since));
+            match place.map(|place| place.claim).or(named) {
+                Some(claim) => sorted.expected.push((claim, pod)),
+                None => sorted.pending.push(pod),
+            }
+        }
+    }
+    buffers::add_to_survey(context, &mut sorted);
+    sorted
+}
+
+fn place_or_queue(
+    context: &Context,
+    claims: &Claims,
+    sorted: &mut SortedPods,
+    pod: &Arc<Pod>,
+    now: Timestamp,
+) {
     let place = context.state.place_of(pods::uid_of(pod));
     let is_ours = |node: &str| {
         let named = place.as_ref().and_then(|place| place.nominated.as_deref());
@@ -79,13 +137,17 @@ fn place_or_queue(context: &Context, claims: &Claims, sorted: &mut SortedPods, p
     if let Some(node) = pods::nominated_node(pod).filter(|node| !is_ours(node)) {
         // The scheduler is making room for it there, and nobody else should count on that room.
         context.state.forget_pod(pods::uid_of(pod));
-        let claim = claims.of_node.get(node).filter(|claim| claims.usable.contains(*claim));
+        let claim = claims.of_node.get(node).filter(|claim| claims.is_usable(claim, Timestamp::MIN));
         sorted.expected.extend(claim.map(|claim| (claim.clone(), pod.clone())));
         return;
     }
     let claim = match place {
         Some(place) => Some(place.claim),
-        None => context.state.take_vacancy(pod, |claim| claims.usable.contains(claim)),
+        None => {
+            let taken = context.state.take_vacancy(pod, now, |claim, since| claims.is_usable(claim, since));
+            sorted.taken_over.extend(taken.clone());
+            taken
+        }
     };
     match claim {
         Some(claim) => sorted.expected.push((claim, pod.clone())),
@@ -93,19 +155,26 @@ fn place_or_queue(context: &Context, claims: &Claims, sorted: &mut SortedPods, p
     }
 }
 
-/// The claims of this provider, as far as pods depend on them.
+/// The claims of this provider and the nodes of nobody's, as far as pods depend on them.
 struct Claims {
-    /// Alive, and their pods are not overdue.
-    usable: BTreeSet<String>,
+    /// Those that stay, and since when their node has been open to pods, if it is.
+    open_since: BTreeMap<String, Option<Timestamp>>,
     of_node: BTreeMap<String, String>,
     leaving_nodes: BTreeSet<String>,
+    patience: Duration,
+    now: Timestamp,
 }
 
 impl Claims {
     fn read(context: &Context, patience: Duration, now: Timestamp) -> Self {
         let mirrors = &context.mirrors;
-        let mut claims =
-            Self { usable: BTreeSet::new(), of_node: BTreeMap::new(), leaving_nodes: BTreeSet::new() };
+        let mut claims = Self {
+            open_since: BTreeMap::new(),
+            of_node: BTreeMap::new(),
+            leaving_nodes: BTreeSet::new(),
+            patience,
+            now,
+        };
         for claim in mirrors.node_claims.list() {
             if !context.is_managed(&claim.spec.node_class_ref) {
                 continue;
@@ -126,18 +195,33 @@ impl Claims {
                 let labels = node.metadata.labels.as_ref();
                 labels.and_then(|labels| labels.get(labels::INITIALIZED)).is_some_and(|value| value == "true")
             });
-            if !is_open || !is_overdue(context.state.opened(name, now), now, patience) {
-                claims.usable.insert(name.to_owned());
-            }
+            claims.open_since.insert(name.to_owned(), is_open.then(|| context.state.opened(name, now)));
         }
-        context.state.retain_claims(|claim| mirrors.node_claims.get("", claim).is_some());
+        context.state.retain_claims(|host| {
+            mirrors.node_claims.get("", host).is_some() || mirrors.nodes.get("", host).is_some()
+        });
         for node in mirrors.nodes.list() {
             let name = node.metadata.name.clone().unwrap_or_default();
-            if node.metadata.deletion_timestamp.is_some() && !claims.of_node.contains_key(&name) {
+            if claims.of_node.contains_key(&name) {
+                continue;
+            }
+            if node.metadata.deletion_timestamp.is_some() {
                 claims.leaving_nodes.insert(name);
+            } else {
+                claims.open_since.insert(name, Some(Timestamp::MIN));
             }
         }
         claims
+    }
+
+    /// Whether a pod that waits since then may still count on its place there: the node is coming up, or the pod is not
+    /// overdue.
+    fn is_usable(&self, claim: &str, since: Timestamp) -> bool {
+        match self.open_since.get(claim) {
+            None => false,
+            Some(None) => true,
+            Some(Some(opened)) => !is_overdue((*opened).max(since), self.now, self.patience),
+        }
     }
 }
 
@@ -201,16 +285,15 @@ pub(super) fn is_node_of(mirrors: &Mirrors, claim: &str, node: &str) -> bool {
 }
 
 /// The newest version of anything that a round looks at.
-pub(super) fn revision(mirrors: &Mirrors) -> u64 {
+pub(crate) fn revision(mirrors: &Mirrors) -> u64 {
     let pods = mirrors.pods.revision().max(mirrors.nodes.revision());
     pods.max(mirrors.node_claims.revision()).max(mirrors.node_pools.revision())
 }
 
-/// The cluster that the pods are to be planned into.
-pub(super) async fn gather(context: &Context, sorted: SortedPods) -> Live {
-    let mirrors = &context.mirrors;
+/// The pools that may launch, each with what it could buy.
+pub(super) async fn launching_pools(context: &Context) -> Vec<LivePool> {
     let mut pools = Vec::new();
-    for pool in mirrors.node_pools.list() {
+    for pool in context.mirrors.node_pools.list() {
         if !is_launching_pool(&pool) || !context.is_managed(&pool.spec.template.spec.node_class_ref) {
             continue;
         }
@@ -226,6 +309,12 @@ pub(super) async fn gather(context: &Context, sorted: SortedPods) -> Live {
         };
         pools.push(LivePool { pool, instance_types });
     }
+    pools
+}
+
+/// The cluster that the pods are to be planned into.
+pub(crate) fn gather(context: &Context, sorted: SortedPods, pools: Vec<LivePool>) -> Live {
+    let mirrors = &context.mirrors;
     let mut node_claims = mirrors.node_claims.list();
     node_claims.retain(|claim| context.is_managed(&claim.spec.node_class_ref));
     Live {
@@ -243,6 +332,23 @@ pub(super) async fn gather(context: &Context, sorted: SortedPods) -> Live {
         storage_classes: mirrors.storage_classes.list(),
         csi_nodes: mirrors.csi_nodes.list(),
         namespaces: mirrors.namespaces.list(),
+        spreading: spreading(context),
         ..Live::default()
+    }
+}
+
+/// What pods without spread constraints get, and by what.
+fn spreading(context: &Context) -> Spreading {
+    let config = context.settings.scheduler_config.clone();
+    if config.is_empty() {
+        return Spreading::default();
+    }
+    let mirrors = &context.mirrors;
+    Spreading {
+        config,
+        services: listed(mirrors.services.as_ref()),
+        replica_sets: listed(mirrors.replica_sets.as_ref()),
+        stateful_sets: listed(mirrors.stateful_sets.as_ref()),
+        replication_controllers: listed(mirrors.replication_controllers.as_ref()),
     }
 }

@@ -1,0 +1,153 @@
+//! Whether it is worth looking again: a pass that found nothing finds nothing until something changes that it looks at,
+//! or until time itself changes the answer.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_cluster::controllers::pods::condition as pod_condition;
+use karpenter_cluster::mirror::{Change, Mirror};
+use karpenter_disruption::fleet::Fleet;
+use karpenter_disruption::propose::Proposal;
+
+use super::flight::after;
+use super::{IDLE_POLL, QUIET_MAX};
+use crate::mirrors::Mirrors;
+
+/// Clones share everything.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Changes {
+    number: Arc<AtomicU64>,
+    /// The number as it was when nothing was found, and until when that holds.
+    quiet: Arc<Mutex<Option<(u64, Timestamp)>>>,
+}
+
+impl Changes {
+    pub(super) fn watch(&self, mirrors: &Mirrors) {
+        self.follow(&mirrors.pods, pod_differs);
+        self.follow(&mirrors.nodes, node_differs);
+        self.follow(&mirrors.node_claims, claim_differs);
+        self.follow(&mirrors.node_pools, pool_differs);
+        self.follow(&mirrors.budgets, budget_differs);
+        self.follow(&mirrors.daemon_sets, |old, new| old.metadata.generation != new.metadata.generation);
+    }
+
+    fn follow<K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + Sync + 'static>(
+        &self,
+        mirror: &Mirror<K>,
+        differs: fn(&K, &K) -> bool,
+    ) {
+        let number = self.number.clone();
+        mirror.observe(move |change: &Change<K>| {
+            let matters = match change {
+                Change::Applied { old: Some(old), new } => differs(old, new),
+                Change::Applied { old: None, .. } | Change::Deleted { .. } => true,
+            };
+            if matters {
+                number.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// To be remembered before looking.
+    pub(super) fn number(&self) -> u64 {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    /// Nothing was found by a look that began at `number`.
+    pub(super) fn nothing_found(&self, number: u64, again_at: Timestamp) {
+        *self.quiet.lock().unwrap_or_else(PoisonError::into_inner) = Some((number, again_at));
+    }
+
+    /// Something was done, so it is worth looking again.
+    pub(super) fn disturb(&self) {
+        *self.quiet.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// When to look again if nothing changes; `None` if something has.
+    pub(super) fn quiet_until(&self) -> Option<Timestamp> {
+        let quiet = *self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
+        quiet.filter(|(number, _)| *number == self.number()).map(|(_, until)| until)
+    }
+}
+
+/// When a pass that found nothing may find something although nothing changes.
+pub(super) fn next_look(
+    fleet: &Fleet,
+    proposal: &Proposal,
+    protected_until: Option<Timestamp>,
+    now: Timestamp,
+) -> Timestamp {
+    let mut next = after(now, QUIET_MAX);
+    next = protected_until.map_or(next, |until| next.min(until));
+    // Whether a sick or drifted node may go depends on how long it has been so, and on other people's patience.
+    if fleet.machines.iter().any(|one| {
+        one.is_sick || one.repair.is_some() || (one.drifted_since_secs.is_some() && !one.is_leaving)
+    }) {
+        next = next.min(after(now, IDLE_POLL));
+    }
+    // Schedules of budgets begin and end with a minute.
+    if proposal.outcomes.iter().any(|outcome| outcome.is_constrained_by_budgets) {
+        let past = now.as_second().rem_euclid(60);
+        next = next.min(after(now, Duration::from_secs(u64::try_from(60 - past).unwrap_or(60))));
+    }
+    let settled = fleet.machines.iter().filter_map(|machine| {
+        let wait = fleet.pools.get(machine.pool.as_ref()?)?.consolidate_after_secs?;
+        let at = Timestamp::from_second(machine.quiet_since_secs?.checked_add(wait)?).ok()?;
+        // Times in a fleet are whole seconds, rounded down: what ends within this one is not over for it.
+        (at > now || at.as_second() >= now.as_second()).then_some(at.max(after(now, Duration::from_secs(1))))
+    });
+    settled.fold(next, Timestamp::min)
+}
+
+fn pod_differs(old: &Pod, new: &Pod) -> bool {
+    let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
+    let ready = |pod: &Pod| pod_condition(pod, "Ready").map(|condition| condition.status.clone());
+    let refused = |pod: &Pod| pod_condition(pod, "PodScheduled").and_then(|one| one.reason.clone());
+    old.spec != new.spec
+        || old.metadata.labels != new.metadata.labels
+        || old.metadata.annotations != new.metadata.annotations
+        || old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
+        || phase(old) != phase(new)
+        || ready(old) != ready(new)
+        || refused(old) != refused(new)
+}
+
+/// Heartbeats and images are not worth a look.
+fn node_differs(old: &Node, new: &Node) -> bool {
+    let allocatable = |node: &Node| node.status.as_ref().and_then(|status| status.allocatable.clone());
+    let conditions = |node: &Node| -> Vec<(String, String)> {
+        let all = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        all.into_iter().map(|one| (one.type_.clone(), one.status.clone())).collect()
+    };
+    old.spec != new.spec
+        || old.metadata.labels != new.metadata.labels
+        || old.metadata.annotations != new.metadata.annotations
+        || old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
+        || allocatable(old) != allocatable(new)
+        || conditions(old) != conditions(new)
+}
+
+fn claim_differs(old: &NodeClaim, new: &NodeClaim) -> bool {
+    old.metadata.labels != new.metadata.labels
+        || old.metadata.annotations != new.metadata.annotations
+        || old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
+        || old.status != new.status
+}
+
+fn pool_differs(old: &NodePool, new: &NodePool) -> bool {
+    let conditions = |pool: &NodePool| pool.status.as_ref().map(|status| status.conditions.clone());
+    old.metadata.generation != new.metadata.generation
+        || old.metadata.annotations != new.metadata.annotations
+        || old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
+        || conditions(old) != conditions(new)
+}
+
+fn budget_differs(old: &PodDisruptionBudget, new: &PodDisruptionBudget) -> bool {
+    let allowed = |one: &PodDisruptionBudget| one.status.as_ref().map(|status| status.disruptions_allowed);
+    old.spec != new.spec || allowed(old) != allowed(new)
+}

@@ -1,0 +1,171 @@
+//! The loop that looks at the whole cluster: a proposal whose rest is over gets its second look, else new commands are
+//! sought. Deciding happens in the rules, off the event loop and from one snapshot per pass.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use karpenter_cluster::clock::{since, until};
+use karpenter_disruption::command::Command;
+use karpenter_disruption::propose::{Proposal, propose};
+use karpenter_disruption::settings::Settings as Rules;
+use karpenter_disruption::validate::{Rejection, revalidate};
+use karpenter_state::{FleetRound, assemble_fleet};
+
+use super::changes::next_look;
+use super::flight::{Stage, after};
+use super::flights::Flight;
+use super::observe::{self, Sight};
+use super::order::Order;
+use super::{Disruption, IDLE_POLL, RETRY_POLL};
+use crate::compute;
+
+/// What a pass leads to.
+enum Outcome {
+    Second(Result<Command, Rejection>),
+    First(Proposal),
+}
+
+struct Looked {
+    round: FleetRound,
+    outcome: Outcome,
+    protected_until: Option<Timestamp>,
+}
+
+/// The pure part: from objects to a decision.
+fn look(sight: Sight, due: Option<Arc<Command>>, rules: &Rules) -> Looked {
+    let mut round = assemble_fleet(&sight.live, &sight.input);
+    round.fleet.waiting = sight.waiting;
+    let outcome = match due {
+        Some(command) => Outcome::Second(revalidate(&command, &round.fleet, rules)),
+        None => Outcome::First(propose(&round.fleet, rules)),
+    };
+    Looked { round, outcome, protected_until: sight.protected_until }
+}
+
+impl Disruption {
+    pub(super) async fn evaluate(&self) -> Duration {
+        let context = &self.context;
+        let now = context.clock.now();
+        if !self.flights().is_resumed {
+            return RETRY_POLL;
+        }
+        let due = self.flights().due(now);
+        if due.is_none() && self.changes.quiet_until().is_some_and(|quiet| now < quiet) {
+            return self.rest(now);
+        }
+        let number = self.changes.number();
+        let (waiting, own) = {
+            let flights = self.flights();
+            (flights.waiting(due.as_ref().map(|flight| flight.number)), flights.replacements())
+        };
+        let Some(sight) = observe::observe(context, waiting, &own).await else { return RETRY_POLL };
+        let rules = self.rules.clone();
+        let proposed = due.as_ref().and_then(|flight| flight.proposed.clone());
+        let began = context.clock.now();
+        let looked = compute::off_the_loop(move || look(sight, proposed, &rules)).await;
+        let took = since(context.clock.now(), began);
+        match (looked.outcome, due) {
+            (Outcome::First(proposal), _) => {
+                self.tell_pass(&looked.round, &proposal, took).await;
+                let has_news = self.act_on(&looked.round, &proposal).await;
+                match has_news {
+                    News::Started => Duration::ZERO,
+                    News::Failed => IDLE_POLL,
+                    News::Nothing => {
+                        let fleet = &looked.round.fleet;
+                        let again = next_look(fleet, &proposal, looked.protected_until, now);
+                        self.changes.nothing_found(number, again);
+                        self.rest(context.clock.now())
+                    }
+                }
+            }
+            (Outcome::Second(outcome), Some(flight)) => {
+                self.second_look(flight, outcome, &looked.round).await
+            }
+            (Outcome::Second(_), None) => RETRY_POLL,
+        }
+    }
+
+    /// Until the next moment at which there may be something to do.
+    fn rest(&self, now: Timestamp) -> Duration {
+        let mut wait = IDLE_POLL;
+        if let Some(quiet) = self.changes.quiet_until() {
+            wait = wait.min(until(now, quiet));
+        }
+        if let Some(due) = self.flights().next_due() {
+            wait = wait.min(until(now, due));
+        }
+        wait
+    }
+
+    async fn second_look(
+        &self,
+        flight: Flight,
+        outcome: Result<Command, Rejection>,
+        round: &FleetRound,
+    ) -> Duration {
+        self.changes.disturb();
+        let command = match outcome {
+            Ok(command) => command,
+            Err(rejection) => {
+                self.flights().remove(flight.number);
+                self.tell_rejected(&flight, &rejection).await;
+                return Duration::ZERO;
+            }
+        };
+        let Some(order) = self.order(&command, round) else {
+            self.flights().remove(flight.number);
+            return IDLE_POLL;
+        };
+        let order = Arc::new(order);
+        self.flights().update(flight.number, order.clone(), Stage::Starting);
+        let flight = Flight { order, stage: Stage::Starting, proposed: None, ..flight };
+        if self.start(flight, round).await { Duration::ZERO } else { IDLE_POLL }
+    }
+
+    fn order(&self, command: &Command, round: &FleetRound) -> Option<Order> {
+        Order::read(command, round, |name| observe::find_pool(&self.context, name))
+    }
+
+    /// Takes up what was proposed: what need not rest begins at once.
+    async fn act_on(&self, round: &FleetRound, proposal: &Proposal) -> News {
+        let mut news = News::Nothing;
+        let mut taken: BTreeSet<String> = self.flights().targets();
+        for command in &proposal.commands {
+            let Some(order) = self.order(command, round) else { continue };
+            let names: Vec<String> = order.targets.iter().map(|target| target.id.name.clone()).collect();
+            if names.is_empty() || names.iter().any(|name| taken.contains(name)) {
+                continue;
+            }
+            taken.extend(names);
+            let order = Arc::new(order);
+            let now = self.context.clock.now();
+            if command.method.is_validated() {
+                let stage = Stage::Proposed { until: after(now, self.validation_delay) };
+                let proposed = Some(Arc::new(command.clone()));
+                let flight = self.flights().add(order, stage, proposed, now);
+                self.tell_proposed(&flight).await;
+                self.tell_scores(command, &flight.order, round).await;
+                news = news.max(News::Started);
+            } else {
+                let flight = self.flights().add(order, Stage::Starting, None, now);
+                let has_started = self.start(flight, round).await;
+                news = news.max(if has_started { News::Started } else { News::Failed });
+            }
+        }
+        if news != News::Nothing {
+            self.changes.disturb();
+        }
+        news
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum News {
+    Nothing,
+    /// Something could not be begun; it is tried again a little later.
+    Failed,
+    Started,
+}

@@ -1,0 +1,140 @@
+//! The way of a command from the first thought to the end of its nodes, as a machine without effects.
+//!
+//! A proposal waits, is looked at again, and starts: its nodes are closed and what takes their place is asked for. When
+//! all of that is ready the old claims are deleted; when some of it is lost, or it takes too long, the nodes are opened
+//! again. What a stage leads to is decided here and nowhere else; who carries it out is not.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use karpenter_cluster::clock::since;
+
+/// How long a proposal rests before it is looked at again, unless somebody says otherwise.
+pub const VALIDATION_DELAY: Duration = Duration::from_secs(15);
+/// Bounds of how long a command may take, and what every node that is under way adds.
+const PATIENCE_LEAST: Duration = Duration::from_secs(10 * 60);
+const PATIENCE_MOST: Duration = Duration::from_secs(60 * 60);
+const PATIENCE_PER_NODE: Duration = Duration::from_millis(80);
+
+/// A claim that is meant, whatever else comes to bear its name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClaimId {
+    pub name: String,
+    pub uid: String,
+}
+
+/// Where a command stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stage {
+    /// Nothing has been written. Looked at again then.
+    Proposed { until: Timestamp },
+    /// Its nodes are being closed and its replacements created by whoever started it.
+    Starting,
+    /// Its nodes are closed; its replacements are coming up.
+    Waiting { since: Timestamp, replacements: Vec<ClaimId> },
+    /// Its replacements are ready; the claims of its nodes are being deleted.
+    Deleting { since: Timestamp },
+}
+
+/// What is seen of a claim now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    Gone,
+    /// Deleted, and not gone yet.
+    Leaving,
+    /// Not initialised yet.
+    Coming,
+    /// Initialised.
+    Ready,
+}
+
+/// Why a command failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    #[error("replacement {0} was deleted")]
+    ReplacementLost(String),
+    #[error("command reached timeout after {0:?}")]
+    TimedOut(Duration),
+}
+
+/// What has to be done about a command now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing before then.
+    Rest {
+        until: Timestamp,
+    },
+    /// Somebody is at it.
+    Leave,
+    Revalidate,
+    /// Tell that these replacements are waited for.
+    Wait {
+        pending: Vec<ClaimId>,
+    },
+    /// Delete these of its claims.
+    Delete {
+        left: Vec<ClaimId>,
+    },
+    /// Open the nodes of these of its claims again.
+    RollBack {
+        left: Vec<ClaimId>,
+        failure: Failure,
+    },
+    Finish,
+}
+
+/// What to do about a command. `queued` is the number of nodes in all commands that have started.
+pub fn next_step(
+    stage: &Stage,
+    targets: &[ClaimId],
+    see: impl Fn(&ClaimId) -> Seen,
+    queued: usize,
+    now: Timestamp,
+) -> Step {
+    let started = match stage {
+        Stage::Proposed { until } if now < *until => return Step::Rest { until: *until },
+        Stage::Proposed { .. } => return Step::Revalidate,
+        Stage::Starting => return Step::Leave,
+        Stage::Waiting { since, .. } | Stage::Deleting { since } => *since,
+    };
+    let left: Vec<ClaimId> =
+        targets.iter().filter(|one| matches!(see(one), Seen::Coming | Seen::Ready)).cloned().collect();
+    if left.is_empty() {
+        return Step::Finish;
+    }
+    let mut pending = Vec::new();
+    if let Stage::Waiting { replacements, .. } = stage {
+        for one in replacements {
+            match see(one) {
+                Seen::Ready => {}
+                Seen::Coming => pending.push(one.clone()),
+                Seen::Gone | Seen::Leaving => {
+                    return Step::RollBack { left, failure: Failure::ReplacementLost(one.name.clone()) };
+                }
+            }
+        }
+    }
+    let age = since(now, started);
+    if age > patience(queued) {
+        Step::RollBack { left, failure: Failure::TimedOut(age) }
+    } else if pending.is_empty() {
+        Step::Delete { left }
+    } else {
+        Step::Wait { pending }
+    }
+}
+
+/// How long a command may take while so many nodes are under way: clouds are slower when much is asked of them.
+pub fn patience(queued: usize) -> Duration {
+    let nodes = u32::try_from(queued).unwrap_or(u32::MAX);
+    PATIENCE_PER_NODE.saturating_mul(nodes).clamp(PATIENCE_LEAST, PATIENCE_MOST)
+}
+
+/// The moment `wait` from now.
+pub fn after(now: Timestamp, wait: Duration) -> Timestamp {
+    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
+    now.checked_add(wait).unwrap_or(Timestamp::MAX)
+}

@@ -1,0 +1,133 @@
+//! The commands of this process, from proposals to those that are nearly done.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use karpenter_disruption::command::Command;
+use karpenter_disruption::fleet::Waiting;
+
+use super::flight::Stage;
+use super::order::Order;
+
+/// A command and where it stands.
+#[derive(Debug, Clone)]
+pub(super) struct Flight {
+    /// Tells commands of this process apart.
+    pub(super) number: u64,
+    /// Tells commands apart for people, and those of different processes.
+    pub(super) id: String,
+    pub(super) order: Arc<Order>,
+    pub(super) stage: Stage,
+    /// What was proposed, until it is looked at again.
+    pub(super) proposed: Option<Arc<Command>>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Flights {
+    list: Vec<Flight>,
+    last_number: u64,
+    /// What a process before this one left behind was taken up.
+    pub(super) is_resumed: bool,
+}
+
+impl Flights {
+    pub(super) fn add(
+        &mut self,
+        order: Arc<Order>,
+        stage: Stage,
+        proposed: Option<Arc<Command>>,
+        now: Timestamp,
+    ) -> Flight {
+        self.last_number += 1;
+        let id = format!("{}-{}", now.as_second(), self.last_number);
+        self.add_with_id(id, order, stage, proposed)
+    }
+
+    pub(super) fn add_with_id(
+        &mut self,
+        id: String,
+        order: Arc<Order>,
+        stage: Stage,
+        proposed: Option<Arc<Command>>,
+    ) -> Flight {
+        self.last_number += 1;
+        let flight = Flight { number: self.last_number, id, order, stage, proposed };
+        self.list.push(flight.clone());
+        flight
+    }
+
+    pub(super) fn update(&mut self, number: u64, order: Arc<Order>, stage: Stage) {
+        if let Some(flight) = self.list.iter_mut().find(|flight| flight.number == number) {
+            flight.order = order;
+            flight.stage = stage;
+            flight.proposed = None;
+        }
+    }
+
+    pub(super) fn remove(&mut self, number: u64) {
+        self.list.retain(|flight| flight.number != number);
+    }
+
+    /// Those that have begun.
+    pub(super) fn started(&self) -> Vec<Flight> {
+        self.list.iter().filter(|flight| flight.proposed.is_none()).cloned().collect()
+    }
+
+    pub(super) fn proposals(&self) -> impl Iterator<Item = (&Flight, &Arc<Command>)> {
+        self.list.iter().filter_map(|flight| flight.proposed.as_ref().map(|proposed| (flight, proposed)))
+    }
+
+    /// The first proposal whose rest is over.
+    pub(super) fn due(&self, now: Timestamp) -> Option<Flight> {
+        let is_due = |flight: &&Flight| matches!(flight.stage, Stage::Proposed { until } if until <= now);
+        self.list.iter().find(is_due).cloned()
+    }
+
+    /// When the next proposal is to be looked at again.
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        let times = self.list.iter().filter_map(|flight| match flight.stage {
+            Stage::Proposed { until } => Some(until),
+            _ => None,
+        });
+        times.min()
+    }
+
+    /// Nodes of commands that have begun.
+    pub(super) fn queued(&self) -> usize {
+        let started = self.list.iter().filter(|flight| flight.proposed.is_none());
+        started.map(|flight| flight.order.targets.len()).sum()
+    }
+
+    /// Proposals as the rules see them, without the one that is being looked at.
+    pub(super) fn waiting(&self, except: Option<u64>) -> Vec<Waiting> {
+        let others = self.proposals().filter(|(flight, _)| Some(flight.number) != except);
+        others
+            .map(|(_, command)| Waiting {
+                method: command.method,
+                claims: command.candidates.iter().map(|candidate| candidate.claim.clone()).collect(),
+            })
+            .collect()
+    }
+
+    /// Names of the claims that commands take away, proposals included.
+    pub(super) fn targets(&self) -> BTreeSet<String> {
+        let targets = self.list.iter().flat_map(|flight| &flight.order.targets);
+        targets.map(|target| target.id.name.clone()).collect()
+    }
+
+    /// Names of the claims that commands have begun to take away.
+    pub(super) fn started_targets(&self) -> BTreeSet<String> {
+        let started = self.list.iter().filter(|flight| flight.proposed.is_none());
+        started.flat_map(|flight| &flight.order.targets).map(|target| target.id.name.clone()).collect()
+    }
+
+    /// Names of the claims that commands wait for.
+    pub(super) fn replacements(&self) -> BTreeSet<String> {
+        let waiting = self.list.iter().filter_map(|flight| match &flight.stage {
+            Stage::Waiting { replacements, .. } => Some(replacements),
+            _ => None,
+        });
+        waiting.flatten().map(|id| id.name.clone()).collect()
+    }
+}

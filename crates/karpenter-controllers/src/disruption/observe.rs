@@ -1,0 +1,137 @@
+//! Everything a pass looks at, read once: the mirrors, what is remembered, and what the cloud sells.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use karpenter_api::labels;
+use karpenter_api::types::NodePool;
+use karpenter_cluster::controllers::context::{is_deleting, label, name_of, uid_of};
+use karpenter_disruption::fleet::Waiting;
+use karpenter_state::{DeletionCosts, FleetInput, Live, LivePool};
+
+use super::flight::{ClaimId, Seen};
+use crate::context::Context;
+use crate::node::repair;
+use crate::nodeclaim::{INITIALIZED, is_true, provider_id};
+use crate::pods;
+use crate::provisioning::{self, is_launching_pool};
+
+/// What a fleet is assembled from, off the event loop.
+pub(crate) struct Sight {
+    pub(crate) live: Live,
+    pub(crate) input: FleetInput,
+    pub(super) waiting: Vec<Waiting>,
+    /// The next moment at which a pod is no longer protected by its own annotation.
+    pub(super) protected_until: Option<Timestamp>,
+}
+
+/// Whether the mirrors show the whole cluster.
+pub(super) fn is_synced(context: &Context) -> bool {
+    let mirrors = &context.mirrors;
+    mirrors.pods.is_synced()
+        && mirrors.nodes.is_synced()
+        && mirrors.node_claims.is_synced()
+        && mirrors.node_pools.is_synced()
+        && mirrors.budgets.is_synced()
+        && mirrors.daemon_sets.is_synced()
+}
+
+/// Reads everything. `None` while the mirrors are filling or the outcome of a launch is not known that no command asked
+/// for: what is about to appear is not known well enough to judge what is superfluous.
+pub(crate) async fn observe(
+    context: &Context,
+    waiting: Vec<Waiting>,
+    own_launches: &BTreeSet<String>,
+) -> Option<Sight> {
+    if !is_synced(context) {
+        return None;
+    }
+    let mirrors = &context.mirrors;
+    let now = context.clock.now();
+    let is_unknown = |claim: &&Arc<karpenter_api::types::NodeClaim>| {
+        context.is_managed(&claim.spec.node_class_ref)
+            && provider_id(claim).is_none()
+            && !is_deleting(&***claim)
+            && !own_launches.contains(name_of(&***claim))
+    };
+    let claims = mirrors.node_claims.list();
+    if claims.iter().any(|claim| is_unknown(&claim)) {
+        return None;
+    }
+    let (launching, other_pools) = pools(context).await;
+    let sorted = provisioning::survey(context, now);
+    let protected = sorted.bound.iter().filter_map(|pod| match pods::do_not_disrupt(pod, now) {
+        pods::DoNotDisrupt::Until(until) => Some(until),
+        _ => None,
+    });
+    let protected_until = protected.min();
+    let live = provisioning::gather(context, sorted, launching);
+    let state = &context.state;
+    let moves = state.moves();
+    let mut input = FleetInput {
+        now,
+        other_pools,
+        pod_budgets: mirrors.budgets.list(),
+        nominated: state.nominated_nodes(now),
+        deletion_costs: match context.gates.pod_deletion_cost_management {
+            true => DeletionCosts::Managed,
+            false => DeletionCosts::OfUsers,
+        },
+        revision: provisioning::revision(mirrors),
+        ..FleetInput::default()
+    };
+    input.nominated.extend(state.places().into_iter().map(|place| place.claim));
+    for claim in &claims {
+        if let Some(at) = moves.moved_onto_at(name_of(&**claim)) {
+            input.machines_moved_onto_at_secs.insert(uid_of(&**claim).to_owned(), at.as_second());
+        }
+    }
+    input.pods_moved_at_secs = moves.pods_moved_at_secs();
+    for pool in live.pools.iter().chain(&input.other_pools) {
+        let name = name_of(&*pool.pool);
+        let moved = moves.within_the_hour(name, now);
+        input.moved_last_hour.insert(name.to_owned(), moved);
+    }
+    if context.gates.node_repair && !context.settings.is_node_repair_legacy {
+        input.repairs = repair::repairs(context, now);
+        input.sick = repair::sick_nodes(context);
+    }
+    Some(Sight { live, input, waiting, protected_until })
+}
+
+/// Pools that launch for pods, and all others of this provider. A pool whose prices cannot be had right now is in
+/// neither: its nodes are left alone for now.
+async fn pools(context: &Context) -> (Vec<LivePool>, Vec<LivePool>) {
+    let (mut launching, mut others) = (Vec::new(), Vec::new());
+    for pool in context.mirrors.node_pools.list() {
+        if !context.is_managed(&pool.spec.template.spec.node_class_ref) {
+            continue;
+        }
+        let Ok(instance_types) = context.cloud.instance_types(&pool).await else { continue };
+        let list = if is_launching_pool(&pool) { &mut launching } else { &mut others };
+        list.push(LivePool { pool, instance_types });
+    }
+    (launching, others)
+}
+
+/// What a command sees of a claim.
+pub(super) fn see(context: &Context, id: &ClaimId) -> Seen {
+    let claim = context.mirrors.node_claims.get("", &id.name).filter(|claim| uid_of(&**claim) == id.uid);
+    match claim {
+        None => Seen::Gone,
+        Some(claim) if is_deleting(&*claim) => Seen::Leaving,
+        Some(claim) if is_true(&claim, INITIALIZED) => Seen::Ready,
+        Some(_) => Seen::Coming,
+    }
+}
+
+/// The pool of that name as it is now.
+pub(super) fn find_pool(context: &Context, name: &str) -> Option<Arc<NodePool>> {
+    context.mirrors.node_pools.get("", name)
+}
+
+/// The pool that a claim says it is of.
+pub(super) fn pool_label(claim: &karpenter_api::types::NodeClaim) -> &str {
+    label(claim, labels::NODEPOOL).unwrap_or_default()
+}

@@ -1,0 +1,195 @@
+//! A command as it is carried out: objects and names instead of positions in a snapshot, so that it outlives the pass
+//! that found it. Nothing is decided here.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_cluster::controllers::context::name_of;
+use karpenter_disruption::command::{Command, Decision, Destination, Method};
+use karpenter_disruption::fleet::{ConsolidationPolicy, Repair};
+use karpenter_model::resources::ResourceList;
+use karpenter_state::{FleetRound, Host};
+
+use super::flight::ClaimId;
+use crate::claims;
+
+/// What is to be done.
+#[derive(Debug, Clone)]
+pub(super) struct Order {
+    pub(super) method: Method,
+    pub(super) decision: Decision,
+    pub(super) targets: Vec<Target>,
+    pub(super) launches: Vec<Launch>,
+    pub(super) moves: Vec<Move>,
+    pub(super) price_before_per_hour: f64,
+    pub(super) price_after_per_hour: f64,
+    /// Bound for the drain that the command itself sets.
+    pub(super) termination_grace_period_secs: Option<i64>,
+    /// Why it is deleted before anything takes its place, where that is so.
+    pub(super) terminate_first_reason: &'static str,
+}
+
+/// A node that is to go.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    pub(super) id: ClaimId,
+    pub(super) node: String,
+    pub(super) pool: String,
+    pub(super) policy: ConsolidationPolicy,
+    /// Pods that have to run elsewhere.
+    pub(super) pods: usize,
+    pub(super) repair: Option<Repair>,
+}
+
+/// A claim that takes the place of targets.
+#[derive(Debug, Clone)]
+pub(super) struct Launch {
+    pub(super) claim: NodeClaim,
+    /// The pool as it was planned with, and what its nodes used of its limits then.
+    pub(super) pool: Arc<NodePool>,
+    pub(super) usage: ResourceList,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Move {
+    pub(super) pod: Arc<Pod>,
+    pub(super) to: MoveTo,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum MoveTo {
+    /// A claim, or a node that has none.
+    Host(String),
+    /// One of the command's own launches.
+    Launch(usize),
+}
+
+impl Order {
+    /// Reads a command of the round. `None` if it names what the round does not know: then it is not ours to carry out.
+    pub(super) fn read(
+        command: &Command,
+        round: &FleetRound,
+        find_pool: impl Fn(&str) -> Option<Arc<NodePool>>,
+    ) -> Option<Self> {
+        let fleet = &round.fleet;
+        let mut targets = Vec::new();
+        for candidate in &command.candidates {
+            let machine = fleet.machines.get(candidate.machine)?;
+            targets.push(Target {
+                id: ClaimId { name: candidate.claim.to_string(), uid: candidate.uid.to_string() },
+                node: candidate.node.to_string(),
+                pool: candidate.pool.to_string(),
+                policy: fleet.pools.get(&candidate.pool).map(|pool| pool.policy).unwrap_or_default(),
+                pods: machine.occupants.iter().filter(|one| one.is_reschedulable).count(),
+                repair: machine.repair.clone(),
+            });
+        }
+        let mut moves = Vec::new();
+        for (from, to) in &command.moves {
+            let pod = round.aboard.get(from.node as usize)?.get(from.pod as usize)?.clone();
+            let to = match to {
+                Destination::New(launch) => MoveTo::Launch(*launch),
+                Destination::Existing(node) => MoveTo::Host(host_name(round.hosts.get(*node)?)?),
+            };
+            moves.push(Move { pod, to });
+        }
+        let launches = match (&command.static_pool, command.decision) {
+            (Some(name), Decision::Replace) => {
+                let pool = find_pool(name)?;
+                let launch = || Launch {
+                    claim: claims::build_static(&pool),
+                    pool: pool.clone(),
+                    usage: ResourceList::default(),
+                };
+                command.candidates.iter().map(|_| launch()).collect()
+            }
+            _ => planned_launches(command, round)?,
+        };
+        let is_at_limit = command
+            .static_pool
+            .as_ref()
+            .is_some_and(|name| fleet.pools.get(name).is_some_and(|pool| pool.nodes_left == Some(0)));
+        Some(Self {
+            method: command.method,
+            decision: command.decision,
+            targets,
+            launches,
+            moves,
+            price_before_per_hour: command.price_before_per_hour,
+            price_after_per_hour: command.price_after_per_hour,
+            termination_grace_period_secs: command.termination_grace_period_secs,
+            terminate_first_reason: match command.decision {
+                Decision::TerminateFirst if is_at_limit => "static-at-limit",
+                Decision::TerminateFirst => "no-reserved-capacity",
+                Decision::Delete | Decision::Replace | Decision::Reboot => "",
+            },
+        })
+    }
+
+    pub(super) fn ids(&self) -> Vec<ClaimId> {
+        self.targets.iter().map(|target| target.id.clone()).collect()
+    }
+
+    pub(super) fn saving_per_hour(&self) -> f64 {
+        match self.decision {
+            // The machine stays.
+            Decision::Reboot => 0.0,
+            Decision::Delete | Decision::Replace | Decision::TerminateFirst => {
+                self.price_before_per_hour - self.price_after_per_hour
+            }
+        }
+    }
+
+    /// The pools of its nodes, once each.
+    pub(super) fn pools(&self) -> Vec<&str> {
+        let mut pools: Vec<&str> = self.targets.iter().map(|target| target.pool.as_str()).collect();
+        pools.sort_unstable();
+        pools.dedup();
+        pools
+    }
+
+    /// As upstream's log and events describe it.
+    pub(super) fn describe(&self, id: &str) -> String {
+        let nodes: Vec<&str> = self.targets.iter().map(|target| target.node.as_str()).collect();
+        let launches = match self.launches.len() {
+            0 => String::new(),
+            1 => " -> [1 replacement]".to_owned(),
+            many => format!(" -> [{many} replacements]"),
+        };
+        format!(
+            "{}/{id}: {}: nodepools=[{}]: [{}]{launches} (savings: ${:.2})",
+            self.method.reason().as_str(),
+            self.decision.label(),
+            self.pools().join(","),
+            nodes.join(", "),
+            self.saving_per_hour(),
+        )
+    }
+
+    /// The same from one node's point of view, short where there are many.
+    pub(super) fn describe_for(&self, id: &str, target: &Target) -> String {
+        match self.targets.len() {
+            0 | 1 => self.describe(id),
+            many => {
+                format!("{}: [{}] (part of {many}-node consolidation)", self.decision.label(), target.node)
+            }
+        }
+    }
+}
+
+fn planned_launches(command: &Command, round: &FleetRound) -> Option<Vec<Launch>> {
+    let problem = &round.fleet.problem;
+    let launch = |planned: &karpenter_model::plan::PlannedNode| {
+        let pool = round.pools.get(planned.pool)?.clone();
+        let usage = problem.pools.get(planned.pool)?.usage.clone();
+        Some(Launch { claim: claims::build(problem, planned, &pool), pool, usage })
+    };
+    command.replacements.iter().map(launch).collect()
+}
+
+/// A host is known by its claim, and by its node where there is no claim.
+fn host_name(host: &Host) -> Option<String> {
+    let claim = host.claim.as_deref().map(name_of);
+    claim.or_else(|| host.node.as_deref().map(name_of)).map(str::to_owned)
+}

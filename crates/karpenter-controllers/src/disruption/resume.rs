@@ -1,0 +1,120 @@
+//! What is written on a replacement about the command it was made for, and how a process that knows nothing takes such a
+//! command up again.
+//!
+//! A command is taken up only if nothing is missing: every replacement is there, and every node that is left still bears
+//! the marks. Otherwise the marks are taken off like any others that nobody accounts for, and the replacements are
+//! ordinary nodes.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use karpenter_api::types::NodeClaim;
+use karpenter_cluster::controllers::context::{annotation, is_deleting, name_of, uid_of};
+use karpenter_disruption::command::Method;
+use karpenter_disruption::fleet::Reason;
+use serde::{Deserialize, Serialize};
+
+use super::flight::ClaimId;
+
+/// On the claims that a command launches: which claims they are to take the place of.
+pub const ANNOTATION_REPLACES: &str = "karpenter.sh/replaces";
+
+/// The annotation's value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Replaces {
+    pub(super) command: String,
+    pub(super) method: String,
+    /// How many claims the command launches.
+    pub(super) launches: usize,
+    /// Claims that are to go, uid by name.
+    pub(super) claims: BTreeMap<String, String>,
+    /// Bound for the drain that the command itself sets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) termination_grace_period_secs: Option<i64>,
+}
+
+impl Replaces {
+    pub(super) fn text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    fn read(claim: &NodeClaim) -> Option<Self> {
+        serde_json::from_str(annotation(claim, ANNOTATION_REPLACES)?).ok()
+    }
+}
+
+pub(super) fn is_replacement(claim: &NodeClaim) -> bool {
+    annotation(claim, ANNOTATION_REPLACES).is_some()
+}
+
+/// The reason a claim was created for, if a command created it.
+pub(crate) fn created_for(claim: &NodeClaim) -> Option<Reason> {
+    Replaces::read(claim).and_then(|replaces| method(&replaces.method)).map(Method::reason)
+}
+
+pub(super) fn method_name(method: Method) -> String {
+    format!("{method:?}")
+}
+
+fn method(name: &str) -> Option<Method> {
+    Method::ORDER.into_iter().find(|method| method_name(*method) == name)
+}
+
+/// A command that can be taken up again.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Resumed {
+    pub(super) id: String,
+    pub(super) method: Method,
+    /// Claims that are left.
+    pub(super) targets: Vec<ClaimId>,
+    pub(super) replacements: Vec<ClaimId>,
+    pub(super) since: Timestamp,
+    pub(super) termination_grace_period_secs: Option<i64>,
+}
+
+/// The commands that the claims tell of. `is_marked` says whether a claim and its node bear a command's marks.
+pub(super) fn resumable(
+    claims: &[Arc<NodeClaim>],
+    is_marked: impl Fn(&NodeClaim) -> bool,
+    now: Timestamp,
+) -> Vec<Resumed> {
+    let by_name: BTreeMap<&str, &Arc<NodeClaim>> =
+        claims.iter().map(|claim| (name_of(&**claim), claim)).collect();
+    let mut commands: BTreeMap<String, (Replaces, Vec<&Arc<NodeClaim>>)> = BTreeMap::new();
+    for claim in claims.iter().filter(|claim| !is_deleting(&***claim)) {
+        let Some(replaces) = Replaces::read(claim) else { continue };
+        let entry = commands.entry(replaces.command.clone()).or_insert_with(|| (replaces, Vec::new()));
+        entry.1.push(claim);
+    }
+    let mut resumed = Vec::new();
+    for (id, (replaces, replacements)) in commands {
+        let left = replaces.claims.iter().filter_map(|(name, uid)| {
+            let claim = by_name.get(name.as_str())?;
+            (uid_of(&***claim) == uid && !is_deleting(&***claim)).then_some(*claim)
+        });
+        let left: Vec<&Arc<NodeClaim>> = left.collect();
+        let is_whole = replacements.len() == replaces.launches
+            && !left.is_empty()
+            && left.iter().all(|claim| is_marked(claim));
+        let Some(method) = method(&replaces.method).filter(|_| is_whole) else { continue };
+        let id_of = |claim: &&Arc<NodeClaim>| ClaimId {
+            name: name_of(&***claim).to_owned(),
+            uid: uid_of(&***claim).to_owned(),
+        };
+        let created = replacements.iter().filter_map(|one| one.metadata.creation_timestamp.as_ref());
+        resumed.push(Resumed {
+            id,
+            method,
+            targets: left.iter().map(id_of).collect(),
+            replacements: replacements.iter().map(id_of).collect(),
+            since: created.map(|time| time.0).min().unwrap_or(now),
+            termination_grace_period_secs: replaces.termination_grace_period_secs,
+        });
+    }
+    resumed
+}

@@ -1,0 +1,73 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn claim(name: &str, patch: Value) -> Arc<NodeClaim> {
+    let mut metadata = json!({"name": name, "uid": format!("uid-{name}"),
+        "creationTimestamp": "2026-01-01T12:00:00Z"});
+    for (key, value) in patch.as_object().into_iter().flatten() {
+        metadata[key] = value.clone();
+    }
+    Arc::new(serde_json::from_value(json!({"metadata": metadata, "spec": {}})).expect("a claim"))
+}
+
+fn replacement(name: &str, command: &str, launches: usize, old: &[&str]) -> Arc<NodeClaim> {
+    let replaces = Replaces {
+        command: command.to_owned(),
+        method: method_name(Method::Drift),
+        launches,
+        claims: old.iter().map(|name| ((*name).to_owned(), format!("uid-{name}"))).collect(),
+        termination_grace_period_secs: Some(30),
+    };
+    claim(name, json!({"annotations": {ANNOTATION_REPLACES: replaces.text()}}))
+}
+
+fn names(ids: &[ClaimId]) -> Vec<&str> {
+    ids.iter().map(|id| id.name.as_str()).collect()
+}
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+#[test]
+fn a_command_is_taken_up_if_nothing_of_it_is_missing() {
+    let claims = [
+        claim("a", json!({})),
+        claim("b", json!({})),
+        replacement("x", "1-1", 2, &["a", "b", "gone"]),
+        replacement("y", "1-1", 2, &["a", "b", "gone"]),
+        claim("other", json!({})),
+    ];
+    let resumed = resumable(&claims, |_| true, NOW);
+    assert_eq!(resumed.len(), 1);
+    let command = &resumed[0];
+    assert_eq!((command.id.as_str(), command.method), ("1-1", Method::Drift));
+    assert_eq!(names(&command.targets), ["a", "b"]);
+    assert_eq!(names(&command.replacements), ["x", "y"]);
+    assert_eq!(command.since.to_string(), "2026-01-01T12:00:00Z");
+    assert_eq!(command.termination_grace_period_secs, Some(30));
+    assert_eq!(created_for(&claims[2]), Some(Reason::Drifted));
+    assert_eq!(created_for(&claims[0]), None);
+}
+
+#[test]
+fn whatever_is_missing_keeps_a_command_from_being_taken_up() {
+    let old = || claim("a", json!({}));
+    let new = || replacement("x", "1-1", 1, &["a"]);
+    let ending = json!({"deletionTimestamp": "2026-01-01T12:00:00Z", "finalizers": ["f"]});
+    let cases: [(&str, Vec<Arc<NodeClaim>>, bool); 6] = [
+        ("the old claim is gone", vec![new()], true),
+        ("the old claim goes already", vec![claim("a", ending), new()], true),
+        ("a namesake of the old claim", vec![claim("a", json!({"uid": "other"})), new()], true),
+        ("the marks are off", vec![old(), new()], false),
+        ("a replacement is missing", vec![old(), replacement("x", "1-1", 2, &["a"])], true),
+        (
+            "the words cannot be read",
+            vec![old(), claim("x", json!({"annotations": {ANNOTATION_REPLACES: "a"}}))],
+            true,
+        ),
+    ];
+    for (case, claims, is_marked) in cases {
+        assert_eq!(resumable(&claims, |_| is_marked, NOW), [], "{case}");
+    }
+    assert_eq!(resumable(&[old(), new()], |_| true, NOW).len(), 1);
+}

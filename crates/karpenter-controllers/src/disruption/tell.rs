@@ -1,0 +1,395 @@
+//! What is told about a pass and about commands: events, metrics, the journal and the standings of nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt};
+use karpenter_api::labels;
+use karpenter_api::types::NodeClaim;
+use karpenter_cluster::controllers::context::label;
+use karpenter_disruption::balanced;
+use karpenter_disruption::command::Command;
+use karpenter_disruption::explain::EventKind;
+use karpenter_disruption::fleet::{ConsolidationPolicy, Reason};
+use karpenter_disruption::propose::{Proposal, Standing, Why};
+use karpenter_disruption::validate::Rejection;
+use karpenter_state::FleetRound;
+
+use super::Disruption;
+use super::flight::{ClaimId, Failure, Seen, Stage};
+use super::flights::Flight;
+use super::observe::see;
+use super::order::{Order, Target};
+use crate::events::Notice;
+use crate::journal;
+
+const AT_ONCE: usize = 16;
+const UNCONSOLIDATABLE_EVERY: Duration = Duration::from_secs(15 * 60);
+const BUDGET_EVERY: Duration = Duration::from_secs(60);
+/// Nodes that one pass tells about; the next pass tells about the next ones.
+const TOLD_NODES_MAX: usize = 100;
+
+impl Disruption {
+    /// What one look at the cluster brought to light.
+    pub(super) async fn tell_pass(&self, round: &FleetRound, proposal: &Proposal, took: Duration) {
+        let context = &self.context;
+        let now = context.clock.now();
+        context.standings.replace(round, proposal, now);
+        let metrics = &context.metrics.disruption;
+        let mut eligible: BTreeMap<Reason, usize> = BTreeMap::new();
+        for outcome in &proposal.outcomes {
+            *eligible.entry(outcome.method.reason()).or_default() += outcome.candidates;
+        }
+        for (reason, nodes) in &eligible {
+            metrics.eligible_nodes.with_label_values(&[reason.label()]).set(*nodes as i64);
+        }
+        if let Some(last) = proposal.outcomes.last() {
+            let series = [last.method.reason().label(), last.method.consolidation_type()];
+            metrics.evaluation_duration.with_label_values(&series).observe(took.as_secs_f64());
+        }
+        for ((pool, reason), budget) in &proposal.budgets {
+            let series = [&**pool, reason.label()];
+            metrics.allowed_disruptions.with_label_values(&series).set(i64::from(budget.allowed));
+            metrics.nodes_consuming_budgets.with_label_values(&series).set(i64::from(budget.disrupting));
+        }
+        for error in &round.control_errors {
+            tracing::warn!("{error}");
+        }
+        let mut notices = budget_notices(self, proposal);
+        let mut told = 0;
+        for standing in &proposal.standings {
+            if let Why::Unbalanced { score, .. } = standing.why
+                && let Some(pool) =
+                    round.fleet.machines.get(standing.machine).and_then(|one| one.pool.as_ref())
+            {
+                self.count_score(pool, score, "rejected");
+            }
+        }
+        for standing in &proposal.standings {
+            let about = standing_notices(round, standing);
+            if about.iter().any(|notice| context.recorder.would_tell(notice)) {
+                told += 1;
+                notices.extend(about);
+            }
+            if told >= TOLD_NODES_MAX {
+                break;
+            }
+        }
+        for rehearsal in &proposal.rehearsals {
+            let nodes: Vec<&str> = rehearsal.candidates.iter().map(|one| &*one.node).collect();
+            tracing::info!(
+                nodes = nodes.join(", "),
+                reason = rehearsal.method.reason().as_str(),
+                saving_per_hour = rehearsal.saving_per_hour(),
+                "would disrupt, but the nodepool is on a dry run"
+            );
+        }
+        self.publish(notices).await;
+    }
+
+    async fn publish(&self, notices: Vec<Notice>) {
+        stream::iter(notices)
+            .for_each_concurrent(AT_ONCE, |notice| self.context.recorder.publish(notice))
+            .await;
+    }
+
+    pub(super) async fn tell_proposed(&self, flight: &Flight) {
+        let order = &flight.order;
+        if order.method.reason() != Reason::Underutilized {
+            return;
+        }
+        let savings = order.saving_per_hour();
+        let text = |target: &Target| {
+            let what = order.describe_for(&flight.id, target);
+            format!("Consolidation candidate: {what} (savings: ${savings:.2})")
+        };
+        self.publish(self.about_targets(order, "ConsolidationCandidate", text)).await;
+    }
+
+    /// How pools with policy Balanced judge a move that is about to be proposed.
+    pub(super) async fn tell_scores(&self, command: &Command, order: &Order, round: &FleetRound) {
+        if order.method.reason() != Reason::Underutilized {
+            return;
+        }
+        let fleet = &round.fleet;
+        let scores = balanced::scores(fleet, &balanced::totals(fleet), command);
+        let mut notices = Vec::new();
+        for (pool, score) in scores {
+            let is_balanced =
+                fleet.pools.get(&pool).is_some_and(|one| one.policy == ConsolidationPolicy::Balanced);
+            if !is_balanced {
+                continue;
+            }
+            self.count_score(&pool, score.value(), "approved");
+            let text = format!(
+                "score {:.2} >= threshold {:.2} (k: {}, savings {:.1}%, disruption {:.1}%)",
+                score.value(),
+                score.threshold(),
+                score.k,
+                score.savings_share * 100.0,
+                score.disruption_share * 100.0,
+            );
+            if order.targets.len() == 1 {
+                notices.extend(self.about_targets(order, "ConsolidationApproved", |_| text.clone()));
+            } else if let Some(pool) = self.context.mirrors.node_pools.get("", &pool) {
+                notices.push(Notice::normal(&*pool, "ConsolidationApproved", text));
+            }
+        }
+        self.publish(notices).await;
+    }
+
+    fn count_score(&self, pool: &str, score: f64, decision: &str) {
+        let metrics = &self.context.metrics.disruption;
+        let series = [decision, pool, "Balanced"];
+        metrics.score.with_label_values(&series).observe(score);
+        metrics.moves.with_label_values(&series).inc();
+    }
+
+    pub(super) async fn tell_rejected(&self, flight: &Flight, rejection: &Rejection) {
+        let order = &flight.order;
+        tracing::debug!(command = flight.id, %rejection, "abandoning disruption attempt due to validation");
+        let series = [order.method.consolidation_type()];
+        let failed = &self.context.metrics.disruption.failed_validations;
+        failed.with_label_values(&series).inc_by(order.targets.len() as u64);
+        let savings = order.saving_per_hour();
+        let text = |target: &Target| {
+            let what = order.describe_for(&flight.id, target);
+            format!("Consolidation rejected: {what}, reason: {} (savings: ${savings:.2})", rejection.reason())
+        };
+        self.publish(self.about_targets(order, "ConsolidationRejected", text)).await;
+    }
+
+    pub(super) fn tell_started(&self, id: &str, order: &Order, round: &FleetRound) {
+        let metrics = &self.context.metrics.disruption;
+        let (decision, reason) = (order.decision.label(), order.method.reason().label());
+        let kind = order.method.consolidation_type();
+        metrics.decisions.with_label_values(&[decision, reason, kind]).inc();
+        for pool in order.pools() {
+            metrics.decisions_by_pool.with_label_values(&[pool, decision, reason, kind]).inc();
+            if !order.terminate_first_reason.is_empty() {
+                let series = [pool, reason, order.terminate_first_reason];
+                metrics.terminate_first_decisions.with_label_values(&series).inc();
+            }
+        }
+        let price_now: f64 = round.fleet.machines.iter().map(|machine| machine.price_per_hour).sum();
+        let nodes: Vec<&str> = order.targets.iter().map(|target| target.id.name.as_str()).collect();
+        let launches = match order.launches.len() {
+            0 => String::new(),
+            count => format!(", launch {count} in their place"),
+        };
+        let pods: usize = order.targets.iter().map(|target| target.pods).sum();
+        self.context.journal.record(journal::Decision {
+            at: self.context.clock.now(),
+            by: "disruption",
+            what: format!("{} {} nodes: {}{launches}", order.decision.label(), nodes.len(), nodes.join(", ")),
+            why: vec![
+                format!("reason {}", order.method.reason().as_str()),
+                format!("saves {:.4} $ per hour", order.saving_per_hour()),
+                format!("moves {pods} pods, {} of them with a place", order.moves.len()),
+                format!("command {id}"),
+            ],
+            revision: round.fleet.revision,
+            cost_before_per_hour: Some(price_now),
+            cost_after_per_hour: Some(price_now - order.saving_per_hour()),
+        });
+    }
+
+    /// Tells of the replacements, and of those that are waited for.
+    pub(super) async fn tell_waiting(&self, order: &Order, pending: &[ClaimId]) {
+        let mut notices = self.launching(order, pending);
+        notices.extend(self.claims(pending).map(|claim| {
+            let text = "Waiting on readiness to continue disruption";
+            Notice::normal(&*claim, "DisruptionWaitingReadiness", text)
+        }));
+        self.publish(notices).await;
+    }
+
+    pub(super) async fn tell_launched(&self, order: &Order, replacements: &[ClaimId]) {
+        self.publish(self.launching(order, replacements)).await;
+    }
+
+    fn launching(&self, order: &Order, replacements: &[ClaimId]) -> Vec<Notice> {
+        let text = format!("Launching NodeClaim: {}", order.method.reason().as_str());
+        self.claims(replacements)
+            .map(|claim| Notice::normal(&*claim, "DisruptionLaunching", text.clone()))
+            .collect()
+    }
+
+    fn claims(&self, ids: &[ClaimId]) -> impl Iterator<Item = Arc<NodeClaim>> {
+        ids.iter().filter_map(|id| self.context.mirrors.node_claims.get("", &id.name))
+    }
+
+    pub(super) async fn tell_terminating(&self, order: &Order, target: &Target, claim: &NodeClaim) {
+        let reason = order.method.reason().as_str();
+        let mut notices =
+            vec![Notice::normal(claim, "DisruptionTerminating", format!("Disrupting NodeClaim: {reason}"))];
+        if let Some(node) = self.context.mirrors.nodes.get("", &target.node) {
+            let text = format!("Disrupting Node: {reason}");
+            notices.push(Notice::normal(&*node, "DisruptionTerminating", text));
+        }
+        self.publish(notices).await;
+    }
+
+    pub(super) fn count_disrupted(&self, order: &Order, target: &Target, claim: &NodeClaim) {
+        let metrics = &self.context.metrics;
+        let reason = order.method.reason();
+        let capacity_type = label(claim, labels::CAPACITY_TYPE).unwrap_or_default();
+        let policy = match order.method.consolidation_type() {
+            "" => "",
+            _ => policy_label(target.policy),
+        };
+        let own = claim.spec.termination_grace_period.map(|period| period.nanos);
+        let mode = termination_mode(own);
+        let series = [reason.label(), target.pool.as_str(), capacity_type, policy, mode];
+        metrics.nodeclaims_disrupted.with_label_values(&series).inc();
+        metrics.disruption.pods_initiated.with_label_values(&series).inc_by(target.pods as u64);
+        if let Some(repair) = &target.repair
+            && reason == Reason::Unhealthy
+        {
+            let condition = snake_case(repair.condition.split('/').next().unwrap_or_default());
+            let image =
+                claim.status.as_ref().and_then(|status| status.image_id.as_deref()).unwrap_or_default();
+            let mode = termination_mode(order.termination_grace_period_secs.or(own));
+            let series = [condition.as_str(), target.pool.as_str(), capacity_type, image, mode];
+            metrics.nodeclaims_unhealthy_disrupted.with_label_values(&series).inc();
+        }
+    }
+
+    pub(super) fn tell_failed(&self, flight: &Flight, failure: &Failure) {
+        let order = &flight.order;
+        let replacements = match &flight.stage {
+            Stage::Waiting { replacements, .. } => replacements.as_slice(),
+            _ => &[],
+        };
+        let is_lost = |id: &&ClaimId| see(&self.context, id) != Seen::Ready;
+        let lost = replacements.iter().filter(is_lost).count();
+        let series =
+            [order.decision.label(), order.method.reason().label(), order.method.consolidation_type()];
+        self.context.metrics.disruption.queue_failures.with_label_values(&series).inc_by(lost as u64);
+        tracing::error!(
+            command = flight.id,
+            error = %failure,
+            "failed terminating nodes while executing a disruption command"
+        );
+        let nodes: Vec<&str> = order.targets.iter().map(|target| target.id.name.as_str()).collect();
+        self.context.journal.record(journal::Decision {
+            at: self.context.clock.now(),
+            by: "disruption",
+            what: format!("keep {} nodes after all: {}", nodes.len(), nodes.join(", ")),
+            why: vec![failure.to_string(), format!("command {}", flight.id)],
+            revision: crate::provisioning::revision(&self.context.mirrors),
+            cost_before_per_hour: None,
+            cost_after_per_hour: None,
+        });
+    }
+
+    /// The same words on every target's node and claim.
+    fn about_targets(
+        &self,
+        order: &Order,
+        reason: &'static str,
+        text: impl Fn(&Target) -> String,
+    ) -> Vec<Notice> {
+        let mirrors = &self.context.mirrors;
+        let mut notices = Vec::new();
+        for target in &order.targets {
+            let text = text(target);
+            let claim = mirrors.node_claims.get("", &target.id.name);
+            notices.extend(claim.map(|claim| Notice::normal(&*claim, reason, text.clone())));
+            let node = mirrors.nodes.get("", &target.node);
+            notices.extend(node.map(|node| Notice::normal(&*node, reason, text)));
+        }
+        notices
+    }
+}
+
+/// Pools whose budgets let nothing through although there is something to disrupt.
+fn budget_notices(disruption: &Disruption, proposal: &Proposal) -> Vec<Notice> {
+    let wanted: BTreeSet<Reason> = proposal
+        .outcomes
+        .iter()
+        .filter(|outcome| outcome.candidates > 0)
+        .map(|outcome| outcome.method.reason())
+        .collect();
+    let blocking = proposal
+        .budgets
+        .iter()
+        .filter(|((_, reason), budget)| wanted.contains(reason) && budget.is_blocking());
+    blocking
+        .filter_map(|((pool, reason), _)| {
+            let pool = disruption.context.mirrors.node_pools.get("", pool)?;
+            let reason = reason.as_str();
+            let text =
+                format!("No allowed disruptions for disruption reason {reason} due to blocking budget");
+            Some(Notice::normal(&*pool, "DisruptionBlocked", text).repeat_after(BUDGET_EVERY))
+        })
+        .collect()
+}
+
+/// A standing is told on the node and on the claim.
+fn standing_notices(round: &FleetRound, standing: &Standing) -> Vec<Notice> {
+    let Some(kind) = standing.event() else { return Vec::new() };
+    let Some(host) = round.machines.get(standing.machine) else { return Vec::new() };
+    let text = standing.why.to_string();
+    let (reason, is_warning, every) = match kind {
+        EventKind::DisruptionBlocked => ("DisruptionBlocked", false, crate::events::REPEAT_AFTER),
+        EventKind::Unconsolidatable => ("Unconsolidatable", false, UNCONSOLIDATABLE_EVERY),
+        EventKind::NodeRepairBlocked => ("NodeRepairBlocked", true, UNCONSOLIDATABLE_EVERY),
+    };
+    let claim = host.claim.as_deref().map(|claim| Notice::normal(claim, reason, text.clone()));
+    let node = host.node.as_deref().map(|node| Notice::normal(node, reason, text));
+    let notices = node.into_iter().chain(claim);
+    notices.map(|notice| Notice { is_warning, ..notice.repeat_after(every) }).collect()
+}
+
+fn policy_label(policy: ConsolidationPolicy) -> &'static str {
+    match policy {
+        ConsolidationPolicy::WhenEmpty => "when_empty",
+        ConsolidationPolicy::WhenEmptyOrUnderutilized => "when_empty_or_underutilized",
+        ConsolidationPolicy::Balanced => "balanced",
+    }
+}
+
+/// By the bound of the drain, in whatever unit.
+fn termination_mode(bound: Option<i64>) -> &'static str {
+    match bound {
+        None => "graceful",
+        Some(bound) if bound > 0 => "eventual",
+        Some(_) => "forceful",
+    }
+}
+
+/// As upstream spells types of conditions in metrics: `KWOKUnhealthy` is `kwok_unhealthy`.
+fn snake_case(text: &str) -> String {
+    let all: Vec<char> = text.chars().collect();
+    let mut result = String::new();
+    for (at, character) in all.iter().enumerate() {
+        let before = at.checked_sub(1).and_then(|at| all.get(at));
+        let begins_word = before.is_some_and(|one| one.is_ascii_lowercase() || one.is_ascii_digit())
+            || (before.is_some() && all.get(at + 1).is_some_and(char::is_ascii_lowercase));
+        if character.is_ascii_uppercase() && begins_word && before != Some(&'_') {
+            result.push('_');
+        }
+        result.push(character.to_ascii_lowercase());
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_conditions_are_separated() {
+        let cases = [
+            ("Ready", "ready"),
+            ("KWOKUnhealthy", "kwok_unhealthy"),
+            ("NetworkUnavailable", "network_unavailable"),
+            ("PIDPressure", "pid_pressure"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(snake_case(text), expected);
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! An embedded cluster with the whole operator on it and kwok's machines, in virtual time.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use karpenter_api::crds;
+use karpenter_api::types::{KWOKNodeClass, NodeClaim, NodePool};
+use karpenter_apiserver::clock::Clock as ServerClock;
+use karpenter_apiserver::{ApiServer, Config};
+use karpenter_cluster::clock::Clock;
+use karpenter_cluster::cluster::{Cluster, Options as ClusterOptions};
+use karpenter_controllers::operator::options::PlannerMode;
+use karpenter_controllers::operator::{Operator, Options};
+use karpenter_kwok::Kwok;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind, NamespaceResourceScope};
+use kube::{Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+pub(crate) const EPOCH: &str = "2026-01-01T12:00:00Z";
+
+pub(crate) struct World {
+    pub(crate) client: Client,
+    pub(crate) server: ApiServer,
+    pub(crate) clock: Clock,
+    pub(crate) cloud: Kwok,
+    pub(crate) operator: Operator,
+    options: Options,
+    cluster: Option<Cluster>,
+}
+
+struct OnTokio(Clock);
+
+impl ServerClock for OnTokio {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+}
+
+impl World {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    /// Upstream's methods and choices.
+    pub(crate) async fn compat() -> Self {
+        Self::start_with(|options| options.planner_mode = PlannerMode::Compat).await
+    }
+
+    pub(crate) async fn start_with(change: impl FnOnce(&mut Options)) -> Self {
+        let clock = Clock::starting_at(EPOCH.parse().expect("a time"));
+        let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
+        let client = Client::new(server.clone(), "default");
+        install_crds(&client).await;
+        let cluster =
+            Cluster::start(client.clone(), ClusterOptions { clock, ..ClusterOptions::default() }).await;
+        let mut options = Options::default();
+        change(&mut options);
+        let (cloud, operator) = operate(client.clone(), clock, &options).await;
+        let world = Self { client, server, clock, cloud, operator, options, cluster: Some(cluster) };
+        let class = json!({"metadata": {"name": "default"}, "spec": {"nodeRegistrationDelay": "5s"}});
+        world.create::<KWOKNodeClass>(class).await;
+        world
+    }
+
+    /// Another process works from now on; what becomes of the old one is the caller's business.
+    pub(crate) async fn take_over(&mut self, client: Client) -> Operator {
+        let (cloud, operator) = operate(client, self.clock, &self.options).await;
+        self.cloud = cloud;
+        std::mem::replace(&mut self.operator, operator)
+    }
+
+    pub(crate) async fn stop(mut self) {
+        self.operator.stop().await;
+        if let Some(cluster) = self.cluster.take() {
+            cluster.stop().await;
+        }
+    }
+
+    pub(crate) fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
+        Api::all(self.client.clone())
+    }
+
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::default_namespaced(self.client.clone())
+    }
+
+    pub(crate) async fn create<K>(&self, object: Value) -> K
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+    {
+        let object: K = serde_json::from_value(object).expect("an object of the kind");
+        self.all().create(&PostParams::default(), &object).await.expect("created")
+    }
+
+    /// A pool of small Linux machines on demand: one to eight CPUs, 4 GiB for each.
+    pub(crate) async fn pool(&self, disruption: Value, template: Value) -> NodePool {
+        let requirement = |key: &str, operator: &str, values: &[&str]| json!({"key": key, "operator": operator, "values": values});
+        let mut pool = json!({
+            "metadata": {"name": "general"},
+            "spec": {
+                "disruption": disruption,
+                "template": {"metadata": {"labels": {}, "annotations": {}}, "spec": {
+                    "expireAfter": "Never",
+                    "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
+                    "requirements": [
+                        requirement("karpenter.sh/capacity-type", "In", &["on-demand"]),
+                        requirement("kubernetes.io/os", "In", &["linux"]),
+                        requirement("kubernetes.io/arch", "In", &["amd64"]),
+                        requirement("karpenter.kwok.sh/instance-family", "In", &["s"]),
+                        requirement("karpenter.kwok.sh/instance-cpu", "Lt", &["9"]),
+                    ],
+                }},
+            },
+        });
+        merge(&mut pool["spec"]["template"], &template);
+        self.create(pool).await
+    }
+
+    /// Pods of so many thousandths of a CPU, and what `patch` says of each.
+    pub(crate) async fn deploy(&self, name: &str, replicas: usize, millis: u32, patch: Value) {
+        let mut template = json!({
+            "metadata": {"labels": {"app": name}},
+            "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "c", "image": "i",
+                "resources": {"requests": {"cpu": format!("{millis}m"), "memory": "128Mi"}}}]},
+        });
+        merge(&mut template, &patch);
+        let deployment: Deployment = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template},
+        }))
+        .expect("a deployment");
+        self.api().create(&PostParams::default(), &deployment).await.expect("created");
+    }
+
+    pub(crate) async fn scale(&self, name: &str, replicas: usize) {
+        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        self.api::<Deployment>().patch(name, &PatchParams::default(), &patch).await.expect("scaled");
+    }
+
+    pub(crate) async fn delete_deployment(&self, name: &str) {
+        self.api::<Deployment>().delete(name, &DeleteParams::background()).await.expect("deleted");
+    }
+
+    pub(crate) async fn pod_budget(&self, name: &str, spec: Value) {
+        let mut spec = spec;
+        spec["selector"] = json!({"matchLabels": {"app": name}});
+        let budget: PodDisruptionBudget =
+            serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).expect("a budget");
+        self.api().create(&PostParams::default(), &budget).await.expect("created");
+    }
+
+    pub(crate) async fn merge<K>(&self, name: &str, patch: Value)
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        self.all::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched");
+    }
+
+    pub(crate) async fn claims(&self) -> Vec<NodeClaim> {
+        self.all::<NodeClaim>().list(&ListParams::default()).await.expect("claims").items
+    }
+
+    pub(crate) async fn nodes(&self) -> Vec<Node> {
+        self.all::<Node>().list(&ListParams::default()).await.expect("nodes").items
+    }
+
+    pub(crate) async fn pods(&self) -> Vec<Pod> {
+        self.api::<Pod>().list(&ListParams::default()).await.expect("pods").items
+    }
+
+    /// Names of the claims that are there and stay.
+    pub(crate) async fn claim_names(&self) -> BTreeSet<String> {
+        let claims = self.claims().await;
+        let staying = claims.into_iter().filter(|claim| claim.metadata.deletion_timestamp.is_none());
+        staying.filter_map(|claim| claim.metadata.name).collect()
+    }
+
+    /// Waits until so many pods of the app run.
+    pub(crate) async fn until_running(&self, app: &str, count: usize) -> Vec<Pod> {
+        let look = async || {
+            let pods = self.pods().await;
+            pods.into_iter().filter(|pod| is_of(pod, app) && is_running(pod)).collect::<Vec<_>>()
+        };
+        self.until(&format!("{count} pods of {app} run"), look, |pods| pods.len() == count).await
+    }
+
+    /// Waits until there are so many claims, all initialised, none on its way out, and as many nodes.
+    pub(crate) async fn until_settled(&self, claims: usize) {
+        let look = async || {
+            let claims = self.claims().await;
+            let nodes = self.nodes().await.len();
+            let ready = claims.iter().filter(|claim| is_initialized(claim) && !is_ending(claim)).count();
+            (claims.len(), ready, nodes)
+        };
+        self.until(&format!("{claims} nodes are left"), look, |seen| *seen == (claims, claims, claims)).await;
+    }
+
+    /// Messages of events of the reason, with the name of what they are about.
+    pub(crate) async fn events(&self, reason: &str) -> Vec<(String, String)> {
+        let events = self.all::<Event>().list(&ListParams::default()).await.expect("events");
+        let of_reason = events.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
+        of_reason
+            .map(|event| (event.involved_object.name.unwrap_or_default(), event.message.unwrap_or_default()))
+            .collect()
+    }
+
+    /// What the journal says that disruption did.
+    pub(crate) fn decisions(&self) -> Vec<String> {
+        let entries = self.operator.context().journal.entries_after(0);
+        entries.into_iter().filter(|entry| entry.by == "disruption").map(|entry| entry.what).collect()
+    }
+
+    pub(crate) fn metric(&self, line: &str) -> Option<f64> {
+        let text = self.operator.context().metrics.render();
+        let found = text.lines().find_map(|one| one.strip_prefix(line))?;
+        found.trim().parse().ok()
+    }
+
+    pub(crate) fn seconds(&self) -> i64 {
+        let epoch: Timestamp = EPOCH.parse().expect("a time");
+        self.clock.now().duration_since(epoch).as_secs()
+    }
+
+    pub(crate) async fn sleep(&self, seconds: i64) {
+        let epoch: Timestamp = EPOCH.parse().expect("a time");
+        self.clock.sleep_until(epoch + SignedDuration::from_secs(self.seconds() + seconds)).await;
+    }
+
+    /// Waits until `is` holds of what `look` sees; time passes as fast as nothing happens.
+    pub(crate) async fn until<T: Debug>(
+        &self,
+        what: &str,
+        look: impl AsyncFn() -> T,
+        is: impl Fn(&T) -> bool,
+    ) -> T {
+        let mut last = look().await;
+        for _ in 0..9_000 {
+            if is(&last) {
+                return last;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            last = look().await;
+        }
+        panic!("never came to pass: {what}; last seen {last:#?}; done: {:#?}", self.decisions());
+    }
+}
+
+async fn operate(client: Client, clock: Clock, options: &Options) -> (Kwok, Operator) {
+    let cloud = Kwok::generic(client.clone(), clock);
+    let mut operator = Operator::watch(client, Arc::new(cloud.clone()), clock, options.clone());
+    operator.start().await;
+    let resumed = cloud.clone();
+    tokio::spawn(async move { resumed.resume().await });
+    (cloud, operator)
+}
+
+pub(crate) fn is_of(pod: &Pod, app: &str) -> bool {
+    pod.metadata.labels.as_ref().and_then(|labels| labels.get("app")).is_some_and(|value| value == app)
+}
+
+pub(crate) fn is_running(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
+}
+
+pub(crate) fn node_of(pod: &Pod) -> String {
+    pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default()
+}
+
+pub(crate) fn is_closed(node: &Node) -> bool {
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    taints.into_iter().any(|taint| taint.key == "karpenter.sh/disrupted")
+}
+
+pub(crate) fn is_ending(claim: &NodeClaim) -> bool {
+    claim.metadata.deletion_timestamp.is_some()
+}
+
+pub(crate) fn is_initialized(claim: &NodeClaim) -> bool {
+    status_of(claim, "Initialized") == "True"
+}
+
+pub(crate) fn status_of(claim: &NodeClaim, kind: &str) -> &'static str {
+    let conditions = claim.status.iter().flat_map(|status| &status.conditions);
+    let found = conditions.into_iter().find(|condition| condition.type_ == kind);
+    found.map_or("", |condition| condition.status.as_str())
+}
+
+pub(crate) fn label<'a, K: Resource>(object: &'a K, key: &str) -> &'a str {
+    object.meta().labels.as_ref().and_then(|labels| labels.get(key)).map_or("", String::as_str)
+}
+
+pub(crate) async fn install_crds(client: &Client) {
+    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+    for crd in crds::all() {
+        let definition: DynamicObject = serde_saphyr::from_str(crd.yaml).expect("a definition");
+        api.create(&PostParams::default(), &definition).await.expect("created");
+    }
+}
+
+pub(crate) fn merge(target: &mut Value, patch: &Value) {
+    match (target, patch) {
+        (Value::Object(target), Value::Object(patch)) => {
+            for (key, value) in patch {
+                if value.is_null() {
+                    target.remove(key);
+                } else {
+                    merge(target.entry(key.clone()).or_insert(Value::Null), value);
+                }
+            }
+        }
+        (target, patch) => *target = patch.clone(),
+    }
+}
