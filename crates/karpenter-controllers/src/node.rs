@@ -6,8 +6,11 @@
 
 pub mod eviction;
 pub mod hydration;
+pub mod legacy_repair;
+pub mod repair;
 pub mod termination;
 
 pub use eviction::{EvictionQueue, Evictions};
 pub use hydration::NodeHydration;
+pub use legacy_repair::LegacyRepair;
 pub use termination::NodeTermination;

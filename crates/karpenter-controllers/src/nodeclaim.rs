@@ -12,6 +12,7 @@ pub mod hooks;
 pub mod hydration;
 pub mod lifecycle;
 pub mod pod_events;
+pub mod reboot;
 
 use std::sync::Arc;
 

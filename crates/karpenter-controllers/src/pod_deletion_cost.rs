@@ -57,7 +57,11 @@ impl PodDeletionCosts {
                 machine,
                 is_going: seen.is_leaving || is_going(&node),
                 is_pinned: pods.iter().any(|pod| is_pinning(pod)),
-                costs: pods.iter().filter(|pod| is_controlled_by(pod, &["ReplicaSet"])).map(cost_of).collect(),
+                costs: pods
+                    .iter()
+                    .filter(|pod| is_controlled_by(pod, &["ReplicaSet"]))
+                    .map(cost_of)
+                    .collect(),
             })
         });
         nodes.collect()
@@ -86,7 +90,8 @@ impl Reconcile for PodDeletionCosts {
         pending.reset();
         let mut by_pool: BTreeMap<&str, i64> = BTreeMap::new();
         for (index, cost) in writes {
-            let Some(machine) = nodes.get(index).and_then(|node| round.fleet.machines.get(node.machine)) else {
+            let Some(machine) = nodes.get(index).and_then(|node| round.fleet.machines.get(node.machine))
+            else {
                 continue;
             };
             let node = machine.node.as_deref().unwrap_or_default();

@@ -167,7 +167,7 @@ pub fn decide(pod: Option<&Pod>, manner: &Manner, now: Timestamp) -> Attempt {
             Attempt::Delete { grace_seconds: grace_seconds(*by, now) }
         }
         Manner::DeleteBy(_) => Attempt::Drop,
-        Manner::EvictUntil(end) if now > *end => Attempt::Drop,
+        Manner::EvictUntil(end) if now >= *end => Attempt::Drop,
         Manner::Evict | Manner::EvictUntil(_) if !pods::is_active(pod) => Attempt::Drop,
         Manner::Evict | Manner::EvictUntil(_) if pods::is_evictable(pod, now) => Attempt::Evict,
         Manner::Evict | Manner::EvictUntil(_) => {

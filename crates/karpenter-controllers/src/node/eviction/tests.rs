@@ -112,3 +112,21 @@ fn answers_of_the_server() {
     assert_eq!(answer(500, several), Refusal::Budget);
     assert_eq!(answer(500, "etcd"), Refusal::Other);
 }
+
+#[test]
+fn an_eviction_with_an_end_leaves_the_pod_there_and_gives_way_to_any_other() {
+    let now: Timestamp = "2026-01-01T12:00:00Z".parse().expect("a time");
+    let end = now + jiff::SignedDuration::from_secs(60);
+    let until = Manner::EvictUntil(end);
+    let web = pod(json!({}), Some(30));
+    assert_eq!(decide(Some(&web), &until, now), Attempt::Evict);
+    assert_eq!(decide(Some(&web), &until, end), Attempt::Drop, "not a moment longer");
+    let kept = pod(json!({"annotations": {"karpenter.sh/do-not-disrupt": "true"}}), Some(30));
+    assert_eq!(decide(Some(&kept), &until, now), Attempt::Wait { until: Some(end) });
+    let sooner = Manner::EvictUntil(now);
+    assert_eq!(until.clone().or_sooner(sooner.clone()), sooner);
+    for other in [Manner::Evict, Manner::DeleteBy(end)] {
+        assert_eq!(until.clone().or_sooner(other.clone()), other);
+        assert_eq!(other.clone().or_sooner(until.clone()), other);
+    }
+}
