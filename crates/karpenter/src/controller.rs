@@ -56,6 +56,7 @@ async fn work(arguments: &ControllerArguments) -> Result<()> {
     let kwok = match arguments.provider {
         ProviderChoice::Kwok => kwok(&connected.client, clock, options)?,
     };
+    Operator::check(&kwok, options).context("feature gate NodeRepair")?;
     let mut operator =
         Operator::watch(connected.client.clone(), Arc::new(kwok.clone()), clock, options.clone());
     let health = open(options.health_probe_port, "--health-probe-port", operator.health_pages()).await?;
@@ -73,6 +74,10 @@ async fn work(arguments: &ControllerArguments) -> Result<()> {
             constraints = constraints.unwrap_or_default(),
             "pods without spread constraints are planned with these of the scheduler"
         );
+    }
+
+    if !options.ignore_dra_requests {
+        tracing::error!("pods that use resource claims are not planned, whatever --ignore-dra-requests says");
     }
 
     let mut election = (!options.disable_leader_election).then(|| {
