@@ -1,5 +1,7 @@
 //! What the controllers watch: one mirror per kind, with the indexes by which they look things up.
 
+mod trim;
+
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{
     Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodTemplate, ReplicationController,
@@ -80,11 +82,11 @@ impl Mirrors {
         let replica_set_trim = if extras.capacity_buffers { keep_all } else { trim_replica_set };
         let stateful_set_trim = if extras.capacity_buffers { keep_all } else { trim_stateful_set };
         let mirrors = Self {
-            pods: keep(Mirror::watch(client, keep_all, &[(BY_NODE, pod_node)]), &mut tasks),
+            pods: keep(Mirror::watch(client, trim::pod, &[(BY_NODE, pod_node)]), &mut tasks),
             nodes: keep(
                 Mirror::watch(
                     client,
-                    trim_node,
+                    trim::node,
                     &[(BY_PROVIDER_ID, node_provider_id), (BY_POOL, pool_of::<Node>)],
                 ),
                 &mut tasks,
@@ -256,13 +258,6 @@ fn trim_replication_controller(controller: &mut ReplicationController) {
 fn keep<K>((mirror, task): (Mirror<K>, JoinHandle<()>), tasks: &mut Vec<JoinHandle<()>>) -> Mirror<K> {
     tasks.push(task);
     mirror
-}
-
-/// The images a node holds are the largest part of it, and nothing here looks at them.
-fn trim_node(node: &mut Node) {
-    if let Some(status) = &mut node.status {
-        status.images = None;
-    }
 }
 
 fn pod_node(pod: &Pod) -> Vec<String> {

@@ -3,32 +3,45 @@
 //! A plan that fits tightly is worth nothing if the scheduler fills the nodes in another order. A scheduler from 1.35
 //! on tries the nominated node first and keeps its room for the pod; one named too early is forgotten at the next
 //! failed attempt, so the name is written as the last thing before the last obstacle on the node goes. The scheduler's
-//! own nominations are never touched.
+//! own nominations are never touched. So that the last obstacle is ours, our own taint stays a moment longer on a
+//! node that is about to become ready ([`Doors`]); where it cannot be, pods are told once more when the node is open
+//! ([`Renomination`]).
 
+mod again;
+mod door;
+mod room;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use k8s_openapi::api::core::v1::{Node, Pod, Taint};
-use karpenter_api::labels;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use karpenter_api::types::NodeClaim;
+use karpenter_cluster::clock::since;
+use karpenter_cluster::controllers::context::{name_of, uid_of};
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
+use tokio::sync::Semaphore;
 
+pub use self::again::Renomination;
 use crate::context::Context;
 use crate::mirrors::BY_PROVIDER_ID;
+use crate::nodeclaim::hooks::Turn;
 use crate::pods;
 use crate::state::Place;
 
 /// Writes that are under way at the same time.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 64;
 /// How often a write is tried again because the scheduler touched the pod meanwhile.
 const TRIES_MAX: usize = 3;
-/// Taints that Kubernetes takes off by itself once the node is ready.
-const NOT_READY: &str = "node.kubernetes.io/not-ready";
-const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+/// Nodes that are being opened at the same time.
+const OPENING_AT_ONCE: usize = 4;
+/// Nodes that were held at the door and never opened are forgotten after this long.
+const DOOR_FORGOTTEN: Duration = Duration::from_secs(60);
 
 /// Names the claim's node in the status of the pods that were planned for it. To be called right before the last
 /// obstacle on the node goes, and as often as it seems that it does: while anything else still keeps pods away,
@@ -37,18 +50,68 @@ pub async fn nominate_for(context: &Context, claim_name: &str) {
     if !context.nominates_pods {
         return;
     }
-    let Some(claim) = context.mirrors.node_claims.get("", claim_name) else { return };
-    let Some(node) = node_of(context, &claim) else { return };
-    if !is_about_to_open(&node, &claim) {
+    let claim = context.mirrors.node_claims.get("", claim_name);
+    let Some(node) = node_of(context, claim_name, claim.as_deref()) else { return };
+    if !door::is_about_to_open(&node, claim.as_deref()) {
         return;
     }
     let name = node.metadata.name.clone().unwrap_or_default();
-    let places = context.state.places_on(claim_name);
+    nominate_all(context, context.state.places_on(claim_name), &name).await;
+}
+
+async fn nominate_all(context: &Context, places: Vec<Place>, node: &str) {
     stream::iter(places)
-        .map(|place| nominate(context, place, &name))
+        .map(|place| nominate(context, place, node))
         .buffered(AT_ONCE)
         .for_each(|()| std::future::ready(()))
         .await;
+}
+
+/// Nodes on their way to being opened: those whose unregistered taint waits for other obstacles to go first, and whose
+/// turn it is. Clones share everything.
+#[derive(Debug, Clone)]
+pub struct Doors {
+    seen_since: Arc<Mutex<BTreeMap<String, Timestamp>>>,
+    turns: Arc<Semaphore>,
+}
+
+impl Default for Doors {
+    fn default() -> Self {
+        Self { seen_since: Arc::default(), turns: Arc::new(Semaphore::new(OPENING_AT_ONCE)) }
+    }
+}
+
+impl Doors {
+    /// Tells the pods planned for the claim, once it is its turn. The turn lasts until the node is open.
+    ///
+    /// Every node that opens makes the scheduler try all waiting pods, and those that it tries between the name and the
+    /// opening lose the name or go elsewhere. Nodes that took their turns all at once would make that time long for
+    /// every one of them.
+    pub async fn open(&self, context: &Context, claim_name: &str) -> Turn {
+        if !context.nominates_pods || context.state.places_on(claim_name).is_empty() {
+            return None;
+        }
+        let turn = self.turns.clone().acquire_owned().await.ok();
+        nominate_for(context, claim_name).await;
+        turn
+    }
+
+    /// How much longer the unregistered taint should stay on the node, looked at again whenever the node changes; `None`
+    /// if it should go now. Only nodes that pods were planned for are held, and only for moments.
+    pub fn hold(&self, context: &Context, claim: &NodeClaim, node: &Node) -> Option<Duration> {
+        if !context.nominates_pods || context.state.places_on(name_of(claim)).is_empty() {
+            return None;
+        }
+        let now = context.clock.now();
+        let mut seen_since = self.seen_since.lock().unwrap_or_else(PoisonError::into_inner);
+        let since_when = *seen_since.entry(uid_of(claim).to_owned()).or_insert(now);
+        let wait = door::hold(node, claim, since(now, since_when));
+        if wait.is_none() {
+            seen_since.remove(uid_of(claim));
+            seen_since.retain(|_, at| since(now, *at) < DOOR_FORGOTTEN);
+        }
+        wait
+    }
 }
 
 /// Takes back names that this process wrote and that no longer hold. What fails is left to the scheduler, which forgets
@@ -64,13 +127,19 @@ pub async fn clear(context: &Context, places: &[Place]) {
 }
 
 async fn nominate(context: &Context, place: Place, node: &str) {
+    if !context.state.may_ask_for_nomination(context.clock.now()) {
+        return;
+    }
     let is_free =
         |pod: &Pod| pods::nominated_node(pod).is_none_or(|name| place.nominated.as_deref() == Some(name));
     match write(context, &place, is_free, Some(node)).await {
-        Ok(true) => context.state.set_nominated(&place.uid, Some(node)),
+        Ok(true) => {
+            context.state.nomination_allowed();
+            context.state.set_nominated(&place.uid, Some(node));
+        }
         Ok(false) => {}
         Err(kube::Error::Api(status)) if status.code == 403 => {
-            if context.state.is_first_refusal() {
+            if context.state.nomination_refused(context.clock.now()) {
                 let message = &status.message;
                 tracing::warn!(message, "pods cannot be told their planned node; the scheduler places them");
             }
@@ -118,26 +187,13 @@ async fn write(
     Ok(false)
 }
 
-fn node_of(context: &Context, claim: &NodeClaim) -> Option<Arc<Node>> {
+/// The node of a claim, or the node of that name where there is no claim.
+fn node_of(context: &Context, name: &str, claim: Option<&NodeClaim>) -> Option<Arc<Node>> {
+    let nodes = &context.mirrors.nodes;
+    let Some(claim) = claim else { return nodes.get("", name) };
     let status = claim.status.as_ref()?;
-    let by_name = || context.mirrors.nodes.get("", status.node_name.as_deref()?);
+    let by_name = || nodes.get("", status.node_name.as_deref()?);
     let id = status.provider_id.as_deref().filter(|id| !id.is_empty());
-    let by_id = id.and_then(|id| context.mirrors.nodes.by(BY_PROVIDER_ID, id).into_iter().next());
+    let by_id = id.and_then(|id| nodes.by(BY_PROVIDER_ID, id).into_iter().next());
     by_id.or_else(by_name)
-}
-
-/// Whether nothing keeps pods from the node but what goes right now: the unregistered taint, which the caller takes
-/// off, and the taint of a node that was not ready, which follows its condition.
-fn is_about_to_open(node: &Node, claim: &NodeClaim) -> bool {
-    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let is_ready = conditions.into_iter().any(|one| one.type_ == "Ready" && one.status == "True");
-    let startup = claim.spec.startup_taints.as_deref().unwrap_or_default();
-    let is_obstacle = |taint: &Taint| {
-        let goes_now = [labels::TAINT_UNREGISTERED, NOT_READY, UNREACHABLE].contains(&taint.key.as_str());
-        let is_startup = startup.iter().any(|one| one.key == taint.key && one.effect == taint.effect);
-        let is_temporary = is_startup || labels::is_ephemeral_taint(&taint.key, &taint.effect);
-        taint.effect != "PreferNoSchedule" && is_temporary && !goes_now
-    };
-    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-    is_ready && !taints.into_iter().any(is_obstacle)
 }

@@ -229,6 +229,10 @@ impl Lifecycle {
         let mut held_by = Vec::new();
         if registration::is_at_the_door(claim, &nodes) {
             (held_by, ask_again) = hold_ups(&self.context, claim).await;
+            let wait = nodes.first().and_then(|node| (self.hooks.hold_closed)(claim, node));
+            if let Some(wait) = wait.filter(|_| held_by.is_empty()) {
+                return Ok((false, After::Again(wait)));
+            }
         }
         match registration::decide(claim, &nodes, &held_by) {
             Registration::Settled => launch::follow_generation(claim, REGISTERED, now),
@@ -249,17 +253,26 @@ impl Lifecycle {
                     set.set_unknown_with_reason(REGISTERED, "RegistrationHookPending", &by.join(", "));
                 });
             }
-            Registration::Open { node, patch, lacks_taint } => {
+            Registration::Open { mut node, mut patch, lacks_taint } => {
                 self.tell_missing_taint(claim, lacks_taint).await;
-                if let Some(patch) = patch {
-                    if is_node_ready(&node) {
-                        (self.hooks.before_opening)(Arc::new(claim.clone()), node.clone()).await;
+                let mut turn = None;
+                if patch.is_some() && is_node_ready(&node) {
+                    turn = (self.hooks.before_opening)(Arc::new(claim.clone()), node.clone()).await;
+                    // Others may have written to the node meanwhile.
+                    match registration::decide(claim, &nodes_of(&self.context, claim), &[]) {
+                        Registration::Open { node: current, patch: left, .. } => {
+                            (node, patch) = (current, left)
+                        }
+                        _ => return Ok((false, After::Again(Duration::ZERO))),
                     }
+                }
+                if let Some(patch) = patch {
                     let Context { client, mirrors, .. } = &self.context;
                     if writes::merge_unchanged(client, &mirrors.nodes, &*node, patch).await?.is_none() {
                         return Ok((false, After::Done));
                     }
                 }
+                drop(turn);
                 change_conditions(claim, now, |set| set.set_true(REGISTERED));
                 claim.status.get_or_insert_default().node_name = node.metadata.name.clone();
                 return Ok((true, After::Done));
@@ -288,14 +301,15 @@ impl Lifecycle {
             Initialization::TooEarly => {}
             Initialization::NotYet { reason, message, opens } => {
                 if let Some(node) = opens {
-                    (self.hooks.before_opening)(Arc::new(claim.clone()), node).await;
+                    // Somebody else opens it: there is nothing to keep the turn for.
+                    drop((self.hooks.before_opening)(Arc::new(claim.clone()), node).await);
                 }
                 change_conditions(claim, now, |set| {
                     set.set_unknown_with_reason(INITIALIZED, reason, &message);
                 });
             }
             Initialization::Done { node, patch } => {
-                (self.hooks.before_opening)(Arc::new(claim.clone()), node.clone()).await;
+                drop((self.hooks.before_opening)(Arc::new(claim.clone()), node.clone()).await);
                 if let Some(patch) = patch {
                     let Context { client, mirrors, .. } = &self.context;
                     writes::merge(client, &mirrors.nodes, &*node, patch).await?;

@@ -74,6 +74,46 @@ async fn pods_that_took_other_places_leave_some_over_which_are_planned_anew() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn names_that_came_too_early_are_written_again_when_the_node_is_open() {
+    let world = World::start().await;
+    let small = json!({"key": "karpenter.kwok.sh/instance-cpu", "operator": "In", "values": ["4"]});
+    world.pool("general", json!({"template": {"spec": {"requirements": [small]}}})).await;
+    tight_pods(&world).await;
+    world.pass(3).await;
+    let planned = world.context.state.places();
+    let planned: BTreeMap<String, String> =
+        planned.into_iter().map(|place| (place.pod.name, place.claim)).collect();
+    let claims = world.claims().await;
+    for claim in &claims {
+        world.launch(claim).await;
+        world.pass(1).await;
+        nomination::nominate_for(&world.context, claim.metadata.name.as_deref().expect("a name")).await;
+    }
+    // Every node is known, none is open: whatever makes the scheduler try again makes it forget the names.
+    let pods = world.all::<Pod>();
+    for round in 0..20 {
+        let bump = Patch::Merge(json!({"metadata": {"labels": {"round": round.to_string()}}}));
+        for claim in &claims {
+            let name = claim.metadata.name.as_deref().expect("a name");
+            let nodes = world.all::<k8s_openapi::api::core::v1::Node>();
+            nodes.patch(name, &PatchParams::default(), &bump).await.expect("patched");
+        }
+        world.pass(1).await;
+    }
+    let named = pods.list(&ListParams::default()).await.expect("listed");
+    let named =
+        named.iter().filter(|pod| pod.status.as_ref().is_some_and(|s| s.nominated_node_name.is_some()));
+    assert!(named.count() < 12, "some names are forgotten");
+    for claim in claims.iter().rev() {
+        world.open(claim.metadata.name.as_deref().expect("a name")).await;
+        world.pass(2).await;
+    }
+    world.pass(30).await;
+    assert_eq!(pods_by_node(&world).await, planned);
+    assert_eq!(world.claims().await.len(), 6);
+}
+
+#[tokio::test(start_paused = true)]
 async fn somebody_elses_nomination_is_left_alone() {
     let world = World::start().await;
     world.pool("general", json!({})).await;

@@ -21,6 +21,7 @@ use karpenter_cluster::cluster::{Cluster, Options};
 use karpenter_cluster::harness::{self, Queue, Stop};
 use karpenter_controllers::Context;
 use karpenter_controllers::mirrors::Mirrors;
+use karpenter_controllers::nomination::Renomination;
 use karpenter_controllers::provisioning::{Provisioner, Settings};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
@@ -95,6 +96,10 @@ impl World {
         let queue = Queue::default();
         provisioner.watch(&queue);
         let running = harness::run(Arc::new(provisioner), queue, 1, self.context.clock, self.stop.clone());
+        tokio::spawn(running);
+        let (renomination, queue) = (Renomination::new(self.context.clone()), Queue::default());
+        renomination.watch(&queue);
+        let running = harness::run(Arc::new(renomination), queue, 4, self.context.clock, self.stop.clone());
         tokio::spawn(running);
     }
 
