@@ -225,6 +225,10 @@ fn repack(ledger: &mut Ledger, tier: &Bits, scratch: &mut Scratch) -> Repacked {
     // Money is at stake where an answer is far from the bound; there a harder look at the relaxation pays. More effort
     // adds looks and takes none away, so it never makes a plan dearer.
     let mut looks = vec![(first_effort * SECOND_LOOK, ACCEPTABLE)];
+    if effort < EFFORT_DEFAULT {
+        // Little effort is for many small questions, and one look at each.
+        looks.clear();
+    }
     if effort > EFFORT_DEFAULT {
         looks.push((effort, GOOD_ENOUGH));
     }
@@ -362,7 +366,18 @@ fn zoned_columns(
 }
 
 fn relaxation_effort(effort: u64) -> Effort {
-    let scale = (effort / EFFORT_DEFAULT).max(1);
+    if effort < EFFORT_DEFAULT {
+        // A fraction of everything: little effort is for many small questions.
+        let share = |of: u64, least: u64| (of * effort / EFFORT_DEFAULT).max(least);
+        return Effort {
+            rounds: share(120, 6) as usize,
+            search_nodes: share(300, 20),
+            deep_passes: share(40, 1) as usize,
+            rows_max: 250,
+            work_max: share(2_500_000, 25_000),
+        };
+    }
+    let scale = effort / EFFORT_DEFAULT;
     Effort {
         rounds: (120 * scale as usize).min(2_000),
         search_nodes: (300 * scale).min(20_000),

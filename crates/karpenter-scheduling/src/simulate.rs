@@ -42,6 +42,9 @@ pub struct Simulator<'a> {
     cluster: Ledger,
     /// Copies that have answered questions and know more about labels and types by now; one per thread that asks.
     workers: Mutex<Vec<Ledger>>,
+    /// The same for the search for cheaper nodes. It takes labels in the order in which they were met, and that must not
+    /// depend on what was asked before, so these forget what they have learnt.
+    forgetful: Mutex<Vec<Ledger>>,
     /// By node: where it is in the ledgers.
     position_of: Vec<usize>,
     is_gone: Vec<bool>,
@@ -103,6 +106,7 @@ impl<'a> Simulator<'a> {
             roster,
             cluster,
             workers: Mutex::new(Vec::new()),
+            forgetful: Mutex::new(Vec::new()),
             position_of,
             is_gone: vec![false; problem.nodes.len()],
             changed: BTreeMap::new(),
@@ -139,6 +143,7 @@ impl<'a> Simulator<'a> {
             roster: self.roster.clone(),
             cluster: self.cluster.clone(),
             workers: Mutex::new(Vec::new()),
+            forgetful: Mutex::new(Vec::new()),
             position_of: self.position_of.clone(),
             is_gone: self.is_gone.clone(),
             changed: self.changed.clone(),
@@ -169,12 +174,12 @@ impl<'a> Simulator<'a> {
             reserved_mode: question.reserved_mode,
             ..self.problem.options.clone()
         };
-        let mut ledger = match question.mode {
-            Mode::Compat => self.worker().unwrap_or_else(|| self.cluster.clone()),
-            // The search for cheaper nodes takes labels in the order in which they were met; that must not depend on
-            // what was asked before.
-            Mode::Cost => self.cluster.clone(),
+        let workers = match question.mode {
+            Mode::Compat => &self.workers,
+            Mode::Cost => &self.forgetful,
         };
+        let known = workers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut ledger = known.unwrap_or_else(|| self.cluster.clone());
         self.roster.fill_queue(&mut ledger.classes, &moving);
         ledger.begin_question(&gone, options, question.credits);
         let closed_before = onto.map(|onto| {
@@ -183,10 +188,11 @@ impl<'a> Simulator<'a> {
         });
         let plan = cost::solve(&mut ledger, Bound::NotWanted);
         closed_before.into_iter().for_each(|closed| ledger.set_closed_to_movers(closed));
-        if question.mode == Mode::Compat {
-            ledger.end_question();
-            self.workers.lock().unwrap_or_else(PoisonError::into_inner).push(ledger);
+        ledger.end_question();
+        if question.mode == Mode::Cost {
+            ledger.forget_since(self.cluster.states.mark());
         }
+        workers.lock().unwrap_or_else(PoisonError::into_inner).push(ledger);
         Outcome { plan, movers: moving.into_iter().map(|moving| moving.pods).collect() }
     }
 
@@ -227,7 +233,8 @@ impl<'a> Simulator<'a> {
             .collect();
         let leavers: Vec<Node> = without.iter().filter_map(|node| self.node(*node).cloned()).collect();
         let workers = self.workers.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for ledger in std::iter::once(&mut self.cluster).chain(workers) {
+        let forgetful = self.forgetful.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for ledger in std::iter::once(&mut self.cluster).chain(workers).chain(forgetful) {
             ledger.commit(&gone, &placed, &arrivals);
             leavers.iter().for_each(|node| planned::give_back_limits(ledger, node));
             outcome.plan.new_nodes.iter().for_each(|planned| planned::charge(ledger, planned));
@@ -248,10 +255,6 @@ impl<'a> Simulator<'a> {
         present.sort_unstable();
         present.dedup();
         present
-    }
-
-    fn worker(&self) -> Option<Ledger> {
-        self.workers.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
     /// Puts pods on a node, and says of which class they are.

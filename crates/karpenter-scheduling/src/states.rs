@@ -28,6 +28,13 @@ impl ReqId {
     pub(crate) const NONE: Self = Self(0);
 }
 
+/// A moment in the life of [`States`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mark {
+    pub(crate) states: StateId,
+    pub(crate) added: ReqId,
+}
+
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) template: usize,
@@ -89,6 +96,24 @@ impl States {
             states.base.push(base);
         }
         states
+    }
+
+    /// How much is known now.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { states: StateId(self.states.len() as u32), added: ReqId(self.added.len() as u32) }
+    }
+
+    /// Forgets what was learnt since a mark, so that ids are given out as if nothing had been asked meanwhile.
+    pub(crate) fn forget_since(&mut self, mark: Mark) {
+        self.states.truncate(mark.states.0 as usize);
+        self.added.truncate(mark.added.0 as usize);
+        self.index.retain(|_, id| *id < mark.states);
+        self.added_index.retain(|_, id| *id < mark.added);
+        self.steps.retain(|(state, added), found| {
+            *state < mark.states && *added < mark.added && found.is_none_or(|found| found < mark.states)
+        });
+        self.joins.retain(|(a, b), joined| *a < mark.added && *b < mark.added && *joined < mark.added);
+        self.domains.retain(|(state, _), _| *state < mark.states);
     }
 
     pub(crate) fn get(&self, id: StateId) -> &State {

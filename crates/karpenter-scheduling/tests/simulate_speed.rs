@@ -50,8 +50,7 @@ fn capped_pool(name: &str) -> NodePool {
 /// Forty shapes; with `constrained` each spreads over zones and every third is alone on its node. With several pools
 /// each shape belongs to one of them.
 fn pods(count: u32, pools: usize, constrained: bool) -> Vec<PodGroup> {
-    const CPU: [i64; 15] =
-        [50, 100, 200, 250, 300, 500, 500, 750, 1000, 1000, 1500, 2000, 2000, 3000, 4000];
+    const CPU: [i64; 15] = [50, 100, 200, 250, 300, 500, 500, 750, 1000, 1000, 1500, 2000, 2000, 3000, 4000];
     const HALF_GIB_PER_CORE: [i64; 13] = [1, 2, 2, 4, 4, 6, 8, 8, 12, 16, 16, 24, 32];
     let mut rng = Rng(7);
     let mut drawn = BTreeSet::new();

@@ -13,6 +13,7 @@ use super::Ledger;
 use crate::bits::Bits;
 use crate::classes;
 use crate::reservations::{ReservationId, Slots};
+use crate::states::Mark;
 use crate::topology::GroupId;
 
 /// The state between questions, and what the present question has taken away.
@@ -136,6 +137,13 @@ impl Ledger {
         self.limits_left.clone_from(&self.changes.limits_left);
         self.nodes_left.clone_from(&self.changes.nodes_left);
         self.changes.is_asked = false;
+    }
+
+    /// Forgets what questions have found out since a mark was made.
+    pub(crate) fn forget_since(&mut self, mark: Mark) {
+        self.states.forget_since(mark);
+        self.filters.retain(|(_, state), _| *state < mark.states);
+        self.node_matches.retain(|(added, _), _| *added < mark.added);
     }
 
     /// A node is not there, and its pods count nowhere. Which domains a spread sees is left to the caller.

@@ -1,0 +1,110 @@
+//! Questions whose answers can be worked out by hand.
+
+#[path = "support/builders.rs"]
+mod builders;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use builders::{bound, node, offering, pod, wants, world};
+use karpenter_model::labels::{AWS_CAPACITY_RESERVATION_ID, CAPACITY_TYPE, CAPACITY_TYPE_RESERVED};
+use karpenter_model::problem::{Mobility, Mode, Problem, ReservedMode};
+use karpenter_scheduling::schedule;
+use karpenter_scheduling::simulate::{Question, Simulator, worth};
+
+fn moving(app: &str, cpu_millis: i64) -> karpenter_model::problem::BoundPod {
+    karpenter_model::problem::BoundPod { mobility: Mobility::Moves, ..bound(pod(app, cpu_millis)) }
+}
+
+fn question<'a>(without: &'a [usize], credits: &'a BTreeMap<Arc<str>, u32>) -> Question<'a> {
+    Question {
+        without,
+        moves_blocked: false,
+        mode: Mode::Compat,
+        effort: 100,
+        reserved_mode: ReservedMode::Strict,
+        credits,
+    }
+}
+
+/// Two nodes of 4 cpus: one with a pod of 3 that moves, one with a pod of 3 that does not.
+fn two_nodes() -> Problem {
+    let mut problem = world();
+    problem.nodes = vec![node("a", "zone-a", 4), node("b", "zone-a", 4)];
+    problem.nodes[0].pods = vec![moving("web", 3000)];
+    problem.nodes[1].pods = vec![bound(pod("web", 3000))];
+    problem
+}
+
+#[test]
+fn simulators_are_shared_by_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Simulator<'_>>();
+}
+
+#[test]
+fn a_reservation_that_is_full_takes_a_pod_once_it_is_credited() {
+    let mut problem = two_nodes();
+    let mut types = (*problem.catalogs[0]).clone();
+    for instance_type in &mut types {
+        let mut reserved = offering("zone-a", CAPACITY_TYPE_RESERVED, 0.001);
+        reserved.requirements.add(wants(AWS_CAPACITY_RESERVATION_ID, &["cr-1"]));
+        reserved.reservation_capacity = Some(0);
+        instance_type.offerings = vec![reserved];
+        instance_type.requirements.replace(wants(CAPACITY_TYPE, &[CAPACITY_TYPE_RESERVED]));
+    }
+    problem.catalogs = vec![Arc::new(types)];
+    problem.pools[0].requirements.replace(wants(CAPACITY_TYPE, &[CAPACITY_TYPE_RESERVED]));
+    problem.well_known.insert(AWS_CAPACITY_RESERVATION_ID.into());
+    let simulator = Simulator::new(&problem);
+    let stranded = |credits: &[(&str, u32)]| {
+        let credits = credits.iter().map(|(id, count)| (Arc::from(*id), *count)).collect();
+        let outcome = simulator.ask(&question(&[0], &credits));
+        (outcome.stranded(0), outcome.plan.new_nodes.len())
+    };
+    assert_eq!(stranded(&[]), (1, 0));
+    assert_eq!(stranded(&[("cr-other", 3)]), (1, 0));
+    assert_eq!(stranded(&[("cr-1", 1)]), (0, 1));
+    assert_eq!(stranded(&[]), (1, 0), "a credit is for one question");
+}
+
+#[test]
+fn a_committed_node_has_room_for_the_next_move_and_keeps_its_pods() {
+    let mut problem = two_nodes();
+    problem.nodes[1].pods.push(moving("small", 500));
+    let (mut simulator, nothing) = (Simulator::new(&problem), BTreeMap::new());
+    let first = question(&[0], &nothing);
+    let outcome = simulator.ask(&first);
+    assert_eq!(simulator.commit(&first, &outcome), 2..3);
+    assert!(simulator.node(0).is_none());
+    let arrived = simulator.node(2).map(|node| (node.pods.len(), node.pods[0].mobility, node.price_per_hour));
+    assert_eq!(arrived, Some((1, Mobility::Blocked, Some(0.2))));
+    // 4 cpus less 0.1 overhead and the pod's 3.
+    assert_eq!(simulator.free(2).map(|free| free.get("cpu")), Some(900));
+    let outcome = simulator.ask(&question(&[1], &nothing));
+    assert_eq!(outcome.plan.existing.iter().map(|placed| placed.node).collect::<Vec<_>>(), [2]);
+    let outcome = simulator.ask(&question(&[2], &nothing));
+    assert!(outcome.movers.is_empty(), "no pod moves twice");
+}
+
+#[test]
+fn worth_is_a_bound_and_fair_to_every_filling() {
+    let mut problem = world();
+    let specs = [(Arc::new(pod("big", 1800)), 4), (Arc::new(pod("small", 300)), 20)];
+    problem.pods =
+        specs.iter().map(|(spec, count)| builders::group("pods", (**spec).clone(), *count)).collect();
+    let value = worth(&problem, &specs, 1_000);
+    let total: f64 = value
+        .dual_price_per_spec
+        .iter()
+        .zip(&specs)
+        .map(|(price, (_, count))| price * f64::from(*count))
+        .sum();
+    let price = schedule(&problem).price_per_hour;
+    assert!(value.lower_bound_per_hour > 0.0 && value.lower_bound_per_hour <= price + 1e-9);
+    assert!(total <= price + 1e-9, "{total} {price}");
+    // A small node (1.9 cpus for 0.1 an hour) holds one big pod, or six small ones.
+    assert!(value.dual_price_per_spec[0] <= 0.1 + 1e-9 && value.dual_price_per_spec[1] * 6.0 <= 0.1 + 1e-9);
+    let huge = [(Arc::new(pod("huge", 900_000)), 1)];
+    assert_eq!(worth(&problem, &huge, 1_000).dual_price_per_spec, [0.0]);
+}
