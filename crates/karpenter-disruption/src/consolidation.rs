@@ -74,7 +74,7 @@ pub(crate) fn consolidate(
     candidates: &[Candidate],
 ) -> Result<Command, Why> {
     let without = pass.nodes_of(candidates);
-    let outcome = simulator.ask(&question(pass, &without, Manner::ORDINARY, None));
+    let outcome = pass.ask(simulator, &question(pass, &without, Manner::ORDINARY, None));
     let placement = read(pass, simulator, &outcome).map_err(|unplaced| Why::WouldNotFit { unplaced })?;
     let price_now = price_of(candidates);
     let Placement { moves, mut replacements } = placement;

@@ -12,7 +12,8 @@ use crate::command::Method;
 #[derive(Debug, Clone, Default)]
 pub struct Fleet {
     /// All nodes that stay for now with their pods, the pools that may launch, and pods that wait anyway (those of
-    /// nodes on their way out included).
+    /// nodes on their way out included). The order of nodes decides between pods that are alike: whoever wants equal
+    /// answers lists them by name.
     pub problem: Problem,
     /// Every machine of this provider, those on their way in or out included.
     pub machines: Vec<Machine>,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use karpenter_model::problem::{Mode as EngineMode, Problem};
-use karpenter_scheduling::simulate::Simulator;
+use karpenter_scheduling::simulate::{Outcome, Question, Simulator};
 
 use crate::balanced::{Totals, totals};
 use crate::candidate::{Class, candidate_besides};
@@ -20,6 +20,8 @@ pub(crate) struct Pass<'a> {
     pub(crate) settings: &'a Settings,
     /// The machine behind each node of the problem.
     pub(crate) machine_at: Vec<Option<usize>>,
+    /// Nodes that are there to take pods.
+    initialized: Vec<usize>,
     /// Cost and trouble of each pool, for policy Balanced.
     pub(crate) totals: BTreeMap<Arc<str>, Totals>,
     /// Claims of the command under a second look.
@@ -66,6 +68,9 @@ impl<'a> Pass<'a> {
             fleet,
             settings,
             machine_at,
+            initialized: (0..fleet.problem.nodes.len())
+                .filter(|node| fleet.problem.nodes[*node].initialized)
+                .collect(),
             totals: totals(fleet),
             own,
             type_names,
@@ -139,6 +144,17 @@ impl<'a> Pass<'a> {
             })
         });
         Simulator::new(unsettled.as_ref().unwrap_or(&self.fleet.problem))
+    }
+
+    /// Asks a simulator of this pass.
+    ///
+    /// Upstream lets moved pods count on nodes that are coming up and then thinks better of the whole move; in mode
+    /// Cost such nodes are no place to begin with.
+    pub(crate) fn ask(&self, simulator: &Simulator<'_>, question: &Question<'_>) -> Outcome {
+        match self.settings.mode {
+            Mode::Cost => simulator.ask_onto(question, &self.initialized),
+            Mode::Compat => simulator.ask(question),
+        }
     }
 
     pub(crate) fn engine_mode(&self) -> EngineMode {

@@ -50,7 +50,7 @@ pub(crate) fn replan(
     candidates: &[Candidate],
 ) -> Result<Command, Why> {
     let without = pass.nodes_of(candidates);
-    let outcome = simulator.ask(&question(pass, &without, Manner::ORDINARY, None));
+    let outcome = pass.ask(simulator, &question(pass, &without, Manner::ORDINARY, None));
     let placement = read(pass, simulator, &outcome).map_err(|unplaced| Why::WouldNotFit { unplaced })?;
     let price_after_per_hour = placement.price_per_hour();
     let Placement { moves, replacements } = placement;

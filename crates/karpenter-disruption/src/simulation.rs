@@ -141,7 +141,7 @@ pub(crate) fn replace(
 ) -> (Replaced, Option<Outcome>) {
     let without = pass.nodes_of([candidate]);
     let manner = Manner { moves_blocked, reserved_mode: ReservedMode::Fallback };
-    let outcome = simulator.ask(&question(pass, &without, manner, None));
+    let outcome = pass.ask(simulator, &question(pass, &without, manner, None));
     let unplaced = match read(pass, simulator, &outcome) {
         Ok(placement) => return (Replaced::Ordinary(placement), Some(outcome)),
         Err(unplaced) => unplaced,
@@ -153,7 +153,7 @@ pub(crate) fn replace(
     let credits = BTreeMap::from([(reservation, 1)]);
     // Pods beyond the freed slot must fail rather than go elsewhere: nothing will be launched for them.
     let manner = Manner { moves_blocked, reserved_mode: ReservedMode::Strict };
-    let outcome = simulator.ask(&question(pass, &without, manner, Some(&credits)));
+    let outcome = pass.ask(simulator, &question(pass, &without, manner, Some(&credits)));
     match read(pass, simulator, &outcome) {
         Ok(placement) => (Replaced::TerminateFirst(placement), Some(outcome)),
         Err(_) => (Replaced::Not(unplaced), None),

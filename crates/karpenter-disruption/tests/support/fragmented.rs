@@ -175,10 +175,6 @@ pub(crate) fn price(fleet: &Fleet) -> f64 {
 
 /// What no fleet for these pods can cost less than.
 pub(crate) fn bound(fleet: &Fleet) -> f64 {
-    bound_with(fleet, 1000)
-}
-
-pub(crate) fn bound_with(fleet: &Fleet, effort: u64) -> f64 {
     let mut counts: std::collections::BTreeMap<Arc<PodSpec>, u32> = Default::default();
     for pod in fleet.problem.nodes.iter().flat_map(|node| &node.pods) {
         *counts.entry(pod.spec.clone()).or_default() += 1;
@@ -194,8 +190,6 @@ pub(crate) fn bound_with(fleet: &Fleet, effort: u64) -> f64 {
         .collect();
     let mut problem = problem(pods);
     problem.options.mode = Mode::Cost;
-    problem.options.effort = effort;
     let plan = karpenter_scheduling::schedule(&problem);
-    eprintln!("from scratch: {:.2} bound {:.2}", plan.price_per_hour, plan.lower_bound_per_hour);
     plan.lower_bound_per_hour
 }
