@@ -1,0 +1,152 @@
+//! Capacity buffers in a round: which pods stand for them, where those went, and what the buffers hear of it.
+//!
+//! Virtual pods are planned like any other and then forgotten: no event, no place, no nomination is theirs. Only the
+//! nodes that they were planned onto are remembered, because such a node is not empty.
+//! Upstream: pkg/controllers/provisioning/buffers.go.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use karpenter_api::types::{CapacityBuffer, CapacityBufferStatus, ConditionStatus};
+use karpenter_cluster::controllers::context::{is_conflict, name_of, namespace_of};
+use karpenter_state::buffers::{PROVISIONING, READY_FOR_PROVISIONING, buffer_of, is_virtual};
+
+use super::decide::Decided;
+use super::observe::SortedPods;
+use crate::capacity_buffer::{set_condition, virtual_pods, write_status};
+use crate::context::Context;
+use crate::mirrors::listed;
+use crate::pods;
+
+/// What became of a buffer's pods in a round.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    existing: u32,
+    new: u32,
+    failed: u32,
+}
+
+/// What became of all virtual pods in a round.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// By namespace and name of the buffer.
+    tallies: BTreeMap<(String, String), Tally>,
+    /// The node that each virtual pod was planned onto, by uid.
+    hosts: BTreeMap<String, String>,
+}
+
+impl Outcome {
+    pub(super) fn of(decided: &Decided) -> Self {
+        let mut outcome = Self::default();
+        for placement in &decided.placements {
+            outcome.count(&placement.pods, |tally| &mut tally.existing);
+            let node = placement.host.node.as_ref().and_then(|node| node.metadata.name.clone());
+            let Some(node) = node else { continue };
+            let virtual_pods = placement.pods.iter().filter(|pod| is_virtual(pod));
+            outcome.hosts.extend(virtual_pods.map(|pod| (pods::uid_of(pod).to_owned(), node.clone())));
+        }
+        for launch in &decided.launches {
+            outcome.count(&launch.pods, |tally| &mut tally.new);
+        }
+        for failure in &decided.failures {
+            outcome.count(&failure.pods, |tally| &mut tally.failed);
+        }
+        outcome
+    }
+
+    fn count(&mut self, pods: &[Arc<Pod>], part: impl Fn(&mut Tally) -> &mut u32) {
+        for (namespace, name) in pods.iter().filter_map(|pod| buffer_of(pod)) {
+            let tally = self.tallies.entry((namespace.to_owned(), name.to_owned())).or_default();
+            *part(tally) += 1;
+        }
+    }
+}
+
+/// Whether provisioning need not hear of a change of a buffer.
+pub(super) fn is_same_wish(old: &CapacityBuffer, new: &CapacityBuffer) -> bool {
+    let wish = |buffer: &CapacityBuffer| {
+        let status = buffer.status.clone().unwrap_or_default();
+        let ready = status.conditions.into_iter().find(|one| one.type_ == READY_FOR_PROVISIONING);
+        (status.replicas, status.pod_template_generation, ready.map(|one| (one.status, one.reason)))
+    };
+    old.metadata.generation == new.metadata.generation && wish(old) == wish(new)
+}
+
+/// Adds the pods that stand for buffers to those that need a place.
+pub(super) fn add_to_round(context: &Context, sorted: &mut SortedPods) {
+    sorted.pending.extend(virtual_pods(context));
+}
+
+/// Puts the pods that stand for buffers where the last round planned them, so that whoever looks for superfluous nodes
+/// finds that room in use.
+pub(super) fn add_to_survey(context: &Context, sorted: &mut SortedPods) {
+    let hosts = context.state.buffer_hosts();
+    for pod in virtual_pods(context) {
+        let node = hosts.get(pods::uid_of(&pod));
+        match node.filter(|node| context.mirrors.nodes.get("", node).is_some()) {
+            Some(node) => {
+                let mut placed = (*pod).clone();
+                if let Some(spec) = &mut placed.spec {
+                    spec.node_name = Some(node.clone());
+                }
+                sorted.bound.push(Arc::new(placed));
+            }
+            None => sorted.pending.push(pod),
+        }
+    }
+}
+
+/// Remembers where the room is, and tells the buffers.
+pub(super) async fn record(context: &Context, outcome: Outcome, now: Timestamp) {
+    if !context.gates.capacity_buffer {
+        return;
+    }
+    context.state.set_buffer_hosts(outcome.hosts);
+    for buffer in listed(context.mirrors.capacity_buffers.as_ref()) {
+        let key = (namespace_of(&*buffer).to_owned(), name_of(&*buffer).to_owned());
+        let status = decide_status(&buffer, outcome.tallies.get(&key).copied(), now);
+        match write_status(context, &buffer, &status).await {
+            Ok(()) => {}
+            // The next round tells.
+            Err(error) if is_conflict(&error) => {}
+            Err(error) => {
+                tracing::error!(capacitybuffer = name_of(&*buffer), %error, "the buffer could not be told of its room");
+            }
+        }
+    }
+}
+
+/// The status of a buffer after a round; `None` if none of its pods were in it.
+fn decide_status(buffer: &CapacityBuffer, tally: Option<Tally>, now: Timestamp) -> CapacityBufferStatus {
+    let mut status = buffer.status.clone().unwrap_or_default();
+    let is_ready = status
+        .conditions
+        .iter()
+        .any(|one| one.type_ == READY_FOR_PROVISIONING && one.status == ConditionStatus::True);
+    let wanted = status.replicas.and_then(|count| u32::try_from(count).ok()).unwrap_or(0);
+    let (value, reason, message) = if !is_ready {
+        let message = "Buffer is not ReadyForProvisioning".to_owned();
+        (ConditionStatus::False, "NotReadyForProvisioning", message)
+    } else if wanted == 0 {
+        (ConditionStatus::False, "BufferEmpty", "Buffer has zero desired replicas".to_owned())
+    } else {
+        match tally {
+            Some(Tally { new, failed, .. }) if new > 0 || failed > 0 => {
+                let message = format!("{new}/{wanted} virtual pods required new capacity, {failed} failed");
+                (ConditionStatus::False, "RequiresNewCapacity", message)
+            }
+            Some(Tally { existing, .. }) if existing == wanted => {
+                let message = format!("All {wanted} virtual pods fit on existing capacity");
+                (ConditionStatus::True, "FitsExistingCapacity", message)
+            }
+            _ => return status,
+        }
+    };
+    set_condition(&mut status, buffer, PROVISIONING, (value, reason, &message), now);
+    status
+}
