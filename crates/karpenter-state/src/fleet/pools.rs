@@ -1,27 +1,36 @@
 //! Every pool as disruption sees it: its rules, what its budgets allow at this moment, and what its annotations ask for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use karpenter_api::budget::allowed_disruptions;
 use karpenter_api::types::{ConditionStatus, ConsolidationPolicy as RawPolicy, DisruptionReason, NodePool};
 use karpenter_disruption::fleet::{ConsolidationPolicy, Controls, Machine, Pool, Reason};
-use karpenter_model::resources::NODES;
+use karpenter_disruption::static_drift;
+use karpenter_model::instance_type::InstanceType;
+use karpenter_model::labels;
+use karpenter_model::requirements::Requirement;
+use karpenter_model::resources::{NODES, ResourceList};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::FleetInput;
 use crate::controls::{ControlError, controls, seconds_up};
+use crate::convert::pool::convert_pool;
 use crate::expand::name_of;
+use crate::intern::Interner;
 use crate::live::{Live, LivePool};
 
 pub(super) struct Pools<'a> {
     by_name: BTreeMap<&'a str, Known<'a>>,
+    /// Label keys that a template may leave open.
+    open: BTreeSet<Arc<str>>,
 }
 
 struct Known<'a> {
     pool: &'a NodePool,
     launches_as: Option<usize>,
-    types: FxHashSet<&'a str>,
+    types: &'a [InstanceType],
+    type_names: FxHashSet<&'a str>,
 }
 
 impl<'a> Pools<'a> {
@@ -30,10 +39,13 @@ impl<'a> Pools<'a> {
         let others = input.other_pools.iter().map(|one| (None, one));
         let mut by_name = BTreeMap::new();
         for (launches_as, LivePool { pool, instance_types }) in others.chain(launching) {
-            let types = instance_types.iter().map(|one| &*one.name).collect();
-            by_name.insert(name_of(&pool.metadata), Known { pool, launches_as, types });
+            let type_names = instance_types.iter().map(|one| &*one.name).collect();
+            let known = Known { pool, launches_as, types: instance_types, type_names };
+            by_name.insert(name_of(&pool.metadata), known);
         }
-        Self { by_name }
+        let mut open: BTreeSet<Arc<str>> = labels::WELL_KNOWN.into_iter().map(Arc::from).collect();
+        open.extend(live.well_known.iter().cloned());
+        Self { by_name, open }
     }
 
     /// Nanoseconds; `None` for pools that are not known and for those that never consolidate.
@@ -42,7 +54,7 @@ impl<'a> Pools<'a> {
     }
 
     pub(super) fn has_type(&self, pool: &str, name: &str) -> bool {
-        self.by_name.get(pool).is_some_and(|pool| pool.types.contains(name))
+        self.by_name.get(pool).is_some_and(|pool| pool.type_names.contains(name))
     }
 
     pub(super) fn finish(
@@ -68,8 +80,8 @@ impl<'a> Pools<'a> {
                 policy: policy(disruption.and_then(|one| one.consolidation_policy.as_ref())),
                 consolidate_after_secs: consolidate_after(pool).map(seconds_up),
                 allowed: allowed(pool, counts.nodes(&name), input),
+                full_reservations: full_reservations(&known, &self.open),
                 controls: Controls { moved_last_hour, ..controls },
-                ..Pool::default()
             };
             (name, value)
         });
@@ -133,6 +145,17 @@ fn nodes_left(pool: &NodePool, claims: usize) -> Option<u32> {
     let limit = pool.spec.limits.as_ref()?.get(NODES)?;
     let left = limit.value_floor().saturating_sub(i64::try_from(claims).unwrap_or(i64::MAX));
     Some(u32::try_from(left.max(0)).unwrap_or(u32::MAX))
+}
+
+/// Only a static pool launches from its bare template.
+fn full_reservations(known: &Known<'_>, open: &BTreeSet<Arc<str>>) -> Option<BTreeSet<Arc<str>>> {
+    known.pool.spec.replicas?;
+    let pool = convert_pool(known.pool, 0, ResourceList::new(), &mut Interner::default());
+    let mut template = pool.requirements;
+    for (key, value) in &pool.labels {
+        template.add(Requirement::in_values(key.clone(), [value.clone()]));
+    }
+    static_drift::full_reservations(known.types, &template, open)
 }
 
 fn allowed(pool: &NodePool, nodes: usize, input: &FleetInput) -> BTreeMap<Reason, u32> {

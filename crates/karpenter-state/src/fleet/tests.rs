@@ -79,6 +79,7 @@ fn round_with(text: &str, change: impl FnOnce(&mut Live, &mut FleetInput)) -> Fl
     let (others, pools) = pools.partition(|one| one.pool.spec.replicas.is_some());
     let mut live = Live {
         pools,
+        well_known: karpenter_catalog::kwok::well_known_labels(&types).into_iter().collect(),
         nodes: read.nodes.into_iter().map(Arc::new).collect(),
         node_claims: read.node_claims.into_iter().map(Arc::new).collect(),
         bound: read.pods.into_iter().map(Arc::new).collect(),
@@ -280,6 +281,7 @@ fn pools_bring_their_rules_and_what_their_budgets_allow() {
     let fixed = &round.fleet.pools["fixed"];
     assert_eq!((fixed.replicas, fixed.nodes_left, fixed.launches_as), (Some(2), Some(1), None));
     assert!(!fixed.is_ready, "nobody said so");
+    assert_eq!((&fixed.full_reservations, &general.full_reservations), (&None, &None), "not reserved only");
     let machine = round.fleet.machines.iter().find(|machine| &*machine.claim == "f").expect("there");
     assert!(machine.price_per_hour > 0.0 && machine.at.is_some());
     assert_eq!(round.fleet.problem.pools.len(), 1);
