@@ -147,6 +147,22 @@ pub(crate) struct PlanArguments {
     /// Refuse to plan if any object of the input is in error or has a field that is not understood
     #[arg(long)]
     pub(crate) strict: bool,
+
+    /// Plan the other way round: which nodes of a dump of a cluster would go, for what, and why the others stay
+    #[arg(long)]
+    pub(crate) consolidate: bool,
+
+    /// The moment to plan for, RFC 3339; by default the newest time that an object of the dump carries
+    #[arg(long, value_name = "TIME", requires = "consolidate", value_parser = parse_time)]
+    pub(crate) now: Option<jiff::Timestamp>,
+
+    /// How many times to look again once the moves so far are done: a number, or all to go on until nothing is left
+    #[arg(long, value_name = "NUMBER|all", default_value = "1", requires = "consolidate")]
+    pub(crate) rounds: Rounds,
+
+    /// Let spot nodes be replaced by cheaper spot nodes (feature gate SpotToSpotConsolidation)
+    #[arg(long, requires = "consolidate")]
+    pub(crate) spot_to_spot: bool,
 }
 
 /// The engine's knobs; docs/knobs.md says what each one trades for what.
@@ -216,8 +232,8 @@ pub(crate) struct CrdsArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArguments {
-    /// Workloads to run, e.g. W1 W3; all by default
-    #[arg(long = "workload", value_name = "W1..W6", num_args = 1.., value_parser = parse_workload)]
+    /// Workloads to run, e.g. W1 W3; W1 to W6 by default
+    #[arg(long = "workload", value_name = "W1..W7", num_args = 1.., value_parser = parse_workload)]
     pub(crate) workloads: Vec<u8>,
 
     /// Seeds per quality workload
@@ -288,6 +304,29 @@ pub(crate) enum BenchFormat {
     Json,
 }
 
+/// How often consolidation is planned on from where it came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rounds {
+    AtMost(u32),
+    All,
+}
+
+impl FromStr for Rounds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match (text, text.parse()) {
+            ("all", _) => Ok(Self::All),
+            (_, Ok(count)) if count > 0 => Ok(Self::AtMost(count)),
+            _ => Err("valid: a whole number above 0, or all".to_owned()),
+        }
+    }
+}
+
+fn parse_time(text: &str) -> Result<jiff::Timestamp, String> {
+    text.parse().map_err(|_| "valid: a time with its offset, for example 2026-01-31T12:00:00Z".to_owned())
+}
+
 /// Work units for the cost search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Effort(pub(crate) u64);
@@ -326,8 +365,8 @@ fn parse_cpu_millis(text: &str) -> Result<i64, String> {
 fn parse_workload(text: &str) -> Result<u8, String> {
     text.strip_prefix(['W', 'w'])
         .and_then(|digits| digits.parse().ok())
-        .filter(|number| (1..=6).contains(number))
-        .ok_or_else(|| "valid: W1, W2, W3, W4, W5, W6".to_owned())
+        .filter(|number| (1..=7).contains(number))
+        .ok_or_else(|| "valid: W1, W2, W3, W4, W5, W6, W7".to_owned())
 }
 
 #[cfg(test)]

@@ -2,9 +2,11 @@
 //!
 //! Nothing reaches standard output before the plan has passed the validator, so a failed run leaves no half a plan.
 
+pub(crate) mod consolidate;
 mod decide;
 mod default_pool;
 mod input;
+pub(crate) mod names;
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -42,11 +44,20 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<Outcome> {
             );
             return Ok(Outcome::InputRefused);
         }
+        if arguments.consolidate {
+            diagnostics::print_error(
+                "the input has no NodePool, so nothing is known about who may disrupt what; valid: a dump with nodepools",
+            );
+            return Ok(Outcome::InputRefused);
+        }
         default_pool::add(&mut reading.objects, default_provider(arguments));
     }
     reading.objects.scheduler_config.clone_from(&arguments.scheduler_config);
     let catalog = catalog_choice(arguments)?;
     timings.read = started.elapsed();
+    if arguments.consolidate {
+        return consolidate::run(arguments, reading.objects, &catalog, timings.read);
+    }
 
     let started = Instant::now();
     let (mut problem, notes) = assemble(&reading.objects, &catalog);

@@ -5,6 +5,7 @@
 
 mod bar;
 pub(crate) mod columns;
+pub(crate) mod consolidation;
 mod explain;
 mod hints;
 mod machine;

@@ -13,15 +13,23 @@ use serde::ser::{Serialize, SerializeMap, SerializeSeq, SerializeStruct, Seriali
 use super::hints::reason_name;
 use super::view::{HOURS_PER_MONTH, NodeView, Timings, View};
 
-pub(crate) fn write_json(view: &View<'_>, mut out: &mut dyn Write) -> Result<()> {
-    serde_json::to_writer_pretty(&mut out, &Document(view))?;
+pub(crate) fn write_json(view: &View<'_>, out: &mut dyn Write) -> Result<()> {
+    write_value_json(&Document(view), out)
+}
+
+pub(crate) fn write_yaml(view: &View<'_>, out: &mut dyn Write) -> Result<()> {
+    write_value_yaml(&Document(view), out)
+}
+
+pub(crate) fn write_value_json(value: &impl Serialize, mut out: &mut dyn Write) -> Result<()> {
+    serde_json::to_writer_pretty(&mut out, value)?;
     out.write_all(b"\n")?;
     Ok(())
 }
 
-pub(crate) fn write_yaml(view: &View<'_>, out: &mut dyn Write) -> Result<()> {
+pub(crate) fn write_value_yaml(value: &impl Serialize, out: &mut dyn Write) -> Result<()> {
     let mut recorder = ErrorRecorder { inner: out, error: None };
-    let written = serde_saphyr::to_io_writer(&mut recorder, &Document(view));
+    let written = serde_saphyr::to_io_writer(&mut recorder, value);
     // The serialiser's error does not keep the cause; a closed pipe must stay recognisable.
     if let Some(kind) = recorder.error {
         return Err(io::Error::from(kind).into());

@@ -60,7 +60,7 @@ pub(crate) fn dollars(amount: f64) -> String {
     if amount < 10.0 { format!("${amount:.4}") } else { format!("${}", with_thousands(amount, 2)) }
 }
 
-fn dollars_rounded(amount: f64) -> String {
+pub(crate) fn dollars_rounded(amount: f64) -> String {
     if amount < 1000.0 { format!("${amount:.2}") } else { format!("${}", with_thousands(amount, 0)) }
 }
 

@@ -1,0 +1,344 @@
+//! What a consolidation came to, as plain values: the shape that programs read, described in docs/plan-output.md.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use karpenter_disruption::command::{Candidate, Command, Destination};
+use karpenter_disruption::fleet::{Fleet, Machine};
+use karpenter_disruption::propose::{Proposal, Why};
+use karpenter_disruption::settings::Mode;
+use karpenter_model::plan::PlannedNode;
+use serde::Serialize;
+
+use super::super::names::why_name;
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Report {
+    pub(crate) now: String,
+    pub(crate) mode: &'static str,
+    pub(crate) commands: Vec<CommandReport>,
+    pub(crate) staying: Vec<NodeReport>,
+    pub(crate) cost: CostReport,
+    pub(crate) stats: StatsReport,
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CommandReport {
+    pub(crate) round: u32,
+    pub(crate) method: String,
+    pub(crate) reason: &'static str,
+    pub(crate) decision: &'static str,
+    pub(crate) dry_run: bool,
+    pub(crate) candidates: Vec<MachineReport>,
+    pub(crate) replacements: Vec<ReplacementReport>,
+    pub(crate) moves: Vec<MoveReport>,
+    pub(crate) hourly_before: f64,
+    pub(crate) hourly_after: f64,
+    pub(crate) saving: f64,
+    pub(crate) saving_percent: f64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct MachineReport {
+    pub(crate) node: Option<String>,
+    pub(crate) node_claim: String,
+    pub(crate) node_pool: Option<String>,
+    pub(crate) instance_type: Option<String>,
+    pub(crate) zone: Option<String>,
+    pub(crate) capacity_type: Option<String>,
+    pub(crate) price: f64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ReplacementReport {
+    pub(crate) name: String,
+    pub(crate) node_pool: String,
+    pub(crate) instance_type: Option<String>,
+    pub(crate) zone: Option<String>,
+    pub(crate) capacity_type: Option<String>,
+    pub(crate) price: f64,
+    pub(crate) instance_type_options: Vec<String>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct MoveReport {
+    pub(crate) pod: String,
+    pub(crate) from: String,
+    pub(crate) to: String,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct NodeReport {
+    #[serde(flatten)]
+    pub(crate) machine: MachineReport,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CostReport {
+    pub(crate) hourly_before: f64,
+    pub(crate) hourly_after: f64,
+    pub(crate) saving: f64,
+    pub(crate) saving_percent: f64,
+    pub(crate) lower_bound: Option<f64>,
+    pub(crate) gap_percent: Option<f64>,
+}
+
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct StatsReport {
+    pub(crate) nodes_before: usize,
+    pub(crate) nodes_after: usize,
+    pub(crate) pods: usize,
+    pub(crate) pods_moved: usize,
+    pub(crate) rounds: u32,
+    pub(crate) timings: TimingsReport,
+}
+
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TimingsReport {
+    read_ms: f64,
+    assemble_ms: f64,
+    decide_ms: f64,
+    total_ms: f64,
+}
+
+/// Wall time of each stage of one run.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Timings {
+    pub(crate) read: Duration,
+    pub(crate) assemble: Duration,
+    pub(crate) decide: Duration,
+}
+
+impl Report {
+    pub(crate) fn new(fleet: &Fleet, now: Timestamp, mode: Mode) -> Self {
+        let before = price_of(fleet);
+        Self {
+            now: now.to_string(),
+            mode: match mode {
+                Mode::Cost => "cost",
+                Mode::Compat => "compat",
+            },
+            commands: Vec::new(),
+            staying: Vec::new(),
+            cost: CostReport { hourly_before: before, hourly_after: before, ..CostReport::default() },
+            stats: StatsReport {
+                nodes_before: standing(fleet).count(),
+                nodes_after: standing(fleet).count(),
+                pods: standing(fleet).map(moving_pods).sum(),
+                ..StatsReport::default()
+            },
+        }
+    }
+
+    pub(crate) fn add_round(&mut self, number: u32, fleet: &Fleet, proposal: &Proposal) {
+        if !proposal.commands.is_empty() {
+            self.stats.rounds = number;
+        }
+        for command in &proposal.commands {
+            self.cost.hourly_after -= command.saving_per_hour();
+            self.stats.nodes_after += command.replacements.len();
+            self.stats.nodes_after -= command.candidates.len().min(self.stats.nodes_after);
+            self.stats.pods_moved += command.pods_moved();
+            self.commands.push(command_report(number, false, fleet, command));
+        }
+        for command in &proposal.rehearsals {
+            // The same rehearsal comes back in every round.
+            let is_known = self.commands.iter().any(|known| {
+                known.dry_run
+                    && known
+                        .candidates
+                        .iter()
+                        .map(|one| &*one.node_claim)
+                        .eq(command.candidates.iter().map(|one| &*one.claim))
+            });
+            if !is_known {
+                self.commands.push(command_report(number, true, fleet, command));
+            }
+        }
+        // Only the first round is about the fleet as it is.
+        if self.cost.lower_bound.is_none() {
+            let bounds = proposal.outcomes.iter().filter_map(|outcome| outcome.lower_bound_per_hour);
+            self.cost.lower_bound = bounds.filter(|bound| *bound > 0.0).reduce(f64::max);
+        }
+    }
+
+    /// `fleet` and `proposal` are those of the last round.
+    pub(crate) fn finish(&mut self, fleet: &Fleet, proposal: &Proposal) {
+        for standing in &proposal.standings {
+            if matches!(standing.why, Why::Chosen { .. }) {
+                continue;
+            }
+            let Some(machine) = fleet.machines.get(standing.machine) else { continue };
+            self.staying.push(NodeReport {
+                machine: machine_report(machine),
+                reason: why_name(&standing.why),
+                message: with_times(&standing.why),
+            });
+        }
+        let cost = &mut self.cost;
+        cost.saving = cost.hourly_before - cost.hourly_after;
+        cost.saving_percent = percent(cost.saving, cost.hourly_before);
+        cost.gap_percent =
+            cost.lower_bound.map(|bound| rounded((cost.hourly_after / bound - 1.0) * 100.0, 3));
+        for price in [&mut cost.hourly_before, &mut cost.hourly_after, &mut cost.saving] {
+            *price = rounded(*price, 6);
+        }
+        cost.lower_bound = cost.lower_bound.map(|bound| rounded(bound, 6));
+    }
+
+    pub(crate) fn set_timings(&mut self, timings: &Timings) {
+        let millis = |duration: Duration| rounded(duration.as_secs_f64() * 1000.0, 3);
+        self.stats.timings = TimingsReport {
+            read_ms: millis(timings.read),
+            assemble_ms: millis(timings.assemble),
+            decide_ms: millis(timings.decide),
+            total_ms: millis(timings.read + timings.assemble + timings.decide),
+        };
+    }
+}
+
+/// Machines that are not on their way out.
+fn standing(fleet: &Fleet) -> impl Iterator<Item = &Machine> {
+    fleet.machines.iter().filter(|machine| !machine.is_leaving)
+}
+
+fn moving_pods(machine: &Machine) -> usize {
+    machine.occupants.iter().filter(|occupant| occupant.is_reschedulable).count()
+}
+
+fn price_of(fleet: &Fleet) -> f64 {
+    standing(fleet).map(|machine| machine.price_per_hour).sum()
+}
+
+fn command_report(round: u32, dry_run: bool, fleet: &Fleet, command: &Command) -> CommandReport {
+    let replacements: Vec<ReplacementReport> = match &command.static_pool {
+        Some(pool) => {
+            command.candidates.iter().enumerate().map(|(at, one)| template_report(at, pool, one)).collect()
+        }
+        None => command
+            .replacements
+            .iter()
+            .enumerate()
+            .map(|(at, one)| replacement_report(at, fleet, one))
+            .collect(),
+    };
+    let name_of =
+        |node: usize| fleet.problem.nodes.get(node).map(|node| node.name.to_string()).unwrap_or_default();
+    let occupants: std::collections::BTreeMap<usize, &Machine> =
+        fleet.machines.iter().filter_map(|machine| Some((machine.at?, machine))).collect();
+    let moves = command.moves.iter().map(|(from, to)| {
+        let machine = occupants.get(&(from.node as usize));
+        let occupant = machine.and_then(|machine| machine.occupants.get(from.pod as usize));
+        MoveReport {
+            pod: occupant.map(|occupant| occupant.name.to_string()).unwrap_or_default(),
+            from: name_of(from.node as usize),
+            to: match to {
+                Destination::Existing(node) => name_of(*node),
+                Destination::New(at) => replacements.get(*at).map(|one| one.name.clone()).unwrap_or_default(),
+            },
+        }
+    });
+    let saving = command.saving_per_hour();
+    CommandReport {
+        round,
+        method: format!("{:?}", command.method),
+        reason: command.method.reason().as_str(),
+        decision: command.decision.label(),
+        dry_run,
+        candidates: command
+            .candidates
+            .iter()
+            .filter_map(|one| fleet.machines.get(one.machine))
+            .map(machine_report)
+            .collect(),
+        moves: moves.collect(),
+        replacements,
+        hourly_before: rounded(command.price_before_per_hour, 6),
+        hourly_after: rounded(command.price_after_per_hour, 6),
+        saving: rounded(saving, 6),
+        saving_percent: percent(saving, command.price_before_per_hour),
+    }
+}
+
+fn machine_report(machine: &Machine) -> MachineReport {
+    let text = |value: &Option<std::sync::Arc<str>>| value.as_ref().map(ToString::to_string);
+    MachineReport {
+        node: text(&machine.node),
+        node_claim: machine.claim.to_string(),
+        node_pool: text(&machine.pool),
+        instance_type: text(&machine.instance_type),
+        zone: text(&machine.zone),
+        capacity_type: text(&machine.capacity_type),
+        price: rounded(machine.price_per_hour, 6),
+    }
+}
+
+fn new_name(at: usize) -> String {
+    format!("replacement-{}", at + 1)
+}
+
+fn replacement_report(at: usize, fleet: &Fleet, node: &PlannedNode) -> ReplacementReport {
+    let problem = &fleet.problem;
+    let pool = problem.pools.get(node.pool);
+    let catalog = pool.and_then(|pool| problem.catalogs.get(pool.catalog));
+    let instance_type = catalog.and_then(|types| types.get(node.instance_type));
+    let offering = instance_type.and_then(|one| one.offerings.get(node.offering));
+    let options = node.instance_type_options.iter().filter_map(|index| catalog?.get(*index));
+    ReplacementReport {
+        name: new_name(at),
+        node_pool: pool.map(|pool| pool.name.to_string()).unwrap_or_default(),
+        instance_type: instance_type.map(|one| one.name.to_string()),
+        zone: offering.and_then(|one| one.zone()).map(ToString::to_string),
+        capacity_type: offering.and_then(|one| one.capacity_type()).map(ToString::to_string),
+        price: rounded(node.price_per_hour, 6),
+        instance_type_options: options.map(|one| one.name.to_string()).collect(),
+    }
+}
+
+/// A static pool's replacement is made from the template; what it will be is for the provider to say.
+fn template_report(at: usize, pool: &str, replaced: &Candidate) -> ReplacementReport {
+    ReplacementReport {
+        name: new_name(at),
+        node_pool: pool.to_owned(),
+        instance_type: None,
+        zone: None,
+        capacity_type: None,
+        price: rounded(replaced.price_per_hour, 6),
+        instance_type_options: Vec::new(),
+    }
+}
+
+/// The text of a reason, with moments that people can read.
+fn with_times(why: &Why) -> String {
+    let text = |secs: i64| Timestamp::from_second(secs).map(|time| time.to_string()).unwrap_or_default();
+    match why {
+        Why::Settling { until_secs: Some(until) } => {
+            format!("Pods came or went; left alone until {}", text(*until))
+        }
+        Why::CoolDown { until_secs } => {
+            format!("Pods were moved here or from here; left alone until {}", text(*until_secs))
+        }
+        other => other.to_string(),
+    }
+}
+
+fn percent(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { rounded(part / whole * 100.0, 3) } else { 0.0 }
+}
+
+/// Sums of prices carry binary noise in the last digits, which nobody wants to diff.
+fn rounded(number: f64, decimals: i32) -> f64 {
+    let factor = 10_f64.powi(decimals);
+    let scaled = (number * factor).round() / factor;
+    // Minus zero is zero.
+    if scaled.is_finite() { scaled + 0.0 } else { number }
+}

@@ -1,0 +1,205 @@
+//! A consolidation as text: the moves one by one, then a line for every node that stays. JSON and YAML are the report
+//! itself.
+
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, Write};
+
+use anyhow::Result;
+
+use super::columns::{Align, Cell, Column, Columns};
+use super::machine::{write_value_json, write_value_yaml};
+use super::summary::{dollars, dollars_rounded};
+use super::terminal::Terminal;
+use super::view::{HOURS_PER_MONTH, counted};
+use crate::cli::OutputFormat;
+use crate::plan::consolidate::report::{CommandReport, MachineReport, ReplacementReport, Report};
+
+pub(crate) fn write_report(
+    report: &Report,
+    format: OutputFormat,
+    terminal: &Terminal,
+    out: &mut dyn Write,
+) -> Result<()> {
+    match format {
+        OutputFormat::Json => write_value_json(report, out),
+        OutputFormat::Yaml => write_value_yaml(report, out),
+        OutputFormat::Table => Ok(write_table(report, false, terminal, out)?),
+        OutputFormat::Wide => Ok(write_table(report, true, terminal, out)?),
+    }
+}
+
+/// `every_pod`: also where each pod goes.
+fn write_table(report: &Report, every_pod: bool, terminal: &Terminal, out: &mut dyn Write) -> io::Result<()> {
+    write_summary(report, terminal, out)?;
+    for (number, command) in report.commands.iter().enumerate() {
+        writeln!(out)?;
+        write_command(number + 1, command, every_pod, terminal, out)?;
+    }
+    if !report.staying.is_empty() {
+        writeln!(out)?;
+        write_staying(report, terminal, out)?;
+    }
+    Ok(())
+}
+
+fn write_summary(report: &Report, terminal: &Terminal, out: &mut dyn Write) -> io::Result<()> {
+    let bold = terminal.bold();
+    let (cost, stats) = (&report.cost, &report.stats);
+    let made = report.commands.iter().filter(|command| !command.dry_run);
+    let (mut moves, mut gone, mut launched) = (0, 0, 0);
+    for command in made {
+        moves += 1;
+        gone += command.candidates.len() as u64;
+        launched += command.replacements.len() as u64;
+    }
+    let headline = if moves == 0 {
+        format!("nothing to do for {}", counted(stats.nodes_before as u64, "node"))
+    } else {
+        let rounds = match stats.rounds {
+            0 | 1 => String::new(),
+            rounds => format!(" in {rounds} rounds"),
+        };
+        format!(
+            "{}{rounds}: {} of {} go, {} new, {}",
+            counted(moves, "move"),
+            gone,
+            counted(stats.nodes_before as u64, "node"),
+            launched,
+            counted(stats.pods_moved as u64, "pod move"),
+        )
+    };
+    writeln!(out, "{bold}{headline}{bold:#}")?;
+    let monthly = |hourly: f64| dollars_rounded(hourly * HOURS_PER_MONTH);
+    writeln!(out, "cost now     {}/h  {}/month", dollars(cost.hourly_before), monthly(cost.hourly_before))?;
+    if moves > 0 {
+        writeln!(
+            out,
+            "afterwards   {}/h  {}/month  {:.1}% saved",
+            dollars(cost.hourly_after),
+            monthly(cost.hourly_after),
+            cost.saving_percent
+        )?;
+    }
+    if let (Some(bound), Some(gap)) = (cost.lower_bound, cost.gap_percent) {
+        let verdict = if gap < 0.05 {
+            "nothing can be cheaper".to_owned()
+        } else {
+            format!("at most {gap:.1}% above the cheapest possible")
+        };
+        writeln!(out, "lower bound  {}/h  {verdict}", dollars(bound))?;
+    }
+    writeln!(out, "as of        {}", report.now)
+}
+
+fn write_command(
+    number: usize,
+    command: &CommandReport,
+    every_pod: bool,
+    terminal: &Terminal,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let bold = terminal.bold();
+    let rehearsed = if command.dry_run { " (dry run)" } else { "" };
+    let round = if command.round > 1 { format!(" in round {}", command.round) } else { String::new() };
+    let what = match (command.decision, command.replacements.len()) {
+        ("reboot", _) => "rebooted".to_owned(),
+        ("terminate-first", _) => "removed, then replaced".to_owned(),
+        (_, 0) => "removed".to_owned(),
+        (_, count) => format!("replaced by {count}"),
+    };
+    let saving = if command.saving == 0.0 {
+        String::new()
+    } else {
+        format!(", saves {}/h ({:.1}%)", dollars(command.saving), command.saving_percent)
+    };
+    writeln!(
+        out,
+        "{bold}{number}  {}{rehearsed}{bold:#}: {} {what}{round}{saving}, {} moved",
+        command.reason,
+        counted(command.candidates.len() as u64, "node"),
+        counted(command.moves.len() as u64, "pod"),
+    )?;
+    let mut columns = Columns::new(vec![
+        Column::new(" ", Align::Left, 0),
+        Column::new("NODE", Align::Left, 0),
+        Column::new("NODEPOOL", Align::Left, 2),
+        Column::new("TYPE", Align::Left, 0),
+        Column::new("ZONE", Align::Left, 4),
+        Column::new("CAPACITY", Align::Left, 3),
+        Column::new("$/H", Align::Right, 1),
+    ]);
+    for machine in &command.candidates {
+        columns.push(machine_row("-", machine));
+    }
+    for node in &command.replacements {
+        columns.push(replacement_row(node));
+    }
+    columns.write(terminal, out)?;
+    if every_pod {
+        for one in &command.moves {
+            writeln!(out, "     {}  {} -> {}", one.pod, one.from, one.to)?;
+        }
+    }
+    Ok(())
+}
+
+fn text(value: Option<&String>) -> Cell {
+    Cell::plain(value.map_or("-", String::as_str))
+}
+
+fn price(hourly: f64) -> Cell {
+    Cell::plain(if hourly > 0.0 { dollars(hourly) } else { "-".to_owned() })
+}
+
+fn machine_row(sign: &str, machine: &MachineReport) -> Vec<Cell> {
+    vec![
+        Cell::plain(sign),
+        Cell::plain(machine.node.as_ref().unwrap_or(&machine.node_claim)),
+        text(machine.node_pool.as_ref()),
+        text(machine.instance_type.as_ref()),
+        text(machine.zone.as_ref()),
+        text(machine.capacity_type.as_ref()),
+        price(machine.price),
+    ]
+}
+
+fn replacement_row(node: &ReplacementReport) -> Vec<Cell> {
+    let others = node.instance_type_options.len().saturating_sub(1);
+    let kind = match (&node.instance_type, others) {
+        (Some(name), 0) => name.clone(),
+        (Some(name), others) => format!("{name} or {}", counted(others as u64, "other")),
+        (None, _) => "as its template says".to_owned(),
+    };
+    vec![
+        Cell::plain("+"),
+        Cell::plain(&node.name),
+        Cell::plain(&node.node_pool),
+        Cell::plain(kind),
+        text(node.zone.as_ref()),
+        text(node.capacity_type.as_ref()),
+        price(node.price),
+    ]
+}
+
+fn write_staying(report: &Report, terminal: &Terminal, out: &mut dyn Write) -> io::Result<()> {
+    let mut columns = Columns::new(vec![
+        Column::new("STAYS", Align::Left, 0),
+        Column::new("NODEPOOL", Align::Left, 3),
+        Column::new("TYPE", Align::Left, 2),
+        Column::new("$/H", Align::Right, 1),
+        Column::new("WHY", Align::Left, 0),
+    ]);
+    for node in &report.staying {
+        let machine = &node.machine;
+        columns.push(vec![
+            Cell::plain(machine.node.as_ref().unwrap_or(&machine.node_claim)),
+            text(machine.node_pool.as_ref()),
+            text(machine.instance_type.as_ref()),
+            price(machine.price),
+            Cell::plain(node.message.replace('\n', " ")),
+        ]);
+    }
+    columns.write(terminal, out)
+}
