@@ -1,0 +1,176 @@
+//! An embedded cluster, a simulated cloud, and Karpenter with the options of a test.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use karpenter_api::crds;
+use karpenter_api::types::{Condition, KWOKNodeClass, NodeClaim, NodePool};
+use karpenter_apiserver::clock::Clock as ServerClock;
+use karpenter_apiserver::{ApiServer, Config};
+use karpenter_cluster::clock::Clock;
+use karpenter_cluster::cluster::{Cluster, Options as ClusterOptions};
+use karpenter_controllers::Context;
+use karpenter_controllers::operator::{Operator, Options};
+use karpenter_kwok::Kwok;
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+pub(crate) struct World {
+    pub(crate) client: Client,
+    operator: Operator,
+    _cluster: Cluster,
+}
+
+struct OnTokio(Clock);
+
+impl ServerClock for OnTokio {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+}
+
+/// Options with these gates on.
+pub(crate) fn with_gates(gates: &str) -> Options {
+    Options { feature_gates: gates.parse().expect("gates"), ..Options::default() }
+}
+
+impl World {
+    /// A cluster with one pool of on-demand nodes, whose empty nodes go after ten seconds.
+    pub(crate) async fn start(options: Options) -> Self {
+        let clock = Clock::starting_at("2026-01-01T12:00:00Z".parse().expect("a time"));
+        let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
+        let client = Client::new(server, "default");
+        define_kinds(&client).await;
+        let cluster =
+            Cluster::start(client.clone(), ClusterOptions { clock, ..ClusterOptions::default() }).await;
+        let kwok = Kwok::generic(client.clone(), clock);
+        let mut operator = Operator::watch(client.clone(), Arc::new(kwok), clock, options);
+        operator.start().await;
+        let world = Self { client, operator, _cluster: cluster };
+        world.furnish().await;
+        world
+    }
+
+    async fn furnish(&self) {
+        create(&self.all::<KWOKNodeClass>(), json!({"metadata": {"name": "default"}, "spec": {}})).await;
+        let requirements = json!([
+            {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+            {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
+            {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
+        ]);
+        let reference = json!({"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"});
+        let template = json!({"spec": {"requirements": requirements, "nodeClassRef": reference}});
+        let disruption = json!({"consolidationPolicy": "WhenEmpty", "consolidateAfter": "10s",
+            "budgets": [{"nodes": "100%"}]});
+        let pool = json!({"metadata": {"name": "default"}, "spec": {"template": template, "disruption": disruption}});
+        create(&self.all::<NodePool>(), typed("karpenter.sh/v1", "NodePool", pool)).await;
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        self.operator.context()
+    }
+
+    pub(crate) fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
+        Api::all(self.client.clone())
+    }
+
+    pub(crate) fn here<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        Api::default_namespaced(self.client.clone())
+    }
+
+    pub(crate) async fn pass(&self, seconds: u64) {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+    }
+
+    pub(crate) async fn claims(&self) -> Vec<NodeClaim> {
+        self.all::<NodeClaim>().list(&ListParams::default()).await.expect("listed").items
+    }
+
+    /// A pod of one CPU, and what `patch` says.
+    pub(crate) async fn pod(&self, name: &str, requests: Value) -> Pod {
+        let containers = json!([{"name": "c", "image": "i", "resources": {"requests": requests, "limits": extended(&requests)}}]);
+        create(&self.here::<Pod>(), json!({"metadata": {"name": name}, "spec": {"containers": containers}}))
+            .await
+    }
+
+    /// Pods of one CPU, kept at this number.
+    pub(crate) async fn deployment(&self, name: &str, replicas: usize) {
+        let template = json!({"metadata": {"labels": {"app": name}}, "spec": pod_spec()});
+        let deployment = json!({"metadata": {"name": name}, "spec": {"replicas": replicas,
+            "selector": {"matchLabels": {"app": name}}, "template": template}});
+        create(&self.here::<Deployment>(), deployment).await;
+    }
+
+    /// How often a plan was made.
+    pub(crate) fn plans(&self) -> u64 {
+        let metrics = &self.context().metrics;
+        metrics.scheduling_duration.with_label_values(&["provisioner"]).get_sample_count()
+    }
+
+    /// Names of nodes that pods run on, without repetition, and how many pods run.
+    pub(crate) async fn running(&self) -> (usize, usize) {
+        let pods = self.here::<Pod>().list(&ListParams::default()).await.expect("listed").items;
+        let mut nodes: Vec<String> =
+            pods.into_iter().filter_map(|pod| pod.spec.and_then(|spec| spec.node_name)).collect();
+        let count = nodes.len();
+        nodes.sort();
+        nodes.dedup();
+        (nodes.len(), count)
+    }
+}
+
+/// Extended resources need a limit that is the same.
+fn extended(requests: &Value) -> Value {
+    let all = requests.as_object().into_iter().flatten();
+    let of_others = all.filter(|(name, _)| name.contains('/'));
+    of_others.map(|(name, amount)| (name.clone(), amount.clone())).collect::<serde_json::Map<_, _>>().into()
+}
+
+pub(crate) fn pod_spec() -> Value {
+    json!({"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]})
+}
+
+pub(crate) fn typed(api_version: &str, kind: &str, mut object: Value) -> Value {
+    object["apiVersion"] = json!(api_version);
+    object["kind"] = json!(kind);
+    object
+}
+
+/// Status and reason of a condition.
+pub(crate) fn condition(conditions: &[Condition], kind: &str) -> Option<(String, String)> {
+    let found = conditions.iter().find(|condition| condition.type_ == kind)?;
+    Some((format!("{:?}", found.status), found.reason.clone()))
+}
+
+pub(crate) fn told(status: &str, reason: &str) -> Option<(String, String)> {
+    Some((status.to_owned(), reason.to_owned()))
+}
+
+async fn define_kinds(client: &Client) {
+    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+    for crd in crds::all() {
+        let definition: Value = serde_saphyr::from_str(crd.yaml).expect("YAML");
+        let parameters = PatchParams::apply("test").force();
+        api.patch(crd.name, &parameters, &Patch::Apply(&definition)).await.expect("defined");
+    }
+}
+
+pub(crate) async fn create<K>(api: &Api<K>, object: Value) -> K
+where
+    K: Resource + Clone + Debug + Serialize + DeserializeOwned,
+{
+    let object: K = serde_json::from_value(object).expect("an object of the kind");
+    api.create(&PostParams::default(), &object).await.expect("created")
+}
