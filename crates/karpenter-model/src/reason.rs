@@ -136,7 +136,9 @@ impl fmt::Display for Reason {
             Self::OptedOut => f.write_str("the pod asks not to run on nodes of a nodepool"),
             Self::InvalidPod { what } => write!(f, "the pod cannot be planned: {what}"),
             Self::Volume { what } => write!(f, "a volume cannot be used: {what}"),
-            Self::DynamicResources => f.write_str("the pod uses resource claims, which are ignored"),
+            Self::DynamicResources => f.write_str(
+                "pod has Dynamic Resource Allocation requirements that are not yet supported by Karpenter",
+            ),
             Self::Taint(taint) => write!(f, "did not tolerate taint {taint}"),
             Self::UndefinedLabel { wanted, hint } => {
                 write!(f, "label \"{}\" does not have known values", wanted.key)?;
