@@ -99,11 +99,21 @@ fn give_credits(problem: &mut Problem, credits: &BTreeMap<Arc<str>, u32>) {
 /// Pods by the first group that has the same pods: which of several equal pods goes where is not part of an answer.
 pub(crate) type Counts = BTreeMap<u32, u32>;
 
+#[derive(Debug, PartialEq)]
+pub(crate) struct NewNode {
+    pool: usize,
+    instance_type: usize,
+    offering: usize,
+    options: Vec<usize>,
+    requirements: String,
+    requests: String,
+    pods: Counts,
+}
+
 /// What an answer says, as far as it must not depend on how it was found.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Summary {
-    /// Pool, type, offering, options, requirements, requests, pods.
-    pub(crate) new_nodes: Vec<(usize, usize, usize, Vec<usize>, String, String, Counts)>,
+    pub(crate) new_nodes: Vec<NewNode>,
     pub(crate) existing: BTreeMap<usize, Counts>,
     pub(crate) unschedulable: Counts,
     pub(crate) movers: Vec<Vec<BoundAt>>,
@@ -137,16 +147,14 @@ pub(crate) fn summary<'a>(
         new_nodes: plan
             .new_nodes
             .iter()
-            .map(|node| {
-                (
-                    node.pool,
-                    node.instance_type,
-                    node.offering,
-                    node.instance_type_options.clone(),
-                    node.requirements.to_string(),
-                    format!("{:?}", node.requests),
-                    counts(&mut node.pods.iter().copied()),
-                )
+            .map(|node| NewNode {
+                pool: node.pool,
+                instance_type: node.instance_type,
+                offering: node.offering,
+                options: node.instance_type_options.clone(),
+                requirements: node.requirements.to_string(),
+                requests: format!("{:?}", node.requests),
+                pods: counts(&mut node.pods.iter().copied()),
             })
             .collect(),
         existing: plan
