@@ -341,3 +341,95 @@ fn a_reader_that_leaves_early_is_no_error() {
         assert_eq!(text(&output.stderr), "", "{format}");
     }
 }
+
+fn consolidation(more: &[&str]) -> Value {
+    let mut arguments = vec!["--consolidate"];
+    arguments.extend(more);
+    plan_json("fragmented", &arguments)
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().expect("a number")
+}
+
+#[test]
+fn a_consolidation_adds_up_in_both_modes() {
+    for mode in ["cost", "compat"] {
+        let report = consolidation(&["--mode", mode, "--rounds", "all"]);
+        let commands = report["commands"].as_array().expect("a list");
+        let saving: f64 = commands.iter().map(|command| number(&command["saving"])).sum();
+        let cost = &report["cost"];
+        assert!(saving > 0.0 && (number(&cost["saving"]) - saving).abs() < 1e-5, "{mode}");
+        let after = number(&cost["hourlyBefore"]) - saving;
+        assert!((number(&cost["hourlyAfter"]) - after).abs() < 1e-5, "{mode}");
+        if mode == "cost" {
+            assert!(number(&cost["lowerBound"]) <= number(&cost["hourlyAfter"]) + 1e-6);
+        }
+        let moved: usize =
+            commands.iter().map(|command| command["moves"].as_array().expect("a list").len()).sum();
+        assert_eq!(report["stats"]["podsMoved"], moved, "{mode}");
+        // The first round is the empty node alone, within the budgets.
+        assert_eq!(commands[0]["reason"], "Empty", "{mode}");
+        assert_eq!(commands[0]["candidates"][0]["node"], "node-f", "{mode}");
+        let stays = |node: &str| {
+            let staying = report["staying"].as_array().expect("a list");
+            staying.iter().find(|one| one["node"] == node).map(|one| one["reason"].as_str().expect("text"))
+        };
+        assert_eq!((stays("node-d"), stays("node-e")), (Some("PodAnnotated"), Some("PodBudget")), "{mode}");
+        assert_eq!(report["now"], "2026-01-01T12:00:00Z");
+    }
+    let now = consolidation(&[]);
+    assert_eq!(now["stats"]["rounds"], 1);
+    let early = consolidation(&["--now", "2026-01-01T09:04:59Z"]);
+    assert_eq!(early["commands"], Value::Array(vec![]), "consolidateAfter has not run out");
+    assert_eq!(early["staying"][0]["reason"], "Settling");
+}
+
+#[test]
+fn a_dump_without_nodeclaims_is_good_enough() {
+    let text_of = std::fs::read_to_string(example("fragmented")).expect("the example is there");
+    let documents = text_of.split("---\n").filter(|document| !document.contains("kind: NodeClaim\n"));
+    let without_claims = documents.collect::<Vec<_>>().join("---\n");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_karpenter"));
+    let output = run(command.args(["plan", "--consolidate", "-o", "json", "-f", "-"]), &without_claims);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("note: 6 nodes of a nodepool without a nodeclaim"));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("valid JSON");
+    assert_eq!(report["commands"][0]["candidates"][0]["node"], "node-f");
+}
+
+#[test]
+fn a_consolidation_needs_nodes_pools_and_a_moment() {
+    let pool = text_of_pool();
+    let timeless = format!(
+        "{pool}---\napiVersion: v1\nkind: Node\nmetadata: {{name: n1, labels: {{karpenter.sh/nodepool: default}}}}\n"
+    );
+    let node =
+        "apiVersion: v1\nkind: Node\nmetadata: {name: n1, creationTimestamp: '2026-01-01T12:00:00Z'}\n";
+    let cases = [
+        (node.to_owned(), "error: the input has no NodePool"),
+        (timeless, "error: no object of the input carries a time; say with --now"),
+        (format!("{pool}---\n{node}"), "error: the input has no node of a NodePool"),
+    ];
+    for (input, expected) in cases {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_karpenter"));
+        let output = run(command.args(["plan", "--consolidate", "-f", "-"]), &input);
+        assert_eq!(output.status.code(), Some(1), "{input}");
+        assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
+        assert!(output.stdout.is_empty());
+    }
+    let output = karpenter(&["plan", "-f", "-", "--now", "2026-01-01T12:00:00Z"]);
+    assert_eq!(output.status.code(), Some(2), "--now means nothing without --consolidate");
+}
+
+fn text_of_pool() -> &'static str {
+    "apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: default}
+spec:
+  template:
+    spec:
+      requirements: []
+      nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}
+"
+}
