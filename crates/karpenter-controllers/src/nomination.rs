@@ -20,9 +20,10 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::clock::since;
-use karpenter_cluster::controllers::context::{name_of, uid_of};
+use karpenter_cluster::controllers::context::{is_deleting, label, name_of, uid_of};
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -187,10 +188,17 @@ async fn write(
     Ok(false)
 }
 
-/// The node of a claim, or the node of that name where there is no claim.
+/// The node of a claim that stays, or the node of that name where there is no claim.
 fn node_of(context: &Context, name: &str, claim: Option<&NodeClaim>) -> Option<Arc<Node>> {
     let nodes = &context.mirrors.nodes;
-    let Some(claim) = claim else { return nodes.get("", name) };
+    let Some(claim) = claim else {
+        // A node of ours whose claim is gone goes too.
+        let is_ours = |node: &Arc<Node>| label(&**node, labels::NODEPOOL).is_some();
+        return nodes.get("", name).filter(|node| !is_ours(node));
+    };
+    if is_deleting(claim) {
+        return None;
+    }
     let status = claim.status.as_ref()?;
     let by_name = || nodes.get("", status.node_name.as_deref()?);
     let id = status.provider_id.as_deref().filter(|id| !id.is_empty());

@@ -79,8 +79,7 @@ impl Reconcile for Renomination {
             self.tries().remove(claim_name);
             return Ok(After::Done);
         };
-        // Or about to open, if a name has been lost: it is not named before that.
-        if !matches!(door(&node, claim.as_deref()), Door::Open | Door::Ours) {
+        if door(&node, claim.as_deref()) != Door::Open {
             return Ok(After::Done);
         }
         let name = node.metadata.name.as_deref().unwrap_or_default();

@@ -1,6 +1,7 @@
 //! The plan becomes real: pods bind where they were planned, whatever order nodes come in.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use karpenter_controllers::nomination;
@@ -74,43 +75,38 @@ async fn pods_that_took_other_places_leave_some_over_which_are_planned_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_that_came_too_early_are_written_again_when_the_node_is_open() {
+async fn a_name_that_is_gone_is_written_again_when_the_node_is_open_but_not_for_ever() {
     let world = World::start().await;
-    let small = json!({"key": "karpenter.kwok.sh/instance-cpu", "operator": "In", "values": ["4"]});
-    world.pool("general", json!({"template": {"spec": {"requirements": [small]}}})).await;
-    tight_pods(&world).await;
+    world.pool("general", json!({})).await;
+    world.pods(1).await;
     world.pass(3).await;
-    let planned = world.context.state.places();
-    let planned: BTreeMap<String, String> =
-        planned.into_iter().map(|place| (place.pod.name, place.claim)).collect();
-    let claims = world.claims().await;
-    for claim in &claims {
-        world.launch(claim).await;
-        world.pass(1).await;
-        nomination::nominate_for(&world.context, claim.metadata.name.as_deref().expect("a name")).await;
-    }
-    // Every node is known, none is open: whatever makes the scheduler try again makes it forget the names.
-    let pods = world.all::<Pod>();
-    for round in 0..20 {
-        let bump = Patch::Merge(json!({"metadata": {"labels": {"round": round.to_string()}}}));
-        for claim in &claims {
-            let name = claim.metadata.name.as_deref().expect("a name");
-            let nodes = world.all::<k8s_openapi::api::core::v1::Node>();
-            nodes.patch(name, &PatchParams::default(), &bump).await.expect("patched");
+    let claim = world.claims().await.remove(0);
+    let name = claim.metadata.name.as_deref().expect("a name");
+    world.launch(&claim).await;
+    world.pass(1).await;
+    // A taint that the scheduler minds and that says nothing about how far the node is: nobody binds the pod here.
+    world.taint(name, json!({"key": "example.com/other", "effect": "NoSchedule"})).await;
+    nomination::nominate_for(&world.context, name).await;
+    let forget = Patch::Merge(json!({"status": {"nominatedNodeName": null}}));
+    let forget = async || world.pods_api().patch_status("p0", &PatchParams::default(), &forget).await;
+    let nominated = async || {
+        let pod = world.pods_api().get("p0").await.expect("a pod");
+        pod.status.and_then(|status| status.nominated_node_name)
+    };
+    forget().await.expect("patched");
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(nominated().await, None, "the node is closed");
+    world.open(name).await;
+    let mut written_again = 0;
+    for _ in 0..40 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if nominated().await.as_deref() == Some(name) {
+            written_again += 1;
+            forget().await.expect("patched");
         }
-        world.pass(1).await;
     }
-    let named = pods.list(&ListParams::default()).await.expect("listed");
-    let named =
-        named.iter().filter(|pod| pod.status.as_ref().is_some_and(|s| s.nominated_node_name.is_some()));
-    assert!(named.count() < 12, "some names are forgotten");
-    for claim in claims.iter().rev() {
-        world.open(claim.metadata.name.as_deref().expect("a name")).await;
-        world.pass(2).await;
-    }
-    world.pass(30).await;
-    assert_eq!(pods_by_node(&world).await, planned);
-    assert_eq!(world.claims().await.len(), 6);
+    // Whoever takes it back, the scheduler or this test, has the last word in the end.
+    assert!((1..=4).contains(&written_again), "{written_again} times");
 }
 
 #[tokio::test(start_paused = true)]
