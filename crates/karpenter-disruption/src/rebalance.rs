@@ -47,7 +47,7 @@ pub struct Rebalancing {
 }
 
 /// Many small questions are asked; none of them gets the effort that one for a whole fleet would get.
-const EFFORT_SHARE: u64 = 10;
+const EFFORT_SHARE: u64 = 3;
 
 pub fn plan(
     fleet: &Fleet,

@@ -12,7 +12,7 @@ use crate::controls::is_worth_it;
 use crate::fleet::Fleet;
 
 /// Less than this share of the price is not worth a launch, whatever the pool's owner says: prices change as well.
-const SAVING_SHARE_MIN: f64 = 0.01;
+const SAVING_SHARE_MIN: f64 = 0.005;
 
 pub(crate) struct Rules<'a> {
     fleet: &'a Fleet,

@@ -14,11 +14,12 @@ use super::order::Zones;
 use super::windows::{Choice, Windows};
 
 /// How many nodes are replaced together. Small sets first: they are less to carry out at once; large ones waste less.
-const ROUNDS: [(Choice, usize); 4] = [
+const ROUNDS: [(Choice, usize); 5] = [
     (Choice::Complementary, 8),
     (Choice::Complementary, 16),
     (Choice::Wasteful, 16),
     (Choice::Complementary, 32),
+    (Choice::Complementary, 64),
 ];
 /// Where several may be replaced only by one.
 const MANY_TO_ONE: usize = 3;

@@ -22,7 +22,7 @@ pub(crate) enum Choice {
 }
 
 /// No packing is without waste: where less than this share of the price could be saved at best, none will be.
-const PROMISED_SHARE_MIN: f64 = 0.012;
+const PROMISED_SHARE_MIN: f64 = 0.01;
 
 pub(crate) struct Windows<'a> {
     fleet: &'a Fleet,

@@ -173,8 +173,8 @@ pub(crate) fn price(fleet: &Fleet) -> f64 {
     fleet.machines.iter().map(|machine| machine.price_per_hour).sum()
 }
 
-/// What no fleet for these pods can cost less than.
-pub(crate) fn bound(fleet: &Fleet) -> f64 {
+/// What no fleet for these pods can cost less than, and what they would cost packed anew.
+pub(crate) fn bound_and_anew(fleet: &Fleet) -> (f64, f64) {
     let mut counts: std::collections::BTreeMap<Arc<PodSpec>, u32> = Default::default();
     for pod in fleet.problem.nodes.iter().flat_map(|node| &node.pods) {
         *counts.entry(pod.spec.clone()).or_default() += 1;
@@ -191,5 +191,5 @@ pub(crate) fn bound(fleet: &Fleet) -> f64 {
     let mut problem = problem(pods);
     problem.options.mode = Mode::Cost;
     let plan = karpenter_scheduling::schedule(&problem);
-    plan.lower_bound_per_hour
+    (plan.lower_bound_per_hour, plan.price_per_hour)
 }
