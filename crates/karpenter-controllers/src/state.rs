@@ -148,17 +148,17 @@ impl State {
     }
 
     /// Gives a pod the place of a predecessor, if one is vacant on a claim for which `is_usable`, which is also told
-    /// since when it is vacant.
+    /// since when it is vacant and whether a command had moved the predecessor there.
     pub fn take_vacancy(
         &self,
         pod: &Pod,
         now: Timestamp,
-        is_usable: impl Fn(&str, Timestamp) -> bool,
+        is_usable: impl Fn(&str, Timestamp, bool) -> bool,
     ) -> Option<String> {
         let owner = owner_of(pod)?;
         let mut inner = self.inner();
         let vacant = inner.vacant.get_mut(&owner)?;
-        vacant.retain(|vacancy| is_usable(&vacancy.claim, vacancy.since));
+        vacant.retain(|vacancy| is_usable(&vacancy.claim, vacancy.since, vacancy.is_move));
         let vacancy = (!vacant.is_empty()).then(|| vacant.remove(0));
         if vacant.is_empty() {
             inner.vacant.remove(&owner);

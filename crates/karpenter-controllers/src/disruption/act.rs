@@ -25,6 +25,7 @@ use super::resume::{ANNOTATION_REPLACES, Replaces, is_replacement, method_name};
 use super::{DISRUPTION_REASON, Disruption};
 use crate::mirrors::BY_PROVIDER_ID;
 use crate::nodeclaim::{change_conditions, condition, provider_id, reboot};
+use crate::static_capacity::reserve_nodes;
 use crate::{claims, writes};
 
 /// How many objects are written at once.
@@ -148,6 +149,20 @@ impl Disruption {
                 return Err(why);
             }
         }
+        let fixed = order.launches.iter().filter(|launch| launch.is_static);
+        let mut wanted: BTreeMap<&str, (&NodePool, u32)> = BTreeMap::new();
+        for launch in fixed {
+            wanted.entry(name_of(&*launch.pool)).or_insert((&*launch.pool, 0)).1 += 1;
+        }
+        // Held until the claims are there, which then hold their own places.
+        let mut places = Vec::new();
+        for (name, (pool, count)) in wanted {
+            let place = reserve_nodes(context, pool, count);
+            if place.granted() < count {
+                return Err(format!("nodepool {name} is at its node limit"));
+            }
+            places.push(place);
+        }
         let replaces = Replaces {
             command: id.to_owned(),
             method: method_name(order.method),
@@ -168,6 +183,7 @@ impl Disruption {
             .buffered(AT_ONCE)
             .collect()
             .await;
+        drop(places);
         let mut ids = Vec::new();
         let mut failed = None;
         for one in created {

@@ -57,8 +57,9 @@ impl Disruption {
         }
         let number = self.changes.number();
         let (waiting, own) = {
-            let flights = self.flights();
-            (flights.waiting(due.as_ref().map(|flight| flight.number)), flights.replacements())
+            let mut flights = self.flights();
+            let except = due.as_ref().map(|flight| flight.number);
+            (flights.waiting(except, |id| observe::see(context, id)), flights.replacements())
         };
         let Some(sight) = observe::observe(context, waiting, &own).await else { return RETRY_POLL };
         let rules = self.rules.clone();

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use karpenter_disruption::command::Command;
 use karpenter_disruption::fleet::Waiting;
 
-use super::flight::Stage;
+use super::flight::{ClaimId, Seen, Stage};
 use super::order::Order;
 
 /// A command and where it stands.
@@ -23,9 +23,17 @@ pub(super) struct Flight {
     pub(super) proposed: Option<Arc<Command>>,
 }
 
+/// A command that failed while what it launched is still coming up. To try again at once would launch once more.
+#[derive(Debug, Clone)]
+struct Failed {
+    waiting: Waiting,
+    replacements: Vec<ClaimId>,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Flights {
     list: Vec<Flight>,
+    failed: Vec<Failed>,
     last_number: u64,
     /// What a process before this one left behind was taken up.
     pub(super) is_resumed: bool,
@@ -99,15 +107,25 @@ impl Flights {
         started.map(|flight| flight.order.targets.len()).sum()
     }
 
-    /// Proposals as the rules see them, without the one that is being looked at.
-    pub(super) fn waiting(&self, except: Option<u64>) -> Vec<Waiting> {
+    /// Remembers a command that failed, until its replacements are ready or gone.
+    pub(super) fn fail(&mut self, flight: &Flight) {
+        if let Stage::Waiting { replacements, .. } = &flight.stage {
+            let targets = flight.order.targets.iter();
+            let claims = targets.map(|target| target.id.name.as_str().into()).collect();
+            let waiting = Waiting { method: flight.order.method, claims };
+            self.failed.push(Failed { waiting, replacements: replacements.clone() });
+        }
+    }
+
+    /// Proposals as the rules see them, without the one that is being looked at, and what has to wait because it failed.
+    pub(super) fn waiting(&mut self, except: Option<u64>, see: impl Fn(&ClaimId) -> Seen) -> Vec<Waiting> {
+        self.failed.retain(|failed| failed.replacements.iter().any(|id| see(id) == Seen::Coming));
         let others = self.proposals().filter(|(flight, _)| Some(flight.number) != except);
-        others
-            .map(|(_, command)| Waiting {
-                method: command.method,
-                claims: command.candidates.iter().map(|candidate| candidate.claim.clone()).collect(),
-            })
-            .collect()
+        let proposed = others.map(|(_, command)| Waiting {
+            method: command.method,
+            claims: command.candidates.iter().map(|candidate| candidate.claim.clone()).collect(),
+        });
+        proposed.chain(self.failed.iter().map(|failed| failed.waiting.clone())).collect()
     }
 
     /// Names of the claims that commands take away, proposals included.

@@ -49,6 +49,8 @@ pub(super) struct Launch {
     /// The pool as it was planned with, and what its nodes used of its limits then.
     pub(super) pool: Arc<NodePool>,
     pub(super) usage: ResourceList,
+    /// Of a pool of fixed size, where nobody plans with the limits.
+    pub(super) is_static: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -101,6 +103,7 @@ impl Order {
                     claim: claims::build_static(&pool),
                     pool: pool.clone(),
                     usage: ResourceList::default(),
+                    is_static: true,
                 };
                 command.candidates.iter().map(|_| launch()).collect()
             }
@@ -183,7 +186,7 @@ fn planned_launches(command: &Command, round: &FleetRound) -> Option<Vec<Launch>
     let launch = |planned: &karpenter_model::plan::PlannedNode| {
         let pool = round.pools.get(planned.pool)?.clone();
         let usage = problem.pools.get(planned.pool)?.usage.clone();
-        Some(Launch { claim: claims::build(problem, planned, &pool), pool, usage })
+        Some(Launch { claim: claims::build(problem, planned, &pool), pool, usage, is_static: false })
     };
     command.replacements.iter().map(launch).collect()
 }

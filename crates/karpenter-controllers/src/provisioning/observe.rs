@@ -54,8 +54,8 @@ pub(super) fn sort_pods(context: &Context, patience: Duration, now: Timestamp) -
         };
         // A pod that is still where it was is not late: it has not been sent on its way yet.
         let is_usable = match pods::is_bound(&pod) {
-            true => claims.open_since.contains_key(&place.claim),
-            false => claims.is_usable(&place.claim, place.since),
+            true => claims.is_there(&place.claim, place.is_move),
+            false => claims.is_usable(&place.claim, place.since, place.is_move),
         };
         if !is_usable {
             sorted.given_up.extend(context.state.forget_pod(&place.uid));
@@ -98,7 +98,7 @@ pub(crate) fn survey(context: &Context, now: Timestamp) -> SortedPods {
         let place = context.state.place_of(pods::uid_of(&pod));
         if let Some(node) = pods::node_name(&pod) {
             if claims.leaving_nodes.contains(node) {
-                let place = place.filter(|place| claims.open_since.contains_key(&place.claim));
+                let place = place.filter(|place| claims.is_there(&place.claim, place.is_move));
                 match place {
                     Some(place) => sorted.expected.push((place.claim, pod.clone())),
                     None if pods::is_currently_reschedulable(&pod, budgets.of(&pod), now) => {
@@ -110,7 +110,7 @@ pub(crate) fn survey(context: &Context, now: Timestamp) -> SortedPods {
             sorted.bound.push(pod);
         } else if pods::is_waiting(&pod) {
             let named = pods::nominated_node(&pod).and_then(|node| claims.of_node.get(node).cloned());
-            let place = place.filter(|place| claims.is_usable(&place.claim, place.since));
+            let place = place.filter(|place| claims.is_usable(&place.claim, place.since, place.is_move));
             match place.map(|place| place.claim).or(named) {
                 Some(claim) => sorted.expected.push((claim, pod)),
                 None => sorted.pending.push(pod),
@@ -137,14 +137,16 @@ fn place_or_queue(
     if let Some(node) = pods::nominated_node(pod).filter(|node| !is_ours(node)) {
         // The scheduler is making room for it there, and nobody else should count on that room.
         context.state.forget_pod(pods::uid_of(pod));
-        let claim = claims.of_node.get(node).filter(|claim| claims.is_usable(claim, Timestamp::MIN));
+        let claim = claims.of_node.get(node).filter(|claim| claims.is_usable(claim, Timestamp::MIN, false));
         sorted.expected.extend(claim.map(|claim| (claim.clone(), pod.clone())));
         return;
     }
     let claim = match place {
         Some(place) => Some(place.claim),
         None => {
-            let taken = context.state.take_vacancy(pod, now, |claim, since| claims.is_usable(claim, since));
+            let taken = context
+                .state
+                .take_vacancy(pod, now, |claim, since, is_move| claims.is_usable(claim, since, is_move));
             sorted.taken_over.extend(taken.clone());
             taken
         }
@@ -159,6 +161,8 @@ fn place_or_queue(
 struct Claims {
     /// Those that stay, and since when their node has been open to pods, if it is.
     open_since: BTreeMap<String, Option<Timestamp>>,
+    /// Nodes without a claim that stay. Only commands move pods there: what was planned for a claim goes with it.
+    others: BTreeSet<String>,
     of_node: BTreeMap<String, String>,
     leaving_nodes: BTreeSet<String>,
     patience: Duration,
@@ -170,6 +174,7 @@ impl Claims {
         let mirrors = &context.mirrors;
         let mut claims = Self {
             open_since: BTreeMap::new(),
+            others: BTreeSet::new(),
             of_node: BTreeMap::new(),
             leaving_nodes: BTreeSet::new(),
             patience,
@@ -208,19 +213,25 @@ impl Claims {
             if node.metadata.deletion_timestamp.is_some() {
                 claims.leaving_nodes.insert(name);
             } else {
-                claims.open_since.insert(name, Some(Timestamp::MIN));
+                claims.others.insert(name);
             }
         }
         claims
     }
 
+    /// Whether there is such a host, and it stays.
+    fn is_there(&self, host: &str, is_move: bool) -> bool {
+        self.open_since.contains_key(host) || (is_move && self.others.contains(host))
+    }
+
     /// Whether a pod that waits since then may still count on its place there: the node is coming up, or the pod is not
     /// overdue.
-    fn is_usable(&self, claim: &str, since: Timestamp) -> bool {
-        match self.open_since.get(claim) {
-            None => false,
+    fn is_usable(&self, host: &str, since: Timestamp, is_move: bool) -> bool {
+        let is_late = |opened: Timestamp| is_overdue(opened.max(since), self.now, self.patience);
+        match self.open_since.get(host) {
             Some(None) => true,
-            Some(Some(opened)) => !is_overdue((*opened).max(since), self.now, self.patience),
+            Some(Some(opened)) => !is_late(*opened),
+            None => self.is_there(host, is_move) && !is_late(since),
         }
     }
 }

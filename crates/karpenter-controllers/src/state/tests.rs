@@ -34,19 +34,19 @@ fn a_pod_that_comes_back_takes_the_place_of_its_predecessor() {
     let state = State::default();
     state.expect(&pod("a", "web"), "one", Timestamp::UNIX_EPOCH);
     state.vacate("a", Timestamp::UNIX_EPOCH);
-    assert_eq!(state.take_vacancy(&pod("x", "db"), Timestamp::UNIX_EPOCH, |_, _| true), None);
+    assert_eq!(state.take_vacancy(&pod("x", "db"), Timestamp::UNIX_EPOCH, |_, _, _| true), None);
     assert_eq!(
-        state.take_vacancy(&pod("b", "web"), Timestamp::UNIX_EPOCH, |_, _| true).as_deref(),
+        state.take_vacancy(&pod("b", "web"), Timestamp::UNIX_EPOCH, |_, _, _| true).as_deref(),
         Some("one")
     );
     assert_eq!(names_on(&state, "one"), ["b"]);
-    assert_eq!(state.take_vacancy(&pod("c", "web"), Timestamp::UNIX_EPOCH, |_, _| true), None);
+    assert_eq!(state.take_vacancy(&pod("c", "web"), Timestamp::UNIX_EPOCH, |_, _, _| true), None);
     state.vacate("b", Timestamp::UNIX_EPOCH);
-    assert_eq!(state.take_vacancy(&pod("c", "web"), Timestamp::UNIX_EPOCH, |_, _| false), None);
+    assert_eq!(state.take_vacancy(&pod("c", "web"), Timestamp::UNIX_EPOCH, |_, _, _| false), None);
     state.expect(&pod("c", "web"), "one", Timestamp::UNIX_EPOCH);
     state.vacate("c", Timestamp::UNIX_EPOCH);
     state.drop_vacancies("one");
-    assert_eq!(state.take_vacancy(&pod("d", "web"), Timestamp::UNIX_EPOCH, |_, _| true), None);
+    assert_eq!(state.take_vacancy(&pod("d", "web"), Timestamp::UNIX_EPOCH, |_, _, _| true), None);
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn claims_that_are_gone_are_forgotten() {
     state.retain_claims(|claim| claim != "one");
     assert!(!state.is_leaving("one"));
     assert_eq!(state.opened("one", at(9)), at(9));
-    assert_eq!(state.take_vacancy(&pod("b", "web"), Timestamp::UNIX_EPOCH, |_, _| true), None);
+    assert_eq!(state.take_vacancy(&pod("b", "web"), Timestamp::UNIX_EPOCH, |_, _, _| true), None);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_moved_pod_hands_its_place_to_its_successor() {
     assert!(state.is_leaving("old"));
     assert_eq!(state.moves().moved_onto_at("one"), Some(at(1)));
     state.vacate("a", at(2));
-    let is_fresh = |_: &str, since: Timestamp| since >= at(2);
+    let is_fresh = |_: &str, since: Timestamp, is_move: bool| is_move && since >= at(2);
     assert_eq!(state.take_vacancy(&pod("b", "web"), at(3), is_fresh).as_deref(), Some("one"));
     let place = state.place_of("b").expect("a place");
     assert_eq!((place.is_move, place.since), (true, at(3)));

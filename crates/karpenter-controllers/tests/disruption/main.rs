@@ -5,4 +5,6 @@ mod budgets;
 mod consolidation;
 mod crashes;
 mod drift;
+mod fixed_pools;
+mod repair;
 mod world;

@@ -106,11 +106,15 @@ impl World {
 
     /// A pool of small Linux machines on demand: one to eight CPUs, 4 GiB for each.
     pub(crate) async fn pool(&self, disruption: Value, template: Value) -> NodePool {
+        self.pool_of(json!({"disruption": disruption, "template": template})).await
+    }
+
+    /// The same with whatever the spec says.
+    pub(crate) async fn pool_of(&self, spec: Value) -> NodePool {
         let requirement = |key: &str, operator: &str, values: &[&str]| json!({"key": key, "operator": operator, "values": values});
         let mut pool = json!({
             "metadata": {"name": "general"},
             "spec": {
-                "disruption": disruption,
                 "template": {"metadata": {"labels": {}, "annotations": {}}, "spec": {
                     "expireAfter": "Never",
                     "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
@@ -124,7 +128,7 @@ impl World {
                 }},
             },
         });
-        merge(&mut pool["spec"]["template"], &template);
+        merge(&mut pool["spec"], &spec);
         self.create(pool).await
     }
 
