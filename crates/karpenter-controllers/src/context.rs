@@ -50,6 +50,7 @@ impl Context {
     /// A context that has seen and decided nothing yet.
     pub fn new(client: Client, mirrors: Mirrors, cloud: Arc<dyn CloudProvider>, clock: Clock) -> Self {
         let recorder = Recorder::new(client.clone(), clock);
+        let metrics = Metrics::of(&*cloud);
         Self {
             client,
             mirrors,
@@ -59,7 +60,7 @@ impl Context {
             state: State::default(),
             journal: Journal::default(),
             standings: Standings::default(),
-            metrics: Metrics::new(),
+            metrics,
             nominates_pods: true,
             gates: FeatureGates::default(),
             settings: Arc::default(),

@@ -1,22 +1,39 @@
 //! Every number that this process tells about itself, declared in one place, with upstream's names and labels.
 //!
-//! Most of them follow from the objects and are counted by watching the mirrors ([`follow`]) or when somebody asks
-//! ([`refresh`]), so controllers need not know about them. What only a controller knows, it counts itself. Nothing is
-//! ever decided from a metric.
+//! Most of them follow from the objects and are counted by watching the mirrors ([`follow`]) or worked out when somebody
+//! asks ([`page`]), so controllers need not know about them. What only a controller knows, it counts itself. Nothing is
+//! ever decided from a metric. Prices of single offerings are not told: they are tens of thousands of series that
+//! depend on nothing in the cluster.
 
 pub mod cloud;
+mod conditions;
+pub mod cost;
+mod declare;
 pub mod disruption;
+mod exposition;
 mod follow;
-mod refresh;
+mod nodes;
+mod page;
+pub mod pods;
+pub mod scheduler;
+mod summary;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
+use jiff::Timestamp;
+use karpenter_api::labels;
+use karpenter_cloud::CloudProvider;
 use prometheus::{
-    Gauge, GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder,
+    Gauge, GaugeVec, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
 };
+
+use self::conditions::ConditionMetrics;
+use self::declare::Declare;
+use self::nodes::NodeLabels;
+pub use self::summary::SummaryVec;
 
 /// Upstream's buckets of durations, in seconds.
 const DURATION_BUCKETS: &[f64] = &[
@@ -51,24 +68,28 @@ const LIFETIME_BUCKETS: &[f64] = &[
     30.0 * DAY,
 ];
 
-/// What every series about a node says of it.
-pub(crate) const NODE_LABELS: [&str; 10] = [
-    "node_name",
-    "phase",
-    "managed",
-    "nodepool",
-    "zone",
-    "region",
-    "instance_type",
-    "arch",
-    "os",
-    "capacity_type",
-];
+/// So many bounds, each twice the one before.
+fn powers(first: f64, count: i32) -> Vec<f64> {
+    (0..count).map(|power| first * 2f64.powi(power)).collect()
+}
+
+/// Since when the mirrors have not been filled, as far as anybody asked.
+#[derive(Debug, Default)]
+struct Unsynced {
+    began: Mutex<Option<Timestamp>>,
+}
 
 /// Clones count into the same series.
 #[derive(Clone)]
 pub struct Metrics {
     registry: Arc<Registry>,
+    /// Whether this copy works: only then does it tell about objects.
+    is_following: Arc<AtomicBool>,
+    /// Group and kind of the node classes of pools that are ours; empty where there is no provider.
+    class_kinds: Arc<[(&'static str, &'static str)]>,
+    node_labels: Arc<NodeLabels>,
+    conditions: ConditionMetrics,
+    unsynced: Arc<Unsynced>,
 
     pub nodeclaims_created: IntCounterVec,
     pub nodeclaims_terminated: IntCounterVec,
@@ -76,9 +97,6 @@ pub struct Metrics {
     pub nodeclaims_unhealthy_disrupted: IntCounterVec,
     pub nodeclaims_termination_duration: HistogramVec,
     pub nodeclaims_instance_termination_duration: HistogramVec,
-    pub nodeclaim_condition_transitions: IntCounterVec,
-    pub nodeclaim_condition_transition_duration: HistogramVec,
-    nodeclaim_condition_count: IntGaugeVec,
 
     pub disruption: disruption::DisruptionMetrics,
 
@@ -86,19 +104,15 @@ pub struct Metrics {
     pub nodes_terminated: IntCounterVec,
     pub nodes_drained: IntCounterVec,
     pub nodes_lifetime_duration: HistogramVec,
+    pub nodes_termination_duration: SummaryVec,
     pub nodes_reboots: IntCounterVec,
     pub nodes_reboot_duration: HistogramVec,
     pub nodes_reboot_recovery_duration: HistogramVec,
-    nodes_allocatable: GaugeVec,
-    nodes_total_pod_requests: GaugeVec,
-    nodes_total_daemon_requests: GaugeVec,
-    nodes_current_lifetime: GaugeVec,
-    cluster_utilization_percent: GaugeVec,
 
-    nodepools_usage: GaugeVec,
-    nodepools_limit: GaugeVec,
+    pub nodepools_cost: GaugeVec,
+    pub nodepools_cost_errors: IntCounterVec,
 
-    pub pods_bound_duration: HistogramVec,
+    pub pods: pods::PodMetrics,
     pods_planned_bound: IntCounterVec,
     pub pods_drained: IntCounterVec,
     pub pods_eviction_requests: IntCounterVec,
@@ -106,12 +120,13 @@ pub struct Metrics {
     pub pod_deletion_cost_writes: IntCounterVec,
 
     pub scheduling_duration: HistogramVec,
-    pub scheduler_queue_depth: IntGaugeVec,
+    pub plans: scheduler::Plans,
     pub scheduler_ignored_pods: IntGauge,
     pub scheduler_unschedulable_pods: IntGaugeVec,
 
     cluster_state_node_count: IntGauge,
     cluster_state_synced: IntGauge,
+    cluster_state_unsynced: Gauge,
 
     pub cloud_duration: HistogramVec,
     pub cloud_errors: IntCounterVec,
@@ -128,19 +143,32 @@ pub struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        Self::new()
+        Self::new(None)
     }
 }
 
 impl Metrics {
-    pub fn new() -> Self {
+    /// Metrics whose labels are those that the provider's objects have.
+    pub fn of(cloud: &dyn CloudProvider) -> Self {
+        Self::new(Some(cloud))
+    }
+
+    fn new(cloud: Option<&dyn CloudProvider>) -> Self {
         let declare = Declare { registry: Registry::new() };
-        let node_and_resource: Vec<&str> = ["resource_type"].into_iter().chain(NODE_LABELS).collect();
-        let doubling = |count: i32| -> Vec<f64> { (0..count).map(|power| 2f64.powi(power)).collect() };
-        let halves: Vec<f64> = (0..15).map(|power| 0.5 * 2f64.powi(power)).collect();
-        let reboots: Vec<f64> = (0..8).map(|power| 10.0 * 2f64.powi(power)).collect();
+        let reboots = powers(10.0, 8);
+        let class_kinds = cloud.map(CloudProvider::node_class_kinds).unwrap_or_default();
+        let class_labels: Vec<String> =
+            class_kinds.iter().map(|kind| labels::node_class_label(kind.group, kind.kind)).collect();
+        let of_provider = cloud.map(CloudProvider::well_known_labels).unwrap_or_default();
+        let well_known = karpenter_model::labels::WELL_KNOWN;
+        let well_known = well_known.into_iter().chain(of_provider.iter().map(|key| &**key));
         declare.process();
         let metrics = Self {
+            is_following: Arc::default(),
+            class_kinds: class_kinds.iter().map(|kind| (kind.group, kind.kind)).collect(),
+            node_labels: Arc::new(NodeLabels::new(well_known)),
+            conditions: ConditionMetrics::new(&declare, &class_labels),
+            unsynced: Arc::default(),
             nodeclaims_created: declare.counter(
                 "karpenter_nodeclaims_created_total",
                 "Number of nodeclaims created, by reason.",
@@ -164,30 +192,14 @@ impl Metrics {
             nodeclaims_termination_duration: declare.histogram(
                 "karpenter_nodeclaims_termination_duration_seconds",
                 "From the deletion of a nodeclaim until it is gone.",
-                &doubling(12),
+                &powers(1.0, 12),
                 &["nodepool"],
             ),
             nodeclaims_instance_termination_duration: declare.histogram(
                 "karpenter_nodeclaims_instance_termination_duration_seconds",
                 "From the first request to end an instance until it is gone.",
-                &doubling(11),
+                &powers(1.0, 11),
                 &["nodepool"],
-            ),
-            nodeclaim_condition_transitions: declare.counter(
-                "operator_nodeclaim_status_condition_transitions_total",
-                "Number of changes of a nodeclaim's condition, by its type and new status.",
-                &["type", "status", "reason", "nodepool", "nodeclass"],
-            ),
-            nodeclaim_condition_transition_duration: declare.histogram(
-                "operator_nodeclaim_status_condition_transition_seconds",
-                "How long a nodeclaim's condition had a status before it changed.",
-                &halves,
-                &["type", "status", "to_status", "nodepool", "nodeclass"],
-            ),
-            nodeclaim_condition_count: declare.gauge_int(
-                "operator_nodeclaim_status_condition_count",
-                "Number of nodeclaims with a condition of this type, status and reason.",
-                &["type", "status", "reason", "nodepool", "nodeclass"],
             ),
             disruption: disruption::DisruptionMetrics::new(&declare),
             nodes_created: declare.counter(
@@ -211,6 +223,11 @@ impl Metrics {
                 LIFETIME_BUCKETS,
                 &["nodepool"],
             ),
+            nodes_termination_duration: SummaryVec::new(
+                "karpenter_nodes_termination_duration_seconds",
+                "From the deletion of a node until it is gone.",
+                &["nodepool"],
+            ),
             nodes_reboots: declare.counter(
                 "karpenter_nodes_reboots_total",
                 "Number of restarts of nodes in place, by how they ended.",
@@ -228,47 +245,17 @@ impl Metrics {
                 &reboots,
                 &[],
             ),
-            nodes_allocatable: declare.gauge(
-                "karpenter_nodes_allocatable",
-                "What nodes can hold.",
-                &node_and_resource,
+            nodepools_cost: declare.gauge(
+                "karpenter_nodepools_cost_total",
+                "What the nodes of a nodepool cost an hour, at the prices that plans reckon with.",
+                &["nodepool"],
             ),
-            nodes_total_pod_requests: declare.gauge(
-                "karpenter_nodes_total_pod_requests",
-                "What the pods of nodes ask for, those of daemonsets left out.",
-                &node_and_resource,
+            nodepools_cost_errors: declare.counter(
+                "karpenter_nodepools_cost_tracker_errors_total",
+                "Number of times that the prices for a nodepool could not be had.",
+                &["nodepool"],
             ),
-            nodes_total_daemon_requests: declare.gauge(
-                "karpenter_nodes_total_daemon_requests",
-                "What the pods of daemonsets on nodes ask for.",
-                &node_and_resource,
-            ),
-            nodes_current_lifetime: declare.gauge(
-                "karpenter_nodes_current_lifetime_seconds",
-                "Age of nodes.",
-                &NODE_LABELS,
-            ),
-            cluster_utilization_percent: declare.gauge(
-                "karpenter_cluster_utilization_percent",
-                "What pods ask for as a share of what nodes can hold.",
-                &["resource_type"],
-            ),
-            nodepools_usage: declare.gauge(
-                "karpenter_nodepools_usage",
-                "What the nodes of a nodepool add up to.",
-                &["resource_type", "nodepool"],
-            ),
-            nodepools_limit: declare.gauge(
-                "karpenter_nodepools_limit",
-                "What the nodes of a nodepool may add up to.",
-                &["resource_type", "nodepool"],
-            ),
-            pods_bound_duration: declare.histogram(
-                "karpenter_pods_bound_duration_seconds",
-                "From the creation of a pod until it is bound.",
-                DURATION_BUCKETS,
-                &["dynamic_resources"],
-            ),
+            pods: pods::PodMetrics::new(&declare),
             pods_planned_bound: declare.counter(
                 "karpenter_pods_planned_bound_total",
                 "Number of bound pods that had been planned for a new node, by whether they are on it.",
@@ -300,11 +287,7 @@ impl Metrics {
                 DURATION_BUCKETS,
                 &["controller"],
             ),
-            scheduler_queue_depth: declare.gauge_int(
-                "karpenter_scheduler_queue_depth",
-                "Number of pods that wait for a plan.",
-                &["controller"],
-            ),
+            plans: scheduler::Plans::default(),
             scheduler_ignored_pods: declare.gauge_single(
                 "karpenter_scheduler_ignored_pods_count",
                 "Number of pods that are not planned for because of what they ask for.",
@@ -319,6 +302,10 @@ impl Metrics {
             cluster_state_synced: declare.gauge_single(
                 "karpenter_cluster_state_synced",
                 "Whether everything that is watched has been listed once.",
+            ),
+            cluster_state_unsynced: declare.gauge_float(
+                "karpenter_cluster_state_unsynced_time_seconds",
+                "How long not everything that is watched has been listed.",
             ),
             cloud_duration: declare.histogram(
                 "karpenter_cloudprovider_duration_seconds",
@@ -377,7 +364,7 @@ impl Metrics {
         metrics
     }
 
-    /// Everything in Prometheus' text format.
+    /// What is kept, in Prometheus' text format.
     pub fn render(&self) -> String {
         #[cfg(target_os = "linux")]
         self.heap_live.set(resident_bytes());
@@ -393,57 +380,4 @@ fn resident_bytes() -> f64 {
     resident
         .and_then(|family| family.get_metric().first())
         .map_or(0.0, |series| series.get_gauge().get_value())
-}
-
-/// Names and labels are constants of this file, so declaring them cannot fail.
-struct Declare {
-    registry: Registry,
-}
-
-impl Declare {
-    const VALID: &'static str = "a metric of this file has a valid name of its own";
-
-    fn add<C: prometheus::core::Collector + Clone + 'static>(&self, collector: C) -> C {
-        self.registry.register(Box::new(collector.clone())).expect(Self::VALID);
-        collector
-    }
-
-    fn counter(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
-        self.add(IntCounterVec::new(Opts::new(name, help), labels).expect(Self::VALID))
-    }
-
-    fn gauge(&self, name: &str, help: &str, labels: &[&str]) -> GaugeVec {
-        self.add(GaugeVec::new(Opts::new(name, help), labels).expect(Self::VALID))
-    }
-
-    fn gauge_int(&self, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
-        self.add(IntGaugeVec::new(Opts::new(name, help), labels).expect(Self::VALID))
-    }
-
-    fn gauge_single(&self, name: &str, help: &str) -> IntGauge {
-        self.add(IntGauge::new(name, help).expect(Self::VALID))
-    }
-
-    fn gauge_float(&self, name: &str, help: &str) -> Gauge {
-        self.add(Gauge::new(name, help).expect(Self::VALID))
-    }
-
-    fn histogram(&self, name: &str, help: &str, buckets: &[f64], labels: &[&str]) -> HistogramVec {
-        let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
-        self.add(HistogramVec::new(options, labels).expect(Self::VALID))
-    }
-
-    /// Facts about the process itself.
-    fn process(&self) {
-        let build = self.gauge_int(
-            "karpenter_build_info",
-            "Which build this is; always 1.",
-            &["version", "goversion", "goarch", "commit"],
-        );
-        build.with_label_values(&[env!("CARGO_PKG_VERSION"), "", std::env::consts::ARCH, ""]).set(1);
-        #[cfg(target_os = "linux")]
-        self.registry
-            .register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))
-            .expect(Self::VALID);
-    }
 }

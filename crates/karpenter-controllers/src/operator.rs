@@ -27,6 +27,7 @@ use crate::context::Context;
 use crate::disruption::Disruption;
 use crate::metrics::Metrics;
 use crate::metrics::cloud::MeasuredCloud;
+use crate::metrics::cost::PoolCosts;
 use crate::mirrors::{Extras, Mirrors};
 use crate::node::repair::{RepairUnavailable, check_policies};
 use crate::node::{EvictionQueue, Evictions, LegacyRepair, NodeHydration, NodeTermination};
@@ -70,7 +71,7 @@ impl Operator {
 
     /// Begins to fill the mirrors. Nothing is written yet.
     pub fn watch(client: Client, cloud: Arc<dyn CloudProvider>, clock: Clock, options: Options) -> Self {
-        let metrics = Metrics::new();
+        let metrics = Metrics::of(&*cloud);
         let measured: Arc<dyn CloudProvider> = Arc::new(MeasuredCloud::new(cloud, metrics.clone()));
         let gates = options.feature_gates;
         let overlays = OverlayStore::default();
@@ -108,7 +109,8 @@ impl Operator {
     /// Starts every controller once all mirrors are filled.
     pub async fn start(&mut self) {
         self.context.mirrors.synced().await;
-        self.context.metrics.follow(&self.context.mirrors, self.context.clock);
+        let in_detail = !self.options.disable_cluster_state_observability;
+        self.context.metrics.follow(&self.context.mirrors, self.context.clock, in_detail);
         let hooks = self.hooks();
         self.start_pools();
         self.start_claims(hooks);
@@ -159,7 +161,10 @@ impl Operator {
         self.spawn("nodepool.readiness", conditions, NodePoolConditions::watch, workers);
         let counter = NodePoolCounter { context: context.clone() };
         self.spawn("nodepool.counter", counter, NodePoolCounter::watch, 1);
-        self.spawn("nodepool.hash", NodePoolHash { context }, NodePoolHash::watch, workers);
+        self.spawn("nodepool.hash", NodePoolHash { context: context.clone() }, NodePoolHash::watch, workers);
+        if !self.options.disable_cluster_state_observability {
+            self.spawn("metrics.nodepool", PoolCosts { context }, PoolCosts::watch, 1);
+        }
     }
 
     fn start_claims(&mut self, hooks: Hooks) {

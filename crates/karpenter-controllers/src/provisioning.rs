@@ -181,6 +181,7 @@ impl Provisioner {
         let now = context.clock.now();
         context.state.expire(now);
         let pods = observe::sort_pods(context, self.settings.nomination(), now);
+        context.metrics.pods.acknowledge(pods.pending.iter().map(|pod| &**pod), now);
         nomination::clear(context, &pods.given_up).await;
         self.nominate_successors(&pods).await;
         let after = self.next_look(&pods);
@@ -200,12 +201,8 @@ impl Provisioner {
         }
         let mut options = self.settings.engine.clone();
         options.reserved_mode = karpenter_model::problem::ReservedMode::Strict;
-        context
-            .metrics
-            .scheduler_queue_depth
-            .with_label_values(&[METRIC_LABEL])
-            .set(live.pending.len() as i64);
         let started = context.clock.now();
+        context.metrics.plans.begin(METRIC_LABEL, live.pending.len(), started);
         let decided = compute::off_the_loop(move || decide::decide(&live, options)).await;
         let seconds = since(context.clock.now(), started).as_secs_f64();
         context.metrics.scheduling_duration.with_label_values(&[METRIC_LABEL]).observe(seconds);

@@ -1,15 +1,19 @@
 //! Counts what happens to objects, from the mirrors. What was there before counting began is not counted.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
-use karpenter_api::types::{Condition, ConditionStatus, NodeClaim};
+use karpenter_api::types::{Condition, ConditionStatus, NodeClaim, NodePool};
 use karpenter_cluster::clock::{Clock, since};
-use karpenter_cluster::controllers::context::{annotation, label};
+use karpenter_cluster::controllers::context::{annotation, label, name_of};
 use karpenter_cluster::mirror::{Change, Mirror};
+use prometheus::IntGaugeVec;
+use prometheus::core::Collector;
+use prometheus::proto::MetricFamily;
 
 use super::Metrics;
 use crate::disruption::created_for;
@@ -19,14 +23,34 @@ use crate::mirrors::Mirrors;
 const PROVISIONED: &str = "provisioned";
 
 impl Metrics {
-    /// Counts from now on.
-    pub fn follow(&self, mirrors: &Mirrors, clock: Clock) {
+    /// Counts from now on. Conditions only if `in_detail`.
+    pub fn follow(&self, mirrors: &Mirrors, clock: Clock, in_detail: bool) {
+        self.is_following.store(true, Ordering::Relaxed);
         let metrics = self.clone();
         each_change(&mirrors.node_claims, move |change| metrics.count_claim(change, clock.now()));
         let metrics = self.clone();
         each_change(&mirrors.nodes, move |change| metrics.count_node(change, clock.now()));
         let metrics = self.clone();
-        each_change(&mirrors.pods, move |change| metrics.count_pod(change, clock.now()));
+        each_change(&mirrors.pods, move |change| metrics.pods.count(change, clock.now()));
+        self.pods.begin(&mirrors.pods.list());
+        let metrics = self.clone();
+        each_change(&mirrors.node_pools, move |change| metrics.count_pool(change));
+        if in_detail {
+            self.follow_conditions(mirrors, clock);
+        }
+    }
+
+    fn follow_conditions(&self, mirrors: &Mirrors, clock: Clock) {
+        let of = self.conditions.claims.clone();
+        each_change(&mirrors.node_claims, move |change| of.follow(change, clock.now()));
+        let of = self.conditions.pools.clone();
+        each_change(&mirrors.node_pools, move |change| of.follow(change, clock.now()));
+        let of = self.conditions.nodes.clone();
+        each_change(&mirrors.nodes, move |change| of.follow(change, clock.now()));
+        if let Some(buffers) = &mirrors.capacity_buffers {
+            let of = self.conditions.buffers.clone();
+            each_change(buffers, move |change| of.follow(change, clock.now()));
+        }
     }
 
     fn count_claim(&self, change: &Change<NodeClaim>, now: Timestamp) {
@@ -42,7 +66,6 @@ impl Metrics {
                     self.nodeclaims_created.with_label_values(&[reason, pool, relaxed]).inc();
                 }
                 let before = old.as_ref().map_or(&[][..], |old| conditions(old));
-                self.count_conditions(before, conditions(new), pool, &new.spec.node_class_ref.name);
                 let is_new = |kind| is_true(conditions(new), kind) && !is_true(before, kind);
                 if is_new("Registered") {
                     self.nodes_created.with_label_values(&[pool, zone]).inc();
@@ -59,45 +82,40 @@ impl Metrics {
         }
     }
 
-    fn count_conditions(&self, before: &[Condition], after: &[Condition], pool: &str, class: &str) {
-        for new in after {
-            let old = before.iter().find(|old| old.type_ == new.type_);
-            if old.is_some_and(|old| old.status == new.status) {
-                continue;
-            }
-            let status = status_text(new.status);
-            let series = [new.type_.as_str(), status, new.reason.as_str(), pool, class];
-            self.nodeclaim_condition_transitions.with_label_values(&series).inc();
-            let times = old.and_then(|old| Some((old, old.last_transition_time.as_ref()?)));
-            if let (Some((old, from)), Some(to)) = (times, &new.last_transition_time) {
-                let seconds = since(to.0, from.0).as_secs_f64();
-                let series = [new.type_.as_str(), status_text(old.status), status, pool, class];
-                self.nodeclaim_condition_transition_duration.with_label_values(&series).observe(seconds);
-            }
-        }
-    }
-
     fn count_node(&self, change: &Change<Node>, now: Timestamp) {
         let Change::Deleted { old } = change else { return };
         let Some(pool) = label(&**old, labels::NODEPOOL) else { return };
         let zone = label(&**old, labels::ZONE).unwrap_or_default();
         self.nodes_terminated.with_label_values(&[pool, zone]).inc();
+        if let Some(asked) = &old.metadata.deletion_timestamp {
+            self.nodes_termination_duration.observe(&[pool], since(now, asked.0).as_secs_f64(), now);
+        }
         if let Some(created) = &old.metadata.creation_timestamp {
             let seconds = since(now, created.0).as_secs_f64();
             self.nodes_lifetime_duration.with_label_values(&[pool]).observe(seconds);
         }
     }
 
-    fn count_pod(&self, change: &Change<Pod>, now: Timestamp) {
-        let Change::Applied { old: Some(old), new } = change else { return };
-        if is_bound(old) || !is_bound(new) {
-            return;
+    /// What controllers told about a pool goes with it.
+    fn count_pool(&self, change: &Change<NodePool>) {
+        if let Change::Deleted { old } = change {
+            let pool = name_of(&**old);
+            drop_series_of(&self.disruption.allowed_disruptions, pool);
+            drop_series_of(&self.disruption.nodes_consuming_budgets, pool);
+            drop_series_of(&self.pod_deletion_cost_pending, pool);
         }
-        let claims = new.spec.as_ref().and_then(|spec| spec.resource_claims.as_ref());
-        let dynamic = if claims.is_some_and(|claims| !claims.is_empty()) { "true" } else { "false" };
-        if let Some(created) = &new.metadata.creation_timestamp {
-            let seconds = since(now, created.0).as_secs_f64();
-            self.pods_bound_duration.with_label_values(&[dynamic]).observe(seconds);
+    }
+}
+
+/// Removes the series of a pool that is gone.
+fn drop_series_of(gauge: &IntGaugeVec, pool: &str) {
+    for series in gauge.collect().iter().flat_map(MetricFamily::get_metric) {
+        let labels = series.get_label();
+        if labels.iter().any(|label| label.name() == "nodepool" && label.value() == pool) {
+            let labels: HashMap<&str, &str> =
+                labels.iter().map(|label| (label.name(), label.value())).collect();
+            // Somebody else may have been quicker.
+            let _ = gauge.remove(&labels);
         }
     }
 }
@@ -116,22 +134,10 @@ where
     counting.store(true, Ordering::Relaxed);
 }
 
-pub(super) fn conditions(claim: &NodeClaim) -> &[Condition] {
+fn conditions(claim: &NodeClaim) -> &[Condition] {
     claim.status.as_ref().map_or(&[][..], |status| &status.conditions)
 }
 
 fn is_true(conditions: &[Condition], kind: &str) -> bool {
     conditions.iter().any(|condition| condition.type_ == kind && condition.status == ConditionStatus::True)
-}
-
-pub(super) fn status_text(status: ConditionStatus) -> &'static str {
-    match status {
-        ConditionStatus::True => "True",
-        ConditionStatus::False => "False",
-        ConditionStatus::Unknown => "Unknown",
-    }
-}
-
-fn is_bound(pod: &Pod) -> bool {
-    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).is_some_and(|name| !name.is_empty())
 }

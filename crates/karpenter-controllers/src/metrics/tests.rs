@@ -24,8 +24,10 @@ fn parse(text: &str) -> BTreeMap<String, Vec<(String, f64)>> {
         } else if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, kind) = rest.split_once(' ').expect("a name and a type");
             assert_eq!(name, current);
-            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
-            assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
+            assert!(["counter", "gauge", "histogram", "summary"].contains(&kind), "{line}");
+            // Upstream calls what a pool costs a total.
+            let is_total = name.ends_with("_total") && name != "karpenter_nodepools_cost_total";
+            assert_eq!(kind == "counter", is_total, "{name} is a {kind}");
         } else {
             let (series, value) = line.rsplit_once(' ').expect("a series and a value");
             assert!(series.starts_with(&current), "{series} is not of {current}");
@@ -38,7 +40,7 @@ fn parse(text: &str) -> BTreeMap<String, Vec<(String, f64)>> {
 
 #[test]
 fn the_text_is_what_a_scraper_reads() {
-    let metrics = Metrics::new();
+    let metrics = Metrics::default();
     metrics.nodeclaims_created.with_label_values(&["provisioned", "a \"quoted\" \\ pool\n", "false"]).inc();
     metrics.scheduling_duration.with_label_values(&["provisioner"]).observe(0.3);
     let families = parse(&metrics.render());
@@ -68,8 +70,8 @@ async fn objects_are_counted_and_measured() {
     let (mirrors, watches) = Mirrors::watch(&client, Vec::new());
     mirrors.nodes.synced().await;
     mirrors.pods.synced().await;
-    let metrics = Metrics::new();
-    metrics.follow(&mirrors, clock);
+    let metrics = Metrics::default();
+    metrics.follow(&mirrors, clock, true);
 
     let nodes: Api<Node> = Api::all(client.clone());
     let node: Node = serde_json::from_value(json!({
@@ -103,8 +105,7 @@ async fn objects_are_counted_and_measured() {
     while !(is_bound("web") && is_bound("agent")) {
         changes.recv().await;
     }
-    metrics.refresh(&mirrors, clock, true);
-    let text = metrics.render();
+    let text = metrics.page(&mirrors, clock, true);
     parse(&text);
     let on_node = |name: &str, resource: &str| {
         value(
@@ -114,21 +115,32 @@ async fn objects_are_counted_and_measured() {
     };
     assert_eq!(on_node("karpenter_nodes_allocatable{", "cpu"), Some(4.0));
     assert_eq!(on_node("karpenter_nodes_allocatable{", "ephemeral_storage"), Some(f64::from(1 << 30)));
-    assert_eq!(on_node("karpenter_nodes_total_pod_requests{", "cpu"), Some(0.5));
+    assert_eq!(on_node("karpenter_nodes_total_pod_requests{", "cpu"), Some(1.0), "daemons are pods too");
+    assert_eq!(on_node("karpenter_nodes_total_daemon_requests{", "cpu"), Some(0.5));
     assert_eq!(on_node("karpenter_nodes_total_daemon_requests{", "memory"), Some(f64::from(1 << 30)));
     assert_eq!(value(&text, &["karpenter_cluster_utilization_percent{resource_type=\"cpu\"}"]), Some(25.0));
     assert_eq!(value(&text, &["karpenter_cluster_state_node_count "]), Some(1.0));
     assert_eq!(value(&text, &["karpenter_cluster_state_synced "]), Some(0.0), "claims are not known here");
     assert_eq!(value(&text, &["karpenter_pods_bound_duration_seconds_count{"]), Some(2.0));
+    let web = ["karpenter_pods_state{", r#"name="web""#, r#"node="one""#, r#"nodepool="a""#, r#"zone="z""#];
+    assert_eq!(value(&text, &web), Some(1.0));
+    let standby = Metrics::default().page(&mirrors, clock, true);
+    assert_eq!(
+        value(&standby, &["karpenter_pods_state{"]),
+        None,
+        "only the copy that works tells of objects"
+    );
+    let plain = metrics.page(&mirrors, clock, false);
+    assert_eq!(value(&plain, &["node_name="]), None, "nor does one that was told not to");
 
     nodes.delete("one", &DeleteParams::default()).await.expect("deleted");
     let mut changes = mirrors.nodes.subscribe();
     while mirrors.nodes.get("", "one").is_some() {
         changes.recv().await;
     }
-    metrics.refresh(&mirrors, clock, true);
-    let text = metrics.render();
+    let text = metrics.page(&mirrors, clock, true);
     assert_eq!(value(&text, &["karpenter_nodes_allocatable{"]), None, "what is gone has no series");
+    parse(&text);
     assert_eq!(value(&text, &["karpenter_nodes_terminated_total{nodepool=\"a\",zone=\"z\"}"]), Some(1.0));
     for watch in watches {
         watch.abort();

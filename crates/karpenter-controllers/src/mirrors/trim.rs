@@ -3,16 +3,22 @@
 //!
 //! A pod on a node keeps what it occupies as one sum instead of its containers: a container is as large as all the rest.
 //! The sum stands where overhead stands, which is added to whatever containers ask for, so that the usual way of
-//! counting ([`pod_requests`]) finds it.
+//! counting ([`pod_requests`]) finds it. What it may use at most, which only metrics tell, is a short text in the place
+//! of a host name that nobody reads; [`pod_limits`] finds it.
 
 #[cfg(test)]
 mod tests;
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Node, Pod, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use karpenter_api::pod_requests::pod_requests;
+use karpenter_api::error::FieldError;
+use karpenter_api::pod_requests::{self as counting, pod_requests};
+use karpenter_api::types::Quantities;
 
 use crate::pods;
+
+/// Stands between the name and the amount of a limit, and in no host name.
+const IS: char = '=';
 
 /// Conditions of pods that decide something.
 const CONDITIONS: [&str; 5] =
@@ -25,6 +31,18 @@ pub(super) fn node(node: &mut Node) {
         status.volumes_in_use = None;
         status.volumes_attached = None;
         status.conditions.iter_mut().for_each(Vec::shrink_to_fit);
+    }
+}
+
+/// The most a pod may use, where that is limited, whether or not it has been trimmed.
+pub(crate) fn pod_limits(pod: &Pod) -> Result<Quantities, FieldError> {
+    match pod.spec.as_ref().and_then(|spec| spec.hostname.as_deref()).filter(|text| text.contains(IS)) {
+        Some(text) => Ok(text
+            .split(' ')
+            .filter_map(|limit| limit.split_once(IS))
+            .filter_map(|(name, amount)| Some((name.to_owned(), amount.parse().ok()?)))
+            .collect()),
+        None => counting::pod_limits(pod),
     }
 }
 
@@ -103,6 +121,7 @@ fn trimmed_spec(spec: PodSpec) -> PodSpec {
         active_deadline_seconds: spec.active_deadline_seconds,
         affinity: spec.affinity,
         containers: trimmed_containers(spec.containers),
+        hostname: spec.hostname.filter(|text| text.contains(IS)),
         host_network: spec.host_network,
         init_containers: spec.init_containers.map(trimmed_containers),
         node_name: spec.node_name,
@@ -147,7 +166,7 @@ fn trimmed_containers(containers: Vec<Container>) -> Vec<Container> {
 
 /// Puts one sum in the place of the containers. Pods that occupy ports or devices, or are being resized, keep them.
 fn fold(pod: &mut Pod) {
-    let Ok(occupied) = pod_requests(pod) else { return };
+    let (Ok(occupied), Ok(limits)) = (pod_requests(pod), pod_limits(pod)) else { return };
     if is_resizing(pod) {
         return;
     }
@@ -160,6 +179,8 @@ fn fold(pod: &mut Pod) {
     if !is_plain || spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()) {
         return;
     }
+    let limits: Vec<String> = limits.iter().map(|(name, amount)| format!("{name}{IS}{amount}")).collect();
+    spec.hostname = (!limits.is_empty()).then(|| limits.join(" "));
     spec.containers = Vec::new();
     spec.init_containers = None;
     spec.resources = None;

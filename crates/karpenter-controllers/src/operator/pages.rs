@@ -17,10 +17,10 @@ impl Operator {
         let journal = self.options.enable_decision_journal.then(|| self.context.journal.clone());
         Arc::new(move |path, query| match (path, &journal) {
             ("/metrics", _) => {
-                context.metrics.refresh(&context.mirrors, context.clock, in_detail);
                 context.metrics.refresh_bindings(context.state.bindings());
                 context.metrics.refresh_queues(&queues.lock().unwrap_or_else(PoisonError::into_inner));
-                Page { status: 200, content_type: METRICS_TYPE, body: context.metrics.render() }
+                let body = context.metrics.page(&context.mirrors, context.clock, in_detail);
+                Page { status: 200, content_type: METRICS_TYPE, body }
             }
             ("/debug/decisions", Some(journal)) => match serde_json::to_string(&journal.entries_after(0)) {
                 Ok(entries) => Page::json(entries),

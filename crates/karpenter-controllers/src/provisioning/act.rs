@@ -59,6 +59,7 @@ pub(super) async fn act(
 ) -> (kube::Result<After>, Option<Vec<Notice>>) {
     let context = &provisioner.context;
     let now = context.clock.now();
+    tell_decisions(context, &decided, now);
     let summary = Summary::of(&decided);
     let buffered = buffers::Outcome::of(&decided);
     let Decided { launches, mut placements, mut failures, pools_without_types, broken_rules, .. } = decided;
@@ -210,6 +211,17 @@ fn lost(pods: Vec<Arc<Pod>>, why: String, is_told: bool) -> Failure {
     Failure { pods, why, is_told, kind: FailureKind::Unschedulable }
 }
 
+/// Which pods have a place now and which have none, as far as metrics are concerned.
+fn tell_decisions(context: &Context, decided: &Decided, now: Timestamp) {
+    let metrics = &context.metrics;
+    metrics.plans.end(METRIC_LABEL, decided.zones.clone());
+    let launched = decided.launches.iter().flat_map(|launch| &launch.pods);
+    let placed = decided.placements.iter().flat_map(|placement| &placement.pods);
+    metrics.pods.decide(launched.chain(placed).map(|pod| &**pod), true, now);
+    let failed = decided.failures.iter().flat_map(|failure| &failure.pods);
+    metrics.pods.decide(failed.map(|pod| &**pod), false, now);
+}
+
 /// Sets the numbers that speak of the last plan only.
 pub(super) fn tell_metrics(context: &Context, failures: &[Failure]) {
     let count = |kind: FailureKind| {
@@ -217,7 +229,6 @@ pub(super) fn tell_metrics(context: &Context, failures: &[Failure]) {
         of_kind.map(|failure| failure.pods.len()).sum::<usize>() as i64
     };
     let metrics = &context.metrics;
-    metrics.scheduler_queue_depth.with_label_values(&[METRIC_LABEL]).set(0);
     metrics.scheduler_ignored_pods.set(count(FailureKind::Ignored));
     let unschedulable = count(FailureKind::Unschedulable);
     metrics.scheduler_unschedulable_pods.with_label_values(&[METRIC_LABEL]).set(unschedulable);

@@ -17,9 +17,12 @@ use karpenter_model::reason::{Reason, Refusal, Scope};
 use karpenter_model::requirements::Requirements;
 use karpenter_model::resources::ResourceList;
 use karpenter_scheduling::{schedule, validate::validate};
+use karpenter_state::buffers::is_virtual;
 use karpenter_state::{Host, Live, Round, assemble_live};
 
 use crate::claims;
+use crate::metrics::scheduler::{PodsByZone, effective_zone};
+use crate::pods::is_bound;
 
 /// A node to launch and the pods it is for.
 #[derive(Debug)]
@@ -71,6 +74,8 @@ pub(super) struct Decided {
     pub(super) broken_rules: Vec<String>,
     pub(super) price_before_per_hour: f64,
     pub(super) price_after_per_hour: f64,
+    /// Pods that wait, by the zone they must be in.
+    pub(super) zones: PodsByZone,
 }
 
 pub(super) fn decide(live: &Live, options: Options) -> Decided {
@@ -86,6 +91,7 @@ pub(super) fn decide(live: &Live, options: Options) -> Decided {
             broken_rules,
             price_before_per_hour,
             price_after_per_hour: price_before_per_hour,
+            zones: pods_by_zone(&round),
             ..Decided::default()
         };
     };
@@ -97,7 +103,20 @@ pub(super) fn decide(live: &Live, options: Options) -> Decided {
         broken_rules,
         price_before_per_hour,
         price_after_per_hour: price_before_per_hour + plan.price_per_hour,
+        zones: pods_by_zone(&round),
     }
+}
+
+fn pods_by_zone(round: &Round) -> PodsByZone {
+    let mut zones = PodsByZone::new();
+    for (group, pods) in round.problem.pods.iter().zip(&round.pods) {
+        // Pods of nodes that are about to go are planned for too, but they run.
+        let waiting = pods.iter().filter(|pod| !is_bound(pod) && !is_virtual(pod)).count();
+        if waiting > 0 {
+            *zones.entry(effective_zone(&group.spec)).or_default() += waiting;
+        }
+    }
+    zones
 }
 
 fn valid_plan(problem: &mut Problem, broken_rules: &mut Vec<String>) -> Option<Plan> {

@@ -78,6 +78,11 @@ impl World {
         self.operator.context()
     }
 
+    /// What a scraper of metrics reads.
+    pub(crate) fn scrape(&self) -> String {
+        (self.operator.metrics_pages())("/metrics", "").body
+    }
+
     pub(crate) fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
         Api::all(self.client.clone())
     }

@@ -2,7 +2,7 @@ use k8s_openapi::api::core::v1::Pod;
 use karpenter_api::pod_requests::pod_requests;
 use serde_json::{Value, json};
 
-use super::pod as trim;
+use super::{pod as trim, pod_limits};
 
 fn pod(spec: Value, status: Value) -> Pod {
     let metadata = json!({"name": "p", "namespace": "default", "uid": "u", "annotations": {
@@ -21,12 +21,12 @@ fn container(name: &str, cpu: &str) -> Value {
     })
 }
 
-/// Whatever is dropped, a pod occupies what it did.
+/// Whatever is dropped, a pod occupies what it did, and is limited as it was.
 fn trimmed(spec: Value, status: Value) -> Pod {
     let mut pod = pod(spec, status);
-    let before = pod_requests(&pod).expect("amounts");
+    let before = (pod_requests(&pod).expect("amounts"), pod_limits(&pod).expect("amounts"));
     trim(&mut pod);
-    assert_eq!(pod_requests(&pod).expect("amounts"), before);
+    assert_eq!((pod_requests(&pod).expect("amounts"), pod_limits(&pod).expect("amounts")), before);
     // A pod that is kept once more stays what it is.
     let kept = pod.clone();
     trim(&mut pod);
@@ -43,7 +43,7 @@ fn a_pod_that_waits_keeps_all_that_decides_where_it_can_go() {
         "containers": [container("one", "100m"), {"name": "two", "ports": [{"containerPort": 1, "hostPort": 2}]}],
         "initContainers": [{"name": "sidecar", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}],
         "volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "persistentVolumeClaim": {"claimName": "c"}}],
-        "overhead": {"cpu": "10m"}, "serviceAccountName": "somebody",
+        "overhead": {"cpu": "10m"}, "serviceAccountName": "somebody", "hostname": "host",
     });
     let conditions = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}, {"type": "Initialized", "status": "True"}]);
     let pod = trimmed(spec, json!({"phase": "Pending", "conditions": conditions, "podIP": "10.0.0.1"}));
@@ -57,6 +57,7 @@ fn a_pod_that_waits_keeps_all_that_decides_where_it_can_go() {
     assert_eq!(left["spec"]["containers"], json!([one, two]));
     assert_eq!(left["spec"]["volumes"], json!([{"name": "b", "persistentVolumeClaim": {"claimName": "c"}}]));
     assert_eq!(left["spec"]["serviceAccountName"], Value::Null);
+    assert_eq!(left["spec"]["hostname"], Value::Null);
     assert_eq!(left["status"]["conditions"].as_array().map(Vec::len), Some(1));
     assert!(crate::pods::is_provisionable(&pod));
 }
@@ -72,6 +73,7 @@ fn a_pod_on_a_node_keeps_a_sum() {
     let pod = trimmed(spec, json!({"phase": "Running", "containerStatuses": statuses}));
     let left = serde_json::to_value(&pod).expect("JSON");
     assert_eq!(left["spec"]["containers"], json!([]));
+    assert_eq!(left["spec"]["hostname"], json!("cpu=18010m"), "twice nine, and overhead");
     assert_eq!(left["spec"]["overhead"], json!({"cpu": "3010m", "example.com/device": "2", "memory": "1Mi"}));
     assert_eq!(left["status"]["containerStatuses"], Value::Null);
 }

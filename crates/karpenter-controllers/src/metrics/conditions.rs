@@ -1,0 +1,310 @@
+//! What is told about the conditions of objects and about how they go away, for every kind that has conditions.
+//!
+//! Each kind has metrics of its own name; those without the kind in their name are the same once more, as upstream
+//! still has them, though it calls them deprecated.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use karpenter_api::labels;
+use karpenter_api::types::{CapacityBuffer, Condition, NodeClaim, NodePool};
+use karpenter_cluster::clock::since;
+use karpenter_cluster::controllers::context::{label, name_of, namespace_of};
+use karpenter_cluster::mirror::Change;
+use kube::Resource;
+use prometheus::{HistogramVec, IntCounterVec};
+
+use super::exposition::Family;
+use super::{Declare, powers};
+
+/// A condition as any kind has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seen<'a> {
+    kind: &'a str,
+    status: &'a str,
+    reason: &'a str,
+    since: Option<Timestamp>,
+}
+
+/// Kinds whose conditions are told.
+pub(super) trait Conditional: Resource {
+    fn seen(&self) -> Vec<Seen<'_>>;
+}
+
+impl Conditional for NodeClaim {
+    fn seen(&self) -> Vec<Seen<'_>> {
+        ours(self.status.iter().flat_map(|status| &status.conditions))
+    }
+}
+
+impl Conditional for NodePool {
+    fn seen(&self) -> Vec<Seen<'_>> {
+        ours(self.status.iter().flat_map(|status| &status.conditions))
+    }
+}
+
+impl Conditional for CapacityBuffer {
+    fn seen(&self) -> Vec<Seen<'_>> {
+        ours(self.status.iter().flat_map(|status| &status.conditions))
+    }
+}
+
+impl Conditional for Node {
+    fn seen(&self) -> Vec<Seen<'_>> {
+        let conditions = self.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        conditions
+            .map(|condition| Seen {
+                kind: &condition.type_,
+                status: &condition.status,
+                reason: condition.reason.as_deref().unwrap_or_default(),
+                since: condition.last_transition_time.as_ref().map(|time| time.0),
+            })
+            .collect()
+    }
+}
+
+fn ours<'a>(conditions: impl Iterator<Item = &'a Condition>) -> Vec<Seen<'a>> {
+    conditions
+        .map(|condition| Seen {
+            kind: &condition.type_,
+            status: condition.status.as_str(),
+            reason: &condition.reason,
+            since: condition.last_transition_time.as_ref().map(|time| time.0),
+        })
+        .collect()
+}
+
+/// A condition that has another status than before. One that was not there counts as Unknown before.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Transition<'a> {
+    now: Seen<'a>,
+    /// The status it had, and for how many seconds.
+    before: Option<(&'a str, f64)>,
+}
+
+fn transitions<'a>(before: &[Seen<'a>], after: &[Seen<'a>]) -> Vec<Transition<'a>> {
+    let changed = after.iter().filter_map(|now| {
+        let old = before.iter().find(|old| old.kind == now.kind);
+        if old.map_or("Unknown", |old| old.status) == now.status {
+            return None;
+        }
+        let before = old.and_then(|old| {
+            let seconds = since(now.since?, old.since?).as_secs_f64();
+            Some((old.status, seconds))
+        });
+        Some(Transition { now: *now, before })
+    });
+    changed.collect()
+}
+
+/// What is kept of one kind, or of all of them together.
+#[derive(Clone)]
+struct Kept {
+    transition_seconds: HistogramVec,
+    transitions: IntCounterVec,
+    termination_seconds: HistogramVec,
+}
+
+impl Kept {
+    fn new(declare: &Declare, prefix: &str, buckets: &[f64], more: &[String]) -> Self {
+        let with = |labels: &[&'static str]| -> Vec<String> {
+            labels.iter().map(|label| (*label).to_owned()).chain(more.iter().cloned()).collect()
+        };
+        let name = |rest: &str| format!("{prefix}{rest}");
+        Self {
+            transition_seconds: declare.histogram(
+                &name("status_condition_transition_seconds"),
+                "How long a condition had a status before it changed to another.",
+                buckets,
+                &borrowed(&with(&["type", "status", "to_status"])),
+            ),
+            transitions: declare.counter(
+                &name("status_condition_transitions_total"),
+                "Number of changes of a condition, by its type and new status.",
+                &borrowed(&with(&["type", "status", "reason"])),
+            ),
+            termination_seconds: declare.histogram(
+                &name("termination_duration_seconds"),
+                "From the deletion of an object until it is gone.",
+                buckets,
+                &borrowed(more),
+            ),
+        }
+    }
+
+    fn count(&self, found: &[Transition], more: &[&str]) {
+        for Transition { now, before } in found {
+            let series = [&[now.kind, now.status, now.reason], more].concat();
+            self.transitions.with_label_values(&series).inc();
+            if let Some((status, seconds)) = before {
+                let series = [&[now.kind, status, now.status], more].concat();
+                self.transition_seconds.with_label_values(&series).observe(*seconds);
+            }
+        }
+    }
+}
+
+/// The metrics of one kind.
+#[derive(Clone)]
+pub(super) struct ConditionsOf {
+    group: &'static str,
+    kind: &'static str,
+    prefix: String,
+    /// Labels of objects that their series carry, and what those are called there.
+    keys: Arc<[String]>,
+    names: Arc<[String]>,
+    kept: Kept,
+    /// Shared by all kinds that have them.
+    deprecated: Option<Kept>,
+}
+
+impl ConditionsOf {
+    pub(super) fn follow<K: Conditional>(&self, change: &Change<K>, now: Timestamp) {
+        let object = &**change.object();
+        let more = self.labels_of(object);
+        let of_kind = [self.group, self.kind];
+        match change {
+            Change::Applied { old, new } => {
+                let before = old.as_ref().map(|old| old.seen()).unwrap_or_default();
+                let found = transitions(&before, &new.seen());
+                self.kept.count(&found, &more);
+                if let Some(deprecated) = &self.deprecated {
+                    deprecated.count(&found, &of_kind);
+                }
+            }
+            Change::Deleted { old } => {
+                let Some(asked) = &old.meta().deletion_timestamp else { return };
+                let seconds = since(now, asked.0).as_secs_f64();
+                self.kept.termination_seconds.with_label_values(&more).observe(seconds);
+                if let Some(deprecated) = &self.deprecated {
+                    deprecated.termination_seconds.with_label_values(&of_kind).observe(seconds);
+                }
+            }
+        }
+    }
+
+    fn labels_of<'a, K: Resource>(&self, object: &'a K) -> Vec<&'a str> {
+        self.keys.iter().map(|key| label(object, key).unwrap_or_default()).collect()
+    }
+
+    fn write<K: Conditional>(&self, text: &mut String, objects: &[Arc<K>], now: Timestamp) {
+        let all: Vec<Told> = objects.iter().map(|one| Told::of(&**one, self.labels_of(&**one))).collect();
+        write(text, &self.prefix, &borrowed(&self.names), &all, now);
+    }
+}
+
+/// An object of any kind, and the values of the labels that only its kind has.
+struct Told<'a> {
+    namespace: &'a str,
+    name: &'a str,
+    deleted: Option<Timestamp>,
+    seen: Vec<Seen<'a>>,
+    more: Vec<&'a str>,
+}
+
+impl<'a> Told<'a> {
+    fn of<K: Conditional>(object: &'a K, more: Vec<&'a str>) -> Self {
+        let deleted = object.meta().deletion_timestamp.as_ref().map(|time| time.0);
+        Self { namespace: namespace_of(object), name: name_of(object), deleted, seen: object.seen(), more }
+    }
+}
+
+/// Writes the three gauges that follow from objects as they are.
+fn write(text: &mut String, prefix: &str, more: &[&str], objects: &[Told], now: Timestamp) {
+    let labels = [&["namespace", "name", "type", "status", "reason"], more].concat();
+    let each = |family: &mut Family, value: fn(&Seen, Timestamp) -> Option<f64>| {
+        for object in objects {
+            for seen in &object.seen {
+                let own = [object.namespace, object.name, seen.kind, seen.status, seen.reason];
+                if let Some(value) = value(seen, now) {
+                    family.set(&[&own[..], &object.more].concat(), value);
+                }
+            }
+        }
+    };
+    let name = format!("{prefix}status_condition_count");
+    let help = "Whether an object has a condition of this type, status and reason; always 1.";
+    each(&mut Family::gauge(text, &name, help, &labels), |_, _| Some(1.0));
+    let name = format!("{prefix}status_condition_current_status_seconds");
+    let help = "How long a condition has had its status.";
+    each(&mut Family::gauge(text, &name, help, &labels), |seen, now| {
+        seen.since.map(|from| since(now, from).as_secs_f64())
+    });
+    let name = format!("{prefix}termination_current_time_seconds");
+    let labels = [&["namespace", "name"], more].concat();
+    let help = "How long ago an object that is still there was deleted.";
+    let mut family = Family::gauge(text, &name, help, &labels);
+    for object in objects {
+        if let Some(asked) = object.deleted {
+            let own = [object.namespace, object.name];
+            family.set(&[&own[..], &object.more].concat(), since(now, asked).as_secs_f64());
+        }
+    }
+}
+
+/// All kinds.
+#[derive(Clone)]
+pub(super) struct ConditionMetrics {
+    pub(super) claims: ConditionsOf,
+    pub(super) pools: ConditionsOf,
+    pub(super) nodes: ConditionsOf,
+    pub(super) buffers: ConditionsOf,
+}
+
+/// The objects whose conditions are told.
+pub(super) struct Objects<'a> {
+    pub(super) claims: &'a [Arc<NodeClaim>],
+    pub(super) pools: &'a [Arc<NodePool>],
+    pub(super) nodes: &'a [Arc<Node>],
+    pub(super) buffers: &'a [Arc<CapacityBuffer>],
+}
+
+impl ConditionMetrics {
+    /// `class_labels`: the labels by which claims and nodes name their node class.
+    pub(super) fn new(declare: &Declare, class_labels: &[String]) -> Self {
+        let of_kind = ["group".to_owned(), "kind".to_owned()];
+        let shared = Kept::new(declare, "operator_", prometheus::DEFAULT_BUCKETS, &of_kind);
+        let kind = |group, kind: &'static str, keys: Vec<String>, is_deprecated_too: bool| {
+            let prefix = format!("operator_{}_", kind.to_lowercase());
+            let names: Vec<String> = keys.iter().map(|key| key.replace(['/', '.', '-'], "_")).collect();
+            let kept = Kept::new(declare, &prefix, &powers(0.5, 15), &names);
+            let deprecated = is_deprecated_too.then(|| shared.clone());
+            ConditionsOf { group, kind, prefix, keys: keys.into(), names: names.into(), kept, deprecated }
+        };
+        let with = |more: &[&str]| -> Vec<String> {
+            class_labels.iter().cloned().chain(more.iter().map(|key| (*key).to_owned())).collect()
+        };
+        Self {
+            claims: kind("karpenter.sh", "NodeClaim", with(&[labels::NODEPOOL]), true),
+            pools: kind("karpenter.sh", "NodePool", Vec::new(), true),
+            nodes: kind("", "Node", with(&[labels::NODEPOOL, labels::INITIALIZED]), false),
+            buffers: kind("autoscaling.x-k8s.io", "CapacityBuffer", Vec::new(), true),
+        }
+    }
+
+    pub(super) fn write(&self, text: &mut String, objects: &Objects, now: Timestamp) {
+        self.claims.write(text, objects.claims, now);
+        self.pools.write(text, objects.pools, now);
+        self.nodes.write(text, objects.nodes, now);
+        self.buffers.write(text, objects.buffers, now);
+        self.write_deprecated(text, objects, now);
+    }
+
+    /// One metric's series must stand together, so all kinds are written at once.
+    fn write_deprecated(&self, text: &mut String, objects: &Objects, now: Timestamp) {
+        let mut all: Vec<Told> = Vec::new();
+        let of = |kind: &ConditionsOf| vec![kind.group, kind.kind];
+        all.extend(objects.claims.iter().map(|one| Told::of(&**one, of(&self.claims))));
+        all.extend(objects.pools.iter().map(|one| Told::of(&**one, of(&self.pools))));
+        all.extend(objects.buffers.iter().map(|one| Told::of(&**one, of(&self.buffers))));
+        write(text, "operator_", &["group", "kind"], &all, now);
+    }
+}
+
+fn borrowed(texts: &[String]) -> Vec<&str> {
+    texts.iter().map(String::as_str).collect()
+}

@@ -1,0 +1,78 @@
+use super::*;
+
+use jiff::SignedDuration;
+use serde_json::json;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::UNIX_EPOCH + SignedDuration::from_secs(second)
+}
+
+fn seen(kind: &'static str, status: &'static str, second: i64) -> Seen<'static> {
+    Seen { kind, status, reason: "Because", since: Some(at(second)) }
+}
+
+#[test]
+fn a_transition_is_another_status_and_what_was_not_there_was_unknown() {
+    let cases: [(&str, Vec<Seen>, Vec<Seen>, Vec<Option<(&str, f64)>>); 5] = [
+        ("appears as Unknown", vec![], vec![seen("Ready", "Unknown", 1)], vec![]),
+        ("appears as True", vec![], vec![seen("Ready", "True", 1)], vec![None]),
+        ("stays", vec![seen("Ready", "True", 1)], vec![seen("Ready", "True", 1)], vec![]),
+        (
+            "changes",
+            vec![seen("Ready", "False", 1), seen("Launched", "True", 0)],
+            vec![seen("Ready", "True", 8), seen("Launched", "True", 0)],
+            vec![Some(("False", 7.0))],
+        ),
+        ("goes", vec![seen("Ready", "True", 1)], vec![], vec![]),
+    ];
+    for (case, before, after, expected) in cases {
+        let found: Vec<_> = transitions(&before, &after).into_iter().map(|one| one.before).collect();
+        assert_eq!(found, expected, "{case}");
+    }
+}
+
+fn claim(status: &str, second: i64, deleted: Option<i64>) -> NodeClaim {
+    let class = json!({"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"});
+    serde_json::from_value(json!({
+        "metadata": {"name": "one", "deletionTimestamp": deleted.map(|second| at(second).to_string()),
+            "labels": {"karpenter.sh/nodepool": "general", "karpenter.kwok.sh/kwoknodeclass": "default"}},
+        "spec": {"requirements": [], "nodeClassRef": class},
+        "status": {"conditions": [{"type": "Ready", "status": status, "reason": status, "message": "",
+            "lastTransitionTime": at(second).to_string()}]},
+    }))
+    .expect("a claim")
+}
+
+#[test]
+fn a_kind_is_told_under_its_own_name_and_under_the_old_one() {
+    let declare = Declare { registry: prometheus::Registry::new() };
+    let metrics = ConditionMetrics::new(&declare, &["karpenter.kwok.sh/kwoknodeclass".to_owned()]);
+    let (before, after) = (Arc::new(claim("Unknown", 0, None)), Arc::new(claim("True", 4, Some(10))));
+    metrics.claims.follow(&Change::Applied { old: Some(before), new: after.clone() }, at(4));
+    let mut text = String::new();
+    let objects = Objects { claims: &[after.clone()], pools: &[], nodes: &[], buffers: &[] };
+    metrics.write(&mut text, &objects, at(12));
+    metrics.claims.follow(&Change::Deleted { old: after }, at(13));
+    let kept = prometheus::TextEncoder::new().encode_to_string(&declare.registry.gather()).expect("a text");
+    text.push_str(&kept);
+    let own = r#"karpenter_kwok_sh_kwoknodeclass="default",karpenter_sh_nodepool="general""#;
+    let old = r#"group="karpenter.sh",kind="NodeClaim""#;
+    let what = r#"namespace="",name="one",type="Ready",status="True",reason="True""#;
+    for line in [
+        format!("operator_nodeclaim_status_condition_count{{{what},{own}}} 1"),
+        format!("operator_status_condition_count{{{what},{old}}} 1"),
+        format!("operator_nodeclaim_status_condition_current_status_seconds{{{what},{own}}} 8"),
+        format!(r#"operator_nodeclaim_termination_current_time_seconds{{namespace="",name="one",{own}}} 2"#),
+        format!(r#"operator_termination_current_time_seconds{{namespace="",name="one",{old}}} 2"#),
+        format!(r#"operator_nodeclaim_termination_duration_seconds_sum{{{own}}} 3"#),
+        format!(r#"operator_termination_duration_seconds_sum{{{old}}} 3"#),
+        format!(
+            r#"operator_nodeclaim_status_condition_transitions_total{{{own},reason="True",status="True",type="Ready"}} 1"#
+        ),
+        format!(
+            r#"operator_nodeclaim_status_condition_transition_seconds_sum{{{own},status="Unknown",to_status="True",type="Ready"}} 4"#
+        ),
+    ] {
+        assert!(text.lines().any(|one| one == line), "{line} is missing in\n{text}");
+    }
+}

@@ -1,0 +1,123 @@
+//! What the machines of each pool cost an hour, every ten seconds, at the prices that plans reckon with.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use karpenter_api::labels;
+use karpenter_api::types::NodeClaim;
+use karpenter_cluster::controllers::context::{label, name_of};
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::ObjectKey;
+use karpenter_model::instance_type::InstanceType;
+
+use crate::context::Context;
+use crate::mirrors::BY_POOL;
+
+const EVERY: Duration = Duration::from_secs(10);
+
+/// Sets `karpenter_nodepools_cost_total`.
+pub struct PoolCosts {
+    pub context: Context,
+}
+
+impl PoolCosts {
+    pub fn watch(&self, queue: &Queue) {
+        queue.add(ObjectKey::new("", "costs"));
+    }
+}
+
+impl Reconcile for PoolCosts {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+        let context = &self.context;
+        let (costs, errors) = (&context.metrics.nodepools_cost, &context.metrics.nodepools_cost_errors);
+        let mut found = Vec::new();
+        for pool in context.mirrors.node_pools.list() {
+            if !context.is_managed(&pool.spec.template.spec.node_class_ref) {
+                continue;
+            }
+            let name = name_of(&*pool).to_owned();
+            let claims = context.mirrors.node_claims.by(BY_POOL, &name);
+            if claims.is_empty() {
+                found.push((name, 0.0));
+                continue;
+            }
+            match context.cloud.instance_types(&pool).await {
+                Ok(types) => found.push((name, price_per_hour(&claims, &types))),
+                // Without prices the last known cost is as good as any.
+                Err(_) => {
+                    errors.with_label_values(&[&name]).inc();
+                    let last = costs.with_label_values(&[&name]).get();
+                    found.push((name, last));
+                }
+            }
+        }
+        costs.reset();
+        for (pool, cost) in found {
+            costs.with_label_values(&[&pool]).set(cost);
+        }
+        Ok(After::Again(EVERY))
+    }
+}
+
+/// The sum of what these machines cost. One whose offering is not known, or that is not launched yet, costs nothing.
+fn price_per_hour(claims: &[Arc<NodeClaim>], types: &[InstanceType]) -> f64 {
+    let types: BTreeMap<&str, &InstanceType> = types.iter().map(|one| (&*one.name, one)).collect();
+    let price = |claim: &NodeClaim| {
+        let instance_type = types.get(label(claim, labels::INSTANCE_TYPE)?)?;
+        let zone = label(claim, labels::ZONE)?;
+        let capacity_type = label(claim, labels::CAPACITY_TYPE)?;
+        let offering = instance_type.offerings.iter().find(|one| {
+            one.zone().is_some_and(|of| **of == *zone)
+                && one.capacity_type().is_some_and(|of| **of == *capacity_type)
+        })?;
+        Some(offering.price_per_hour)
+    };
+    claims.iter().filter_map(|claim| price(claim)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use karpenter_model::instance_type::Offering;
+    use karpenter_model::requirements::{Requirement, Requirements};
+    use serde_json::json;
+
+    fn offering(zone: &str, capacity_type: &str, price_per_hour: f64) -> Offering {
+        let mut requirements = Requirements::new();
+        requirements.add(Requirement::in_values(labels::ZONE, [zone]));
+        requirements.add(Requirement::in_values(labels::CAPACITY_TYPE, [capacity_type]));
+        Offering { requirements, price_per_hour, available: false, reservation_capacity: None }
+    }
+
+    fn claim(labels: &[(&str, &str)]) -> Arc<NodeClaim> {
+        let labels: BTreeMap<&str, &str> = labels.iter().copied().collect();
+        let class = json!({"group": "g", "kind": "K", "name": "n"});
+        let claim = json!({"metadata": {"name": "c", "labels": labels},
+            "spec": {"requirements": [], "nodeClassRef": class}});
+        Arc::new(serde_json::from_value(claim).expect("a claim"))
+    }
+
+    #[test]
+    fn machines_cost_what_their_offering_does_even_if_it_is_sold_out() {
+        let types = [InstanceType {
+            name: "big".into(),
+            requirements: Requirements::new(),
+            offerings: vec![offering("a", "spot", 0.25), offering("a", "on-demand", 1.0)],
+            capacity: Default::default(),
+            overhead: Default::default(),
+            volume_attachment_limits: BTreeMap::new(),
+        }];
+        let of = |zone, capacity_type| {
+            claim(&[
+                (labels::INSTANCE_TYPE, "big"),
+                (labels::ZONE, zone),
+                (labels::CAPACITY_TYPE, capacity_type),
+            ])
+        };
+        let known = [of("a", "spot"), of("a", "spot"), of("a", "on-demand")];
+        assert_eq!(price_per_hour(&known, &types), 1.5);
+        let unknown = [of("b", "spot"), claim(&[(labels::INSTANCE_TYPE, "small")]), claim(&[])];
+        assert_eq!(price_per_hour(&unknown, &types), 0.0);
+    }
+}

@@ -1,0 +1,66 @@
+//! How metrics that are kept come to be.
+
+use prometheus::core::Collector;
+use prometheus::{
+    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry,
+};
+
+/// Names and labels are constants of this crate, or made of label keys that a provider promises, so declaring them
+/// cannot fail.
+pub(super) struct Declare {
+    pub(super) registry: Registry,
+}
+
+impl Declare {
+    const VALID: &'static str = "a metric has a valid name of its own";
+
+    fn add<C: Collector + Clone + 'static>(&self, collector: C) -> C {
+        self.registry.register(Box::new(collector.clone())).expect(Self::VALID);
+        collector
+    }
+
+    pub(super) fn counter(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+        self.add(IntCounterVec::new(Opts::new(name, help), labels).expect(Self::VALID))
+    }
+
+    pub(super) fn gauge(&self, name: &str, help: &str, labels: &[&str]) -> GaugeVec {
+        self.add(GaugeVec::new(Opts::new(name, help), labels).expect(Self::VALID))
+    }
+
+    pub(super) fn gauge_int(&self, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+        self.add(IntGaugeVec::new(Opts::new(name, help), labels).expect(Self::VALID))
+    }
+
+    pub(super) fn gauge_single(&self, name: &str, help: &str) -> IntGauge {
+        self.add(IntGauge::new(name, help).expect(Self::VALID))
+    }
+
+    pub(super) fn gauge_float(&self, name: &str, help: &str) -> Gauge {
+        self.add(Gauge::new(name, help).expect(Self::VALID))
+    }
+
+    pub(super) fn histogram(&self, name: &str, help: &str, buckets: &[f64], labels: &[&str]) -> HistogramVec {
+        let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+        self.add(HistogramVec::new(options, labels).expect(Self::VALID))
+    }
+
+    pub(super) fn histogram_single(&self, name: &str, help: &str, buckets: &[f64]) -> Histogram {
+        let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+        self.add(Histogram::with_opts(options).expect(Self::VALID))
+    }
+
+    /// Facts about the process itself.
+    pub(super) fn process(&self) {
+        let build = self.gauge_int(
+            "karpenter_build_info",
+            "Which build this is; always 1.",
+            &["version", "goversion", "goarch", "commit"],
+        );
+        build.with_label_values(&[env!("CARGO_PKG_VERSION"), "", std::env::consts::ARCH, ""]).set(1);
+        #[cfg(target_os = "linux")]
+        self.registry
+            .register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))
+            .expect(Self::VALID);
+    }
+}

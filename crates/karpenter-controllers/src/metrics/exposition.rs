@@ -1,0 +1,122 @@
+//! Prometheus' text format for series that are not kept: they follow from objects and are written when somebody asks,
+//! so that what is gone has no series and nothing is held for a scrape that may never come.
+//!
+//! Series that are kept (counters, histograms) are written by the `prometheus` crate.
+
+use std::fmt::Write;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Gauge,
+    Summary,
+}
+
+impl Kind {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Gauge => "gauge",
+            Self::Summary => "summary",
+        }
+    }
+}
+
+/// One metric with all its series; nothing is written of a metric that has none.
+pub(super) struct Family<'a> {
+    text: &'a mut String,
+    name: &'a str,
+    kind: Kind,
+    help: &'a str,
+    labels: &'a [&'a str],
+    has_header: bool,
+}
+
+impl<'a> Family<'a> {
+    pub(super) fn gauge(text: &'a mut String, name: &'a str, help: &'a str, labels: &'a [&'a str]) -> Self {
+        Self { text, name, kind: Kind::Gauge, help, labels, has_header: false }
+    }
+
+    pub(super) fn summary(text: &'a mut String, name: &'a str, help: &'a str, labels: &'a [&'a str]) -> Self {
+        Self { text, name, kind: Kind::Summary, help, labels, has_header: false }
+    }
+
+    /// A series with the values of the labels, in their order.
+    pub(super) fn set<S: AsRef<str>>(&mut self, values: &[S], value: f64) {
+        self.sample("", values, None, value);
+    }
+
+    /// A series of the same metric whose name goes on, or that has one label more.
+    pub(super) fn sample<S: AsRef<str>>(
+        &mut self,
+        suffix: &str,
+        values: &[S],
+        more: Option<(&str, &str)>,
+        value: f64,
+    ) {
+        debug_assert_eq!(values.len(), self.labels.len(), "{}", self.name);
+        if !self.has_header {
+            self.has_header = true;
+            let (name, kind) = (self.name, self.kind.as_str());
+            self.text.push_str("# HELP ");
+            self.text.push_str(name);
+            self.text.push(' ');
+            self.text.push_str(self.help);
+            // Writing to a string cannot fail.
+            let _ = write!(self.text, "\n# TYPE {name} {kind}\n");
+        }
+        self.text.push_str(self.name);
+        self.text.push_str(suffix);
+        let pairs = self.labels.iter().copied().zip(values.iter().map(AsRef::as_ref));
+        let mut opening = '{';
+        for (label, value) in pairs.chain(more) {
+            self.text.push(opening);
+            self.text.push_str(label);
+            self.text.push_str("=\"");
+            escape(self.text, value);
+            self.text.push('"');
+            opening = ',';
+        }
+        if opening == ',' {
+            self.text.push('}');
+        }
+        let _ = writeln!(self.text, " {value}");
+    }
+}
+
+fn escape(text: &mut String, value: &str) {
+    for letter in value.chars() {
+        match letter {
+            '\\' => text.push_str("\\\\"),
+            '"' => text.push_str("\\\""),
+            '\n' => text.push_str("\\n"),
+            letter => text.push(letter),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_is_written_once_with_all_its_series() {
+        let mut text = String::new();
+        let mut family = Family::gauge(&mut text, "a", "What it is.", &["x", "y"]);
+        family.set(&["1", "a \"quoted\" \\ word\n"], 0.5);
+        family.set(&["2", ""], 3.0);
+        let expected = "# HELP a What it is.\n# TYPE a gauge\n\
+            a{x=\"1\",y=\"a \\\"quoted\\\" \\\\ word\\n\"} 0.5\na{x=\"2\",y=\"\"} 3\n";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn labels_are_optional_and_a_family_without_series_is_not_there() {
+        let mut text = String::new();
+        let _ = Family::gauge(&mut text, "nobody", "Nothing.", &["x"]);
+        let mut family = Family::summary(&mut text, "b_seconds", "How long.", &[]);
+        family.sample::<&str>("", &[], Some(("quantile", "0.5")), f64::NAN);
+        family.sample::<&str>("_count", &[], None, 0.0);
+        let expected = "# HELP b_seconds How long.\n# TYPE b_seconds summary\n\
+            b_seconds{quantile=\"0.5\"} NaN\nb_seconds_count 0\n";
+        assert_eq!(text, expected);
+    }
+}

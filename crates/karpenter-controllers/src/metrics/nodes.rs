@@ -1,0 +1,286 @@
+//! What is told about single nodes and about all of them together: what they hold, what is asked of them, their age.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::api::resource;
+use karpenter_api::labels;
+use karpenter_api::pod_requests::pod_requests;
+use karpenter_cluster::clock::since;
+use karpenter_cluster::controllers::context::{label, name_of};
+use karpenter_model::quantity::Quantity;
+
+use super::exposition::Family;
+use crate::mirrors::pod_limits;
+
+/// Amounts by the name a resource has in metrics.
+pub(super) type Amounts = BTreeMap<String, f64>;
+
+/// Labels of nodes that their series carry: those whose values decide what a pool may buy.
+#[derive(Debug, Clone)]
+pub(super) struct NodeLabels {
+    keys: Vec<String>,
+    names: Vec<String>,
+}
+
+impl NodeLabels {
+    /// The part after the slash in snake case. Of keys that end alike the first one counts, because a series can have
+    /// a label only once.
+    pub(super) fn new<'a>(well_known: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut found = Self { keys: Vec::new(), names: Vec::new() };
+        for key in well_known {
+            let Some((_, name)) = key.split_once('/') else { continue };
+            let name = snake(name);
+            if !found.names.contains(&name) {
+                found.keys.push(key.to_owned());
+                found.names.push(name);
+            }
+        }
+        found
+    }
+
+    /// Names of all labels of a node's series.
+    fn names(&self) -> Vec<&str> {
+        ["node_name", "phase", "managed"].into_iter().chain(self.names.iter().map(String::as_str)).collect()
+    }
+
+    fn values(&self, node: &Node) -> Vec<String> {
+        let phase = node.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
+        let is_managed = label(node, labels::NODEPOOL).is_some();
+        let mut values = vec![name_of(node).to_owned(), phase, is_managed.to_string()];
+        values.extend(self.keys.iter().map(|key| label(node, key).unwrap_or_default().to_owned()));
+        values
+    }
+}
+
+/// What is told of a node.
+#[derive(Debug, Default, PartialEq)]
+struct Facts {
+    labels: Vec<String>,
+    allocatable: Amounts,
+    overhead: Amounts,
+    pod_requests: Amounts,
+    pod_limits: Amounts,
+    daemon_requests: Amounts,
+    daemon_limits: Amounts,
+    age_seconds: Option<f64>,
+}
+
+fn facts(node: &Node, pods: &[Arc<Pod>], labels: &NodeLabels, now: Timestamp) -> Facts {
+    let status = node.status.as_ref();
+    let allocatable = parsed(status.and_then(|status| status.allocatable.as_ref()));
+    let mut overhead = parsed(status.and_then(|status| status.capacity.as_ref()));
+    for (resource, amount) in &mut overhead {
+        *amount -= allocatable.get(resource).copied().unwrap_or(0.0);
+    }
+    let created = node.metadata.creation_timestamp.as_ref();
+    let mut found = Facts {
+        labels: labels.values(node),
+        allocatable,
+        overhead,
+        age_seconds: created.map(|created| since(now, created.0).as_secs_f64()),
+        ..Facts::default()
+    };
+    for pod in pods.iter().filter(|pod| !is_over(pod)) {
+        let (Ok(requests), Ok(limits)) = (pod_requests(pod), pod_limits(pod)) else { continue };
+        let amounts = |quantities: &BTreeMap<String, Quantity>| -> Amounts {
+            let named = quantities.iter().filter(|(name, _)| *name != "pods");
+            let each = named.map(|(name, amount)| (snake(name), value(name, amount)));
+            each.chain([("pods".to_owned(), 1.0)]).collect()
+        };
+        let (requests, limits) = (amounts(&requests), amounts(&limits));
+        add(&mut found.pod_requests, &requests);
+        add(&mut found.pod_limits, &limits);
+        if is_daemon(pod) {
+            add(&mut found.daemon_requests, &requests);
+            add(&mut found.daemon_limits, &limits);
+        }
+    }
+    found
+}
+
+/// What pods ask for as a share of what nodes can hold, in percent.
+fn utilization(nodes: &[Facts]) -> Amounts {
+    let (mut held, mut asked) = (Amounts::new(), Amounts::new());
+    for node in nodes {
+        add(&mut held, &node.allocatable);
+        add(&mut asked, &node.pod_requests);
+    }
+    held.retain(|_, amount| *amount > 0.0);
+    for (resource, amount) in &mut held {
+        *amount = asked.get(resource).copied().unwrap_or(0.0) / *amount * 100.0;
+    }
+    held
+}
+
+struct NodeGauge {
+    name: &'static str,
+    help: &'static str,
+    amounts: fn(&Facts) -> &Amounts,
+}
+
+const GAUGES: [NodeGauge; 6] = [
+    NodeGauge {
+        name: "karpenter_nodes_allocatable",
+        help: "What a node can hold.",
+        amounts: |node| &node.allocatable,
+    },
+    NodeGauge {
+        name: "karpenter_nodes_total_pod_requests",
+        help: "What the pods of a node ask for, those of daemonsets among them.",
+        amounts: |node| &node.pod_requests,
+    },
+    NodeGauge {
+        name: "karpenter_nodes_total_pod_limits",
+        help: "What the pods of a node may use at most, those of daemonsets among them.",
+        amounts: |node| &node.pod_limits,
+    },
+    NodeGauge {
+        name: "karpenter_nodes_total_daemon_requests",
+        help: "What the pods of daemonsets on a node ask for.",
+        amounts: |node| &node.daemon_requests,
+    },
+    NodeGauge {
+        name: "karpenter_nodes_total_daemon_limits",
+        help: "What the pods of daemonsets on a node may use at most.",
+        amounts: |node| &node.daemon_limits,
+    },
+    NodeGauge {
+        name: "karpenter_nodes_system_overhead",
+        help: "What a node has and pods cannot get.",
+        amounts: |node| &node.overhead,
+    },
+];
+
+/// Writes everything about these nodes. `pods_on` finds the pods of a node.
+pub(super) fn write(
+    text: &mut String,
+    labels: &NodeLabels,
+    nodes: &[Arc<Node>],
+    pods_on: impl Fn(&str) -> Vec<Arc<Pod>>,
+    now: Timestamp,
+) {
+    let nodes: Vec<Facts> =
+        nodes.iter().map(|node| facts(node, &pods_on(name_of(&**node)), labels, now)).collect();
+    let names = labels.names();
+    let with_resource = [&names[..], &["resource_type"]].concat();
+    for gauge in GAUGES {
+        let mut family = Family::gauge(text, gauge.name, gauge.help, &with_resource);
+        for node in &nodes {
+            let mut values: Vec<&str> = node.labels.iter().map(String::as_str).collect();
+            for (resource, amount) in (gauge.amounts)(node) {
+                values.push(resource);
+                family.set(&values, *amount);
+                values.pop();
+            }
+        }
+    }
+    let mut age = Family::gauge(text, "karpenter_nodes_current_lifetime_seconds", "Age of a node.", &names);
+    for node in &nodes {
+        if let Some(seconds) = node.age_seconds {
+            age.set(&node.labels, seconds);
+        }
+    }
+    let help = "What pods ask for as a share of what nodes can hold.";
+    let mut family = Family::gauge(text, "karpenter_cluster_utilization_percent", help, &["resource_type"]);
+    for (resource, share) in utilization(&nodes) {
+        family.set(&[resource], share);
+    }
+}
+
+fn add(total: &mut Amounts, more: &Amounts) {
+    for (resource, amount) in more {
+        match total.get_mut(resource) {
+            Some(sum) => *sum += amount,
+            None => drop(total.insert(resource.clone(), *amount)),
+        }
+    }
+}
+
+fn parsed(amounts: Option<&BTreeMap<String, resource::Quantity>>) -> Amounts {
+    let amounts = amounts.into_iter().flatten();
+    amounts.filter_map(|(name, text)| Some((snake(name), value(name, &text.0.parse().ok()?)))).collect()
+}
+
+/// CPUs in fractions, everything else in whole units.
+pub(super) fn value(resource: &str, amount: &Quantity) -> f64 {
+    let exact = amount.to_f64_lossy();
+    if resource == "cpu" { exact } else { exact.ceil() }
+}
+
+/// `ephemeral-storage` is `ephemeral_storage` in a metric.
+pub(super) fn snake(name: &str) -> String {
+    name.to_lowercase().replace('-', "_")
+}
+
+/// A pod that will not run again occupies nothing.
+fn is_over(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+fn is_daemon(pod: &Pod) -> bool {
+    let mut owners = pod.metadata.owner_references.iter().flatten();
+    owners.any(|owner| owner.kind == "DaemonSet" && owner.controller == Some(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::SignedDuration;
+    use serde_json::{Value, json};
+
+    fn pod(owner: &str, phase: &str, resources: Value) -> Arc<Pod> {
+        let owner =
+            json!([{"apiVersion": "apps/v1", "kind": owner, "name": "x", "uid": "u", "controller": true}]);
+        let pod = json!({
+            "metadata": {"name": "p", "ownerReferences": owner},
+            "spec": {"containers": [{"name": "c", "resources": resources}]},
+            "status": {"phase": phase},
+        });
+        Arc::new(serde_json::from_value(pod).expect("a pod"))
+    }
+
+    fn amounts<const N: usize>(pairs: [(&str, f64); N]) -> Amounts {
+        pairs.into_iter().map(|(name, amount)| (name.to_owned(), amount)).collect()
+    }
+
+    #[test]
+    fn a_node_is_told_by_what_it_has_and_what_is_asked_of_it() {
+        let node: Node = serde_json::from_value(json!({
+            "metadata": {"name": "one", "creationTimestamp": "1970-01-01T00:00:00Z",
+                "labels": {"karpenter.sh/nodepool": "a", "node.kubernetes.io/windows-build": "10"}},
+            "status": {"phase": "Running", "capacity": {"cpu": "4", "ephemeral-storage": "2Ki"},
+                "allocatable": {"cpu": "3500m", "ephemeral-storage": "1Ki"}},
+        }))
+        .expect("a node");
+        let half = json!({"requests": {"cpu": "500m"}, "limits": {"cpu": "1"}});
+        let pods = [
+            pod("ReplicaSet", "Running", half.clone()),
+            pod("DaemonSet", "Running", json!({"requests": {"cpu": "250m"}})),
+            pod("Job", "Succeeded", half),
+        ];
+        let labels =
+            NodeLabels::new([labels::NODEPOOL, labels::WINDOWS_BUILD, "other.example/nodepool", "bare"]);
+        assert_eq!(labels.names(), ["node_name", "phase", "managed", "nodepool", "windows_build"]);
+        let found = facts(&node, &pods, &labels, Timestamp::UNIX_EPOCH + SignedDuration::from_secs(60));
+        let expected = Facts {
+            labels: ["one", "Running", "true", "a", "10"].map(str::to_owned).to_vec(),
+            allocatable: amounts([("cpu", 3.5), ("ephemeral_storage", 1024.0)]),
+            overhead: amounts([("cpu", 0.5), ("ephemeral_storage", 1024.0)]),
+            pod_requests: amounts([("cpu", 0.75), ("pods", 2.0)]),
+            pod_limits: amounts([("cpu", 1.0), ("pods", 2.0)]),
+            daemon_requests: amounts([("cpu", 0.25), ("pods", 1.0)]),
+            daemon_limits: amounts([("pods", 1.0)]),
+            age_seconds: Some(60.0),
+        };
+        assert_eq!(found, expected);
+        // 0.75 of 3.5 CPUs; nothing asks for storage; no node says how many pods it can hold.
+        let share = utilization(&[found]);
+        assert_eq!(share.keys().collect::<Vec<_>>(), ["cpu", "ephemeral_storage"]);
+        assert!((share["cpu"] - 75.0 / 3.5).abs() < 1e-9);
+        assert_eq!(share["ephemeral_storage"], 0.0);
+    }
+}

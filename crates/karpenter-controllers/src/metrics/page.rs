@@ -1,0 +1,114 @@
+//! The page that a scraper gets: what is kept, and what follows from the objects at this moment.
+//!
+//! Upstream writes gauges of objects down every few seconds (nodes 5 s, pools and conditions 10 s, pods 30 s) whether
+//! or not anybody reads them. Here they are worked out when somebody asks, which is never older and costs nothing in
+//! between. Only the copy that works tells them, or every object would be there once per copy.
+
+use std::sync::atomic::Ordering;
+
+use jiff::Timestamp;
+use karpenter_cluster::clock::{Clock, since};
+use karpenter_cluster::controllers::context::name_of;
+use karpenter_cluster::harness::Queue;
+
+use super::conditions::Objects;
+use super::exposition::Family;
+use super::nodes::{self, snake, value};
+use super::{Metrics, Unsynced};
+use crate::mirrors::{BY_NODE, Mirrors, listed};
+use crate::state::Bindings;
+
+impl Metrics {
+    /// Everything in Prometheus' text format. Series of single objects only if `in_detail`.
+    pub fn page(&self, mirrors: &Mirrors, clock: Clock, in_detail: bool) -> String {
+        let now = clock.now();
+        self.set_cluster_state(mirrors, now);
+        let mut text = self.render();
+        self.pods.write_summaries(&mut text, now);
+        self.nodes_termination_duration.write(&mut text, now);
+        self.plans.write(&mut text, now);
+        if in_detail && self.is_following.load(Ordering::Relaxed) {
+            self.write_objects(&mut text, mirrors, now);
+        }
+        text
+    }
+
+    fn set_cluster_state(&self, mirrors: &Mirrors, now: Timestamp) {
+        let is_synced = mirrors.is_synced();
+        self.cluster_state_node_count.set(i64::try_from(mirrors.nodes.len()).unwrap_or(i64::MAX));
+        self.cluster_state_synced.set(i64::from(is_synced));
+        self.cluster_state_unsynced.set(self.unsynced.seconds(is_synced, now));
+    }
+
+    fn write_objects(&self, text: &mut String, mirrors: &Mirrors, now: Timestamp) {
+        self.write_pools(text, mirrors);
+        let nodes = mirrors.nodes.list();
+        nodes::write(text, &self.node_labels, &nodes, |node| mirrors.pods.by(BY_NODE, node), now);
+        self.pods.write(text, &mirrors.pods.list(), &nodes, now);
+        let objects = Objects {
+            claims: &mirrors.node_claims.list(),
+            pools: &mirrors.node_pools.list(),
+            nodes: &nodes,
+            buffers: &listed(mirrors.capacity_buffers.as_ref()),
+        };
+        self.conditions.write(text, &objects, now);
+    }
+
+    fn write_pools(&self, text: &mut String, mirrors: &Mirrors) {
+        let pools = mirrors.node_pools.list();
+        let managed = || {
+            pools.iter().filter(|pool| {
+                let class = &pool.spec.template.spec.node_class_ref;
+                self.class_kinds.is_empty()
+                    || self
+                        .class_kinds
+                        .iter()
+                        .any(|(group, kind)| class.group == *group && class.kind == *kind)
+            })
+        };
+        let labels = ["resource_type", "nodepool"];
+        let help = "What the nodes of a nodepool add up to.";
+        let mut family = Family::gauge(text, "karpenter_nodepools_usage", help, &labels);
+        for pool in managed() {
+            let used = pool.status.as_ref().and_then(|status| status.resources.as_ref());
+            for (resource, amount) in used.into_iter().flatten() {
+                family.set(&[&snake(resource), name_of(&**pool)], value(resource, amount));
+            }
+        }
+        let help = "What the nodes of a nodepool may add up to.";
+        let mut family = Family::gauge(text, "karpenter_nodepools_limit", help, &labels);
+        for pool in managed() {
+            for (resource, amount) in pool.spec.limits.iter().flatten() {
+                family.set(&[&snake(resource), name_of(&**pool)], value(resource, amount));
+            }
+        }
+    }
+
+    /// Brings the counter of planned pods up to what the controllers' memory counts.
+    pub fn refresh_bindings(&self, bindings: Bindings) {
+        for (as_planned, count) in [("true", bindings.as_planned), ("false", bindings.elsewhere)] {
+            let counter = self.pods_planned_bound.with_label_values(&[as_planned]);
+            counter.inc_by(count.saturating_sub(counter.get()));
+        }
+    }
+
+    /// Sets how many keys wait for each controller.
+    pub fn refresh_queues(&self, queues: &[(&'static str, Queue)]) {
+        for (name, queue) in queues {
+            let depth = i64::try_from(queue.len()).unwrap_or(i64::MAX);
+            self.workqueue_depth.with_label_values(&[name, name]).set(depth);
+        }
+    }
+}
+
+impl Unsynced {
+    /// How long the mirrors have not been filled, reckoned from the first time somebody asked.
+    fn seconds(&self, is_synced: bool, now: Timestamp) -> f64 {
+        let mut began = self.began.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if is_synced {
+            *began = None;
+            return 0.0;
+        }
+        since(now, *began.get_or_insert(now)).as_secs_f64()
+    }
+}
