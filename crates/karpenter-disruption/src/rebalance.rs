@@ -13,7 +13,7 @@ mod replacing;
 mod windows;
 mod worth;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use karpenter_scheduling::simulate::Simulator;
@@ -23,6 +23,8 @@ use crate::fleet::Fleet;
 use crate::settings::Settings;
 use accept::Rules;
 use draft::{Draft, Move};
+use order::Zones;
+use rayon::prelude::*;
 use windows::Windows;
 use worth::Worths;
 
@@ -75,6 +77,16 @@ pub fn plan(
     let windows = Windows::new(fleet, &problem, candidates, &draft.node_of, waste);
     let effort = (settings.effort / EFFORT_SHARE).max(1);
     replacing::run(&mut draft, &windows, &rules, budget_left, effort, &mut moves);
+    let zones = Zones::new(&fleet.problem);
+    let gone: BTreeSet<usize> =
+        moves.iter().flat_map(|one| &one.sources).map(|source| draft.node_of[*source]).collect();
+    // Moves know of those before them. Where pods are counted across nodes, one that needs others is left for later.
+    let stands: Vec<bool> = moves
+        .par_iter()
+        .map(|one| !zones.counts(&fleet.problem, one) || draft.stands_alone(simulator, one, &gone, effort))
+        .collect();
+    let mut stands = stands.into_iter();
+    moves.retain(|_| stands.next().unwrap_or(true));
     moves.sort_by(|a, b| {
         b.saving_per_trouble().total_cmp(&a.saving_per_trouble()).then_with(|| a.sources.cmp(&b.sources))
     });

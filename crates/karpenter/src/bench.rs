@@ -5,6 +5,7 @@
 
 mod build;
 mod catalogs;
+mod consolidation;
 mod measure;
 mod reference;
 mod report;
@@ -14,6 +15,7 @@ mod tests;
 mod workloads;
 
 use anyhow::Result;
+use karpenter_disruption::settings::Mode as Savings;
 use karpenter_model::problem::Mode;
 
 use crate::cli::{BenchArguments, BenchFormat, ModeChoice};
@@ -48,9 +50,42 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<Outcome> {
         }
     }
     let valid = runs.iter().all(|run| run.violation_count == 0);
+    // Fleets are measured otherwise than plans, and only when asked for: upstream's rules take their time.
+    let fleets = if arguments.workloads.contains(&FLEETS) { consolidate(arguments) } else { Vec::new() };
     match arguments.output {
+        BenchFormat::Json if runs.is_empty() && !fleets.is_empty() => consolidation::write_json(&fleets)?,
         BenchFormat::Json => report::write_json(&runs)?,
-        BenchFormat::Table => report::write_table(&runs, &Terminal::of_stdout())?,
+        BenchFormat::Table => {
+            if !runs.is_empty() || fleets.is_empty() {
+                report::write_table(&runs, &Terminal::of_stdout())?;
+            }
+            if !fleets.is_empty() {
+                consolidation::write_table(&fleets, &Terminal::of_stdout())?;
+            }
+        }
     }
     Ok(if valid { Outcome::Done } else { Outcome::InternalError })
+}
+
+/// W7.
+const FLEETS: u8 = 7;
+
+fn consolidate(arguments: &BenchArguments) -> Vec<consolidation::Run> {
+    let modes: &[Savings] = match arguments.mode {
+        Some(ModeChoice::Compat) => &[Savings::Compat],
+        Some(ModeChoice::Cost) => &[Savings::Cost],
+        None => &[Savings::Compat, Savings::Cost],
+    };
+    let mut runs = Vec::new();
+    for case in consolidation::cases(arguments.seeds, arguments.max_pods) {
+        for mode in modes {
+            let run = consolidation::run(&case, *mode, arguments.effort.0);
+            diagnostics::print_note(&format!(
+                "{} seed {} {}: {:.0} ms",
+                run.name, run.seed, run.mode, run.total_ms
+            ));
+            runs.push(run);
+        }
+    }
+    runs
 }

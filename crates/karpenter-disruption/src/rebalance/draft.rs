@@ -3,7 +3,7 @@
 //! A command may only count on nodes that exist or are its own, so pods never go to what another move launches; and a
 //! node that was given pods is not taken away by the same plan, so no pod moves twice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use karpenter_model::plan::{PlannedNode, PodRun};
 use karpenter_model::problem::{Mode, ReservedMode};
@@ -138,6 +138,28 @@ impl<'a> Draft<'a> {
             price_after_per_hour: replacements.iter().map(|node| node.price_per_hour).fold(0.0, |a, b| a + b),
             trouble: sum(|candidate| candidate.reschedule_cost),
             replacements,
+        })
+    }
+
+    /// Whether the sources could go for less money if nothing else of this draft were done. `base` is what the draft
+    /// began with; `gone` are all nodes that leave by this draft, which receive nothing then either.
+    pub(crate) fn stands_alone(
+        &self,
+        base: &Simulator<'_>,
+        one: &Move,
+        gone: &BTreeSet<usize>,
+        effort: u64,
+    ) -> bool {
+        let mut without: Vec<usize> = one.sources.iter().map(|source| self.node_of[*source]).collect();
+        without.sort_unstable();
+        let onto: Vec<usize> = (0..self.nodes)
+            .filter(|node| !gone.contains(node) && base.node(*node).is_some_and(|node| node.initialized))
+            .collect();
+        let mode = if one.replacements.is_empty() { Mode::Compat } else { Mode::Cost };
+        let credits = BTreeMap::new();
+        let outcome = base.ask_onto(&question(&without, mode, effort, &credits), &onto);
+        self.read(&one.sources, &outcome).is_some_and(|alone| {
+            alone.saving_per_hour() > 0.0 && (alone.replacements.is_empty() || !one.replacements.is_empty())
         })
     }
 

@@ -51,6 +51,16 @@ impl Zones {
         Self { counted, limited, is_changed: false }
     }
 
+    /// Whether the move has pods that something counts across nodes.
+    pub(crate) fn counts(&self, problem: &Problem, one: &Move) -> bool {
+        !self.counted.is_empty()
+            && one.moves.iter().any(|(from, _)| {
+                let pods = problem.nodes.get(from.node as usize).map(|node| &node.pods);
+                pods.and_then(|pods| pods.get(from.pod as usize))
+                    .is_some_and(|pod| self.counted.contains(&pod.spec))
+            })
+    }
+
     /// A round begins.
     pub(crate) fn begin(&mut self) {
         self.is_changed = false;

@@ -10,10 +10,11 @@ use karpenter_disruption::command::Candidate;
 use karpenter_disruption::fleet::Fleet;
 use karpenter_model::instance_type::InstanceType;
 use karpenter_model::labels;
-use karpenter_model::pod::PodSpec;
+use karpenter_model::pod::{PodAffinityTerm, PodSpec, TopologySpread};
 use karpenter_model::problem::{Mode, NodePool, PodGroup, PodNames, Problem};
 use karpenter_model::requirements::{Operator, Requirement};
 use karpenter_model::resources::{CPU, MEMORY, PODS, ResourceList};
+use karpenter_model::selector::{LabelSelector, Labels};
 
 static AWS_TYPES: LazyLock<Arc<Vec<InstanceType>>> = LazyLock::new(|| {
     let mut types = aws::catalog().resolve(&AwsNodeClass::default());
@@ -141,7 +142,46 @@ pub(crate) fn thin(fleet: &mut Fleet, seed: u64) {
 }
 
 pub(crate) fn fragmented(pods: u32, seed: u64) -> Fleet {
-    let problem = problem(forty_shapes(pods, seed));
+    packed_and_thinned(problem(forty_shapes(pods, seed)), seed)
+}
+
+/// The same with every second Deployment spread over zones, at most one of its pods per node.
+pub(crate) fn constrained(pods: u32, seed: u64) -> Fleet {
+    let mut groups = Vec::new();
+    for shape in forty_shapes(pods, seed) {
+        let mut left = shape.count();
+        while left > 0 {
+            let name: Arc<str> = format!("app-{:03}", groups.len()).into();
+            let own: Labels = [(Arc::from("app"), name.clone())].into();
+            let selector = Some(LabelSelector::from_match_labels(&own));
+            let mut spec = PodSpec { labels: own, ..(*shape.spec).clone() };
+            if groups.len() % 2 == 1 {
+                spec.spread = vec![TopologySpread {
+                    key: labels::ZONE.into(),
+                    max_skew: 1,
+                    min_domains: None,
+                    hard: true,
+                    selector: selector.clone(),
+                    honor_affinity: true,
+                    honor_taints: false,
+                }];
+                let namespaces = [spec.namespace.clone()].into();
+                spec.anti_affinity =
+                    vec![PodAffinityTerm { key: labels::HOSTNAME.into(), selector, namespaces }];
+            }
+            let count = left.min(12);
+            left -= count;
+            groups.push(PodGroup {
+                spec: Arc::new(spec),
+                names: PodNames::Numbered { prefix: name, count },
+                created_at_secs: 0,
+            });
+        }
+    }
+    packed_and_thinned(problem(groups), seed)
+}
+
+fn packed_and_thinned(problem: Problem, seed: u64) -> Fleet {
     let plan = karpenter_scheduling::schedule(&problem);
     let mut fleet = carried_out::fleet_of(&problem, &plan);
     thin(&mut fleet, seed);

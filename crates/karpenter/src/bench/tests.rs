@@ -99,3 +99,29 @@ fn plans_for_upstreams_mix_break_no_rule_in_either_mode() {
         }
     }
 }
+
+#[test]
+fn fragmented_fleets_come_to_rest_and_cost_little_more_than_they_must() {
+    for case in super::consolidation::cases(1, Some(2_000)) {
+        let again = super::consolidation::cases(1, Some(2_000));
+        let same = again.iter().find(|other| other.name == case.name).expect("listed");
+        assert_eq!(case.fleet().machines.len(), same.fleet().machines.len(), "{}", case.name);
+        let run =
+            super::consolidation::run(&case, karpenter_disruption::settings::Mode::Cost, EFFORT_DEFAULT);
+        assert!((150..=250).contains(&run.nodes), "{}: {} nodes", run.name, run.nodes);
+        assert!(run.gap_before_percent > 30.0, "{}: {:.1} %", run.name, run.gap_before_percent);
+        assert!(run.is_at_rest, "{}", run.name);
+        assert!(run.gap_after_percent < run.gap_before_percent / 3.0, "{run:?}");
+        assert!(run.curve.windows(2).all(|steps| steps[1].1 < steps[0].1), "{}", run.name);
+        println!(
+            "{} {:.0} ms {} passes {} moved {:?} to 7 %: {:.2} -> {:.2} %",
+            run.name,
+            run.total_ms,
+            run.passes,
+            run.pods_moved,
+            run.pods_moved_to_reference,
+            run.gap_before_percent,
+            run.gap_after_percent
+        );
+    }
+}

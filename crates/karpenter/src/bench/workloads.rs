@@ -172,7 +172,7 @@ fn grid_pods(count: u32, seed: u64) -> Vec<PodGroup> {
 }
 
 /// Services as they are sized by hand: round CPU numbers, half to sixteen GiB per core, a few much larger than most.
-fn shaped_pods(count: u32, shapes: usize, seed: u64) -> Vec<PodGroup> {
+pub(crate) fn shaped_pods(count: u32, shapes: usize, seed: u64) -> Vec<PodGroup> {
     const CPU: [i64; 17] =
         [50, 100, 200, 250, 300, 500, 500, 750, 1000, 1000, 1500, 2000, 2000, 3000, 4000, 6000, 8000];
     const HALF_GIB_PER_CORE: [i64; 13] = [1, 2, 2, 4, 4, 6, 8, 8, 12, 16, 16, 24, 32];

@@ -1,0 +1,128 @@
+//! W7: fleets that were packed well once and lost pods since, and how they are made cheap again.
+//!
+//! Every pass is what the disruption controller decides about a snapshot; here it is carried out at once and the next
+//! snapshot is taken, until nothing is left to do. Budgets, delays and pod disruption budgets stand in nobody's way.
+
+mod fleets;
+mod table;
+
+use std::time::Instant;
+
+use karpenter_disruption::carried_out;
+use karpenter_disruption::fleet::Fleet;
+use karpenter_disruption::propose::propose;
+use karpenter_disruption::settings::{Mode, Settings};
+use serde::Serialize;
+
+use super::measure::{peak_rss_mib, reset_peak_rss};
+pub(crate) use fleets::{Case, cases};
+pub(crate) use table::{write_json, write_table};
+
+/// Upstream's rules take one command per pass; a fleet of a thousand nodes needs more than sixty.
+const PASSES_MAX: usize = 400;
+/// Where the Go original came to rest: about seven percent over the bound.
+const REFERENCE_GAP: f64 = 1.07;
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Run {
+    pub(crate) name: String,
+    pub(crate) seed: u64,
+    pub(crate) mode: &'static str,
+    pub(crate) nodes: usize,
+    pub(crate) pods: usize,
+    /// The first look at the whole fleet, every candidate considered.
+    pub(crate) first_pass_ms: f64,
+    pub(crate) longest_pass_ms: f64,
+    /// All passes together, the last one that finds nothing included.
+    pub(crate) total_ms: f64,
+    pub(crate) passes: usize,
+    /// False if there was still something to do after as many passes as are made.
+    pub(crate) is_at_rest: bool,
+    pub(crate) commands: usize,
+    pub(crate) pods_moved: usize,
+    /// Pods moved until the fleet cost seven percent more than the bound.
+    pub(crate) pods_moved_to_reference: Option<usize>,
+    pub(crate) nodes_after: usize,
+    pub(crate) hourly_before: f64,
+    pub(crate) hourly_after: f64,
+    pub(crate) lower_bound: f64,
+    pub(crate) gap_before_percent: f64,
+    pub(crate) gap_after_percent: f64,
+    pub(crate) peak_rss_mib: Option<f64>,
+    /// Pods moved so far, and what the fleet costs then.
+    pub(crate) curve: Vec<(usize, f64)>,
+}
+
+pub(crate) fn run(case: &Case, mode: Mode, effort: u64) -> Run {
+    let mut fleet = case.fleet();
+    let lower_bound = fleets::lower_bound(&fleet);
+    let settings = Settings { mode, effort, ..Settings::default() };
+    let (nodes, pods, hourly_before) = (fleet.machines.len(), pods(&fleet), price(&fleet));
+    let over = |price: f64| if lower_bound > 0.0 { (price / lower_bound - 1.0) * 100.0 } else { 0.0 };
+    let mut run = Run {
+        name: case.name.clone(),
+        seed: case.seed,
+        mode: match mode {
+            Mode::Cost => "cost",
+            Mode::Compat => "compat",
+        },
+        nodes,
+        pods,
+        first_pass_ms: 0.0,
+        longest_pass_ms: 0.0,
+        total_ms: 0.0,
+        passes: 0,
+        is_at_rest: false,
+        commands: 0,
+        pods_moved: 0,
+        pods_moved_to_reference: None,
+        nodes_after: nodes,
+        hourly_before,
+        hourly_after: hourly_before,
+        lower_bound,
+        gap_before_percent: over(hourly_before),
+        gap_after_percent: 0.0,
+        peak_rss_mib: None,
+        curve: vec![(0, hourly_before)],
+    };
+    reset_peak_rss();
+    while run.passes < PASSES_MAX {
+        let started = Instant::now();
+        let proposal = propose(&fleet, &settings);
+        let ms = started.elapsed().as_secs_f64() * 1000.0;
+        run.passes += 1;
+        run.total_ms += ms;
+        run.longest_pass_ms = run.longest_pass_ms.max(ms);
+        if run.passes == 1 {
+            run.first_pass_ms = ms;
+        }
+        if proposal.commands.is_empty() {
+            run.is_at_rest = true;
+            break;
+        }
+        for command in &proposal.commands {
+            run.hourly_after -= command.saving_per_hour();
+            run.pods_moved += command.pods_moved();
+            run.curve.push((run.pods_moved, run.hourly_after));
+            if run.hourly_after <= lower_bound * REFERENCE_GAP && run.pods_moved_to_reference.is_none() {
+                run.pods_moved_to_reference = Some(run.pods_moved);
+            }
+        }
+        run.commands += proposal.commands.len();
+        fleet = carried_out::after(&fleet, &proposal.commands);
+    }
+    run.peak_rss_mib = peak_rss_mib();
+    run.nodes_after = fleet.machines.len();
+    run.hourly_after = price(&fleet);
+    run.gap_after_percent = over(run.hourly_after);
+    run
+}
+
+fn price(fleet: &Fleet) -> f64 {
+    fleet.machines.iter().map(|machine| machine.price_per_hour).sum()
+}
+
+fn pods(fleet: &Fleet) -> usize {
+    fleet.problem.nodes.iter().map(|node| node.pods.len()).sum()
+}

@@ -1,0 +1,151 @@
+//! The fleets: forty shapes of pods, packed in upstream's order on AWS types of 4 to 32 vCPU, of which each node then
+//! lost its own share between none and four fifths, forty percent altogether.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use karpenter_disruption::carried_out;
+use karpenter_disruption::fleet::Fleet;
+use karpenter_model::labels::ZONE;
+use karpenter_model::pod::PodSpec;
+use karpenter_model::problem::{EFFORT_DEFAULT, Mode, PodGroup, PodNames, Problem};
+use karpenter_model::requirements::Requirement;
+
+use crate::bench::build::{group, hard_spread, hostname_anti_affinity, labels};
+use crate::bench::catalogs::{AwsPool, aws_problem};
+use crate::bench::rng::SplitMix64;
+use crate::bench::workloads::shaped_pods;
+
+const REPLICAS: u32 = 40;
+const POOLS: usize = 10;
+const POOL_LABEL: &str = "team";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Variant {
+    Plain,
+    /// Every second Deployment of forty pods is spread over zones, with at most one pod per node.
+    Constrained,
+    /// Ten pools, each with Deployments of its own.
+    Pools,
+}
+
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) seed: u64,
+    /// About as many nodes as there are before pods go.
+    nodes: u32,
+    variant: Variant,
+}
+
+/// Every case with at most so many pods.
+pub(crate) fn cases(seeds: u64, pods_max: Option<u32>) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (variant, label, sizes) in [
+        (Variant::Plain, "", &[200, 500, 1_000, 5_000][..]),
+        (Variant::Constrained, " spread", &[200, 1_000]),
+        (Variant::Pools, " ten pools", &[200, 1_000]),
+    ] {
+        for nodes in sizes {
+            for seed in 0..seeds {
+                let name = format!("fragmented {nodes}{label}");
+                cases.push(Case { name, seed, nodes: *nodes, variant });
+            }
+        }
+    }
+    // About ten pods per node.
+    cases.retain(|case| pods_max.is_none_or(|most| case.nodes * 10 <= most));
+    cases
+}
+
+impl Case {
+    pub(crate) fn fleet(&self) -> Fleet {
+        // How many pods fill a node depends on the seed: try with a few, then in proportion.
+        let trial = 2_000;
+        let nodes = karpenter_scheduling::schedule(&self.problem(trial)).new_nodes.len().max(1) as u32;
+        let problem = self.problem((trial * self.nodes).div_ceil(nodes));
+        let plan = karpenter_scheduling::schedule(&problem);
+        let mut fleet = carried_out::fleet_of(&problem, &plan);
+        thin(&mut fleet, self.seed);
+        fleet
+    }
+
+    fn problem(&self, pods: u32) -> Problem {
+        let shapes = shaped_pods(pods, 40, self.seed);
+        let groups = match self.variant {
+            Variant::Plain => shapes,
+            Variant::Constrained => deployments(&shapes)
+                .map(|(number, name, spec, count)| {
+                    let own = labels("app", &name);
+                    let mut spec = PodSpec { labels: own.clone(), ..spec };
+                    if number % 2 == 1 {
+                        spec.spread = vec![hard_spread(ZONE, &own)];
+                        spec.anti_affinity = hostname_anti_affinity(&own);
+                    }
+                    group(name, spec, count)
+                })
+                .collect(),
+            Variant::Pools => deployments(&shapes)
+                .map(|(number, name, mut spec, count)| {
+                    let team = (number % POOLS).to_string();
+                    spec.node_selector.add(Requirement::in_values(POOL_LABEL, [team.as_str()]));
+                    group(name, spec, count)
+                })
+                .collect(),
+        };
+        let mut problem = aws_problem(AwsPool::Capped, groups);
+        if self.variant == Variant::Pools {
+            let template = problem.pools[0].clone();
+            problem.pools = (0..POOLS)
+                .map(|number| {
+                    let mut pool = template.clone();
+                    pool.name = format!("pool-{number}").into();
+                    pool.labels.insert(karpenter_model::labels::NODEPOOL.into(), pool.name.clone());
+                    pool.labels.insert(POOL_LABEL.into(), number.to_string().into());
+                    pool
+                })
+                .collect();
+        }
+        problem.options.mode = Mode::Compat;
+        problem
+    }
+}
+
+/// Shapes cut into Deployments of forty pods: number, name, pod and replicas.
+fn deployments(shapes: &[PodGroup]) -> impl Iterator<Item = (usize, String, PodSpec, u32)> {
+    let cut = shapes.iter().flat_map(|shape| {
+        let count = shape.count();
+        (0..count.div_ceil(REPLICAS)).map(move |part| (shape, REPLICAS.min(count - part * REPLICAS)))
+    });
+    cut.enumerate()
+        .map(|(number, (shape, count))| (number, format!("app-{number:04}"), (*shape.spec).clone(), count))
+}
+
+fn thin(fleet: &mut Fleet, seed: u64) {
+    let mut rng = SplitMix64::new(1_000 + seed);
+    for machine in &mut fleet.machines {
+        let share = rng.unit() * 0.8;
+        let Some(at) = machine.at else { continue };
+        let stays: Vec<bool> = machine.occupants.iter().map(|_| rng.unit() >= share).collect();
+        let mut next = stays.iter();
+        machine.occupants.retain(|_| next.next().copied().unwrap_or(true));
+        let mut next = stays.iter();
+        fleet.problem.nodes[at].pods.retain(|_| next.next().copied().unwrap_or(true));
+    }
+}
+
+/// What no fleet for the remaining pods can cost less than.
+pub(crate) fn lower_bound(fleet: &Fleet) -> f64 {
+    let mut counts: BTreeMap<Arc<PodSpec>, u32> = BTreeMap::new();
+    for pod in fleet.problem.nodes.iter().flat_map(|node| &node.pods) {
+        *counts.entry(pod.spec.clone()).or_default() += 1;
+    }
+    let pods = counts.into_iter().enumerate().map(|(number, (spec, count))| PodGroup {
+        spec,
+        names: PodNames::Numbered { prefix: format!("left-{number}").into(), count },
+        created_at_secs: 0,
+    });
+    let mut problem = Problem { nodes: Vec::new(), pods: pods.collect(), ..fleet.problem.clone() };
+    problem.options.mode = Mode::Cost;
+    problem.options.effort = EFFORT_DEFAULT;
+    karpenter_scheduling::schedule(&problem).lower_bound_per_hour
+}
