@@ -4,6 +4,7 @@
 //! is copied; what the plan found out (instance types, zones, capacity types) is added as requirements.
 //! Upstream: pkg/controllers/provisioning/scheduling/nodeclaimtemplate.go, provisioner.go Create.
 
+mod creation;
 #[cfg(test)]
 mod tests;
 
@@ -20,9 +21,8 @@ use karpenter_model::plan::PlannedNode;
 use karpenter_model::problem::Problem;
 use karpenter_model::requirements::{Operator, Requirement, Requirements};
 use karpenter_model::resources::ResourceList;
-use kube::api::{Api, PostParams};
 
-use crate::context::Context;
+pub use creation::{Doubts, create, settle_doubts};
 
 /// The claim for a planned node. `pool` is the object behind the plan's pool.
 pub fn build(problem: &Problem, planned: &PlannedNode, pool: &NodePool) -> NodeClaim {
@@ -127,16 +127,6 @@ pub fn refusal(current: &NodePool, planned_from: &NodePool, usage: &ResourceList
             quantity(limit)
         )
     })
-}
-
-/// Creates the claim; the mirror shows it at once.
-pub async fn create(context: &Context, claim: &NodeClaim) -> kube::Result<NodeClaim> {
-    let api = Api::<NodeClaim>::all(context.client.clone());
-    let mut claim = claim.clone();
-    context.overlays.annotate(&mut claim);
-    let created = api.create(&PostParams::default(), &claim).await?;
-    context.mirrors.node_claims.apply(created.clone());
-    Ok(created)
 }
 
 fn owned_metadata(pool: &NodePool) -> ObjectMeta {

@@ -7,6 +7,7 @@ use karpenter_cloud::CloudProvider;
 use karpenter_cluster::clock::Clock;
 use kube::Client;
 
+use crate::claims::Doubts;
 use crate::disruption::standings::Standings;
 use crate::events::Recorder;
 use crate::journal::Journal;
@@ -29,6 +30,8 @@ pub struct Context {
     pub recorder: Recorder,
     /// What no object says: plans, nominations, what is about to go.
     pub state: State,
+    /// Claims that may or may not have been created.
+    pub doubts: Doubts,
     pub journal: Journal,
     /// Why nodes are (not) being disrupted.
     pub standings: Standings,
@@ -58,6 +61,7 @@ impl Context {
             clock,
             recorder,
             state: State::default(),
+            doubts: Doubts::default(),
             journal: Journal::default(),
             standings: Standings::default(),
             metrics,

@@ -26,7 +26,7 @@ use karpenter_model::problem::Options;
 
 use crate::capacity_buffer::for_buffers_of;
 use crate::context::Context;
-use crate::{compute, nomination, pods};
+use crate::{claims, compute, nomination, pods};
 
 pub use back_off::BackOff;
 pub use batcher::Batcher;
@@ -178,6 +178,7 @@ impl Provisioner {
     /// One batch, from what is known now.
     async fn round(&self) -> kube::Result<After> {
         let context = &self.context;
+        claims::settle_doubts(context).await?;
         let now = context.clock.now();
         context.state.expire(now);
         let pods = observe::sort_pods(context, self.settings.nomination(), now);

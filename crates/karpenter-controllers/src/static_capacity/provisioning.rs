@@ -39,6 +39,7 @@ impl Reconcile for StaticProvisioning {
         let Some(replicas) = replicas(context, &pool).filter(|_| is_ready(&pool)) else {
             return Ok(After::Done);
         };
+        claims::settle_doubts(context).await?;
         let counts = counts(context, name_of(&*pool));
         let missing = missing(counts, replicas);
         if missing == 0 {

@@ -1,0 +1,145 @@
+//! Creating a claim so that it is created once, whatever becomes of the answer.
+//!
+//! Claims are named here and not by the API server: whoever knows the name can ask whether a request whose answer was
+//! lost was carried out. Until that is known nobody plans, because the plan would buy the same machine again.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use karpenter_api::types::NodeClaim;
+use kube::api::{Api, PostParams};
+
+use crate::context::Context;
+
+/// What generated names end in: nothing that could be read as a word.
+const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+const SUFFIX_LENGTH: usize = 5;
+/// With the suffix, a name must still do as a label's value.
+const PREFIX_LENGTH_MAX: usize = 58;
+/// A name that is taken is replaced this often.
+const ATTEMPTS_MAX: usize = 4;
+
+/// Claims that may or may not exist. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Doubts {
+    names: Arc<Mutex<BTreeSet<String>>>,
+    count: Arc<AtomicU64>,
+}
+
+impl Doubts {
+    fn names(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next_name(&self, prefix: &str, now: Timestamp) -> String {
+        named(prefix, now, self.count.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Creates the claim; the mirror shows it at once.
+pub async fn create(context: &Context, claim: &NodeClaim) -> kube::Result<NodeClaim> {
+    let mut claim = claim.clone();
+    context.overlays.annotate(&mut claim);
+    let prefix = claim.metadata.generate_name.clone().unwrap_or_default();
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let name = context.doubts.next_name(&prefix, context.clock.now());
+        claim.metadata.name = Some(name.clone());
+        let api = Api::<NodeClaim>::all(context.client.clone());
+        match api.create(&PostParams::default(), &claim).await {
+            Ok(created) => {
+                context.mirrors.node_claims.apply(created.clone());
+                return Ok(created);
+            }
+            Err(error) if is_taken(&error) && attempts < ATTEMPTS_MAX => {}
+            Err(error) if is_doubtful(&error) => {
+                context.doubts.names().insert(name.clone());
+                return look(context, &name).await?.ok_or(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Finds out about every claim that may or may not exist. An error as long as one of them cannot be asked about.
+pub async fn settle_doubts(context: &Context) -> kube::Result<()> {
+    let names: Vec<String> = context.doubts.names().iter().cloned().collect();
+    for name in names {
+        look(context, &name).await?;
+    }
+    Ok(())
+}
+
+async fn look(context: &Context, name: &str) -> kube::Result<Option<NodeClaim>> {
+    let found = Api::<NodeClaim>::all(context.client.clone()).get_opt(name).await?;
+    if let Some(found) = &found {
+        context.mirrors.node_claims.apply(found.clone());
+    }
+    context.doubts.names().remove(name);
+    Ok(found)
+}
+
+fn is_taken(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}
+
+/// Whether the request may have been carried out all the same.
+fn is_doubtful(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code >= 500,
+        kube::Error::BuildRequest(_) => false,
+        _ => true,
+    }
+}
+
+/// A name that no other moment and no other call gives.
+fn named(prefix: &str, now: Timestamp, count: u64) -> String {
+    let kept = prefix
+        .char_indices()
+        .map(|(at, one)| at + one.len_utf8())
+        .take_while(|end| *end <= PREFIX_LENGTH_MAX);
+    let kept = &prefix[..kept.last().unwrap_or(0)];
+    // Only the low bits of the time differ between neighbours, and only some bits make a suffix: mix them well.
+    let mut mixed = (now.as_nanosecond() as u64) ^ count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^= mixed >> 31;
+    let letters = ALPHABET.len() as u64;
+    let suffix = (0..SUFFIX_LENGTH).map(|_| {
+        let letter = ALPHABET[(mixed % letters) as usize];
+        mixed /= letters;
+        char::from(letter)
+    });
+    format!("{kept}{}", suffix.collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_differ_and_fit_into_a_label() {
+        let now = Timestamp::UNIX_EPOCH;
+        let names: BTreeSet<String> = (0..1_000).map(|count| named("default-", now, count)).collect();
+        assert_eq!(names.len(), 1_000);
+        assert!(names.iter().all(|name| name.starts_with("default-") && name.len() == 13));
+        let long = "x".repeat(80);
+        assert_eq!(named(&long, now, 0).len(), 63);
+    }
+
+    #[test]
+    fn only_answers_that_say_no_leave_no_doubt() {
+        let status = |code: u16| {
+            let status = kube::core::Status::failure("", "").with_code(code);
+            kube::Error::Api(Box::new(status))
+        };
+        assert!(is_doubtful(&status(500)));
+        assert!(is_doubtful(&status(504)));
+        assert!(!is_doubtful(&status(403)));
+        assert!(!is_doubtful(&status(429)));
+        assert!(is_doubtful(&kube::Error::Service("the connection was lost".into())));
+    }
+}
