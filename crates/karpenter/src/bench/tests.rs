@@ -113,15 +113,5 @@ fn fragmented_fleets_come_to_rest_and_cost_little_more_than_they_must() {
         assert!(run.is_at_rest, "{}", run.name);
         assert!(run.gap_after_percent < run.gap_before_percent / 3.0, "{run:?}");
         assert!(run.curve.windows(2).all(|steps| steps[1].1 < steps[0].1), "{}", run.name);
-        println!(
-            "{} {:.0} ms {} passes {} moved {:?} to 7 %: {:.2} -> {:.2} %",
-            run.name,
-            run.total_ms,
-            run.passes,
-            run.pods_moved,
-            run.pods_moved_to_reference,
-            run.gap_before_percent,
-            run.gap_after_percent
-        );
     }
 }
