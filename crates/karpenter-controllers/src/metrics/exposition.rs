@@ -27,16 +27,24 @@ pub(super) struct Family<'a> {
     kind: Kind,
     help: &'a str,
     labels: &'a [&'a str],
+    /// Positions of labels by their names: series are written as the `prometheus` crate and upstream write them.
+    order: Vec<usize>,
     has_header: bool,
 }
 
 impl<'a> Family<'a> {
     pub(super) fn gauge(text: &'a mut String, name: &'a str, help: &'a str, labels: &'a [&'a str]) -> Self {
-        Self { text, name, kind: Kind::Gauge, help, labels, has_header: false }
+        Self::new(text, name, Kind::Gauge, help, labels)
     }
 
     pub(super) fn summary(text: &'a mut String, name: &'a str, help: &'a str, labels: &'a [&'a str]) -> Self {
-        Self { text, name, kind: Kind::Summary, help, labels, has_header: false }
+        Self::new(text, name, Kind::Summary, help, labels)
+    }
+
+    fn new(text: &'a mut String, name: &'a str, kind: Kind, help: &'a str, labels: &'a [&'a str]) -> Self {
+        let mut order: Vec<usize> = (0..labels.len()).collect();
+        order.sort_unstable_by_key(|position| labels[*position]);
+        Self { text, name, kind, help, labels, order, has_header: false }
     }
 
     /// A series with the values of the labels, in their order.
@@ -65,7 +73,8 @@ impl<'a> Family<'a> {
         }
         self.text.push_str(self.name);
         self.text.push_str(suffix);
-        let pairs = self.labels.iter().copied().zip(values.iter().map(AsRef::as_ref));
+        let of = |position: &usize| Some((*self.labels.get(*position)?, values.get(*position)?.as_ref()));
+        let pairs = self.order.iter().filter_map(of);
         let mut opening = '{';
         for (label, value) in pairs.chain(more) {
             self.text.push(opening);
@@ -100,9 +109,9 @@ mod tests {
     #[test]
     fn a_family_is_written_once_with_all_its_series() {
         let mut text = String::new();
-        let mut family = Family::gauge(&mut text, "a", "What it is.", &["x", "y"]);
-        family.set(&["1", "a \"quoted\" \\ word\n"], 0.5);
-        family.set(&["2", ""], 3.0);
+        let mut family = Family::gauge(&mut text, "a", "What it is.", &["y", "x"]);
+        family.set(&["a \"quoted\" \\ word\n", "1"], 0.5);
+        family.set(&["", "2"], 3.0);
         let expected = "# HELP a What it is.\n# TYPE a gauge\n\
             a{x=\"1\",y=\"a \\\"quoted\\\" \\\\ word\\n\"} 0.5\na{x=\"2\",y=\"\"} 3\n";
         assert_eq!(text, expected);

@@ -13,7 +13,8 @@ fn seen(kind: &'static str, status: &'static str, second: i64) -> Seen<'static> 
 
 #[test]
 fn a_transition_is_another_status_and_what_was_not_there_was_unknown() {
-    let cases: [(&str, Vec<Seen>, Vec<Seen>, Vec<Option<(&str, f64)>>); 5] = [
+    type Found<'a> = Vec<Option<(&'a str, f64)>>;
+    let cases: [(&str, Vec<Seen>, Vec<Seen>, Found); 5] = [
         ("appears as Unknown", vec![], vec![seen("Ready", "Unknown", 1)], vec![]),
         ("appears as True", vec![], vec![seen("Ready", "True", 1)], vec![None]),
         ("stays", vec![seen("Ready", "True", 1)], vec![seen("Ready", "True", 1)], vec![]),
@@ -50,20 +51,21 @@ fn a_kind_is_told_under_its_own_name_and_under_the_old_one() {
     let (before, after) = (Arc::new(claim("Unknown", 0, None)), Arc::new(claim("True", 4, Some(10))));
     metrics.claims.follow(&Change::Applied { old: Some(before), new: after.clone() }, at(4));
     let mut text = String::new();
-    let objects = Objects { claims: &[after.clone()], pools: &[], nodes: &[], buffers: &[] };
+    let objects = Objects { claims: std::slice::from_ref(&after), pools: &[], nodes: &[], buffers: &[] };
     metrics.write(&mut text, &objects, at(12));
     metrics.claims.follow(&Change::Deleted { old: after }, at(13));
     let kept = prometheus::TextEncoder::new().encode_to_string(&declare.registry.gather()).expect("a text");
     text.push_str(&kept);
     let own = r#"karpenter_kwok_sh_kwoknodeclass="default",karpenter_sh_nodepool="general""#;
     let old = r#"group="karpenter.sh",kind="NodeClaim""#;
-    let what = r#"namespace="",name="one",type="Ready",status="True",reason="True""#;
+    let named = r#"name="one",namespace="""#;
+    let what = r#"name="one",namespace="",reason="True",status="True",type="Ready""#;
     for line in [
-        format!("operator_nodeclaim_status_condition_count{{{what},{own}}} 1"),
-        format!("operator_status_condition_count{{{what},{old}}} 1"),
-        format!("operator_nodeclaim_status_condition_current_status_seconds{{{what},{own}}} 8"),
-        format!(r#"operator_nodeclaim_termination_current_time_seconds{{namespace="",name="one",{own}}} 2"#),
-        format!(r#"operator_termination_current_time_seconds{{namespace="",name="one",{old}}} 2"#),
+        format!("operator_nodeclaim_status_condition_count{{{own},{what}}} 1"),
+        format!("operator_status_condition_count{{{old},{what}}} 1"),
+        format!("operator_nodeclaim_status_condition_current_status_seconds{{{own},{what}}} 8"),
+        format!("operator_nodeclaim_termination_current_time_seconds{{{own},{named}}} 2"),
+        format!("operator_termination_current_time_seconds{{{old},{named}}} 2"),
         format!(r#"operator_nodeclaim_termination_duration_seconds_sum{{{own}}} 3"#),
         format!(r#"operator_termination_duration_seconds_sum{{{old}}} 3"#),
         format!(

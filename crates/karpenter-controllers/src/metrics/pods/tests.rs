@@ -147,17 +147,17 @@ fn a_pod_that_was_seen_and_not_planned_is_told_as_such() {
     metrics.acknowledge([&*waits], at(4));
     let told = || {
         let mut text = String::new();
-        metrics.write(&mut text, &[waits.clone()], &[], at(10));
+        metrics.write(&mut text, std::slice::from_ref(&waits), &[], at(10));
         text.lines().filter(|line| !line.starts_with('#')).skip(1).map(str::to_owned).collect::<Vec<_>>()
     };
     let own = r#"name="web-1",namespace="shop""#;
     let unstarted = format!("karpenter_pods_unstarted_time_seconds{{{own}}} 10");
-    let unbound = format!(r#"karpenter_pods_unbound_time_seconds{{{own},dynamic_resources="false"}} 10"#);
+    let unbound = format!(r#"karpenter_pods_unbound_time_seconds{{dynamic_resources="false",{own}}} 10"#);
     let undecided = format!("karpenter_pods_provisioning_scheduling_undecided_time_seconds{{{own}}} 6");
     assert_eq!(told(), [unstarted.clone(), unbound.clone(), undecided]);
     metrics.decide([&*waits], true, at(7));
     let placed = format!("karpenter_pods_provisioning_unstarted_time_seconds{{{own}}} 3");
     let unbound_placed =
-        format!(r#"karpenter_pods_provisioning_unbound_time_seconds{{{own},dynamic_resources="false"}} 3"#);
+        format!(r#"karpenter_pods_provisioning_unbound_time_seconds{{dynamic_resources="false",{own}}} 3"#);
     assert_eq!(told(), [unstarted, unbound, placed, unbound_placed]);
 }
