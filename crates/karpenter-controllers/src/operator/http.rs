@@ -90,8 +90,12 @@ async fn accept(listener: TcpListener, pages: Pages) {
         let pages = pages.clone();
         tokio::spawn(async move {
             let service = service_fn(move |request: Request<Incoming>| {
-                let response = respond(&pages, request.method(), request.uri());
-                async move { Ok::<_, Infallible>(response) }
+                let (pages, method, uri) = (pages.clone(), request.method().clone(), request.uri().clone());
+                async move {
+                    // A page about a large cluster takes a while to write; the controllers need not wait for it.
+                    let written = tokio::task::spawn_blocking(move || respond(&pages, &method, &uri)).await;
+                    Ok::<_, Infallible>(written.unwrap_or_else(|_| failed()))
+                }
             });
             let mut server = http1::Builder::new();
             server.timer(TokioTimer::new()).header_read_timeout(HEADER_PATIENCE);
@@ -100,6 +104,13 @@ async fn accept(listener: TcpListener, pages: Pages) {
             drop(place);
         });
     }
+}
+
+/// The answer to a request whose page could not be written.
+fn failed() -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::default());
+    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    response
 }
 
 fn respond(pages: &Pages, method: &Method, uri: &Uri) -> Response<Full<Bytes>> {
