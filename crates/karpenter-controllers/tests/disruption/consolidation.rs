@@ -89,7 +89,9 @@ async fn a_node_that_is_too_large_is_replaced_by_a_cheaper_one_first() {
                 "the node is closed",
                 async || world.nodes().await,
                 |nodes| {
-                    nodes.iter().any(|node| label(node, "kubernetes.io/hostname") != "" && is_closed(node))
+                    nodes
+                        .iter()
+                        .any(|node| !label(node, "kubernetes.io/hostname").is_empty() && is_closed(node))
                 },
             )
             .await;

@@ -13,6 +13,9 @@ use crate::fleet::Fleet;
 
 /// Less than this share of the price is not worth a launch, whatever the pool's owner says: prices change as well.
 const SAVING_SHARE_MIN: f64 = 0.005;
+/// And so much more for every node by which each node that goes makes the fleet larger: nodes have to be looked after,
+/// and every one of them runs its own daemons.
+const SAVING_SHARE_PER_NODE_MORE: f64 = 0.01;
 
 pub(crate) struct Rules<'a> {
     fleet: &'a Fleet,
@@ -35,7 +38,7 @@ impl<'a> Rules<'a> {
             return false;
         }
         if !one.replacements.is_empty() {
-            if one.saving_per_hour() <= SAVING_SHARE_MIN * one.price_before_per_hour {
+            if one.saving_per_hour() <= saving_share_min(one) * one.price_before_per_hour {
                 return false;
             }
             // The same nodes again, at another price perhaps: that is no improvement to last.
@@ -76,4 +79,9 @@ impl<'a> Rules<'a> {
         again.sort_unstable();
         again
     }
+}
+
+fn saving_share_min(one: &Move) -> f64 {
+    let more = one.replacements.len().saturating_sub(one.sources.len());
+    SAVING_SHARE_MIN + SAVING_SHARE_PER_NODE_MORE * more as f64 / one.sources.len().max(1) as f64
 }
