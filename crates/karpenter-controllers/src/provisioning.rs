@@ -114,6 +114,7 @@ impl Provisioner {
                 trigger(pods::uid_of(pod));
             }
         });
+        self.context.state.on_lost_place(self.trigger(queue));
         let trigger = self.trigger(queue);
         self.context.mirrors.nodes.observe(move |change| {
             let node = change.object();

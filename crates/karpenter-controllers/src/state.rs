@@ -10,7 +10,8 @@ mod refusal;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -40,6 +41,17 @@ pub struct Place {
 #[derive(Debug, Clone, Default)]
 pub struct State {
     shared: Arc<Mutex<Inner>>,
+    listener: Listener,
+}
+
+/// Who plans pods that have lost their place.
+#[derive(Clone, Default)]
+struct Listener(Arc<OnceLock<Box<dyn Fn(&str) + Send + Sync>>>);
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Listener").field(&self.0.get().is_some()).finish()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -119,6 +131,20 @@ impl State {
     /// The pod needs its place no longer: it is bound, or planned anew.
     pub fn forget_pod(&self, uid: &str) -> Option<Place> {
         self.inner().remove(uid)
+    }
+
+    /// Others took the pod's place: whoever plans hears of it at once.
+    pub fn lose_place(&self, uid: &str) {
+        if self.forget_pod(uid).is_some()
+            && let Some(listener) = self.listener.0.get()
+        {
+            listener(uid);
+        }
+    }
+
+    /// There is one who listens, the first.
+    pub fn on_lost_place(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
+        let _ = self.listener.0.set(Box::new(listener));
     }
 
     /// The pod was bound: its place is its own now, or free. `is_there` says whether a claim's node is the pod's.

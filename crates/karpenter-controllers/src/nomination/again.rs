@@ -91,7 +91,7 @@ impl Reconcile for Renomination {
         let Judged { lost, crowded_out } = judge(Room::of(&node, &on_it), name, waiting.collect());
         for place in crowded_out {
             tracing::debug!(pod = %place.pod, node = name, "the room of the pod was taken by others");
-            context.state.forget_pod(&place.uid);
+            context.state.lose_place(&place.uid);
         }
         let lost = {
             let mut tries = self.tries();

@@ -91,7 +91,10 @@ fn pods_that_karpenter_would_ignore_carry_the_reason() {
         ("nodeSelector: {kubernetes.io/hostname: n1}".to_owned(), "kubernetes.io/hostname is restricted"),
         ("nodeSelector: {karpenter.sh/initialized: 'true'}".to_owned(), "is restricted"),
         ("nodeSelector: {team.karpenter.sh/a: b}".to_owned(), "is restricted"),
-        ("resourceClaims: [{name: gpu, resourceClaimName: g}]".to_owned(), "uses resource claims"),
+        (
+            "resourceClaims: [{name: gpu, resourceClaimName: g}]".to_owned(),
+            "Dynamic Resource Allocation requirements",
+        ),
     ];
     for (spec_lines, expected) in cases {
         let spec = pod_with(&spec_lines);
