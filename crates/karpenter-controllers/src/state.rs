@@ -44,9 +44,11 @@ pub struct State {
     listener: Listener,
 }
 
+type OnLostPlace = Box<dyn Fn(&str) + Send + Sync>;
+
 /// Who plans pods that have lost their place.
 #[derive(Clone, Default)]
-struct Listener(Arc<OnceLock<Box<dyn Fn(&str) + Send + Sync>>>);
+struct Listener(Arc<OnceLock<OnLostPlace>>);
 
 impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
