@@ -5,6 +5,8 @@ mod budgets;
 mod consolidation;
 mod crashes;
 mod drift;
+#[path = "../kit/embedded.rs"]
+mod embedded;
 mod fixed_pools;
 mod repair;
 mod world;

@@ -5,21 +5,21 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::embedded::{OnTokio, define_kinds};
 use jiff::{SignedDuration, Timestamp};
+use json_patch::merge;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use karpenter_api::crds;
 use karpenter_api::types::{KWOKNodeClass, NodeClaim, NodePool};
-use karpenter_apiserver::clock::Clock as ServerClock;
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cluster::clock::Clock;
 use karpenter_cluster::cluster::{Cluster, Options as ClusterOptions};
 use karpenter_controllers::operator::options::PlannerMode;
 use karpenter_controllers::operator::{Operator, Options};
 use karpenter_kwok::Kwok;
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, GroupVersionKind, NamespaceResourceScope};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::core::NamespaceResourceScope;
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -37,14 +37,6 @@ pub(crate) struct World {
     cluster: Option<Cluster>,
 }
 
-struct OnTokio(Clock);
-
-impl ServerClock for OnTokio {
-    fn now(&self) -> Timestamp {
-        self.0.now()
-    }
-}
-
 impl World {
     pub(crate) async fn start() -> Self {
         Self::start_with(|_| {}).await
@@ -59,7 +51,7 @@ impl World {
         let clock = Clock::starting_at(EPOCH.parse().expect("a time"));
         let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
         let client = Client::new(server.clone(), "default");
-        install_crds(&client).await;
+        define_kinds(&client).await;
         let cluster =
             Cluster::start(client.clone(), ClusterOptions { clock, ..ClusterOptions::default() }).await;
         let mut options = Options::default();
@@ -304,28 +296,4 @@ pub(crate) fn status_of(claim: &NodeClaim, kind: &str) -> &'static str {
 
 pub(crate) fn label<'a, K: Resource>(object: &'a K, key: &str) -> &'a str {
     object.meta().labels.as_ref().and_then(|labels| labels.get(key)).map_or("", String::as_str)
-}
-
-pub(crate) async fn install_crds(client: &Client) {
-    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
-    for crd in crds::all() {
-        let definition: DynamicObject = serde_saphyr::from_str(crd.yaml).expect("a definition");
-        api.create(&PostParams::default(), &definition).await.expect("created");
-    }
-}
-
-pub(crate) fn merge(target: &mut Value, patch: &Value) {
-    match (target, patch) {
-        (Value::Object(target), Value::Object(patch)) => {
-            for (key, value) in patch {
-                if value.is_null() {
-                    target.remove(key);
-                } else {
-                    merge(target.entry(key.clone()).or_insert(Value::Null), value);
-                }
-            }
-        }
-        (target, patch) => *target = patch.clone(),
-    }
 }

@@ -4,25 +4,22 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use karpenter_api::crds;
 use karpenter_api::types::{KWOKNodeClass, NodeClaim, NodePool};
-use karpenter_apiserver::clock::Clock as ServerClock;
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cloud::CloudProvider;
 use karpenter_cluster::clock::Clock;
 use karpenter_cluster::cluster::{Cluster, Options as ClusterOptions};
 use karpenter_controllers::operator::{Operator, Options};
 use karpenter_kwok::Kwok;
-use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::embedded::{OnTokio, define_kinds};
 use crate::weather::Line;
 
 /// Nothing takes longer, however bad the weather.
@@ -35,14 +32,6 @@ pub(crate) struct World {
     kwok: Kwok,
     operator: Operator,
     cluster: Cluster,
-}
-
-struct OnTokio(Clock);
-
-impl ServerClock for OnTokio {
-    fn now(&self) -> Timestamp {
-        self.0.now()
-    }
 }
 
 impl World {
@@ -172,16 +161,6 @@ impl World {
             }
             tokio::time::sleep(LOOK).await;
         }
-    }
-}
-
-async fn define_kinds(client: &Client) {
-    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
-    for crd in crds::all() {
-        let definition: Value = serde_saphyr::from_str(crd.yaml).expect("YAML");
-        let parameters = PatchParams::apply("test").force();
-        api.patch(crd.name, &parameters, &Patch::Apply(&definition)).await.expect("defined");
     }
 }
 

@@ -1,6 +1,8 @@
 //! What gates and settings switch on, on an embedded cluster with all of Karpenter and a simulated cloud.
 
 mod buffers;
+#[path = "../kit/embedded.rs"]
+mod embedded;
 mod metrics;
 mod overlays;
 mod settled;

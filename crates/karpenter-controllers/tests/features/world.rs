@@ -4,20 +4,17 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use crate::embedded::{OnTokio, define_kinds};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
-use karpenter_api::crds;
 use karpenter_api::types::{Condition, KWOKNodeClass, NodeClaim, NodePool};
-use karpenter_apiserver::clock::Clock as ServerClock;
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cluster::clock::Clock;
 use karpenter_cluster::cluster::{Cluster, Options as ClusterOptions};
 use karpenter_controllers::Context;
 use karpenter_controllers::operator::{Operator, Options};
 use karpenter_kwok::Kwok;
-use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -27,14 +24,6 @@ pub(crate) struct World {
     pub(crate) client: Client,
     operator: Operator,
     _cluster: Cluster,
-}
-
-struct OnTokio(Clock);
-
-impl ServerClock for OnTokio {
-    fn now(&self) -> Timestamp {
-        self.0.now()
-    }
 }
 
 /// Options with these gates on.
@@ -160,16 +149,6 @@ pub(crate) fn condition(conditions: &[Condition], kind: &str) -> Option<(String,
 
 pub(crate) fn told(status: &str, reason: &str) -> Option<(String, String)> {
     Some((status.to_owned(), reason.to_owned()))
-}
-
-async fn define_kinds(client: &Client) {
-    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
-    for crd in crds::all() {
-        let definition: Value = serde_saphyr::from_str(crd.yaml).expect("YAML");
-        let parameters = PatchParams::apply("test").force();
-        api.patch(crd.name, &parameters, &Patch::Apply(&definition)).await.expect("defined");
-    }
 }
 
 pub(crate) async fn create<K>(api: &Api<K>, object: Value) -> K

@@ -4,12 +4,11 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::embedded::{OnTokio, define_kinds};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Event, Node};
-use karpenter_api::crds;
 use karpenter_api::labels::FINALIZER_TERMINATION;
 use karpenter_api::types::{Condition, ConditionStatus, NodeClaim};
-use karpenter_apiserver::clock::Clock as ServerClock;
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cloud::CloudProvider;
 use karpenter_cluster::clock::Clock;
@@ -29,8 +28,7 @@ use karpenter_controllers::nodeclaim::lifecycle::Lifecycle;
 use karpenter_controllers::nodeclaim::pod_events::PodEventsController;
 use karpenter_controllers::nodepool::registration_health::RegistrationHealth;
 use karpenter_kwok::Kwok;
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -51,14 +49,6 @@ pub(crate) struct World {
     cluster: Option<Cluster>,
 }
 
-struct OnTokio(Clock);
-
-impl ServerClock for OnTokio {
-    fn now(&self) -> Timestamp {
-        self.0.now()
-    }
-}
-
 impl World {
     pub(crate) async fn start() -> Self {
         Self::with(Hooks::default(), |server| Client::new(server, "default")).await
@@ -69,7 +59,7 @@ impl World {
         let clock = Clock::starting_at(EPOCH.parse().expect("a time"));
         let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
         let client = Client::new(server.clone(), "default");
-        install_crds(&client).await;
+        define_kinds(&client).await;
         let cluster = Cluster::start(client.clone(), Options { clock, ..Options::default() }).await;
         let cloud = Kwok::generic(client.clone(), clock);
         let controllers = connect(server.clone());
@@ -266,15 +256,6 @@ pub(crate) fn condition<'a>(claim: &'a NodeClaim, kind: &str) -> Option<&'a Cond
 pub(crate) fn said(claim: &NodeClaim, kind: &str) -> (String, String, String) {
     let found = condition(claim, kind).cloned().unwrap_or_default();
     (found.status.as_str().to_owned(), found.reason, found.message)
-}
-
-async fn install_crds(client: &Client) {
-    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
-    for crd in crds::all() {
-        let definition: DynamicObject = serde_saphyr::from_str(crd.yaml).expect("a definition");
-        api.create(&PostParams::default(), &definition).await.expect("created");
-    }
 }
 
 /// Lets nodes go at once, as if nothing were on them: draining is another controller's business.

@@ -2,6 +2,8 @@
 //! a test makes it happen. Time is simulated.
 
 mod cloud;
+#[path = "../kit/embedded.rs"]
+mod embedded;
 mod nominations;
 mod rounds;
 mod world;

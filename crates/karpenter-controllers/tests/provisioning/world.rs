@@ -7,13 +7,10 @@ use std::time::Duration;
 
 use http::Request;
 
-use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::events::v1::Event;
-use karpenter_api::crds;
 use karpenter_api::types::{NodeClaim, NodePool};
-use karpenter_apiserver::clock::Clock as ServerClock;
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cloud::CloudProvider;
 use karpenter_cluster::clock::Clock;
@@ -23,29 +20,22 @@ use karpenter_controllers::Context;
 use karpenter_controllers::mirrors::Mirrors;
 use karpenter_controllers::nomination::Renomination;
 use karpenter_controllers::provisioning::{Provisioner, Settings};
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
-use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::cloud::Shop;
+use crate::embedded::{OnTokio, define_kinds};
+use json_patch::merge;
 
 pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) context: Context,
     stop: Stop,
     _cluster: Cluster,
-}
-
-struct OnTokio(Clock);
-
-impl ServerClock for OnTokio {
-    fn now(&self) -> Timestamp {
-        self.0.now()
-    }
 }
 
 impl World {
@@ -273,16 +263,6 @@ pub(crate) fn instance_types(claim: &NodeClaim) -> &[String] {
     values_of(claim, "node.kubernetes.io/instance-type")
 }
 
-async fn define_kinds(client: &Client) {
-    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
-    for crd in crds::all() {
-        let definition: Value = serde_saphyr::from_str(crd.yaml).expect("YAML");
-        let parameters = PatchParams::apply("test").force();
-        api.patch(crd.name, &parameters, &Patch::Apply(&definition)).await.expect("defined");
-    }
-}
-
 async fn create<K>(api: &Api<K>, object: Value) -> K
 where
     K: Resource + Clone + Debug + Serialize + DeserializeOwned,
@@ -297,15 +277,4 @@ where
 {
     let patch = Patch::Merge(json!({"status": status}));
     api.patch_status(name, &PatchParams::default(), &patch).await.expect("patched");
-}
-
-pub(crate) fn merge(target: &mut Value, patch: &Value) {
-    match (target, patch) {
-        (Value::Object(target), Value::Object(patch)) => {
-            for (key, value) in patch {
-                merge(target.entry(key.clone()).or_insert(Value::Null), value);
-            }
-        }
-        (target, patch) => *target = patch.clone(),
-    }
 }

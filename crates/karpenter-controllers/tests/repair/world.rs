@@ -5,19 +5,18 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::embedded::{OnTokio, define_kinds};
 use jiff::Timestamp;
+use json_patch::merge;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
-use karpenter_api::crds;
 use karpenter_api::types::{KWOKNodeClass, NodeClaim, NodePool};
-use karpenter_apiserver::clock::Clock as ServerClock;
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cluster::clock::Clock;
 use karpenter_cluster::cluster::{self, Cluster};
 use karpenter_controllers::operator::{Operator, Options};
 use karpenter_kwok::Kwok;
-use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -26,14 +25,6 @@ use serde_json::{Value, json};
 pub(crate) const EPOCH: &str = "2026-01-01T12:00:00Z";
 /// Nothing that is waited for takes longer than this.
 const PATIENCE: Duration = Duration::from_secs(2 * 3600);
-
-struct OnTokio(Clock);
-
-impl ServerClock for OnTokio {
-    fn now(&self) -> Timestamp {
-        self.0.now()
-    }
-}
 
 pub(crate) struct World {
     pub(crate) client: Client,
@@ -54,12 +45,7 @@ impl World {
         let clock = Clock::starting_at(EPOCH.parse().expect("a time"));
         let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
         let client = Client::new(server, "default");
-        let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-        let definitions: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
-        for crd in crds::all() {
-            let definition: DynamicObject = serde_saphyr::from_str(crd.yaml).expect("a definition");
-            definitions.create(&PostParams::default(), &definition).await.expect("created");
-        }
+        define_kinds(&client).await;
         let cluster =
             Cluster::start(client.clone(), cluster::Options { clock, ..cluster::Options::default() }).await;
         let kwok = Kwok::generic(client.clone(), clock);
@@ -259,19 +245,4 @@ pub(crate) fn said(claim: &NodeClaim, kind: &str) -> (&'static str, String) {
     let conditions = claim.status.iter().flat_map(|status| &status.conditions);
     let found = conditions.into_iter().find(|condition| condition.type_ == kind);
     found.map_or(("", String::new()), |found| (found.status.as_str(), found.reason.clone()))
-}
-
-pub(crate) fn merge(target: &mut Value, patch: &Value) {
-    match (target, patch) {
-        (Value::Object(target), Value::Object(patch)) => {
-            for (key, value) in patch {
-                if value.is_null() {
-                    target.remove(key);
-                } else {
-                    merge(target.entry(key.clone()).or_insert(Value::Null), value);
-                }
-            }
-        }
-        (target, patch) => *target = patch.clone(),
-    }
 }

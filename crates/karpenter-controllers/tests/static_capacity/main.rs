@@ -1,5 +1,7 @@
 //! Pools of fixed size on an embedded cluster in virtual time.
 
+#[path = "../kit/embedded.rs"]
+mod embedded;
 #[path = "../repair/world.rs"]
 #[allow(dead_code, reason = "the world is shared with the suite of sick nodes")]
 mod world;

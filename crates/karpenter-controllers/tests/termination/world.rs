@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::embedded::{OnTokio, define_kinds};
 use futures::FutureExt;
 use jiff::{SignedDuration, Timestamp};
+use json_patch::merge;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
-use karpenter_api::crds;
 use karpenter_api::types::{Condition, NodeClaim, NodePool};
-use karpenter_apiserver::clock::Clock as ServerClock;
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind};
 use karpenter_cluster::clock::Clock;
@@ -24,8 +24,8 @@ use karpenter_controllers::nodepool::{
     NodePoolConditions, NodePoolCounter, NodePoolHash, RegistrationHealth,
 };
 use karpenter_model::instance_type::InstanceType;
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, GroupVersionKind, NamespaceResourceScope};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::core::NamespaceResourceScope;
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -144,20 +144,12 @@ pub(crate) struct World {
     cluster: Option<Cluster>,
 }
 
-struct OnTokio(Clock);
-
-impl ServerClock for OnTokio {
-    fn now(&self) -> Timestamp {
-        self.0.now()
-    }
-}
-
 impl World {
     pub(crate) async fn start() -> Self {
         let clock = Clock::starting_at(EPOCH.parse().expect("a time"));
         let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
         let client = Client::new(server, "default");
-        install_crds(&client).await;
+        define_kinds(&client).await;
         let cluster = Cluster::start(client.clone(), Options { clock, ..Options::default() }).await;
         let cloud = ToyCloud::default();
         let (mirrors, _) = Mirrors::watch(&client, cloud.node_class_kinds());
@@ -398,28 +390,4 @@ pub(crate) fn condition<'a>(claim: &'a NodeClaim, kind: &str) -> Option<&'a Cond
 /// Status and reason of a condition.
 pub(crate) fn said(claim: &NodeClaim, kind: &str) -> (&'static str, String) {
     condition(claim, kind).map_or(("", String::new()), |found| (found.status.as_str(), found.reason.clone()))
-}
-
-async fn install_crds(client: &Client) {
-    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
-    for crd in crds::all() {
-        let definition: DynamicObject = serde_saphyr::from_str(crd.yaml).expect("a definition");
-        api.create(&PostParams::default(), &definition).await.expect("created");
-    }
-}
-
-pub(crate) fn merge(target: &mut Value, patch: &Value) {
-    match (target, patch) {
-        (Value::Object(target), Value::Object(patch)) => {
-            for (key, value) in patch {
-                if value.is_null() {
-                    target.remove(key);
-                } else {
-                    merge(target.entry(key.clone()).or_insert(Value::Null), value);
-                }
-            }
-        }
-        (target, patch) => *target = patch.clone(),
-    }
 }
