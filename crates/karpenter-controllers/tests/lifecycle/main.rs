@@ -1,8 +1,0 @@
-//! NodeClaims on the embedded cluster, on paused time: what a user sees of them from creation to end.
-
-mod crashes;
-#[path = "../kit/embedded.rs"]
-mod embedded;
-mod ends;
-mod starts;
-mod world;

@@ -1,0 +1,74 @@
+//! How many nodes may go at once, and when.
+
+use karpenter_api::types::NodePool;
+use serde_json::{Value, json};
+
+use crate::disruption::world::{World, is_closed};
+
+fn apart() -> Value {
+    json!({"metadata": {"labels": {"side": "by-side"}}, "spec": {"affinity": {"podAntiAffinity":
+        {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname",
+            "labelSelector": {"matchLabels": {"side": "by-side"}}}]}}}})
+}
+
+async fn emptied(disruption: Value, nodes: usize) -> World {
+    let world = World::start().await;
+    world.pool(disruption, json!({})).await;
+    world.deploy("web", nodes, 900, apart()).await;
+    world.until_running("web", nodes).await;
+    world.until_settled(nodes).await;
+    world.delete_deployment("web").await;
+    world.until_running("web", 0).await;
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_of_zero_keeps_everything_until_it_is_lifted() {
+    let world = emptied(json!({"consolidateAfter": "0s", "budgets": [{"nodes": "0"}]}), 2).await;
+    world.sleep(600).await;
+    assert_eq!(world.claim_names().await.len(), 2);
+    let told = world.events("DisruptionBlocked").await;
+    let words = "No allowed disruptions for disruption reason Empty due to blocking budget";
+    assert!(told.contains(&("general".into(), words.into())), "{told:?}");
+    let allowed = "karpenter_nodepools_allowed_disruptions{nodepool=\"general\",reason=\"empty\"}";
+    assert_eq!(world.metric(allowed), Some(0.0));
+    world.merge::<NodePool>("general", json!({"spec": {"disruption": {"budgets": [{"nodes": "1"}]}}})).await;
+    world.until_settled(0).await;
+    assert_eq!(world.decisions().len(), 2, "one at a time: {:?}", world.decisions());
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_of_the_empty_nodes_go_at_once() {
+    let world = emptied(json!({"consolidateAfter": "0s", "budgets": [{"nodes": "50%"}]}), 4).await;
+    let mut closed_max = 0;
+    while !world.claims().await.is_empty() {
+        let nodes = world.nodes().await;
+        closed_max = closed_max.max(nodes.iter().filter(|node| is_closed(node)).count());
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        assert!(world.seconds() < 1800, "{:?}", world.decisions());
+    }
+    assert_eq!(closed_max, 2, "{:?}", world.decisions());
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_blocks_while_it_lasts() {
+    // The world begins at noon.
+    let budgets = json!([{"nodes": "0", "schedule": "0 12 * * *", "duration": "30m"}]);
+    let world = emptied(json!({"consolidateAfter": "0s", "budgets": budgets}), 2).await;
+    world.sleep(29 * 60 - world.seconds()).await;
+    assert_eq!(world.claim_names().await.len(), 2);
+    world.until_settled(0).await;
+    assert!((30 * 60..32 * 60).contains(&world.seconds()), "{}", world.seconds());
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_for_another_reason_does_not_count() {
+    let budgets = json!([{"nodes": "0", "reasons": ["Drifted"]}, {"nodes": "100%", "reasons": ["Empty"]}]);
+    let world = emptied(json!({"consolidateAfter": "0s", "budgets": budgets}), 2).await;
+    world.until_settled(0).await;
+    assert!(world.seconds() < 120, "{}", world.seconds());
+    world.stop().await;
+}

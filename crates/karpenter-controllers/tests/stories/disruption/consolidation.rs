@@ -1,0 +1,162 @@
+//! Nodes that are empty or could be cheaper.
+
+use std::collections::BTreeSet;
+
+use karpenter_api::types::NodePool;
+use serde_json::json;
+
+use crate::disruption::world::{World, is_closed, is_of, is_running, label, node_of};
+
+fn quick() -> serde_json::Value {
+    json!({"consolidateAfter": "30s", "consolidationPolicy": "WhenEmptyOrUnderutilized",
+        "budgets": [{"nodes": "100%"}]})
+}
+
+fn spread() -> serde_json::Value {
+    // One pod per node.
+    json!({"spec": {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"side": "by-side"}}}]}}},
+        "metadata": {"labels": {"side": "by-side"}}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn empty_nodes_go_after_their_pools_wait_and_a_second_look() {
+    let world = World::start().await;
+    world.pool(quick(), json!({})).await;
+    world.deploy("web", 3, 900, spread()).await;
+    world.until_running("web", 3).await;
+    world.until_settled(3).await;
+    let emptied_at = {
+        world.delete_deployment("web").await;
+        world.until_running("web", 0).await;
+        world.seconds()
+    };
+    world.until_settled(0).await;
+    let took = world.seconds() - emptied_at;
+    assert!((45..=75).contains(&took), "30 s of quiet, 15 s of rest, at most 10 s to be found: {took}");
+    let decisions = world.decisions();
+    assert_eq!(decisions.len(), 1, "{decisions:?}");
+    assert!(decisions[0].starts_with("delete 3 nodes: "), "{decisions:?}");
+    let series = "karpenter_voluntary_disruption_decisions_total{consolidation_type=\"empty\",\
+        decision=\"delete\",reason=\"empty\"}";
+    assert_eq!(world.metric(series), Some(1.0));
+    let terminating = world.events("DisruptionTerminating").await;
+    assert_eq!(terminating.iter().filter(|(_, text)| text == "Disrupting Node: Empty").count(), 3);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_pods_fit_elsewhere_goes_and_nothing_is_launched() {
+    for mode in ["cost", "compat"] {
+        let world = if mode == "cost" { World::start().await } else { World::compat().await };
+        world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
+        // Two nodes of eight CPUs, each nearly full; then most of it goes away.
+        world.deploy("big", 2, 4100, json!({})).await;
+        world.until_running("big", 2).await;
+        world.until_settled(2).await;
+        world.deploy("web", 4, 500, json!({})).await;
+        world.until_running("web", 4).await;
+        world.scale("big", 1).await;
+        world.until_running("big", 1).await;
+        let before = world.claim_names().await;
+        assert_eq!(before.len(), 2, "{mode}");
+        world.merge::<NodePool>("general", json!({"spec": {"disruption": quick()}})).await;
+        world.until("one node goes", async || world.claim_names().await, |names| names.len() == 1).await;
+        world.until_running("web", 4).await;
+        let after = world.claim_names().await;
+        assert!(after.is_subset(&before), "{mode}: nothing was launched: {:?}", world.decisions());
+        world.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_too_large_is_replaced_by_a_cheaper_one_first() {
+    for mode in ["cost", "compat"] {
+        let world = if mode == "cost" { World::start().await } else { World::compat().await };
+        world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
+        world.deploy("big", 1, 6000, json!({})).await;
+        world.deploy("web", 1, 600, json!({})).await;
+        world.until_running("big", 1).await;
+        let first = world.until_running("web", 1).await;
+        world.until_settled(1).await;
+        world.delete_deployment("big").await;
+        world.until_running("big", 0).await;
+        world.merge::<NodePool>("general", json!({"spec": {"disruption": quick()}})).await;
+        // The replacement is there before the old node goes, and only the old one is closed.
+        let old = node_of(&first[0]);
+        world
+            .until(
+                "the node is closed",
+                async || world.nodes().await,
+                |nodes| {
+                    nodes
+                        .iter()
+                        .any(|node| !label(node, "kubernetes.io/hostname").is_empty() && is_closed(node))
+                },
+            )
+            .await;
+        world.until("two claims", async || world.claims().await.len(), |count| *count == 2).await;
+        world.until_settled(1).await;
+        let pods = world.until_running("web", 1).await;
+        assert_ne!(node_of(&pods[0]), old, "{mode}");
+        let types: BTreeSet<String> = world
+            .nodes()
+            .await
+            .iter()
+            .map(|node| label(node, "node.kubernetes.io/instance-type").to_owned())
+            .collect();
+        assert_eq!(types, BTreeSet::from(["s-1x-amd64-linux".to_owned()]), "{mode}");
+        let launched = world.events("DisruptionLaunching").await;
+        assert!(
+            launched.iter().any(|(_, text)| text == "Launching NodeClaim: Underutilized"),
+            "{launched:?}"
+        );
+        assert!(!world.events("DisruptionWaitingReadiness").await.is_empty());
+        assert!(!world.events("ConsolidationCandidate").await.is_empty());
+        let created = "karpenter_nodeclaims_created_total{min_values_relaxed=\"false\",nodepool=\"general\",\
+            reason=\"underutilized\"}";
+        assert_eq!(world.metric(created), Some(1.0), "{mode}");
+        world.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fragmented_fleet_reaches_a_quiet_fix_point_and_its_pods_land_where_planned() {
+    let world = World::start().await;
+    world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
+    world.deploy("big", 6, 5000, json!({})).await;
+    world.until_running("big", 6).await;
+    world.until_settled(6).await;
+    world.deploy("web", 12, 700, json!({})).await;
+    world.until_running("web", 12).await;
+    let before = world.nodes().await.len();
+    world.delete_deployment("big").await;
+    world.until_running("big", 0).await;
+    world.merge::<NodePool>("general", json!({"spec": {"disruption": quick()}})).await;
+    world
+        .until(
+            "fewer nodes and nothing under way",
+            async || {
+                let claims = world.claims().await;
+                let pods = world.pods().await;
+                let running = pods.iter().filter(|pod| is_of(pod, "web") && is_running(pod)).count();
+                (claims.len(), claims.iter().any(crate::disruption::world::is_ending), running)
+            },
+            |(claims, is_ending, running)| *claims < before && !is_ending && *running == 12,
+        )
+        .await;
+    // Twelve pods of 0.7 CPU need 8.4 CPUs.
+    world.sleep(600).await;
+    let settled = world.claim_names().await;
+    let decisions = world.decisions().len();
+    let bindings = world.operator.context().state.bindings();
+    world.sleep(3600).await;
+    assert_eq!(world.claim_names().await, settled, "the fix-point is quiet for an hour");
+    assert_eq!(world.decisions().len(), decisions, "{:#?}", world.decisions());
+    assert!(world.nodes().await.iter().all(|node| !is_closed(node)));
+    assert_eq!(world.until_running("web", 12).await.len(), 12);
+    assert_eq!(bindings.elsewhere, 0, "{bindings:?} {:#?}", world.decisions());
+    let standings = world.operator.context().standings.entries(None);
+    assert_eq!(standings.len(), settled.len(), "{standings:#?}");
+    world.stop().await;
+}

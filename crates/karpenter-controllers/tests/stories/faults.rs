@@ -1,0 +1,5 @@
+//! All of Karpenter on an embedded cluster whose API server misbehaves towards Karpenter alone.
+
+mod stories;
+mod weather;
+mod world;

@@ -1,0 +1,8 @@
+//! What gates and settings switch on, on an embedded cluster with all of Karpenter and a simulated cloud.
+
+mod buffers;
+mod metrics;
+mod overlays;
+mod settled;
+mod spreads;
+mod world;

@@ -1,0 +1,115 @@
+//! The process ends in the middle of things, before or after each single one of its writes, and another takes over.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use http::{Method, Request};
+use k8s_openapi::api::core::v1::Node;
+use karpenter_api::types::{ConditionStatus, NodeClaim};
+use karpenter_apiserver::ApiServer;
+use karpenter_cloud::CloudProvider;
+use kube::Client;
+use kube::api::ListParams;
+use kube::client::Body;
+use serde_json::json;
+use tower::{BoxError, Service, service_fn};
+
+use crate::lifecycle::world::{World, condition};
+
+/// When a process ends: with its n-th write, before or after the server has taken it.
+#[derive(Debug, Clone, Copy)]
+struct Crash {
+    at_write: u32,
+    is_written: bool,
+}
+
+/// A way to the server that leads nowhere from the crash on.
+fn connect(server: ApiServer, crash: Crash, is_dead: Arc<AtomicBool>) -> Client {
+    let writes = Arc::new(AtomicU32::new(0));
+    let service = service_fn(move |request: Request<Body>| {
+        let (mut server, writes, is_dead) = (server.clone(), writes.clone(), is_dead.clone());
+        async move {
+            let is_last = request.method() != Method::GET
+                && writes.fetch_add(1, Ordering::Relaxed) + 1 == crash.at_write;
+            if is_last && !crash.is_written || is_dead.load(Ordering::Relaxed) {
+                is_dead.store(true, Ordering::Relaxed);
+                return std::future::pending().await;
+            }
+            let answer = server.call(request).await;
+            if is_last {
+                is_dead.store(true, Ordering::Relaxed);
+                return std::future::pending().await;
+            }
+            answer.map_err(BoxError::from)
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// One claim from creation to end with one crash on the way; whether the crash came.
+async fn live_through(crash: Crash) -> bool {
+    let mut world = World::start().await;
+    let is_dead = Arc::new(AtomicBool::new(false));
+    world.take_over(connect(world.server.clone(), crash, is_dead.clone())).await;
+    world.node_class(json!({"nodeRegistrationDelay": "5s"})).await;
+    world.claim("one", json!({})).await;
+
+    let mut machines = BTreeSet::new();
+    let mut has_crashed = false;
+    let mut deleted_at = None;
+    loop {
+        if is_dead.load(Ordering::Relaxed) && !has_crashed {
+            has_crashed = true;
+            world.take_over(Client::new(world.server.clone(), "default")).await;
+        }
+        let nodes = world.all::<Node>().list(&ListParams::default()).await.expect("nodes").items;
+        machines.extend(nodes.iter().filter_map(|node| node.metadata.name.clone()));
+        let claim = world.find("one").await;
+        let is_ready = claim
+            .as_ref()
+            .and_then(|claim| condition(claim, "Ready"))
+            .is_some_and(|ready| ready.status == ConditionStatus::True);
+        if is_ready && deleted_at.is_none() {
+            assert!(world.seconds() < 60, "{crash:?}: ready only after {} seconds", world.seconds());
+            world.delete::<NodeClaim>("one").await;
+            deleted_at = Some(world.seconds());
+        }
+        if deleted_at.is_some() && claim.is_none() {
+            break;
+        }
+        assert!(world.seconds() < 300, "{crash:?}: {claim:#?} {nodes:#?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(machines.len(), 1, "{crash:?}: {machines:?}");
+    // Too soon for the garbage collection to have cleaned up after somebody.
+    world.clock.sleep(Duration::from_secs(10)).await;
+    let nodes = world.all::<Node>().list(&ListParams::default()).await.expect("nodes").items;
+    assert_eq!(nodes, [], "{crash:?}");
+    assert_eq!(world.cloud.list().await.map(|listed| listed.len()), Ok(0), "{crash:?}");
+    world.stop().await;
+    has_crashed
+}
+
+async fn crash_at_every_write(is_written: bool) {
+    let mut at_write = 0;
+    loop {
+        at_write += 1;
+        if !live_through(Crash { at_write, is_written }).await {
+            break;
+        }
+    }
+    // Finalizer, launch (two), node, its opening, registration, label, initialization, end of node and claim (several).
+    assert!(at_write > 10, "only {at_write} writes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_lost_or_doubled_when_a_write_did_not_happen() {
+    crash_at_every_write(false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_lost_or_doubled_when_a_write_was_not_answered() {
+    crash_at_every_write(true).await;
+}

@@ -1,0 +1,306 @@
+//! Claims that end, by themselves or by hand.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use karpenter_api::types::{ConditionStatus, KWOKNodeClass, NodeClaim};
+use karpenter_cloud::{CloudError, CloudProvider};
+use karpenter_controllers::nodeclaim::hooks::{GiveUp, Milestone};
+use karpenter_kwok::{OfferingPattern, Registration};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use crate::lifecycle::world::{World, said};
+
+fn provider_id(claim: &NodeClaim) -> String {
+    claim.status.as_ref().and_then(|status| status.provider_id.clone()).expect("a provider id")
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_sells_ends_the_claim_with_an_event() {
+    let world = World::start().await;
+    world.node_class(json!({})).await;
+    world.cloud.change_faults(|faults| faults.sold_out.push(OfferingPattern::any()));
+    world.claim("unlucky", json!({})).await;
+    world.until_gone("unlucky").await;
+    assert!(world.seconds() < 5, "at once");
+    let events = world.events("InsufficientCapacityError").await;
+    let [(about, message)] = &events[..] else { panic!("one event, not {events:?}") };
+    assert_eq!(about, "unlucky");
+    assert!(message.starts_with("NodeClaim unlucky event: "), "{message}");
+    assert!(world.milestones("unlucky").contains(&Milestone::GaveUp(GiveUp::InsufficientCapacity)));
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_class_that_is_missing_or_not_ready_ends_the_claim() {
+    let world = World::start().await;
+    world.claim("classless", json!({})).await;
+    world.until_gone("classless").await;
+    assert!(world.milestones("classless").contains(&Milestone::GaveUp(GiveUp::InsufficientCapacity)));
+
+    world.node_class(json!({})).await;
+    let status = json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Test",
+        "message": "not today", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+    let classes = world.all::<KWOKNodeClass>();
+    classes.patch_status("default", &PatchParams::default(), &Patch::Merge(status)).await.expect("patched");
+    world.claim("early", json!({})).await;
+    world.until_gone("early").await;
+    assert!(world.milestones("early").contains(&Milestone::GaveUp(GiveUp::NodeClassNotReady)));
+    assert_eq!(world.events("NodeClassNotReady").await, []);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_launch_is_tried_again_and_says_why() {
+    let world = World::start().await;
+    world.node_class(json!({})).await;
+    let refused =
+        CloudError::CreateRefused { reason: "NoSubnets".to_owned(), message: "no subnets".to_owned() };
+    let broken = CloudError::Transient { message: "x".repeat(3000) };
+    world.cloud.change_faults(|faults| faults.create_errors = VecDeque::from([refused, broken]));
+    world.claim("patient", json!({})).await;
+    let look = async || world.find("patient").await.expect("the claim");
+    let claim =
+        world.until("the refusal shows", look, |claim| said(claim, "Launched").1 == "NoSubnets").await;
+    assert_eq!(said(&claim, "Launched").2, "no subnets");
+    let claim =
+        world.until("the failure shows", look, |claim| said(claim, "Launched").1 == "LaunchFailed").await;
+    let (status, _, message) = said(&claim, "Launched");
+    assert_eq!((status.as_str(), message.len(), &message[1021..]), ("Unknown", 1024, "..."));
+    assert_eq!(world.seconds(), 1, "one second after the first try");
+    world.until_condition("patient", "Launched", ConditionStatus::True).await;
+    assert_eq!(world.seconds(), 3, "and two more after the second");
+    assert_eq!(world.cloud.list().await.map(|listed| listed.len()), Ok(1));
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_launch_that_never_works_ends_after_five_minutes() {
+    let world = World::start().await;
+    world.node_class(json!({})).await;
+    let broken = CloudError::Unauthorized { message: "no".to_owned() };
+    world.cloud.change_faults(|faults| faults.create_errors = std::iter::repeat_n(broken, 1000).collect());
+    world.claim("hopeless", json!({})).await;
+    world.sleep_until_second(299).await;
+    assert!(world.find("hopeless").await.is_some());
+    world.until_gone("hopeless").await;
+    assert!((300..303).contains(&world.seconds()), "at {}", world.seconds());
+    assert!(world.milestones("hopeless").contains(&Milestone::GaveUp(GiveUp::LaunchTimeout)));
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_never_registers_is_given_up_after_fifteen_minutes() {
+    let world = World::start().await;
+    world.node_class(json!({})).await;
+    world.cloud.change_faults(|faults| faults.registration = Registration::Never);
+    world.claim("silent", json!({})).await;
+    world.sleep_until_second(899).await;
+    assert!(world.find("silent").await.is_some());
+    assert_eq!(world.cloud.list().await.map(|listed| listed.len()), Ok(1));
+    world.until_gone("silent").await;
+    assert!((900..903).contains(&world.seconds()), "at {}", world.seconds());
+    assert_eq!(world.cloud.list().await.map(|listed| listed.len()), Ok(0));
+    assert!(world.milestones("silent").contains(&Milestone::GaveUp(GiveUp::RegistrationTimeout)));
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_machine_is_waited_for() {
+    let world = World::start().await;
+    world.node_class(json!({})).await;
+    let slower = Registration::Slower(Duration::from_secs(14 * 60));
+    world.cloud.change_faults(|faults| faults.registration = slower);
+    world.claim("slow", json!({})).await;
+    world.until_condition("slow", "Initialized", ConditionStatus::True).await;
+    assert!((840..843).contains(&world.seconds()), "at {}", world.seconds());
+    world.sleep_until_second(3600).await;
+    assert!(world.find("slow").await.is_some());
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_expire_on_time() {
+    let world = World::start().await;
+    world.node_class(json!({})).await;
+    world.claim("short", json!({"expireAfter": "1h"})).await;
+    world.claim("long", json!({"expireAfter": "Never"})).await;
+    world.sleep_until_second(3599).await;
+    assert!(world.find("short").await.is_some_and(|claim| claim.metadata.deletion_timestamp.is_none()));
+    world.until_gone("short").await;
+    assert!((3600..3603).contains(&world.seconds()), "at {}", world.seconds());
+    assert!(world.milestones("short").contains(&Milestone::GaveUp(GiveUp::Expired)));
+    assert!(world.find("long").await.is_some());
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_machine_vanished_is_collected_once_its_node_is_silent() {
+    let world = World::start().await;
+    world.node_class(json!({})).await;
+    world.claim("robbed", json!({})).await;
+    world.claim("kept", json!({})).await;
+    let claim = world.until_condition("robbed", "Initialized", ConditionStatus::True).await;
+    world.until_condition("kept", "Initialized", ConditionStatus::True).await;
+    // The cloud forgets it, but its kubelet still speaks: nothing happens.
+    let id = provider_id(&claim);
+    world.cloud.change_faults(|faults| faults.vanished.insert(id.clone()));
+    world.sleep_until_second(600).await;
+    assert!(world.find("robbed").await.is_some());
+    world.cloud.vanish(&id).await.expect("gone");
+    world.until_gone("robbed").await;
+    let waited = world.seconds() - 600;
+    // Silence is noticed after 40 to 50 seconds, and the next look is at most two minutes later.
+    assert!((40..180).contains(&waited), "after {waited} seconds");
+    assert!(world.milestones("robbed").contains(&Milestone::GaveUp(GiveUp::GarbageCollected)));
+    assert!(world.find("kept").await.is_some());
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_without_a_claim_is_ended() {
+    let world = World::start().await;
+    world.node_class(json!({})).await;
+    let node = json!({"metadata": {"name": "stray", "labels": {"kwok.x-k8s.io/node": "fake"}},
+        "spec": {"providerID": "kwok://stray"}});
+    world.create::<Node>(node).await;
+    let other = json!({"metadata": {"name": "foreign"}, "spec": {"providerID": "aws://foreign"}});
+    world.create::<Node>(other).await;
+    world.sleep_until_second(110).await;
+    let find = async |name: &str| world.all::<Node>().get_opt(name).await.expect("an answer");
+    assert!(find("stray").await.is_some(), "not at the first look");
+    world.until("the stray machine is gone", async || find("stray").await, Option::is_none).await;
+    assert!(world.seconds() < 250, "at {}", world.seconds());
+    assert!(find("foreign").await.is_some());
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_deleted_by_hand_takes_its_claim_along() {
+    let world = World::start().await;
+    world.node_class(json!({})).await;
+    world.claim("one", json!({})).await;
+    let claim = world.until_condition("one", "Initialized", ConditionStatus::True).await;
+    let node = claim.status.as_ref().and_then(|status| status.node_name.clone()).expect("a node");
+    world.delete::<Node>(&node).await;
+    world.until_gone("one").await;
+    assert!(world.node_of(&claim).await.is_none());
+    // Even without its finalizer: then the machine is found missing.
+    world.claim("two", json!({})).await;
+    let claim = world.until_condition("two", "Initialized", ConditionStatus::True).await;
+    let node = claim.status.as_ref().and_then(|status| status.node_name.clone()).expect("a node");
+    world.merge::<Node>(&node, json!({"metadata": {"finalizers": null}})).await;
+    world.delete::<Node>(&node).await;
+    world.until_gone("two").await;
+    assert!(world.milestones("two").contains(&Milestone::GaveUp(GiveUp::GarbageCollected)));
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_deleted_before_its_node_came_leaves_nothing_behind() {
+    let world = World::start().await;
+    world.node_class(json!({"nodeRegistrationDelay": "1m"})).await;
+    world.claim("brief", json!({})).await;
+    world.until_condition("brief", "Launched", ConditionStatus::True).await;
+    world.delete::<NodeClaim>("brief").await;
+    world.until_gone("brief").await;
+    assert!(world.seconds() < 10);
+    world.sleep_until_second(600).await;
+    let nodes = world.all::<Node>().list(&kube::api::ListParams::default()).await.expect("nodes");
+    assert_eq!(nodes.items, []);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_for_pods_is_written_once_and_the_cloud_is_asked_until_it_is_done() {
+    let world = World::start().await;
+    world.node_class(json!({})).await;
+    world.claim("bounded", json!({"terminationGracePeriod": "5m"})).await;
+    let claim = world.until_condition("bounded", "Initialized", ConditionStatus::True).await;
+    let node = claim.status.as_ref().and_then(|status| status.node_name.clone()).expect("a node");
+    // Somebody holds the node, so that the claim can be looked at on its way out.
+    let held = json!({"metadata": {"finalizers": ["karpenter.sh/termination", "example.com/hold"]}});
+    world.merge::<Node>(&node, held).await;
+    world.sleep_until_second(60).await;
+    let busy = CloudError::Transient { message: "busy".to_owned() };
+    world.cloud.change_faults(|faults| faults.delete_errors = VecDeque::from([busy.clone(), busy]));
+    world.delete::<NodeClaim>("bounded").await;
+    const DEADLINE: &str = "karpenter.sh/nodeclaim-termination-timestamp";
+    let deadline = |claim: &NodeClaim| {
+        claim.metadata.annotations.as_ref().and_then(|found| found.get(DEADLINE).cloned())
+    };
+    let claim = world
+        .until(
+            "the deadline is written",
+            async || world.find("bounded").await.expect("the claim"),
+            |claim| deadline(claim).is_some(),
+        )
+        .await;
+    assert_eq!(deadline(&claim).as_deref(), Some("2026-01-01T12:06:00Z"));
+    assert_eq!(
+        world.events("TerminationGracePeriodExpiring").await,
+        [("bounded".to_owned(), "All pods will be deleted by 2026-01-01T12:06:00Z".to_owned())]
+    );
+    world.sleep_until_second(120).await;
+    assert!(world.find("bounded").await.is_some(), "the node is still there");
+    world.merge::<Node>(&node, json!({"metadata": {"finalizers": null}})).await;
+    world.until_gone("bounded").await;
+    assert_eq!(world.seconds(), 130, "two failures, five seconds each");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_come_and_go_are_written_down() {
+    let world = World::start().await;
+    world.node_class(json!({})).await;
+    world.claim("busy", json!({})).await;
+    world.until_condition("busy", "Initialized", ConditionStatus::True).await;
+    let last = async || {
+        let claim = world.find("busy").await.expect("the claim");
+        claim.status.and_then(|status| status.last_pod_event_time).map(|time| time.0.to_string())
+    };
+    assert_eq!(last().await, None);
+    let pods: Api<Pod> = Api::default_namespaced(world.client.clone());
+    let pod = |name: &str| -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": name}, "spec": {
+            "containers": [{"name": "main", "image": "none", "resources": {"requests": {"cpu": "100m"}}}]}}))
+        .expect("a pod")
+    };
+    world.sleep_until_second(100).await;
+    pods.create(&PostParams::default(), &pod("first")).await.expect("created");
+    world.until("the pod is told about", last, Option::is_some).await;
+    assert_eq!(last().await.as_deref(), Some("2026-01-01T12:01:40Z"));
+    world.sleep_until_second(105).await;
+    pods.create(&PostParams::default(), &pod("second")).await.expect("created");
+    world.sleep_until_second(109).await;
+    assert_eq!(last().await.as_deref(), Some("2026-01-01T12:01:40Z"), "too soon after the other");
+    world.sleep_until_second(200).await;
+    pods.delete("first", &Default::default()).await.expect("deleted");
+    let is_later = |last: &Option<String>| last.as_deref() == Some("2026-01-01T12:03:20Z");
+    world.until("the end is told about", last, is_later).await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_smaller_than_bought_is_told_about() {
+    let world = World::start().await;
+    world.node_class(json!({})).await;
+    world.claim("small", json!({})).await;
+    let claim = world.until_condition("small", "ConsistentStateFound", ConditionStatus::True).await;
+    let node = claim.status.as_ref().and_then(|status| status.node_name.clone()).expect("a node");
+    let status = Patch::Merge(json!({"status": {"capacity": {"cpu": "1"}}}));
+    world.all::<Node>().patch_status(&node, &PatchParams::default(), &status).await.expect("patched");
+    let claim = world.until_condition("small", "ConsistentStateFound", ConditionStatus::False).await;
+    assert!((600..605).contains(&world.seconds()), "at {}", world.seconds());
+    let (_, reason, message) = said(&claim, "ConsistentStateFound");
+    assert_eq!((reason.as_str(), message.as_str()), ("ConsistencyCheckFailed", "Consistency Check Failed"));
+    assert_eq!(
+        world.events("FailedConsistencyCheck").await,
+        [("small".to_owned(), "expected 2 of resource cpu, but found 1 (50.0% of expected)".to_owned())]
+    );
+    // It does not make the claim less ready.
+    assert_eq!(said(&claim, "Ready").0, "True");
+    world.stop().await;
+}

@@ -1,0 +1,7 @@
+//! Provisioning on an embedded cluster: a real scheduler refuses pods, claims appear, and nothing else happens unless
+//! a test makes it happen. Time is simulated.
+
+mod cloud;
+mod nominations;
+mod rounds;
+mod world;

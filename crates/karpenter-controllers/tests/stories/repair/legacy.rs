@@ -1,0 +1,141 @@
+//! Repair as before 1.15.
+
+use karpenter_controllers::operator::{Operator, Options};
+use karpenter_kwok::{REBOOT_REQUIRED, UNHEALTHY};
+use serde_json::json;
+
+use crate::repair::world::{World, gates};
+
+#[tokio::test(start_paused = true)]
+async fn a_sick_node_is_ended_whatever_stands_against_it() {
+    let options = Options { legacy_node_repair: true, ..gates("NodeRepair=true") };
+    let world = World::start(options).await;
+    world.pool("general", json!({"disruption": {"budgets": [{"nodes": "0"}]}})).await;
+    let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
+    world.spread("web", 5, keep).await;
+    let claims: Vec<String> = world.claims().await.into_keys().collect();
+    let (first, second) = (&claims[0], &claims[1]);
+    let node = world.node_of(first).await;
+    // A policy that restarts is not looked at.
+    let other = world.node_of(second).await;
+    world.kwok.sicken(&other, REBOOT_REQUIRED, "True", "Injected").await.expect("written");
+    world.kwok.sicken(&node, UNHEALTHY, "True", "Injected").await.expect("written");
+    world.after(29).await;
+    assert!(world.claim(first).await.is_some());
+    world.until("it is gone", async || world.claim(first).await, Option::is_none).await;
+    world.until_running(5).await;
+    assert!(world.claim(second).await.is_some());
+    let metrics = &world.operator.context().metrics;
+    let series = ["unhealthy", "general", "on-demand", "", "graceful"];
+    assert_eq!(metrics.nodeclaims_disrupted.with_label_values(&series).get(), 1);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_than_a_fifth_is_too_many() {
+    let options = Options { legacy_node_repair: true, ..gates("NodeRepair=true") };
+    let world = World::start(options).await;
+    world.pool("general", json!({})).await;
+    world.spread("web", 5, json!({})).await;
+    let claims: Vec<String> = world.claims().await.into_keys().collect();
+    for claim in &claims[..2] {
+        let node = world.node_of(claim).await;
+        world.kwok.sicken(&node, UNHEALTHY, "True", "Injected").await.expect("written");
+    }
+    world.after(120).await;
+    assert_eq!(world.claims().await.len(), 5);
+    let told = world.events("NodeRepairBlocked").await;
+    assert!(!told.is_empty());
+    world.kwok.heal(&world.node_of(&claims[0]).await, UNHEALTHY).await.expect("written");
+    world.until("the other goes", async || world.claim(&claims[1]).await, Option::is_none).await;
+    world.stop().await;
+}
+
+mod policies {
+    //! Start-up with policies that make no sense.
+
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use karpenter_api::types::{NodeClaim, NodePool};
+    use karpenter_cloud::{
+        CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind, RepairAction, RepairPolicy,
+    };
+    use karpenter_model::instance_type::InstanceType;
+
+    pub(super) struct Policies(pub(super) Vec<RepairPolicy>);
+
+    fn nothing<'a, T: Send + 'a>() -> CloudFuture<'a, T> {
+        Box::pin(std::future::ready(Err(CloudError::NotFound { message: String::new() })))
+    }
+
+    impl CloudProvider for Policies {
+        fn name(&self) -> &'static str {
+            "toy"
+        }
+
+        fn node_class_kinds(&self) -> Vec<NodeClassKind> {
+            Vec::new()
+        }
+
+        fn well_known_labels(&self) -> BTreeSet<Arc<str>> {
+            BTreeSet::new()
+        }
+
+        fn create<'a>(&'a self, _: &'a NodeClaim) -> CloudFuture<'a, Instance> {
+            nothing()
+        }
+
+        fn delete<'a>(&'a self, _: &'a NodeClaim) -> CloudFuture<'a, ()> {
+            nothing()
+        }
+
+        fn get<'a>(&'a self, _: &'a str) -> CloudFuture<'a, Instance> {
+            nothing()
+        }
+
+        fn list(&self) -> CloudFuture<'_, Vec<Instance>> {
+            nothing()
+        }
+
+        fn instance_types<'a>(&'a self, _: &'a NodePool) -> CloudFuture<'a, Arc<Vec<InstanceType>>> {
+            nothing()
+        }
+
+        fn drift_reason<'a>(&'a self, _: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
+            nothing()
+        }
+
+        fn repair_policies(&self) -> Vec<RepairPolicy> {
+            self.0.clone()
+        }
+    }
+
+    pub(super) fn without_fallback() -> RepairPolicy {
+        RepairPolicy {
+            condition_type: "Ready".to_owned(),
+            condition_status: "False".to_owned(),
+            reason_regex: ".*".to_owned(),
+            toleration_secs: 0,
+            termination_grace_period_secs: None,
+            priority: 0,
+            action: RepairAction::Replace,
+        }
+    }
+}
+
+#[test]
+fn nothing_starts_with_policies_that_make_no_sense() {
+    let on = gates("NodeRepair=true");
+    let legacy = Options { legacy_node_repair: true, ..on.clone() };
+    let none = policies::Policies(Vec::new());
+    let wrong = policies::Policies(vec![policies::without_fallback()]);
+    let said = |cloud: &policies::Policies, options: &Options| {
+        Operator::check(cloud, options).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    assert!(said(&none, &on).contains("but toy defines none"), "{}", said(&none, &on));
+    assert!(said(&wrong, &on).contains("the fallback, is missing"), "{}", said(&wrong, &on));
+    for options in [legacy, gates("")] {
+        assert_eq!((said(&none, &options), said(&wrong, &options)), (String::new(), String::new()));
+    }
+}

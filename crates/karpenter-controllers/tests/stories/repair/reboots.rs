@@ -1,0 +1,247 @@
+//! A machine that is restarted in place, and all the ways in which that goes wrong. Who wants it is left out: the
+//! restart is asked for directly.
+
+use karpenter_cloud::CloudError;
+use karpenter_controllers::nodeclaim::reboot;
+use kube::ResourceExt;
+use serde_json::json;
+
+use crate::repair::world::{World, boot_id, gates, has_taint, is_initialized, said};
+
+const REBOOTING: &str = "karpenter.sh/rebooting";
+
+struct Machine {
+    claim: String,
+    node: String,
+    id: String,
+}
+
+/// One node with one pod on it.
+async fn one_machine(template: serde_json::Value) -> (World, Machine) {
+    let world = World::start(gates("")).await;
+    world.pool("general", json!({})).await;
+    world.spread("web", 1, template).await;
+    let claims = world.claims().await;
+    let claim = claims.keys().next().cloned().expect("a claim");
+    let ready = |found: &Option<karpenter_api::types::NodeClaim>| {
+        found.as_ref().is_some_and(|claim| said(claim, "Initialized").0 == "True")
+    };
+    let found = world.until("it is initialised", async || world.claim(&claim).await, ready).await;
+    let status = found.and_then(|claim| claim.status).expect("a status");
+    let (node, id) = (status.node_name.expect("a node"), status.provider_id.expect("an id"));
+    (world, Machine { claim, node, id })
+}
+
+async fn ask(world: &World, machine: &Machine, bound_secs: Option<i64>) {
+    let claim = world.claim(&machine.claim).await.expect("the claim");
+    let context = world.operator.context();
+    let committed = reboot::commit(context, &claim, "KWOKRebootRequired/Injected", bound_secs).await;
+    assert!(committed.expect("written"), "a restart was asked for");
+    assert!(!reboot::commit(context, &claim, "again", None).await.expect("read"), "only once");
+}
+
+async fn until_condition(world: &World, machine: &Machine, status: &str, reason: &str) {
+    let is = |found: &Option<karpenter_api::types::NodeClaim>| {
+        found.as_ref().is_some_and(|claim| said(claim, "Rebooting") == (status_of(status), reason.to_owned()))
+    };
+    world.until(reason, async || world.claim(&machine.claim).await, is).await;
+}
+
+fn status_of(text: &str) -> &'static str {
+    match text {
+        "True" => "True",
+        "False" => "False",
+        _ => "Unknown",
+    }
+}
+
+fn count(world: &World, result: &str) -> u64 {
+    world.operator.context().metrics.nodes_reboots.with_label_values(&[result]).get()
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_place_with_the_same_claim() {
+    let (world, machine) = one_machine(json!({})).await;
+    let before = world.node(&machine.node).await.expect("the node");
+    let pod = world.pod_on(&machine.node).await.expect("its pod");
+    let asked_at = world.seconds();
+    ask(&world, &machine, Some(60)).await;
+    let is_closed = |node: &Option<k8s_openapi::api::core::v1::Node>| {
+        node.as_ref().is_some_and(|node| has_taint(node, REBOOTING))
+    };
+    world.until("the node is closed", async || world.node(&machine.node).await, is_closed).await;
+    until_condition(&world, &machine, "False", "RebootSucceeded").await;
+    assert!(world.seconds() - asked_at >= 5, "latecomers are waited for");
+    let claim = world.claim(&machine.claim).await.expect("the same claim");
+    assert_eq!(claim.annotations().get("karpenter.sh/reboot-pre-boot-id"), None);
+    world
+        .until(
+            "it is initialised again",
+            async || world.node(&machine.node).await,
+            |node| node.as_ref().is_some_and(is_initialized),
+        )
+        .await;
+    world.until_running(1).await;
+    let after = world.node(&machine.node).await.expect("the same node");
+    assert_eq!(after.uid(), before.uid());
+    assert_ne!(boot_id(&after), boot_id(&before));
+    let uid = claim.uid().unwrap_or_default();
+    assert!(boot_id(&after).starts_with(&format!("kwok-{uid}-")), "{}", boot_id(&after));
+    assert!(!has_taint(&after, REBOOTING));
+    let back = world.pod_on(&machine.node).await.expect("a pod is back");
+    assert_ne!(back.uid(), pod.uid(), "the old one was evicted");
+    assert_eq!(world.claims().await.len(), 1, "nothing was launched meanwhile");
+    let observed = world.events("RebootObserved").await;
+    assert_eq!(observed.len(), 1, "{observed:?}");
+    assert_eq!(count(&world, "succeeded"), 1);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_may_not_be_evicted_rides_through() {
+    let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
+    let (world, machine) = one_machine(keep).await;
+    let before = boot_id(&world.node(&machine.node).await.expect("the node"));
+    let pod = world.pod_on(&machine.node).await.expect("its pod");
+    ask(&world, &machine, Some(60)).await;
+    world.after(55).await;
+    assert_eq!(
+        boot_id(&world.node(&machine.node).await.expect("the node")),
+        before,
+        "its minute is not over"
+    );
+    until_condition(&world, &machine, "False", "RebootSucceeded").await;
+    world.after(60).await;
+    let same = world.pod_on(&machine.node).await.expect("its pod");
+    assert_eq!(same.uid(), pod.uid());
+    assert_eq!(world.claims().await.len(), 1);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_bound_a_pod_holds_it_up_for_as_long_as_it_likes() {
+    let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
+    let (world, machine) = one_machine(keep).await;
+    ask(&world, &machine, None).await;
+    world.after(3600).await;
+    let claim = world.claim(&machine.claim).await.expect("the claim");
+    assert_eq!(said(&claim, "Rebooting"), ("True", "RebootRequested".to_owned()));
+    let pod = world.pod_on(&machine.node).await.expect("its pod").name_any();
+    let patch =
+        kube::api::Patch::Merge(json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": null}}}));
+    let pods = world.default_namespace::<k8s_openapi::api::core::v1::Pod>();
+    pods.patch(&pod, &kube::api::PatchParams::default(), &patch).await.expect("patched");
+    until_condition(&world, &machine, "False", "RebootSucceeded").await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_provider_refuses_for_good_is_replaced() {
+    let refusals = [
+        CloudError::RebootNotImplemented,
+        CloudError::RebootFailed { message: "forbidden".to_owned() },
+        CloudError::NotFound { message: "no such machine".to_owned() },
+    ];
+    for refusal in refusals {
+        let (world, machine) = one_machine(json!({})).await;
+        world.kwok.change_faults(|faults| faults.reboot_errors.push_back(refusal.clone()));
+        ask(&world, &machine, Some(0)).await;
+        world.until("the claim is gone", async || world.claim(&machine.claim).await, Option::is_none).await;
+        world.until_running(1).await;
+        assert!(!world.claims().await.contains_key(&machine.claim));
+        let told = world.events("RebootFailed").await;
+        assert_eq!(told.len(), 1, "{refusal}: {told:?}");
+        assert_eq!((count(&world, "provider_error"), count(&world, "succeeded")), (1, 0), "{refusal}");
+        world.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_stutters_is_asked_again_for_five_minutes() {
+    let (world, machine) = one_machine(json!({})).await;
+    let stutter = |count: usize| {
+        let error = CloudError::Transient { message: "again".to_owned() };
+        world.kwok.change_faults(|faults| faults.reboot_errors.extend(vec![error; count]));
+    };
+    stutter(5);
+    ask(&world, &machine, Some(0)).await;
+    until_condition(&world, &machine, "False", "RebootSucceeded").await;
+    stutter(1000);
+    world.after(60).await;
+    let asked_at = world.seconds();
+    ask(&world, &machine, Some(0)).await;
+    world.until("the claim goes", async || world.claim(&machine.claim).await, Option::is_none).await;
+    assert!(world.seconds() - asked_at >= 300, "{}", world.seconds() - asked_at);
+    assert_eq!((count(&world, "provider_error"), count(&world, "succeeded")), (1, 1));
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_does_not_come_back_is_replaced_after_twenty_minutes() {
+    let (world, machine) = one_machine(json!({})).await;
+    world.kwok.change_faults(|faults| faults.stuck_reboots.insert(machine.id.clone()));
+    ask(&world, &machine, Some(0)).await;
+    until_condition(&world, &machine, "True", "RebootIssued").await;
+    let claim = world.claim(&machine.claim).await.expect("the claim");
+    assert_eq!(said(&claim, "Initialized"), ("Unknown", "Rebooting".to_owned()));
+    world.after(19 * 60).await;
+    assert!(world.claim(&machine.claim).await.is_some(), "it has a minute left");
+    world.until("the claim goes", async || world.claim(&machine.claim).await, Option::is_none).await;
+    assert_eq!(count(&world, "recovery_timeout"), 1);
+    let told = world.events("RebootFailed").await;
+    let message = "node did not recover within the observation window".to_owned();
+    assert_eq!(told, [(machine.claim.clone(), message)]);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_makes_no_sense_leaves_the_node_alone() {
+    let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
+    let (world, machine) = one_machine(keep).await;
+    ask(&world, &machine, None).await;
+    let bad = json!({"metadata": {"annotations": {"karpenter.sh/reboot-termination-grace-period": "soon"}}});
+    world.merge::<karpenter_api::types::NodeClaim>(&machine.claim, bad).await;
+    until_condition(&world, &machine, "False", "RebootFailed").await;
+    world.after(600).await;
+    let node = world.node(&machine.node).await.expect("the node stays");
+    assert!(!has_taint(&node, REBOOTING) && is_initialized(&node));
+    assert_eq!(count(&world, "invalid_request"), 1);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_process_finishes_what_one_began() {
+    let (world, machine) = one_machine(json!({})).await;
+    world.kwok.change_faults(|faults| {
+        let error = CloudError::Transient { message: "again".to_owned() };
+        faults.reboot_errors.extend(vec![error; 3]);
+    });
+    ask(&world, &machine, Some(30)).await;
+    let is_recorded = |found: &Option<karpenter_api::types::NodeClaim>| {
+        let claim = found.as_ref();
+        claim.is_some_and(|claim| claim.annotations().contains_key("karpenter.sh/reboot-pre-boot-id"))
+    };
+    world.until("the boot is recorded", async || world.claim(&machine.claim).await, is_recorded).await;
+    let world = world.restart().await;
+    until_condition(&world, &machine, "False", "RebootSucceeded").await;
+    let claim = world.claim(&machine.claim).await.expect("the same claim");
+    let node = world.node(&machine.node).await.expect("the same node");
+    let expected = format!("kwok-{}-", claim.uid().unwrap_or_default());
+    assert!(boot_id(&node).starts_with(&expected), "{}", boot_id(&node));
+    assert_eq!(world.claims().await.len(), 1);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_goes_meanwhile_is_left_to_its_end() {
+    let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
+    let (world, machine) = one_machine(keep).await;
+    ask(&world, &machine, Some(600)).await;
+    world.after(30).await;
+    let params = kube::api::DeleteParams::default();
+    world.all::<karpenter_api::types::NodeClaim>().delete(&machine.claim, &params).await.expect("deleted");
+    world.after(700).await;
+    assert_eq!(boot_id(&world.node(&machine.node).await.expect("held by its pod")), "", "never restarted");
+    assert_eq!(count(&world, "succeeded") + count(&world, "provider_error"), 0);
+    world.stop().await;
+}

@@ -1,0 +1,191 @@
+//! Repair by the disruption loop: which sick nodes are replaced or restarted, and when not.
+
+use std::collections::BTreeSet;
+
+use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_kwok::{REBOOT_REQUIRED, UNHEALTHY};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use crate::repair::world::{World, boot_id, gates, said};
+
+const REPAIR: &str = "NodeRepair=true";
+
+/// Five pods on five nodes.
+async fn five(pool: Value, template: Value) -> (World, Vec<String>) {
+    let world = World::start(gates(REPAIR)).await;
+    world.pool("general", pool).await;
+    world.spread("web", 5, template).await;
+    let initialized = async || {
+        let claims = world.claims().await;
+        claims
+            .into_iter()
+            .filter(|(_, claim)| said(claim, "Initialized").0 == "True")
+            .map(|(name, _)| name)
+            .collect()
+    };
+    let names: Vec<String> =
+        world.until("five nodes", initialized, |names: &Vec<String>| names.len() == 5).await;
+    (world, names)
+}
+
+async fn sicken(world: &World, claim: &str, condition: &str) -> String {
+    let node = world.node_of(claim).await;
+    world.kwok.sicken(&node, condition, "True", "Injected").await.expect("written");
+    node
+}
+
+async fn names(world: &World) -> BTreeSet<String> {
+    world.claims().await.into_keys().collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sick_node_is_replaced_and_the_replacement_is_there_first() {
+    let (world, claims) = five(json!({}), json!({})).await;
+    let sick = &claims[2];
+    sicken(&world, sick, UNHEALTHY).await;
+    world.after(25).await;
+    assert_eq!(names(&world).await, claims.iter().cloned().collect(), "it may still get well");
+    let before = async || {
+        let now = world.claims().await;
+        let is_deleting = now.get(sick).is_none_or(|claim| claim.metadata.deletion_timestamp.is_some());
+        (now.len(), is_deleting)
+    };
+    let (count, _) = world.until("the sick one goes", before, |(_, is_deleting)| *is_deleting).await;
+    assert!(count >= 5, "its replacement exists");
+    world.until("it is gone", async || world.claim(sick).await, Option::is_none).await;
+    world.until_running(5).await;
+    let now = names(&world).await;
+    assert_eq!(now.len(), 5);
+    assert_eq!(claims.iter().filter(|name| now.contains(*name)).count(), 4, "the others were left alone");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_many_sick_nodes_are_left_alone_until_one_heals() {
+    let (world, claims) = five(json!({}), json!({})).await;
+    let first = sicken(&world, &claims[0], UNHEALTHY).await;
+    sicken(&world, &claims[1], UNHEALTHY).await;
+    world.after(180).await;
+    assert_eq!(names(&world).await, claims.iter().cloned().collect());
+    let told = world.events("NodeRepairBlocked").await;
+    assert!(told.iter().any(|(_, message)| message.contains("are unhealthy")), "{told:?}");
+    world.kwok.heal(&first, UNHEALTHY).await.expect("written");
+    world.until("the other goes", async || world.claim(&claims[1]).await, Option::is_none).await;
+    assert!(world.claim(&claims[0]).await.is_some());
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_veto_and_an_empty_budget_hold_and_a_wish_about_the_node_does_not() {
+    let closed = json!({"disruption": {"budgets": [{"nodes": "0", "reasons": ["Unhealthy"]}]}});
+    let (world, claims) = five(closed, json!({})).await;
+    let sick = &claims[0];
+    let node = sicken(&world, sick, UNHEALTHY).await;
+    world.after(120).await;
+    assert!(world.claim(sick).await.is_some(), "no budget");
+    let veto = |value: Value| json!({"metadata": {"annotations": {"karpenter.sh/do-not-repair": value}}});
+    world.merge::<k8s_openapi::api::core::v1::Node>(&node, veto(json!("true"))).await;
+    let open = json!({"spec": {"disruption": {"budgets": [{"nodes": "100%"}]}}});
+    world.merge::<NodePool>("general", open).await;
+    world.after(120).await;
+    assert!(world.claim(sick).await.is_some(), "vetoed");
+    let told = world.events("DisruptionBlocked").await;
+    assert!(told.iter().any(|(_, message)| message.contains("karpenter.sh/do-not-repair")), "{told:?}");
+    let wish = json!({"metadata": {"annotations": {"karpenter.sh/do-not-repair": null, "karpenter.sh/do-not-disrupt": "true"}}});
+    world.merge::<k8s_openapi::api::core::v1::Node>(&node, wish).await;
+    world.until("it goes", async || world.claim(sick).await, Option::is_none).await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_may_not_be_disrupted_has_its_time() {
+    let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
+    let (world, claims) = five(json!({}), keep).await;
+    let sick = &claims[0];
+    let node = sicken(&world, sick, UNHEALTHY).await;
+    let is_deleting = |claim: &Option<NodeClaim>| {
+        claim.as_ref().is_none_or(|claim| claim.metadata.deletion_timestamp.is_some())
+    };
+    world.until("it is deleted", async || world.claim(sick).await, is_deleting).await;
+    world.after(30).await;
+    assert!(world.node(&node).await.is_some(), "the policy grants 45 seconds");
+    let since = world.seconds();
+    world.until("it is gone", async || world.node(&node).await, Option::is_none).await;
+    assert!(world.seconds() - since < 120, "and not much more");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_not_ready_is_replaced_after_ten_minutes() {
+    for status in ["False", "Unknown"] {
+        let (world, claims) = five(json!({}), json!({})).await;
+        let node = world.node_of(&claims[0]).await;
+        let freeze = json!({"metadata": {"labels": {"kwok.x-k8s.io/stage": "unhealthy"}}});
+        world.merge::<k8s_openapi::api::core::v1::Node>(&node, freeze).await;
+        world.kwok.sicken(&node, "Ready", status, "Injected").await.expect("written");
+        world.after(590).await;
+        assert!(world.claim(&claims[0]).await.is_some(), "{status}: not yet");
+        world.until("it goes", async || world.claim(&claims[0]).await, Option::is_none).await;
+        world.until_running(5).await;
+        world.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_restarts_and_then_a_replacement() {
+    let (world, claims) = five(json!({}), json!({})).await;
+    let sick = &claims[0];
+    let node = sicken(&world, sick, REBOOT_REQUIRED).await;
+    let began = world.seconds();
+    let mut boots = BTreeSet::new();
+    loop {
+        let Some(found) = world.node(&node).await else { break };
+        boots.insert(boot_id(&found));
+        assert!(world.claims().await.len() <= 6);
+        world.after(5).await;
+        assert!(world.seconds() - began < 35 * 60, "it takes no longer than that: {boots:?}");
+    }
+    boots.remove("");
+    assert_eq!(boots.len(), 2, "{boots:?}");
+    world.until_running(5).await;
+    assert!(!names(&world).await.contains(sick));
+    let succeeded = world.operator.context().metrics.nodes_reboots.with_label_values(&["succeeded"]).get();
+    assert_eq!(succeeded, 2);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_of_one_restarts_one_at_a_time() {
+    let one = json!({"disruption": {"budgets": [{"nodes": "1"}]}});
+    let world = World::start(gates(REPAIR)).await;
+    world.pool("general", one).await;
+    world.spread("web", 10, json!({})).await;
+    let claims: Vec<String> = world.claims().await.into_keys().collect();
+    for claim in &claims[..2] {
+        sicken(&world, claim, REBOOT_REQUIRED).await;
+    }
+    let mut most = 0;
+    let mut rebooted = BTreeSet::new();
+    for _ in 0..600 {
+        let now = world.claims().await;
+        let is = |claim: &NodeClaim, status: &str| said(claim, "Rebooting").0 == status;
+        most = most.max(now.values().filter(|claim| is(claim, "True")).count());
+        for (name, claim) in now.iter().filter(|(_, claim)| is(claim, "False")) {
+            if rebooted.insert(name.clone()) {
+                world
+                    .kwok
+                    .heal(&world.node_of(&claim.name_any()).await, REBOOT_REQUIRED)
+                    .await
+                    .expect("written");
+            }
+        }
+        if rebooted.len() == 2 {
+            break;
+        }
+        world.after(1).await;
+    }
+    assert_eq!((most, rebooted.len()), (1, 2));
+    assert_eq!(names(&world).await, claims.iter().cloned().collect(), "never a second claim");
+    world.stop().await;
+}

@@ -1,0 +1,141 @@
+//! Pools of fixed size on an embedded cluster in virtual time.
+
+use std::collections::BTreeSet;
+
+use karpenter_api::types::{NodeClaim, NodePool};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use crate::repair::world::{World, gates, said};
+
+const STATIC: &str = "StaticCapacity=true";
+
+/// A pool of fixed size; it has neither weight nor consolidation.
+async fn start(spec: Value) -> World {
+    let world = World::start(gates(STATIC)).await;
+    world.pool("fixed", spec).await;
+    world
+}
+
+async fn until_ready(world: &World, count: usize) -> BTreeSet<String> {
+    let ready = async || -> BTreeSet<String> {
+        let claims = world.claims().await.into_values();
+        let ready = claims.filter(|claim| claim.metadata.deletion_timestamp.is_none());
+        ready.filter(|claim| said(claim, "Initialized").0 == "True").map(|claim| claim.name_any()).collect()
+    };
+    world.until("as many nodes as asked for", ready, |ready: &BTreeSet<String>| ready.len() == count).await
+}
+
+async fn scale(world: &World, replicas: u32) {
+    world.merge::<NodePool>("fixed", json!({"spec": {"replicas": replicas}})).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_gets_its_nodes_and_keeps_them_although_nothing_runs_there() {
+    let world = start(json!({"replicas": 3})).await;
+    let first = until_ready(&world, 3).await;
+    world.after(1800).await;
+    assert_eq!(until_ready(&world, 3).await, first);
+    let claim = world.claim(first.first().expect("one")).await.expect("a claim");
+    let keys: Vec<&str> = claim.spec.requirements.iter().map(|one| one.key.as_str()).collect();
+    assert!(!keys.contains(&"node.kubernetes.io/instance-type"), "the provider chooses: {keys:?}");
+    // One that goes is replaced.
+    let gone = first.first().cloned().unwrap_or_default();
+    let params = kube::api::DeleteParams::default();
+    world.all::<NodeClaim>().delete(&gone, &params).await.expect("deleted");
+    world.until("it is gone", async || world.claim(&gone).await, Option::is_none).await;
+    let second = until_ready(&world, 3).await;
+    assert_eq!(first.intersection(&second).count(), 2);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_holds_until_it_is_raised() {
+    let world = start(json!({"replicas": 5, "limits": {"nodes": "2"}})).await;
+    let first = until_ready(&world, 2).await;
+    world.after(600).await;
+    assert_eq!(world.claims().await.len(), 2);
+    world.merge::<NodePool>("fixed", json!({"spec": {"limits": {"nodes": "4"}}})).await;
+    let second = until_ready(&world, 4).await;
+    assert!(second.is_superset(&first));
+    world.after(600).await;
+    assert_eq!(world.claims().await.len(), 4);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn scaling_in_takes_empty_nodes_first_and_never_waits_for_a_budget() {
+    let world = start(json!({"replicas": 4, "disruption": {"budgets": [{"nodes": "0"}]}})).await;
+    let all = until_ready(&world, 4).await;
+    world.spread("web", 2, json!({})).await;
+    let mut used = BTreeSet::new();
+    for claim in &all {
+        let node = world.node_of(claim).await;
+        if world.pod_on(&node).await.is_some() {
+            used.insert(claim.clone());
+        }
+    }
+    assert_eq!(used.len(), 2);
+    scale(&world, 2).await;
+    assert_eq!(until_ready(&world, 2).await, used);
+    world.until("the others are gone", async || world.claims().await.len(), |count| *count == 2).await;
+    scale(&world, 0).await;
+    world.until("all are gone", async || world.claims().await.len(), |count| *count == 0).await;
+    scale(&world, 1).await;
+    until_ready(&world, 1).await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_not_be_disrupted_goes_last() {
+    let world = start(json!({"replicas": 3})).await;
+    let all = until_ready(&world, 3).await;
+    world
+        .spread("kept", 1, json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}))
+        .await;
+    let mut kept = BTreeSet::new();
+    for claim in &all {
+        let node = world.node_of(claim).await;
+        if world.pod_on(&node).await.is_some() {
+            kept.insert(claim.clone());
+        }
+    }
+    scale(&world, 1).await;
+    assert_eq!(until_ready(&world, 1).await, kept);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_wait_do_not_make_it_grow_and_use_what_is_there() {
+    let world = start(json!({"replicas": 1})).await;
+    until_ready(&world, 1).await;
+    world.spread("web", 1, json!({})).await;
+    let object = json!({"metadata": {"name": "large"}, "spec": {"containers": [{"name": "c", "image": "i",
+        "resources": {"requests": {"cpu": "100"}}}]}});
+    let pod = serde_json::from_value(object).expect("a pod");
+    let api = world.default_namespace::<k8s_openapi::api::core::v1::Pod>();
+    api.create(&kube::api::PostParams::default(), &pod).await.expect("created");
+    world.after(120).await;
+    assert_eq!(world.claims().await.len(), 1);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_gate_nothing_is_launched() {
+    let world = World::start(gates("")).await;
+    world.pool("fixed", json!({"replicas": 2})).await;
+    world.after(300).await;
+    assert_eq!(world.claims().await.len(), 0);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_does_not_launch_twice() {
+    let world = start(json!({"replicas": 3})).await;
+    world.until("the first claims", async || world.claims().await.len(), |count| *count > 0).await;
+    let world = world.restart().await;
+    until_ready(&world, 3).await;
+    world.after(300).await;
+    assert_eq!(world.claims().await.len(), 3);
+    world.stop().await;
+}

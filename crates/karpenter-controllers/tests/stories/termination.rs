@@ -1,0 +1,7 @@
+//! Nodes go away, and pools say what they own, on the embedded cluster.
+
+mod drain;
+mod emptiness;
+mod ends;
+mod pools;
+mod world;

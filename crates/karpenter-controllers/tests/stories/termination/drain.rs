@@ -1,0 +1,216 @@
+//! How pods leave a node that was deleted.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use karpenter_api::types::NodeClaim;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::termination::world::{World, is_ending, said};
+
+fn slow_stop(seconds: u32) -> Value {
+    json!({"fake-kubelet/stop-seconds": seconds.to_string()})
+}
+
+async fn daemon_set(world: &World, name: &str, priority_class: Option<&str>) {
+    world
+        .create_in_default::<DaemonSet>(json!({
+            "metadata": {"name": name},
+            "spec": {"selector": {"matchLabels": {"app": name}}, "template": {
+                "metadata": {"labels": {"app": name}, "annotations": slow_stop(2)},
+                "spec": {"priorityClassName": priority_class,
+                    "containers": [{"name": "c", "image": "i"}]}}},
+        }))
+        .await;
+    let labels = ListParams::default().labels(&format!("app={name}"));
+    let running = async || {
+        let pods = world.all::<Pod>().list(&labels).await.expect("listed").items;
+        pods.iter()
+            .filter(|pod| pod.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Running")))
+            .count()
+    };
+    world.until("the daemon runs", running, |count| *count == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn workloads_leave_before_daemons_and_critical_pods_last() {
+    let world = World::start().await;
+    world.machine("n1", json!({})).await;
+    daemon_set(&world, "daemon", None).await;
+    daemon_set(&world, "critical-daemon", Some("system-node-critical")).await;
+    world.pod("web", "n1", json!({"metadata": {"annotations": slow_stop(3)}})).await;
+    let critical = json!({"metadata": {"annotations": slow_stop(2)},
+        "spec": {"priorityClassName": "system-cluster-critical"}});
+    world.pod("critical", "n1", critical).await;
+    world.delete::<Node>("n1").await;
+
+    // When each pod was first seen on its way out, and when it was first seen gone.
+    let mut left: BTreeMap<String, (i64, i64)> = BTreeMap::new();
+    let mut tick = 0;
+    while world.node("n1").await.is_some() {
+        let pods = world.all::<Pod>().list(&ListParams::default()).await.expect("listed").items;
+        for app in ["web", "daemon", "critical", "critical-daemon"] {
+            let of_app: Vec<&Pod> = pods
+                .iter()
+                .filter(|pod| {
+                    pod.metadata.labels.as_ref().and_then(|l| l.get("app")).map(String::as_str) == Some(app)
+                })
+                .collect();
+            let entry = left.entry(app.to_owned()).or_insert((i64::MAX, i64::MAX));
+            if of_app.iter().all(|pod| pod.metadata.deletion_timestamp.is_some()) {
+                entry.0 = entry.0.min(tick);
+            }
+            if of_app.is_empty() {
+                entry.1 = entry.1.min(tick);
+            }
+        }
+        tick += 1;
+        assert!(tick < 6000, "the node never goes: {left:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    let order = ["web", "daemon", "critical", "critical-daemon"];
+    for pair in order.windows(2) {
+        let (before, after) = (left[pair[0]], left[pair[1]]);
+        assert!(before.0 < before.1, "{} was asked and took its time: {left:?}", pair[0]);
+        assert!(before.1 <= after.0, "{} goes only after {}: {left:?}", pair[1], pair[0]);
+    }
+    let evicted = world.events("Evicted").await;
+    assert!(evicted.contains(&("web".into(), "Evicted pod: Forceful Termination".into())), "{evicted:?}");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_holds_a_node_until_it_allows() {
+    let world = World::start().await;
+    world.machine("n1", json!({})).await;
+    world.pod("web", "n1", json!({})).await;
+    world
+        .create_in_default::<PodDisruptionBudget>(json!({"metadata": {"name": "web"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}}))
+        .await;
+    let reason = json!({"type": "DisruptionReason", "status": "True", "reason": "Drifted", "message": "Drifted",
+        "lastTransitionTime": world.clock.time()});
+    let conditions = world.claim("n1").await.and_then(|claim| claim.status).map(|status| status.conditions);
+    let mut conditions = json!(conditions);
+    conditions.as_array_mut().expect("conditions").push(reason);
+    let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
+    world.all::<NodeClaim>().patch_status("n1", &PatchParams::default(), &patch).await.expect("patched");
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    world.delete::<Node>("n1").await;
+    world.sleep_until_second(120).await;
+    assert!(!is_ending(&world.find_pod("web").await), "the budget protects it");
+    let told = world.events("FailedDraining").await;
+    let message = "Failed to drain node, evicting pod default/web violates a PDB";
+    assert!(told.contains(&("n1".into(), message.into())), "{told:?}");
+    let message = "Failed to drain node, 1 pods are waiting to be evicted";
+    assert!(told.contains(&("n1".into(), message.into())), "{told:?}");
+
+    world.api::<PodDisruptionBudget>().delete("web", &DeleteParams::default()).await.expect("deleted");
+    world.until_node_gone("n1").await;
+    let took = world.seconds() - 120;
+    assert!(took <= 10 + 7, "the eviction is tried at least every ten seconds, but it took {took} s");
+    assert_eq!(world.events("Evicted").await, [("web".to_owned(), "Evicted pod: Drifted".to_owned())]);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_budgets_hold_a_node_and_say_so() {
+    let world = World::start().await;
+    world.machine("n1", json!({})).await;
+    world.pod("web", "n1", json!({})).await;
+    for name in ["one", "two"] {
+        world
+            .create_in_default::<PodDisruptionBudget>(json!({"metadata": {"name": name},
+                "spec": {"minAvailable": 0, "selector": {"matchLabels": {"app": "web"}}}}))
+            .await;
+    }
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    world.delete::<Node>("n1").await;
+    world.sleep_until_second(60).await;
+    assert!(!is_ending(&world.find_pod("web").await));
+    let message = "Failed to drain node, evicting pod default/web violates a PDB";
+    assert!(world.events("FailedDraining").await.contains(&("n1".into(), message.into())));
+    world.api::<PodDisruptionBudget>().delete("one", &DeleteParams::default()).await.expect("deleted");
+    world.until_node_gone("n1").await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_the_grace_period_beats_budgets_and_annotations() {
+    let world = World::start().await;
+    world.machine("n1", json!({})).await;
+    let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true",
+        "fake-kubelet/stop-seconds": "1000"}}});
+    world.pod("kept", "n1", keep).await;
+    world.pod("web", "n1", json!({"spec": {"terminationGracePeriodSeconds": 60}})).await;
+    world
+        .create_in_default::<PodDisruptionBudget>(json!({"metadata": {"name": "web"},
+            "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "web"}}}}))
+        .await;
+    let by = world.time_at(300);
+    let annotation =
+        json!({"metadata": {"annotations": {"karpenter.sh/nodeclaim-termination-timestamp": by}}});
+    world.merge::<NodeClaim>("n1", annotation).await;
+    world.delete::<Node>("n1").await;
+
+    world.sleep_until_second(238).await;
+    assert!(!is_ending(&world.find_pod("web").await), "its 60 s are not needed yet");
+    world.until("web goes", async || world.find_pod("web").await, is_ending).await;
+    assert!((240..=243).contains(&world.seconds()), "{}", world.seconds());
+    assert!(!is_ending(&world.find_pod("kept").await), "its 30 s are not needed yet");
+    let kept = world.until("kept goes", async || world.find_pod("kept").await, is_ending).await;
+    assert!((270..=273).contains(&world.seconds()), "{}", world.seconds());
+    let grace = kept.and_then(|pod| pod.metadata.deletion_grace_period_seconds).expect("a grace period");
+    assert!((27..=30).contains(&grace), "{grace}");
+    world.until_node_gone("n1").await;
+    assert!(world.seconds() <= 312, "{}", world.seconds());
+    assert!(world.events("Disrupted").await.iter().any(|(name, _)| name == "kept"));
+    let told = world.events("TerminationGracePeriodExpiring").await;
+    assert!(told.contains(&("n1".into(), format!("All pods will be deleted by {by}"))), "{told:?}");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_duration_protects_a_pod_for_so_long() {
+    let world = World::start().await;
+    world.machine("n1", json!({})).await;
+    let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "3m"}}});
+    let pod = world.pod("web", "n1", keep).await;
+    let started = pod.status.and_then(|status| status.start_time).expect("it started").0;
+    world
+        .pod("bad", "n1", json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "soon"}}}))
+        .await;
+    world.delete::<Node>("n1").await;
+    world.until("bad goes", async || world.find_pod("bad").await, Option::is_none).await;
+    assert!(world.seconds() < 10, "an annotation that says nothing protects nothing: {}", world.seconds());
+    world.until("web goes", async || world.find_pod("web").await, is_ending).await;
+    let lasted = world.clock.now().duration_since(started).as_secs();
+    assert!((180..=183).contains(&lasted), "{lasted}");
+    world.until_node_gone("n1").await;
+    assert!(world.events("DoNotDisruptUntil").await.iter().any(|(name, _)| name == "web"));
+    assert!(world.events("DoNotDisruptGracePeriodElapsed").await.iter().any(|(name, _)| name == "web"));
+    assert!(world.events("InvalidDoNotDisruptAnnotation").await.iter().any(|(name, _)| name == "bad"));
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_does_not_end_is_given_up_after_a_minute() {
+    let world = World::start().await;
+    // Its kubelet falls silent, so nothing ends on it any more; the machine itself is still there.
+    let dies = json!({"metadata": {"annotations": {"fake-kubelet/dies-at": world.time_at(20)}}});
+    world.machine("n1", dies).await;
+    world.pod("stuck", "n1", json!({"spec": {"terminationGracePeriodSeconds": 5}})).await;
+    world.sleep_until_second(25).await;
+    world.delete::<Node>("n1").await;
+    let pod = world.until("it is asked", async || world.find_pod("stuck").await, is_ending).await;
+    let ends = pod.and_then(|pod| pod.metadata.deletion_timestamp).expect("a time").0;
+    world.until_node_gone("n1").await;
+    let late = world.clock.now().duration_since(ends).as_secs();
+    assert!((60..=70).contains(&late), "{late}");
+    let claim = world.claim("n1").await.expect("the claim is held by its own finalizer");
+    assert_eq!(said(&claim, "Drained"), ("True", "Drained".to_owned()));
+    world.stop().await;
+}
