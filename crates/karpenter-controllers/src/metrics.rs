@@ -36,7 +36,7 @@ use self::nodes::NodeLabels;
 pub use self::summary::SummaryVec;
 
 /// Upstream's buckets of durations, in seconds.
-const DURATION_BUCKETS: &[f64] = &[
+pub const DURATION_BUCKETS: &[f64] = &[
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25,
     1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0,
     50.0, 60.0, 120.0, 150.0, 300.0, 450.0, 600.0,
@@ -157,17 +157,17 @@ impl Metrics {
         let declare = Declare { registry: Registry::new() };
         let reboots = powers(10.0, 8);
         let class_kinds = cloud.map(CloudProvider::node_class_kinds).unwrap_or_default();
-        let class_labels: Vec<String> =
-            class_kinds.iter().map(|kind| labels::node_class_label(kind.group, kind.kind)).collect();
+        let class_kinds: Vec<(&'static str, &'static str)> =
+            class_kinds.iter().map(|kind| (kind.group, kind.kind)).collect();
         let of_provider = cloud.map(CloudProvider::well_known_labels).unwrap_or_default();
         let well_known = karpenter_model::labels::WELL_KNOWN;
         let well_known = well_known.into_iter().chain(of_provider.iter().map(|key| &**key));
         declare.process();
         let metrics = Self {
             is_following: Arc::default(),
-            class_kinds: class_kinds.iter().map(|kind| (kind.group, kind.kind)).collect(),
+            class_kinds: class_kinds.as_slice().into(),
             node_labels: Arc::new(NodeLabels::new(well_known)),
-            conditions: ConditionMetrics::new(&declare, &class_labels),
+            conditions: ConditionMetrics::new(&declare, &class_kinds),
             unsynced: Arc::default(),
             nodeclaims_created: declare.counter(
                 "karpenter_nodeclaims_created_total",
@@ -362,6 +362,11 @@ impl Metrics {
         };
         metrics.scheduler_ignored_pods.set(0);
         metrics
+    }
+
+    /// Where a provider declares what it tells about itself, next to everything here.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
     }
 
     /// What is kept, in Prometheus' text format.

@@ -25,6 +25,8 @@ use tokio::task::JoinHandle;
 pub const BY_NODE: &str = "node";
 /// Nodes and claims by their provider id.
 pub const BY_PROVIDER_ID: &str = "provider-id";
+/// Nodes and claims by the last part of their provider id: the cloud's own name for the machine.
+pub const BY_INSTANCE_ID: &str = "instance-id";
 /// Nodes and claims by the name of their pool.
 pub const BY_POOL: &str = "pool";
 /// Attachments by the name of their node.
@@ -89,7 +91,11 @@ impl Mirrors {
                 Mirror::watch(
                     client,
                     trim::node,
-                    &[(BY_PROVIDER_ID, node_provider_id), (BY_POOL, pool_of::<Node>)],
+                    &[
+                        (BY_PROVIDER_ID, node_provider_id),
+                        (BY_INSTANCE_ID, node_instance_id),
+                        (BY_POOL, pool_of::<Node>),
+                    ],
                 ),
                 &mut tasks,
             ),
@@ -97,7 +103,11 @@ impl Mirrors {
                 Mirror::watch(
                     client,
                     keep_all,
-                    &[(BY_PROVIDER_ID, claim_provider_id), (BY_POOL, pool_of::<NodeClaim>)],
+                    &[
+                        (BY_PROVIDER_ID, claim_provider_id),
+                        (BY_INSTANCE_ID, claim_instance_id),
+                        (BY_POOL, pool_of::<NodeClaim>),
+                    ],
                 ),
                 &mut tasks,
             ),
@@ -272,6 +282,18 @@ fn node_provider_id(node: &Node) -> Vec<String> {
 
 fn claim_provider_id(claim: &NodeClaim) -> Vec<String> {
     claim.status.iter().filter_map(|status| status.provider_id.clone()).filter(|id| !id.is_empty()).collect()
+}
+
+fn node_instance_id(node: &Node) -> Vec<String> {
+    node_provider_id(node).iter().map(|id| last_part(id)).collect()
+}
+
+fn claim_instance_id(claim: &NodeClaim) -> Vec<String> {
+    claim_provider_id(claim).iter().map(|id| last_part(id)).collect()
+}
+
+fn last_part(provider_id: &str) -> String {
+    provider_id.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
 fn pool_of<K: kube::Resource>(object: &K) -> Vec<String> {

@@ -248,7 +248,20 @@ impl Operator {
         self.spawn("pod.nomination", renomination, Renomination::watch, self.options.workers(10, 100));
     }
 
-    fn spawn<R: Reconcile>(&mut self, name: &'static str, work: R, watch: fn(&R, &Queue), workers: usize) {
+    /// Tells when this process stops working; for what waits long inside one pass.
+    pub fn stop_signal(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// Starts a controller of the provider's, counted and supervised like all others. To be called once the mirrors
+    /// are filled, which is after [`Operator::start`].
+    pub fn spawn<R: Reconcile>(
+        &mut self,
+        name: &'static str,
+        work: R,
+        watch: fn(&R, &Queue),
+        workers: usize,
+    ) {
         let queue = Queue::default();
         watch(&work, &queue);
         self.queues.lock().unwrap_or_else(PoisonError::into_inner).push((name, queue.clone()));

@@ -6,7 +6,7 @@
 mod gates;
 #[cfg(test)]
 mod tests;
-mod values;
+pub mod values;
 
 use std::sync::Arc;
 use std::time::Duration;

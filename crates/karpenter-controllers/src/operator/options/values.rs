@@ -7,24 +7,24 @@ use karpenter_model::duration::parse_go_duration;
 
 use super::FeatureGates;
 
-pub(super) fn text(value: &str) -> Result<String, String> {
+pub fn text(value: &str) -> Result<String, String> {
     Ok(value.to_owned())
 }
 
-pub(super) fn port<const DEFAULT: u16>(value: &str) -> Result<u16, String> {
+pub fn port<const DEFAULT: u16>(value: &str) -> Result<u16, String> {
     or_default(value, DEFAULT, |value| value.parse().ok(), "valid: a port from 0 to 65535")
 }
 
-pub(super) fn integer<const DEFAULT: i64>(value: &str) -> Result<i64, String> {
+pub fn integer<const DEFAULT: i64>(value: &str) -> Result<i64, String> {
     or_default(value, DEFAULT, |value| value.parse().ok(), "valid: a whole number")
 }
 
-pub(super) fn float<const DEFAULT: i64>(value: &str) -> Result<f64, String> {
+pub fn float<const DEFAULT: i64>(value: &str) -> Result<f64, String> {
     let read = |value: &str| value.parse().ok().filter(|number: &f64| number.is_finite());
     or_default(value, DEFAULT as f64, read, "valid: a number")
 }
 
-pub(super) fn boolean<const DEFAULT: bool>(value: &str) -> Result<bool, String> {
+pub fn boolean<const DEFAULT: bool>(value: &str) -> Result<bool, String> {
     let read = |value: &str| match value {
         "true" => Some(true),
         "false" => Some(false),
@@ -33,7 +33,7 @@ pub(super) fn boolean<const DEFAULT: bool>(value: &str) -> Result<bool, String> 
     or_default(value, DEFAULT, read, "valid: true, false")
 }
 
-pub(super) fn duration<const DEFAULT_SECS: u64>(value: &str) -> Result<Duration, String> {
+pub fn duration<const DEFAULT_SECS: u64>(value: &str) -> Result<Duration, String> {
     let read = |value: &str| {
         let nanos = parse_go_duration(value).ok()?;
         u64::try_from(nanos).ok().map(Duration::from_nanos)
@@ -47,7 +47,7 @@ pub(super) fn gates(value: &str) -> Result<FeatureGates, String> {
 }
 
 /// One of a closed list, written as listed.
-pub(super) fn choice<T: ValueEnum + Clone>(value: &str, default: T) -> Result<T, String> {
+pub fn choice<T: ValueEnum + Clone>(value: &str, default: T) -> Result<T, String> {
     if value.is_empty() {
         return Ok(default);
     }
