@@ -261,9 +261,12 @@ pub enum Incompatible {
 }
 
 /// A conjunction of requirements, at most one per key.
+///
+/// Copies share what they say until one of them changes: a catalog has tens of thousands of offerings with the same
+/// few label sets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Requirements {
-    by_key: BTreeMap<Arc<str>, Requirement>,
+    by_key: Arc<BTreeMap<Arc<str>, Requirement>>,
 }
 
 impl Requirements {
@@ -281,10 +284,11 @@ impl Requirements {
 
     /// Adds a requirement, intersecting with what is already there for the key.
     pub fn add(&mut self, requirement: Requirement) {
-        match self.by_key.get_mut(&requirement.key) {
+        let by_key = Arc::make_mut(&mut self.by_key);
+        match by_key.get_mut(&requirement.key) {
             Some(present) => *present = present.intersection(&requirement),
             None => {
-                self.by_key.insert(requirement.key.clone(), requirement);
+                by_key.insert(requirement.key.clone(), requirement);
             }
         }
     }
@@ -297,11 +301,15 @@ impl Requirements {
 
     /// Replaces whatever is there for the key.
     pub fn replace(&mut self, requirement: Requirement) {
-        self.by_key.insert(requirement.key.clone(), requirement);
+        Arc::make_mut(&mut self.by_key).insert(requirement.key.clone(), requirement);
     }
 
     pub fn remove(&mut self, key: &str) -> Option<Requirement> {
-        self.by_key.remove(key)
+        // What is shared is not copied for nothing.
+        if !self.has_key(key) {
+            return None;
+        }
+        Arc::make_mut(&mut self.by_key).remove(key)
     }
 
     pub fn get(&self, key: &str) -> Option<&Requirement> {
