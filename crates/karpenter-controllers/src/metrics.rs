@@ -24,7 +24,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
-use karpenter_api::labels;
 use karpenter_cloud::CloudProvider;
 use prometheus::{
     Gauge, GaugeVec, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,

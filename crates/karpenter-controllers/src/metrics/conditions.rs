@@ -16,6 +16,7 @@ use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::{label, name_of, namespace_of};
 use karpenter_cluster::mirror::Change;
 use kube::Resource;
+use kube::api::DynamicObject;
 use prometheus::{HistogramVec, IntCounterVec};
 
 use super::exposition::Family;
@@ -62,6 +63,26 @@ impl Conditional for Node {
                 status: &condition.status,
                 reason: condition.reason.as_deref().unwrap_or_default(),
                 since: condition.last_transition_time.as_ref().map(|time| time.0),
+            })
+            .collect()
+    }
+}
+
+/// Node classes are of the provider's kinds, for which there is no type here.
+impl Conditional for DynamicObject {
+    fn seen(&self) -> Vec<Seen<'_>> {
+        let conditions = self.data.pointer("/status/conditions").and_then(|list| list.as_array());
+        conditions
+            .into_iter()
+            .flatten()
+            .map(|condition| {
+                let text = |field: &str| condition[field].as_str().unwrap_or_default();
+                Seen {
+                    kind: text("type"),
+                    status: text("status"),
+                    reason: text("reason"),
+                    since: text("lastTransitionTime").parse().ok(),
+                }
             })
             .collect()
     }
@@ -253,6 +274,8 @@ pub(super) struct ConditionMetrics {
     pub(super) pools: ConditionsOf,
     pub(super) nodes: ConditionsOf,
     pub(super) buffers: ConditionsOf,
+    /// One per kind of the provider's node classes, in its order.
+    pub(super) classes: Vec<ConditionsOf>,
 }
 
 /// The objects whose conditions are told.
@@ -261,28 +284,39 @@ pub(super) struct Objects<'a> {
     pub(super) pools: &'a [Arc<NodePool>],
     pub(super) nodes: &'a [Arc<Node>],
     pub(super) buffers: &'a [Arc<CapacityBuffer>],
+    /// In the order of the provider's kinds.
+    pub(super) classes: &'a [Vec<Arc<DynamicObject>>],
 }
 
 impl ConditionMetrics {
-    /// `class_labels`: the labels by which claims and nodes name their node class.
-    pub(super) fn new(declare: &Declare, class_labels: &[String]) -> Self {
+    /// `class_kinds`: group and kind of the provider's node classes, by which claims and nodes are labelled.
+    pub(super) fn new(declare: &Declare, class_kinds: &[(&'static str, &'static str)]) -> Self {
         let of_kind = ["group".to_owned(), "kind".to_owned()];
         let shared = Kept::new(declare, "operator_", prometheus::DEFAULT_BUCKETS, &of_kind);
-        let kind = |group, kind: &'static str, keys: Vec<String>, is_deprecated_too: bool| {
-            let prefix = format!("operator_{}_", kind.to_lowercase());
-            let names: Vec<String> = keys.iter().map(|key| key.replace(['/', '.', '-'], "_")).collect();
-            let kept = Kept::new(declare, &prefix, &powers(0.5, 15), &names);
-            let deprecated = is_deprecated_too.then(|| shared.clone());
-            ConditionsOf { group, kind, prefix, keys: keys.into(), names: names.into(), kept, deprecated }
+        let bucketed =
+            |group, kind: &'static str, keys: Vec<String>, is_deprecated_too: bool, buckets: &[f64]| {
+                let prefix = format!("operator_{}_", kind.to_lowercase());
+                let names: Vec<String> = keys.iter().map(|key| key.replace(['/', '.', '-'], "_")).collect();
+                let kept = Kept::new(declare, &prefix, buckets, &names);
+                let deprecated = is_deprecated_too.then(|| shared.clone());
+                ConditionsOf { group, kind, prefix, keys: keys.into(), names: names.into(), kept, deprecated }
+            };
+        let kind = |group, kind, keys, is_deprecated_too| {
+            bucketed(group, kind, keys, is_deprecated_too, &powers(0.5, 15))
         };
         let with = |more: &[&str]| -> Vec<String> {
-            class_labels.iter().cloned().chain(more.iter().map(|key| (*key).to_owned())).collect()
+            let classes = class_kinds.iter().map(|(group, kind)| labels::node_class_label(group, kind));
+            classes.chain(more.iter().map(|key| (*key).to_owned())).collect()
+        };
+        let class = |(group, kind): &(&'static str, &'static str)| {
+            bucketed(*group, *kind, Vec::new(), true, prometheus::DEFAULT_BUCKETS)
         };
         Self {
             claims: kind("karpenter.sh", "NodeClaim", with(&[labels::NODEPOOL]), true),
             pools: kind("karpenter.sh", "NodePool", Vec::new(), true),
             nodes: kind("", "Node", with(&[labels::NODEPOOL, labels::INITIALIZED]), false),
             buffers: kind("autoscaling.x-k8s.io", "CapacityBuffer", Vec::new(), true),
+            classes: class_kinds.iter().map(class).collect(),
         }
     }
 
@@ -291,6 +325,9 @@ impl ConditionMetrics {
         self.pools.write(text, objects.pools, now);
         self.nodes.write(text, objects.nodes, now);
         self.buffers.write(text, objects.buffers, now);
+        for (kind, classes) in self.classes.iter().zip(objects.classes) {
+            kind.write(text, classes, now);
+        }
         self.write_deprecated(text, objects, now);
     }
 
@@ -301,6 +338,9 @@ impl ConditionMetrics {
         all.extend(objects.claims.iter().map(|one| Told::of(&**one, of(&self.claims))));
         all.extend(objects.pools.iter().map(|one| Told::of(&**one, of(&self.pools))));
         all.extend(objects.buffers.iter().map(|one| Told::of(&**one, of(&self.buffers))));
+        for (kind, classes) in self.classes.iter().zip(objects.classes) {
+            all.extend(classes.iter().map(|one| Told::of(&**one, of(kind))));
+        }
         write(text, "operator_", &["group", "kind"], &all, now);
     }
 }

@@ -51,6 +51,10 @@ impl Metrics {
             let of = self.conditions.buffers.clone();
             each_change(buffers, move |change| of.follow(change, clock.now()));
         }
+        for (of, (_, mirror)) in self.conditions.classes.iter().zip(&mirrors.node_classes) {
+            let of = of.clone();
+            each_change(mirror, move |change| of.follow(change, clock.now()));
+        }
     }
 
     fn count_claim(&self, change: &Change<NodeClaim>, now: Timestamp) {

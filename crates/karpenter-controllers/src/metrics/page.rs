@@ -45,11 +45,13 @@ impl Metrics {
         let nodes = mirrors.nodes.list();
         nodes::write(text, &self.node_labels, &nodes, |node| mirrors.pods.by(BY_NODE, node), now);
         self.pods.write(text, &mirrors.pods.list(), &nodes, now);
+        let classes: Vec<_> = mirrors.node_classes.iter().map(|(_, mirror)| mirror.list()).collect();
         let objects = Objects {
             claims: &mirrors.node_claims.list(),
             pools: &mirrors.node_pools.list(),
             nodes: &nodes,
             buffers: &listed(mirrors.capacity_buffers.as_ref()),
+            classes: &classes,
         };
         self.conditions.write(text, &objects, now);
     }

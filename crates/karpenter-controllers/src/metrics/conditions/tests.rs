@@ -47,11 +47,12 @@ fn claim(status: &str, second: i64, deleted: Option<i64>) -> NodeClaim {
 #[test]
 fn a_kind_is_told_under_its_own_name_and_under_the_old_one() {
     let declare = Declare { registry: prometheus::Registry::new() };
-    let metrics = ConditionMetrics::new(&declare, &["karpenter.kwok.sh/kwoknodeclass".to_owned()]);
+    let metrics = ConditionMetrics::new(&declare, &[("karpenter.kwok.sh", "KWOKNodeClass")]);
     let (before, after) = (Arc::new(claim("Unknown", 0, None)), Arc::new(claim("True", 4, Some(10))));
     metrics.claims.follow(&Change::Applied { old: Some(before), new: after.clone() }, at(4));
     let mut text = String::new();
-    let objects = Objects { claims: std::slice::from_ref(&after), pools: &[], nodes: &[], buffers: &[] };
+    let objects =
+        Objects { claims: std::slice::from_ref(&after), pools: &[], nodes: &[], buffers: &[], classes: &[] };
     metrics.write(&mut text, &objects, at(12));
     metrics.claims.follow(&Change::Deleted { old: after }, at(13));
     let kept = prometheus::TextEncoder::new().encode_to_string(&declare.registry.gather()).expect("a text");
@@ -74,6 +75,39 @@ fn a_kind_is_told_under_its_own_name_and_under_the_old_one() {
         format!(
             r#"operator_nodeclaim_status_condition_transition_seconds_sum{{{own},status="Unknown",to_status="True",type="Ready"}} 4"#
         ),
+    ] {
+        assert!(text.lines().any(|one| one == line), "{line} is missing in\n{text}");
+    }
+}
+
+#[test]
+fn the_provider_s_node_classes_are_told_though_nobody_here_knows_their_type() {
+    let class = |status: &str, second: i64| -> Arc<DynamicObject> {
+        let object = json!({
+            "apiVersion": "example.com/v1", "kind": "ExampleClass", "metadata": {"name": "default"},
+            "status": {"conditions": [{"type": "Ready", "status": status, "reason": status,
+                "lastTransitionTime": at(second).to_string()}]},
+        });
+        Arc::new(serde_json::from_value(object).expect("an object"))
+    };
+    let declare = Declare { registry: prometheus::Registry::new() };
+    let metrics = ConditionMetrics::new(&declare, &[("example.com", "ExampleClass")]);
+    let (before, after) = (class("False", 0), class("True", 6));
+    metrics.classes[0].follow(&Change::Applied { old: Some(before), new: after.clone() }, at(6));
+    let mut text = String::new();
+    let classes = [vec![after]];
+    let objects = Objects { claims: &[], pools: &[], nodes: &[], buffers: &[], classes: &classes };
+    metrics.write(&mut text, &objects, at(10));
+    let kept = prometheus::TextEncoder::new().encode_to_string(&declare.registry.gather()).expect("a text");
+    text.push_str(&kept);
+    let old = r#"group="example.com",kind="ExampleClass""#;
+    let what = r#"name="default",namespace="",reason="True",status="True",type="Ready""#;
+    for line in [
+        format!("operator_exampleclass_status_condition_count{{{what}}} 1"),
+        format!("operator_status_condition_count{{{old},{what}}} 1"),
+        format!("operator_exampleclass_status_condition_current_status_seconds{{{what}}} 4"),
+        r#"operator_exampleclass_status_condition_transition_seconds_sum{status="False",to_status="True",type="Ready"} 6"#
+            .to_owned(),
     ] {
         assert!(text.lines().any(|one| one == line), "{line} is missing in\n{text}");
     }
