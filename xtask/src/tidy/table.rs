@@ -14,11 +14,12 @@ pub(crate) struct Crate {
     pub(crate) may_use: &'static [&'static str],
 }
 
-pub(crate) const CRATES: [Crate; 13] = [
+pub(crate) const CRATES: [Crate; 15] = [
     Crate { name: "karpenter-model", pure: true, may_use: &[] },
     Crate { name: "karpenter-scheduling", pure: true, may_use: &["karpenter-model"] },
     Crate { name: "karpenter-disruption", pure: true, may_use: &["karpenter-model", "karpenter-scheduling"] },
     Crate { name: "karpenter-catalog", pure: true, may_use: &["karpenter-model"] },
+    Crate { name: "karpenter-userdata", pure: true, may_use: &["karpenter-model", "karpenter-catalog"] },
     Crate { name: "karpenter-api", pure: false, may_use: &["karpenter-model"] },
     Crate {
         name: "karpenter-state",
@@ -56,6 +57,19 @@ pub(crate) const CRATES: [Crate; 13] = [
             "karpenter-state",
             "karpenter-cluster",
             "karpenter-cloud",
+        ],
+    },
+    Crate {
+        name: "karpenter-aws",
+        pure: false,
+        may_use: &[
+            "karpenter-model",
+            "karpenter-catalog",
+            "karpenter-userdata",
+            "karpenter-api",
+            "karpenter-cluster",
+            "karpenter-cloud",
+            "karpenter-controllers",
         ],
     },
     Crate {

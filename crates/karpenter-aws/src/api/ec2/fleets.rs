@@ -1,0 +1,84 @@
+//! Fleets of type instant: one request that buys machines from many offers, now or not at all.
+
+use super::TagSpecification;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateFleet {
+    pub launch_template_configs: Vec<FleetLaunchTemplate>,
+    pub target: TargetCapacityType,
+    pub total_target_capacity: i32,
+    /// Only of spot fleets.
+    pub spot_allocation_strategy: Option<SpotAllocationStrategy>,
+    /// Only of on-demand fleets.
+    pub on_demand_allocation_strategy: Option<OnDemandAllocationStrategy>,
+    /// Only of reserved-capacity fleets, such as `interruptible-capacity-reservation`.
+    pub reservation_types: Vec<String>,
+    pub context: Option<String>,
+    pub tag_specifications: Vec<TagSpecification>,
+    pub is_dry_run: bool,
+}
+
+/// EC2's `DefaultTargetCapacityType`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TargetCapacityType {
+    OnDemand,
+    Spot,
+    CapacityBlock,
+    ReservedCapacity,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SpotAllocationStrategy {
+    PriceCapacityOptimized,
+    CapacityOptimizedPrioritized,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OnDemandAllocationStrategy {
+    LowestPrice,
+    Prioritized,
+}
+
+/// A template, its latest version, with what it may be bought as.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct FleetLaunchTemplate {
+    pub launch_template_name: String,
+    pub overrides: Vec<FleetOverride>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct FleetOverride {
+    pub instance_type: String,
+    pub subnet_id: Option<String>,
+    pub image_id: Option<String>,
+    pub zone: Option<String>,
+    /// The lower, the sooner.
+    pub priority: Option<f64>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct FleetAnswer {
+    pub fleet_id: String,
+    pub instances: Vec<FleetInstances>,
+    pub errors: Vec<FleetError>,
+}
+
+/// Machines that were bought alike.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct FleetInstances {
+    pub instance_ids: Vec<String>,
+    pub instance_type: String,
+    /// `on-demand`, `spot`, …
+    pub lifecycle: String,
+    pub launch_template_name: Option<String>,
+    pub launched_as: FleetOverride,
+}
+
+/// Why an offer of a fleet was not bought.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FleetError {
+    pub error: crate::api::AwsError,
+    pub launch_template_name: Option<String>,
+    pub tried: FleetOverride,
+    pub lifecycle: Option<String>,
+}

@@ -1,0 +1,40 @@
+//! Capacity that was paid for ahead.
+
+use jiff::Timestamp;
+
+use crate::api::{TagFilter, Tags};
+
+/// Which reservations; every condition given must hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReservationQuery {
+    /// Any of these; none given asks nothing. An id that is not there fails the whole call.
+    pub ids: Vec<String>,
+    pub owner_id: Option<String>,
+    /// `open` or `targeted`.
+    pub instance_match_criteria: Option<String>,
+    pub tags: Vec<TagFilter>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CapacityReservation {
+    pub id: String,
+    pub owner_id: String,
+    pub instance_type: String,
+    pub zone: String,
+    pub zone_id: Option<String>,
+    /// `open` or `targeted`.
+    pub instance_match_criteria: String,
+    /// `default` or `capacity-block`.
+    pub reservation_type: String,
+    /// EC2 may take its machines back.
+    pub is_interruptible: bool,
+    /// `active`, …
+    pub state: String,
+    pub tenancy: Option<String>,
+    pub starts_at: Option<Timestamp>,
+    /// Open-ended reservations have none.
+    pub ends_at: Option<Timestamp>,
+    pub total_count: i64,
+    pub available_count: i64,
+    pub tags: Tags,
+}

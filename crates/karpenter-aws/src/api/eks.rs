@@ -1,0 +1,22 @@
+//! EKS: facts about the cluster that its own API server does not tell.
+
+use super::AwsFuture;
+
+/// What is asked of EKS.
+pub trait Eks: Send + Sync {
+    /// `eks:DescribeCluster`.
+    fn describe_cluster<'a>(&'a self, name: &'a str) -> AwsFuture<'a, Cluster>;
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cluster {
+    pub name: String,
+    pub arn: String,
+    pub endpoint: Option<String>,
+    /// Kubernetes minor version, such as `1.35`.
+    pub version: Option<String>,
+    /// Base64, as EKS gives it.
+    pub certificate_authority: Option<String>,
+    pub service_ipv4_cidr: Option<String>,
+    pub service_ipv6_cidr: Option<String>,
+}

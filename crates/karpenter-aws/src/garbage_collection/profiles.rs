@@ -1,0 +1,69 @@
+//! Instance profiles of this cluster that no class and no claim uses any more.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+pub const PERIOD: Duration = Duration::from_secs(30 * 60);
+
+/// What is in use, by the names of profiles.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InUse {
+    /// In the status of a class.
+    pub by_classes: BTreeSet<String>,
+    /// In an annotation of a claim.
+    pub by_claims: BTreeSet<String>,
+    /// Made or left so lately that somebody may be about to use them.
+    pub protected: BTreeSet<String>,
+}
+
+/// The path under which all profiles of a cluster in a region are.
+pub fn cluster_path(region: &str, cluster: &str) -> String {
+    format!("/karpenter/{region}/{cluster}/")
+}
+
+/// Names of profiles to delete. The path is looked at again: a service that does not honour the prefix of a listing
+/// must not cost somebody else's profiles.
+pub fn unused<'a>(
+    profiles: impl IntoIterator<Item = (&'a str, &'a str)>,
+    cluster_path: &str,
+    in_use: &InUse,
+) -> Vec<&'a str> {
+    profiles
+        .into_iter()
+        .filter(|(name, path)| {
+            path.starts_with(cluster_path)
+                && !in_use.by_classes.contains(*name)
+                && !in_use.by_claims.contains(*name)
+                && !in_use.protected.contains(*name)
+        })
+        .map(|(name, _)| name)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_profiles_of_the_cluster_that_nobody_uses_go() {
+        let set = |name: &str| BTreeSet::from([name.to_owned()]);
+        let in_use = InUse { by_classes: set("class"), by_claims: set("claim"), protected: set("fresh") };
+        let path = cluster_path("us-west-2", "shop");
+        assert_eq!(path, "/karpenter/us-west-2/shop/");
+        let mine = "/karpenter/us-west-2/shop/0c3a/";
+        let table = [
+            ("class", mine, false),
+            ("claim", mine, false),
+            ("fresh", mine, false),
+            ("old", mine, true),
+            ("old", "/karpenter/us-west-2/shop/", true),
+            ("old", "/karpenter/us-west-2/shop2/0c3a/", false),
+            ("old", "/karpenter/us-east-1/shop/0c3a/", false),
+            ("old", "/", false),
+        ];
+        for (name, of, expected) in table {
+            let found = unused([(name, of)], &path, &in_use);
+            assert_eq!(found == [name], expected, "{name} {of}");
+        }
+    }
+}

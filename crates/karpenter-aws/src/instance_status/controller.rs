@@ -1,0 +1,79 @@
+//! Asks EC2 for sick machines now and then, and has each finding handled like a message.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::future::try_join_all;
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::ObjectKey;
+
+use super::{Category, next_look, questions, unhealthy};
+use crate::api::{AwsError, Ec2};
+use crate::interruption::Handler;
+
+#[derive(Debug, Default)]
+struct Memory {
+    /// Findings that were counted and have been there ever since.
+    counted: BTreeSet<(String, Category)>,
+    failures: u32,
+    told: String,
+}
+
+pub struct InstanceStatusPoller {
+    handler: Handler,
+    ec2: Arc<dyn Ec2>,
+    memory: Mutex<Memory>,
+}
+
+impl InstanceStatusPoller {
+    pub fn new(handler: Handler, ec2: Arc<dyn Ec2>) -> Self {
+        Self { handler, ec2, memory: Mutex::default() }
+    }
+
+    pub fn watch(&self, queue: &Queue) {
+        queue.add(ObjectKey::new("", "all"));
+    }
+
+    fn failed(&self, error: &AwsError) -> After {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.failures = memory.failures.saturating_add(1);
+        let text = error.to_string();
+        if memory.told != text {
+            let advice = if error.is_unauthorized() {
+                "allow ec2:DescribeInstanceStatus to have sick instances replaced; `karpenter bootstrap aws` prints the policy"
+            } else {
+                "it is tried again"
+            };
+            tracing::error!(error = text, "the status of instances cannot be read: {advice}");
+            memory.told = text;
+        }
+        After::Again(next_look(Some(error.kind), memory.failures))
+    }
+}
+
+impl Reconcile for InstanceStatusPoller {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+        let questions = questions();
+        let answers = try_join_all(questions.iter().map(|query| self.ec2.describe_instance_status(query)));
+        let statuses = match answers.await {
+            Ok(answers) => answers.concat(),
+            Err(error) => return Ok(self.failed(&error)),
+        };
+        let mut found = BTreeSet::new();
+        for (instance_id, categories) in unhealthy(&statuses, self.handler.context().clock.now()) {
+            for category in categories {
+                // The account may hold machines of others; only ours count.
+                if self.handler.handle(category.kind(), &instance_id).await? {
+                    found.insert((instance_id.clone(), category));
+                }
+            }
+        }
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        for (instance_id, category) in found.difference(&memory.counted) {
+            tracing::info!(instance_id, category = category.name(), "EC2 calls an instance of ours unhealthy");
+            self.handler.metrics().unhealthy.with_label_values(&[category.name()]).inc();
+        }
+        *memory = Memory { counted: found, ..Memory::default() };
+        Ok(After::Again(next_look(None, 0)))
+    }
+}

@@ -1,0 +1,255 @@
+//! Interruption messages as EventBridge puts them into the queue, read into one small value.
+//!
+//! A body comes from outside and may hold anything. Reading it cannot fail in more than one way: it is a message of a
+//! kind that is known, a message that is none of our business, or malformed. What is done about it is not decided here.
+
+#[cfg(test)]
+mod tests;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+
+/// The most that SQS carries. Nothing larger can be genuine.
+pub const BODY_BYTES_MAX: usize = 1024 * 1024;
+/// Instances that one message may be about; a health event names a few hundred at most.
+pub const INSTANCES_MAX: usize = 10_000;
+/// The longest instance id that is taken for one; EC2's have 19 characters.
+const INSTANCE_ID_BYTES_MAX: usize = 40;
+
+const VERSION: &str = "0";
+const SOURCE_EC2: &str = "aws.ec2";
+const SOURCE_HEALTH: &str = "aws.health";
+const HEALTH_SERVICE: &str = "EC2";
+const HEALTH_CATEGORY: &str = "scheduledChange";
+
+/// What happens, or will happen, to instances. The names are upstream's, as metrics carry them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    RebalanceRecommendation,
+    ScheduledChange,
+    SpotInterrupted,
+    InstanceStopped,
+    InstanceTerminated,
+    CapacityReservationInterrupted,
+    /// These three are not in any queue: whoever asks EC2 for the health of instances makes them.
+    InstanceStatus,
+    SystemStatus,
+    EventStatus,
+    /// None of our business.
+    NoOp,
+}
+
+impl Kind {
+    pub const ALL: [Self; 10] = [
+        Self::RebalanceRecommendation,
+        Self::ScheduledChange,
+        Self::SpotInterrupted,
+        Self::InstanceStopped,
+        Self::InstanceTerminated,
+        Self::CapacityReservationInterrupted,
+        Self::InstanceStatus,
+        Self::SystemStatus,
+        Self::EventStatus,
+        Self::NoOp,
+    ];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RebalanceRecommendation => "rebalance_recommendation",
+            Self::ScheduledChange => "scheduled_change",
+            Self::SpotInterrupted => "spot_interrupted",
+            Self::InstanceStopped => "instance_stopped",
+            Self::InstanceTerminated => "instance_terminated",
+            Self::CapacityReservationInterrupted => "capacity_reservation_interrupted",
+            Self::InstanceStatus => "instance_status",
+            Self::SystemStatus => "system_status",
+            Self::EventStatus => "event_status",
+            Self::NoOp => "no_op",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    pub kind: Kind,
+    /// In the order of the message, each once.
+    pub instance_ids: Vec<String>,
+    /// When it happened, if the message says so.
+    pub time: Option<Timestamp>,
+}
+
+impl Message {
+    pub fn none_of_our_business(time: Option<Timestamp>) -> Self {
+        Self { kind: Kind::NoOp, instance_ids: Vec::new(), time }
+    }
+}
+
+/// Why a body is no message. Never quotes the body: it may be long, and it is somebody else's text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    #[error("the body has {bytes} bytes, and no message has more than {BODY_BYTES_MAX}")]
+    TooLarge { bytes: usize },
+    #[error("not an EventBridge message: {problem} at line {line}, column {column}")]
+    NotAMessage { problem: &'static str, line: usize, column: usize },
+    #[error("detail.{field} is missing or is not what it should be")]
+    Detail { field: &'static str },
+    #[error("the message is about more than {INSTANCES_MAX} instances")]
+    TooManyInstances,
+}
+
+impl From<serde_json::Error> for Malformed {
+    fn from(error: serde_json::Error) -> Self {
+        let problem = match error.classify() {
+            serde_json::error::Category::Eof => "unexpected end",
+            serde_json::error::Category::Data => "a value of the wrong type",
+            serde_json::error::Category::Syntax | serde_json::error::Category::Io => "not JSON",
+        };
+        Self::NotAMessage { problem, line: error.line(), column: error.column() }
+    }
+}
+
+/// The parts of the envelope that say what the rest is.
+#[derive(Debug, Deserialize)]
+struct Envelope {
+    #[serde(default)]
+    version: String,
+    #[serde(default)]
+    source: String,
+    #[serde(default, rename = "detail-type")]
+    detail_type: String,
+    #[serde(default)]
+    time: Option<Timestamp>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Body<D> {
+    detail: D,
+}
+
+#[derive(Debug, Deserialize)]
+struct AboutInstance {
+    #[serde(default, rename = "instance-id")]
+    instance_id: Option<String>,
+    #[serde(default)]
+    state: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AboutHealth {
+    #[serde(default)]
+    service: Option<String>,
+    #[serde(default)]
+    event_type_category: Option<String>,
+    #[serde(default)]
+    affected_entities: Option<Vec<AffectedEntity>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AffectedEntity {
+    #[serde(default)]
+    entity_value: Option<String>,
+    /// Named so that an entity is an object, whatever else it holds.
+    #[serde(default, rename = "tags")]
+    _tags: Option<IgnoredAny>,
+}
+
+/// What the source and the type of a message say that it is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Instance(Kind),
+    StateChange,
+    Health,
+}
+
+fn shape(envelope: &Envelope) -> Option<Shape> {
+    if envelope.version != VERSION {
+        return None;
+    }
+    Some(match (envelope.source.as_str(), envelope.detail_type.as_str()) {
+        (SOURCE_EC2, "EC2 Spot Instance Interruption Warning") => Shape::Instance(Kind::SpotInterrupted),
+        (SOURCE_EC2, "EC2 Instance Rebalance Recommendation") => {
+            Shape::Instance(Kind::RebalanceRecommendation)
+        }
+        (SOURCE_EC2, "EC2 Capacity Reservation Instance Interruption Warning") => {
+            Shape::Instance(Kind::CapacityReservationInterrupted)
+        }
+        (SOURCE_EC2, "EC2 Instance State-change Notification") => Shape::StateChange,
+        (SOURCE_HEALTH, "AWS Health Event") => Shape::Health,
+        _ => return None,
+    })
+}
+
+/// Reads one body. An empty one is none of our business.
+pub fn parse(body: &str) -> Result<Message, Malformed> {
+    if body.is_empty() {
+        return Ok(Message::none_of_our_business(None));
+    }
+    if body.len() > BODY_BYTES_MAX {
+        return Err(Malformed::TooLarge { bytes: body.len() });
+    }
+    let envelope: Envelope = serde_json::from_str(body)?;
+    match shape(&envelope) {
+        None => Ok(Message::none_of_our_business(envelope.time)),
+        Some(Shape::Instance(kind)) => {
+            let detail: AboutInstance = detail(body)?;
+            about_instance(kind, detail.instance_id, envelope.time)
+        }
+        Some(Shape::StateChange) => {
+            let detail: AboutInstance = detail(body)?;
+            match state_kind(detail.state.as_deref()) {
+                None => Ok(Message::none_of_our_business(envelope.time)),
+                Some(kind) => about_instance(kind, detail.instance_id, envelope.time),
+            }
+        }
+        Some(Shape::Health) => about_health(detail(body)?, envelope.time),
+    }
+}
+
+fn detail<D: DeserializeOwned>(body: &str) -> Result<D, Malformed> {
+    Ok(serde_json::from_str::<Body<D>>(body)?.detail)
+}
+
+fn state_kind(state: Option<&str>) -> Option<Kind> {
+    match state?.to_ascii_lowercase().as_str() {
+        "stopping" | "stopped" => Some(Kind::InstanceStopped),
+        "shutting-down" | "terminated" => Some(Kind::InstanceTerminated),
+        _ => None,
+    }
+}
+
+fn about_instance(kind: Kind, id: Option<String>, time: Option<Timestamp>) -> Result<Message, Malformed> {
+    let id = id.filter(|id| is_instance_id(id)).ok_or(Malformed::Detail { field: "instance-id" })?;
+    Ok(Message { kind, instance_ids: vec![id], time })
+}
+
+/// A health event may name things that are not instances; they are passed over.
+fn about_health(detail: AboutHealth, time: Option<Timestamp>) -> Result<Message, Malformed> {
+    let is_ours = detail.service.as_deref() == Some(HEALTH_SERVICE)
+        && detail.event_type_category.as_deref() == Some(HEALTH_CATEGORY);
+    if !is_ours {
+        return Ok(Message::none_of_our_business(time));
+    }
+    let entities = detail.affected_entities.unwrap_or_default();
+    if entities.len() > INSTANCES_MAX {
+        return Err(Malformed::TooManyInstances);
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    let mut instance_ids = Vec::new();
+    for id in entities.into_iter().filter_map(|entity| entity.entity_value) {
+        if is_instance_id(&id) && seen.insert(id.clone()) {
+            instance_ids.push(id);
+        }
+    }
+    Ok(Message { kind: Kind::ScheduledChange, instance_ids, time })
+}
+
+/// Whether a text looks like EC2's name for an instance.
+pub fn is_instance_id(text: &str) -> bool {
+    let Some(rest) = text.strip_prefix("i-") else { return false };
+    !rest.is_empty()
+        && text.len() <= INSTANCE_ID_BYTES_MAX
+        && rest.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_lowercase())
+}

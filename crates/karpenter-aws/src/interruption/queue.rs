@@ -1,0 +1,258 @@
+//! Receives messages, has them handled, and deletes what was handled.
+//!
+//! One receiver always waits at the queue. When it comes back with full hands, others help until there is nothing left
+//! to carry: a quiet queue costs one long poll at a time, a flood is worked on many times as fast. A message that could
+//! not be handled stays in the queue and comes again; one that nobody can read, or that is none of our business, is
+//! counted and deleted.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use futures::future::join_all;
+use karpenter_cluster::clock::since;
+use karpenter_cluster::harness::{After, Queue, Reconcile, Stop};
+use karpenter_cluster::mirror::ObjectKey;
+
+use super::message::{self, Kind};
+use super::metrics::MALFORMED;
+use super::Handler;
+use crate::api::sqs::{Message, ReceiveMessages};
+use crate::api::{AwsError, ErrorKind, Sqs};
+
+/// Receivers at once, the one that always waits included.
+pub const RECEIVERS: usize = 8;
+/// The most that SQS hands out at once.
+const MESSAGES_MAX: u32 = 10;
+/// How long others do not see a message that is being handled.
+const VISIBILITY_TIMEOUT_SECS: u32 = 20;
+/// The longest that SQS lets a receiver wait.
+const WAIT_SECS: u32 = 20;
+const BACK_OFF_FIRST: Duration = Duration::from_secs(1);
+const BACK_OFF_MAX: Duration = Duration::from_secs(60);
+
+/// What became of what one receiver got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Received {
+    /// As many as can be had at once: there may be more.
+    Full,
+    Some,
+    Nothing,
+}
+
+/// Whether a receiver goes on, and whether others should help. The first never ends.
+fn next(receiver: usize, received: Received) -> (After, bool) {
+    let again = After::Again(Duration::ZERO);
+    match received {
+        Received::Full => (again, true),
+        Received::Some | Received::Nothing if receiver == 0 => (again, false),
+        Received::Some | Received::Nothing => (After::Done, false),
+    }
+}
+
+fn back_off(failures: u32) -> Duration {
+    BACK_OFF_FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(BACK_OFF_MAX)
+}
+
+/// What to do about an error, for the log.
+fn advice(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::NotFound => "create the queue, or correct --interruption-queue",
+        ErrorKind::Unauthorized => {
+            "allow sqs:GetQueueUrl, sqs:ReceiveMessage and sqs:DeleteMessage on the queue; `karpenter bootstrap aws` \
+             prints the policy"
+        }
+        ErrorKind::BadCredentials => "check the credentials of this process",
+        _ => "it is tried again",
+    }
+}
+
+#[derive(Debug, Default)]
+struct Trouble {
+    failures: u32,
+    told: String,
+}
+
+/// The receivers of one queue.
+pub struct InterruptionQueue {
+    handler: Handler,
+    sqs: Arc<dyn Sqs>,
+    queue_name: String,
+    stop: Stop,
+    url: Mutex<Option<String>>,
+    trouble: Mutex<Trouble>,
+    receivers: OnceLock<Queue>,
+}
+
+impl InterruptionQueue {
+    pub fn new(handler: Handler, sqs: Arc<dyn Sqs>, queue_name: &str, stop: Stop) -> Self {
+        Self {
+            handler,
+            sqs,
+            queue_name: queue_name.to_owned(),
+            stop,
+            url: Mutex::default(),
+            trouble: Mutex::default(),
+            receivers: OnceLock::new(),
+        }
+    }
+
+    pub fn watch(&self, queue: &Queue) {
+        let receivers = self.receivers.get_or_init(|| queue.clone());
+        receivers.add(key(0));
+    }
+
+    async fn url(&self) -> Result<String, AwsError> {
+        if let Some(url) = self.url.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+            return Ok(url);
+        }
+        let url = self.sqs.get_queue_url(&self.queue_name).await?;
+        tracing::debug!(queue = self.queue_name, "watching interruption queue");
+        *self.url.lock().unwrap_or_else(PoisonError::into_inner) = Some(url.clone());
+        Ok(url)
+    }
+
+    async fn receive(&self) -> Result<Received, AwsError> {
+        let queue_url = self.url().await?;
+        let request = ReceiveMessages {
+            queue_url: queue_url.clone(),
+            messages_max: MESSAGES_MAX,
+            visibility_timeout_secs: VISIBILITY_TIMEOUT_SECS,
+            wait_secs: WAIT_SECS,
+        };
+        let messages = tokio::select! {
+            biased;
+            // What was on its way to us is visible to the next process soon.
+            () = self.stop.stopped() => return Ok(Received::Nothing),
+            messages = self.sqs.receive_messages(&request) => messages?,
+        };
+        let is_handled = join_all(messages.iter().map(|message| self.handle(message))).await;
+        let handled: Vec<String> = messages
+            .iter()
+            .zip(is_handled)
+            .filter(|(_, is_handled)| *is_handled)
+            .map(|(message, _)| message.receipt_handle.clone())
+            .collect();
+        self.delete(&queue_url, &handled).await?;
+        Ok(match u32::try_from(messages.len()) {
+            Ok(0) => Received::Nothing,
+            Ok(count) if count < MESSAGES_MAX => Received::Some,
+            _ => Received::Full,
+        })
+    }
+
+    /// Whether the message has served its purpose.
+    async fn handle(&self, raw: &Message) -> bool {
+        let metrics = self.handler.metrics();
+        let message = match message::parse(&raw.body) {
+            Ok(message) => message,
+            Err(error) => {
+                metrics.received.with_label_values(&[MALFORMED]).inc();
+                tracing::error!(message_id = raw.id, %error, "failed parsing interruption message");
+                return true;
+            }
+        };
+        metrics.received.with_label_values(&[message.kind.name()]).inc();
+        if message.kind == Kind::NoOp {
+            return true;
+        }
+        for instance_id in &message.instance_ids {
+            if let Err(error) = self.handler.handle(message.kind, instance_id).await {
+                tracing::error!(
+                    instance_id, %error, message_kind = message.kind.name(),
+                    "an interruption could not be acted on; its message comes again"
+                );
+                return false;
+            }
+        }
+        if let Some(time) = message.time {
+            let age = since(self.handler.context().clock.now(), time);
+            metrics.queue_duration.observe(age.as_secs_f64());
+        }
+        true
+    }
+
+    /// What cannot be deleted comes again, and then finds everything done.
+    async fn delete(&self, queue_url: &str, receipt_handles: &[String]) -> Result<(), AwsError> {
+        if receipt_handles.is_empty() {
+            return Ok(());
+        }
+        let failed = self.sqs.delete_messages(queue_url, receipt_handles).await?;
+        for failure in &failed {
+            tracing::debug!(code = failure.code, "a message was not deleted: {}", failure.message);
+        }
+        let deleted = receipt_handles.len().saturating_sub(failed.len());
+        self.handler.metrics().deleted.inc_by(u64::try_from(deleted).unwrap_or_default());
+        Ok(())
+    }
+
+    fn failed(&self, error: &AwsError) -> After {
+        if error.is_not_found() {
+            // It may come back under another address.
+            *self.url.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        trouble.failures = trouble.failures.saturating_add(1);
+        let text = error.to_string();
+        if trouble.told != text {
+            tracing::error!(
+                queue = self.queue_name,
+                error = text,
+                "the interruption queue cannot be read: {}",
+                advice(error.kind)
+            );
+            trouble.told = text;
+        }
+        After::Again(back_off(trouble.failures))
+    }
+}
+
+impl Reconcile for InterruptionQueue {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let receiver = key.name.parse().unwrap_or_default();
+        let received = match self.receive().await {
+            Ok(received) => received,
+            // Helpers leave the trying again to the one that stays.
+            Err(_) if receiver > 0 => return Ok(After::Done),
+            Err(error) => return Ok(self.failed(&error)),
+        };
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Trouble::default();
+        if self.stop.is_stopped() {
+            return Ok(After::Done);
+        }
+        let (after, needs_help) = next(receiver, received);
+        if needs_help && let Some(receivers) = self.receivers.get() {
+            (1..RECEIVERS).filter(|other| *other != receiver).for_each(|other| receivers.add(self::key(other)));
+        }
+        Ok(after)
+    }
+}
+
+fn key(receiver: usize) -> ObjectKey {
+    ObjectKey::new("", receiver.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_receiver_stays_and_others_help_while_there_is_much() {
+        let again = After::Again(Duration::ZERO);
+        let table = [
+            (0, Received::Nothing, (again, false)),
+            (0, Received::Some, (again, false)),
+            (0, Received::Full, (again, true)),
+            (3, Received::Nothing, (After::Done, false)),
+            (3, Received::Some, (After::Done, false)),
+            (3, Received::Full, (again, true)),
+        ];
+        for (receiver, received, expected) in table {
+            assert_eq!(next(receiver, received), expected, "{receiver} {received:?}");
+        }
+    }
+
+    #[test]
+    fn a_queue_that_does_not_answer_is_asked_ever_more_rarely() {
+        assert_eq!([1, 2, 4, 7, 99].map(|failures| back_off(failures).as_secs()), [1, 2, 8, 60, 60]);
+    }
+}

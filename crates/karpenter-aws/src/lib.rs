@@ -1,0 +1,19 @@
+//! The AWS provider: launch settings, instance types, launches, instances and interruptions on EC2.
+//!
+//! No type of the AWS SDK is known here: [`api`] says in our own words what is asked of AWS, `karpenter-aws-sdk` puts
+//! it on the wire, and `fake` answers it in process. Everything that decides is a function over plain values in a
+//! file of its own; what talks, caches or waits is thin.
+//!
+//! | module | what it decides or holds |
+//! |---|---|
+//! | [`api`] | the calls of AWS as narrow traits, plain structs and classified errors |
+//! | `fake` | an in-process cloud behind those traits (feature `fake`) |
+//! | `cache`, `single_flight`, `batcher` | values with an age, questions asked once, calls put together |
+//! | `launch` | launch templates, fleets, filters, subnets for launch, and what a refusal means |
+//! | `instances`, `provider` | machines found, listed, tagged and ended; the cloud as Karpenter sees it |
+//! | `kubelet`, `amis` | what a class says about the kubelet, and which image a type boots |
+//! | `types`, `unavailable`, `pricing`, `reservations`, `placement_groups` | what can be bought, where, for how much, right now |
+//! | `node_class`, `subnets`, `security_groups`, `profiles`, `drift` | a class's status, and machines that no longer match it |
+//! | `interruption`, `instance_status`, `garbage_collection`, `tagging`, `zonal_shift`, `version`, `cluster_facts`, `options` | what happens to machines by itself, and the facts of the cluster |
+
+pub mod api;

@@ -1,0 +1,97 @@
+//! Asks ARC for shifts now and then, and tells pools that could launch in a zone when it comes and goes.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use karpenter_api::labels;
+use karpenter_api::types::NodePool;
+use karpenter_cluster::controllers::context::uid_of;
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::ObjectKey;
+use karpenter_controllers::Context;
+use karpenter_controllers::events::Notice;
+
+use super::ZonalShifts;
+use super::pools::{Zone, reachable_zone};
+use crate::api::ZonalShift;
+
+const PERIOD: Duration = Duration::from_secs(30);
+/// While ARC does not answer, it is asked this often.
+const RETRY: Duration = Duration::from_secs(10);
+
+pub struct ZonalShiftController {
+    context: Context,
+    api: Arc<dyn ZonalShift>,
+    cluster_arn: String,
+    shifts: ZonalShifts,
+    told: Mutex<BTreeSet<String>>,
+}
+
+impl ZonalShiftController {
+    pub fn new(context: Context, api: Arc<dyn ZonalShift>, cluster_arn: String, shifts: ZonalShifts) -> Self {
+        Self { context, api, cluster_arn, shifts, told: Mutex::default() }
+    }
+
+    pub fn watch(&self, queue: &Queue) {
+        queue.add(ObjectKey::new("", "all"));
+    }
+
+    async fn tell(&self, before: &BTreeSet<String>, now: &BTreeSet<String>) {
+        for pool in self.context.mirrors.node_pools.list() {
+            let zones = self.zones_of(&pool);
+            for zone_id in now.difference(before) {
+                if let Some(zone) = reachable_zone(&pool, &zones, zone_id) {
+                    let message = format!(
+                        "Zonal shift detected: offerings in zone {zone} ({zone_id}) are unavailable for this NodePool"
+                    );
+                    let notice = Notice::warning(&*pool, "ZonalShiftActive", message);
+                    self.context.recorder.publish(notice.of_episode(uid_of(&*pool))).await;
+                }
+            }
+            for zone_id in before.difference(now) {
+                if let Some(zone) = reachable_zone(&pool, &zones, zone_id) {
+                    let message = format!(
+                        "Zonal shift cleared: offerings in zone {zone} ({zone_id}) are restored for this NodePool"
+                    );
+                    let notice = Notice::normal(&*pool, "ZonalShiftCleared", message);
+                    self.context.recorder.publish(notice.of_episode(uid_of(&*pool))).await;
+                }
+            }
+        }
+    }
+
+    /// The zones of the subnets of a pool's class.
+    fn zones_of(&self, pool: &NodePool) -> Vec<Zone> {
+        let reference = &pool.spec.template.spec.node_class_ref;
+        if reference.group != labels::AWS_GROUP {
+            return Vec::new();
+        }
+        let class = self.context.mirrors.node_class(&reference.group, &reference.kind, &reference.name);
+        let subnets = class.and_then(|class| class.data.pointer("/status/subnets").cloned());
+        let subnets = subnets.as_ref().and_then(|subnets| subnets.as_array()).cloned().unwrap_or_default();
+        let text = |subnet: &serde_json::Value, key: &str| {
+            subnet.get(key).and_then(|value| value.as_str()).unwrap_or_default().to_owned()
+        };
+        subnets.iter().map(|subnet| Zone { name: text(subnet, "zone"), id: text(subnet, "zoneID") }).collect()
+    }
+}
+
+impl Reconcile for ZonalShiftController {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+        match self.api.get_managed_resource(&self.cluster_arn).await {
+            Ok(answer) => self.shifts.replace(&answer),
+            Err(error) => {
+                tracing::error!(%error, "zonal shifts cannot be read; what was known still holds");
+                return Ok(After::Again(RETRY));
+            }
+        }
+        let now = self.shifts.shifted_zone_ids(self.context.clock.now());
+        let before = self.told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if before != now {
+            self.tell(&before, &now).await;
+            *self.told.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        }
+        Ok(After::Again(PERIOD))
+    }
+}
