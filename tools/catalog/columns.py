@@ -2,11 +2,13 @@
 
 Layout, all integers LEB128 varints, all strings length-prefixed UTF-8:
 
-    magic            8 bytes, "KCATAWS1"
+    magic            8 bytes, "KCATAWS2"
     strings          count, then each string; columns refer to strings by index, 0 is ""
     sources          count, then (name, version, what it holds) as strings in place
     regions          count, then (region, zone count, then (zone name, zone id)) as strings in place
     price tables     count, then (region, currency, generated at) as strings in place
+    supplements      count, then (type name as string in place, bandwidth in Mbps, count of VPC limits and each of
+                     them, price in every price table in turn): types that only the tables know, in name order
     row count
     columns          count, then each column
 
@@ -24,7 +26,7 @@ and most columns shrink to a few runs: no general compressor is needed.
 
 import collections
 
-MAGIC = b"KCATAWS1"
+MAGIC = b"KCATAWS2"
 
 
 def varint(value):
@@ -50,6 +52,7 @@ class Writer:
         self._sources = []
         self._regions = []
         self._price_tables = []
+        self._supplements = []
         self._columns = []
 
     def text(self, value):
@@ -65,6 +68,12 @@ class Writer:
 
     def price_table(self, region, currency, generated_at):
         self._price_tables.append(string(region) + string(currency) + string(generated_at))
+
+    def supplement(self, name, bandwidth_mbps, vpc_limits, prices_micros):
+        if len(prices_micros) != len(self._price_tables):
+            raise ValueError(f"{name} has {len(prices_micros)} prices for {len(self._price_tables)} price tables")
+        numbers = [bandwidth_mbps, len(vpc_limits), *vpc_limits, *prices_micros]
+        self._supplements.append(string(name) + b"".join(map(varint, numbers)))
 
     def scalars(self, name, values):
         self._column(name, 0, values, varint)
@@ -110,6 +119,7 @@ class Writer:
                 listed(self._sources),
                 listed(self._regions),
                 listed(self._price_tables),
+                listed(self._supplements),
                 varint(self.row_count),
                 listed([column for _, column in self._columns]),
             ]

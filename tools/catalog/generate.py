@@ -55,6 +55,7 @@ def build(facts):
         writer.region(region, zones)
     for table in facts.price_tables:
         writer.price_table(table.region, table.currency, table.generated_at)
+    supplements(facts, writer)
 
     text = writer.text
     infos = [facts.instance_types[name] for name in names]
@@ -111,6 +112,19 @@ def build(facts):
             lambda i: sum(1 << order.index(zone) for zone in offered.get(i["InstanceType"], ())),
         )
     return writer
+
+
+def supplements(facts, writer):
+    """What the tables say about types that the listing lacks: EC2 itself tells a running provider the rest."""
+    priced = {name for table in facts.price_tables for name in table.micros}
+    named = priced | facts.bandwidth_mbps.keys() | facts.vpc_limits.keys()
+    for name in sorted(named - facts.instance_types.keys()):
+        writer.supplement(
+            name,
+            optional(facts.bandwidth_mbps.get(name)),
+            facts.vpc_limits.get(name, ()),
+            [table.micros.get(name, 0) for table in facts.price_tables],
+        )
 
 
 def flags(info):

@@ -2,8 +2,9 @@
 //! each type into labels, capacity, overhead and offerings.
 //!
 //! The arithmetic is the AWS provider's, so a plan made offline agrees with what the provider
-//! would report for the same settings. Not here: anything that differs by account or by the hour
-//! (spot prices, shortages, capacity reservations, placement groups, memory seen on real nodes).
+//! would report for the same settings: a running provider uses the very same functions on live facts,
+//! see [`resolve`]. What differs by account or by the hour (spot prices, shortages, what is left of
+//! reservations, memory seen on real nodes) comes in through [`Market`]; the embedded catalog knows none of it.
 //!
 //! ```
 //! use karpenter_catalog::aws::{self, AwsNodeClass};
@@ -13,36 +14,44 @@
 //! assert_eq!(m5.allocatable().get("cpu"), 1930);
 //! ```
 
+mod account;
 mod capacity;
 mod columns;
+mod compatibility;
 mod decode;
 mod info;
 pub mod labels;
+mod market;
 mod node_class;
 mod offerings;
 mod requirements;
+mod resolver;
+mod tables;
 #[cfg(test)]
 mod tests;
+mod type_labels;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use karpenter_model::instance_type::InstanceType;
 
+pub use account::{CapacityReservation, PlacementGroup, PlacementStrategy, ReservationKind};
 pub use capacity::{
     AMD_GPU, AWS_EFA, AWS_NEURON, AWS_NEURON_CORE, AWS_POD_ENI, AWS_PRIVATE_IPV4, HABANA_GAUDI, NVIDIA_GPU,
+    family_max_pods, pods,
 };
-pub use info::{
-    Accelerator, AwsInstanceInfo, Disk, Ebs, InstanceStorage, NetworkCard, NeuronDevice, VpcLimits,
-};
+pub use compatibility::{Incompatibility, incompatibility};
+pub use info::{Accelerator, Disk, Ebs, InstanceStorage, NetworkCard, NeuronDevice, TypeInfo, VpcLimits};
+pub use market::{Market, Pool};
 pub use node_class::{
     AmiFamily, AwsNodeClass, AwsZone, BlockDevice, DEFAULT_REGION, DEFAULT_SPOT_PRICE_FACTOR,
     DEFAULT_VM_MEMORY_OVERHEAD_PERCENT, EvictionThreshold, NetworkInterface,
 };
-pub use offerings::{Incompatibility, incompatibility};
+pub use resolver::{Resolver, TypeLabelMaker, TypeLabels, resolve};
 
-use crate::intern::Interner;
-use offerings::OfferingLabels;
+use market::EmbeddedMarket;
+use tables::Supplement;
 
 static DATA: &[u8] = include_bytes!("../data/aws.bin");
 
@@ -84,20 +93,22 @@ pub struct PriceTable {
 #[derive(Debug, Clone, PartialEq)]
 pub struct AwsCatalog {
     sources: Vec<Source>,
-    types: Vec<AwsInstanceInfo>,
+    types: Vec<TypeInfo>,
     regions: BTreeMap<&'static str, Vec<AwsZone>>,
     price_tables: BTreeMap<&'static str, PriceTable>,
     /// Region to, per type in catalog order, one bit per zone of `regions`.
     offered_zones: BTreeMap<&'static str, Vec<u64>>,
+    /// What is known about types that the listing lacks.
+    supplements: BTreeMap<&'static str, Supplement>,
 }
 
 impl AwsCatalog {
     /// All types, ordered by name.
-    pub fn types(&self) -> &[AwsInstanceInfo] {
+    pub fn types(&self) -> &[TypeInfo] {
         &self.types
     }
 
-    pub fn find(&self, name: &str) -> Option<&AwsInstanceInfo> {
+    pub fn find(&self, name: &str) -> Option<&TypeInfo> {
         self.position(name).map(|position| &self.types[position])
     }
 
@@ -118,7 +129,12 @@ impl AwsCatalog {
 
     /// The on-demand price per hour, in the currency of [`AwsCatalog::price_table`].
     pub fn on_demand_price(&self, region: &str, name: &str) -> Option<f64> {
-        self.on_demand_price_at(region, self.position(name)?)
+        let table = self.price_table(region)?;
+        let micros = match self.position(name) {
+            Some(position) => *table.micros.get(position)?,
+            None => self.supplement_price_micros(table.region, name)?,
+        };
+        (micros > 0).then(|| micros as f64 / 1e6)
     }
 
     /// Whether the type exists in a zone of a region.
@@ -129,29 +145,22 @@ impl AwsCatalog {
     /// Every type as the engine sees it, ordered by name. Types that the class or region rules out
     /// are included, with unavailable offerings only.
     pub fn resolve(&self, class: &AwsNodeClass) -> Vec<InstanceType> {
+        let market = self.market(class);
         let mut resolver = Resolver::new(class);
-        (0..self.types.len()).map(|position| self.resolve_at(position, &mut resolver)).collect()
+        self.types.iter().map(|info| resolver.resolve(info, &market)).collect()
     }
 
     /// One type as the engine sees it.
     pub fn resolve_one(&self, name: &str, class: &AwsNodeClass) -> Option<InstanceType> {
-        self.position(name).map(|position| self.resolve_at(position, &mut Resolver::new(class)))
+        self.find(name).map(|info| resolve(info, class, &self.market(class)))
     }
 
-    fn resolve_at(&self, position: usize, resolver: &mut Resolver<'_>) -> InstanceType {
-        let region = &resolver.class.region;
-        let offered = |zone: &AwsZone| self.is_offered_at(region, &zone.name, position);
-        let price = self.on_demand_price_at(region, position);
-        resolver.resolve(&self.types[position], offered, price)
+    fn market<'a>(&'a self, class: &'a AwsNodeClass) -> EmbeddedMarket<'a> {
+        EmbeddedMarket { catalog: self, region: &class.region, spot_price_factor: class.spot_price_factor }
     }
 
     fn position(&self, name: &str) -> Option<usize> {
-        self.types.binary_search_by(|info| info.name.as_str().cmp(name)).ok()
-    }
-
-    fn on_demand_price_at(&self, region: &str, position: usize) -> Option<f64> {
-        let micros = *self.price_table(region)?.micros.get(position)?;
-        (micros > 0).then(|| micros as f64 / 1e6)
+        self.types.binary_search_by(|info| (*info.name).cmp(name)).ok()
     }
 
     /// Where no listing of offerings exists, a region's price table is the next best witness, and
@@ -164,54 +173,6 @@ impl AwsCatalog {
             }
             (None, Some(prices)) => prices.micros.get(position).is_some_and(|micros| *micros > 0),
             (None, None) => true,
-        }
-    }
-}
-
-/// Applies one class to the facts about types.
-struct Resolver<'a> {
-    class: &'a AwsNodeClass,
-    /// The class's zones by name, each once: several subnets may share a zone.
-    zones: Vec<&'a AwsZone>,
-    interner: Interner,
-    offering_labels: OfferingLabels,
-}
-
-impl<'a> Resolver<'a> {
-    fn new(class: &'a AwsNodeClass) -> Resolver<'a> {
-        let mut zones: Vec<&AwsZone> = class.zones.iter().collect();
-        // Where a zone is listed with and without its id, the id is worth keeping.
-        zones.sort_by_key(|zone| (&zone.name, zone.id.is_none(), &zone.id));
-        zones.dedup_by_key(|zone| &zone.name);
-        let mut interner = Interner::default();
-        let offering_labels = OfferingLabels::new(&zones, &mut interner);
-        Resolver { class, zones, interner, offering_labels }
-    }
-
-    /// `on_demand_price` is absent for types that cannot be bought, which leaves every offering
-    /// unavailable.
-    fn resolve(
-        &mut self,
-        info: &AwsInstanceInfo,
-        offered: impl Fn(&AwsZone) -> bool,
-        on_demand_price: Option<f64>,
-    ) -> InstanceType {
-        let class = self.class;
-        let offered: Vec<bool> = self.zones.iter().map(|zone| offered(zone)).collect();
-        let present = self.zones.iter().zip(&offered).filter(|(_, offered)| **offered);
-        let zones: Vec<&AwsZone> = present.map(|(zone, _)| *zone).collect();
-        let mut overhead = capacity::kube_reserved(info, class);
-        overhead.add(&capacity::system_reserved(class));
-        overhead.add(&capacity::eviction_threshold(info, class));
-        InstanceType {
-            name: Arc::from(info.name.as_str()),
-            requirements: requirements::requirements(info, class, &zones, &mut self.interner),
-            offerings: offerings::offerings(info, class, &offered, on_demand_price, &self.offering_labels),
-            capacity: capacity::capacity(info, class),
-            overhead,
-            // EC2's limits are shared with network interfaces and local disks in ways that depend
-            // on the running node, so a number from here would be a guess.
-            volume_attachment_limits: BTreeMap::new(),
         }
     }
 }

@@ -9,8 +9,10 @@ use std::collections::BTreeMap;
 use karpenter_model::quantity::Quantity;
 use karpenter_model::resources::{self, CPU, EPHEMERAL_STORAGE, MEMORY, PODS, ResourceList};
 
-use super::info::AwsInstanceInfo;
+use super::info::TypeInfo;
 use super::node_class::{AwsNodeClass, EvictionThreshold};
+use super::type_labels::architecture;
+use crate::intern::Interner;
 
 pub const NVIDIA_GPU: &str = "nvidia.com/gpu";
 pub const AMD_GPU: &str = "amd.com/gpu";
@@ -31,11 +33,11 @@ const DEFAULT_PODS: i64 = 110;
 /// Memory the kernel keeps for contiguous allocations on Arm.
 const ARM_RESERVED_MIB: i64 = 64;
 
-pub(super) fn capacity(info: &AwsInstanceInfo, class: &AwsNodeClass) -> ResourceList {
+pub(super) fn capacity(info: &TypeInfo, class: &AwsNodeClass, names: &mut Interner) -> ResourceList {
     let mut capacity = ResourceList::new();
     let mut set = |name: &str, amount: i64| {
         if amount > 0 {
-            capacity.set(name, amount);
+            capacity.set(names.get(name), amount);
         }
     };
     set(CPU, i64::from(info.vcpus) * 1000);
@@ -44,7 +46,7 @@ pub(super) fn capacity(info: &AwsInstanceInfo, class: &AwsNodeClass) -> Resource
     set(PODS, pods(info, class));
     for (name, manufacturer) in [(NVIDIA_GPU, "NVIDIA"), (AMD_GPU, "AMD"), (HABANA_GAUDI, "Habana")] {
         let counts =
-            info.gpus.iter().filter(|gpu| gpu.manufacturer == manufacturer).map(|gpu| i64::from(gpu.count));
+            info.gpus.iter().filter(|gpu| &*gpu.manufacturer == manufacturer).map(|gpu| i64::from(gpu.count));
         set(name, counts.sum());
     }
     set(AWS_NEURON, info.neuron_devices.iter().map(|device| i64::from(device.count)).sum());
@@ -55,7 +57,7 @@ pub(super) fn capacity(info: &AwsInstanceInfo, class: &AwsNodeClass) -> Resource
         if limits.trunking {
             set(AWS_POD_ENI, i64::from(limits.branch_interfaces));
         }
-        if class.ami_family.is_windows() && super::requirements::architecture(info) == "amd64" {
+        if class.ami_family.is_windows() && architecture(info) == "amd64" {
             set(AWS_PRIVATE_IPV4, i64::from(limits.ipv4_addresses_per_interface) - 1);
         }
     }
@@ -70,29 +72,33 @@ pub(super) fn capacity(info: &AwsInstanceInfo, class: &AwsNodeClass) -> Resource
 }
 
 /// What the kubelet keeps for itself and the container runtime.
-pub(super) fn kube_reserved(info: &AwsInstanceInfo, class: &AwsNodeClass) -> ResourceList {
+pub(super) fn kube_reserved(info: &TypeInfo, class: &AwsNodeClass, names: &mut Interner) -> ResourceList {
     let pods = if class.ami_family.reserves_memory_by_eni_limit() {
         eni_limited_pods(info, class, 0)
     } else {
         pods(info, class)
     };
     let mut reserved = ResourceList::new();
-    reserved.set(CPU, kube_reserved_milli_cpu(i64::from(info.vcpus) * 1000));
-    reserved.set(MEMORY, (11 * pods + 255) * MIB);
-    reserved.set(EPHEMERAL_STORAGE, GIB);
-    overlay(&mut reserved, &class.kube_reserved);
+    reserved.set(names.get(CPU), kube_reserved_milli_cpu(i64::from(info.vcpus) * 1000));
+    reserved.set(names.get(MEMORY), (11 * pods + 255) * MIB);
+    reserved.set(names.get(EPHEMERAL_STORAGE), GIB);
+    overlay(&mut reserved, &class.kube_reserved, names);
     reserved
 }
 
 /// What the user set aside for the system; nothing by default.
-pub(super) fn system_reserved(class: &AwsNodeClass) -> ResourceList {
+pub(super) fn system_reserved(class: &AwsNodeClass, names: &mut Interner) -> ResourceList {
     let mut reserved = ResourceList::new();
-    overlay(&mut reserved, &class.system_reserved);
+    overlay(&mut reserved, &class.system_reserved, names);
     reserved
 }
 
 /// What the kubelet keeps free by evicting pods.
-pub(super) fn eviction_threshold(info: &AwsInstanceInfo, class: &AwsNodeClass) -> ResourceList {
+pub(super) fn eviction_threshold(
+    info: &TypeInfo,
+    class: &AwsNodeClass,
+    names: &mut Interner,
+) -> ResourceList {
     let signal = |name: &str, capacity: i64, default: i64| match class.eviction_hard.get(name) {
         Some(EvictionThreshold::Amount(amount)) => amount.value_ceil(),
         // 100 % means "off", not "everything".
@@ -102,18 +108,18 @@ pub(super) fn eviction_threshold(info: &AwsInstanceInfo, class: &AwsNodeClass) -
     };
     let (memory, storage) = (memory_bytes(info, class), ephemeral_storage_bytes(info, class));
     let mut threshold = ResourceList::new();
-    threshold.set(MEMORY, signal("memory.available", memory, 100 * MIB));
+    threshold.set(names.get(MEMORY), signal("memory.available", memory, 100 * MIB));
     let storage_default = (storage as f64 / 100.0 * 10.0).ceil() as i64;
-    threshold.set(EPHEMERAL_STORAGE, signal("nodefs.available", storage, storage_default));
+    threshold.set(names.get(EPHEMERAL_STORAGE), signal("nodefs.available", storage, storage_default));
     threshold
 }
 
 /// Replaces amounts by the user's. Resources a node does not report, such as process ids, are
 /// left out: they cannot be subtracted from anything.
-fn overlay(reserved: &mut ResourceList, given: &BTreeMap<String, Quantity>) {
+fn overlay(reserved: &mut ResourceList, given: &BTreeMap<String, Quantity>, names: &mut Interner) {
     for (name, quantity) in given {
         if [CPU, MEMORY, EPHEMERAL_STORAGE].contains(&name.as_str()) {
-            reserved.set(name.as_str(), resources::request_amount(name, quantity));
+            reserved.set(names.get(name), resources::request_amount(name, quantity));
         }
     }
 }
@@ -130,21 +136,27 @@ fn kube_reserved_milli_cpu(milli_cpu: i64) -> i64 {
         .sum()
 }
 
-fn memory_bytes(info: &AwsInstanceInfo, class: &AwsNodeClass) -> i64 {
+fn memory_bytes(info: &TypeInfo, class: &AwsNodeClass) -> i64 {
     let mut mib = info.memory_mib as i64;
-    if info.architectures.first() == Some(&"arm64") {
+    if info.architectures.first().is_some_and(|first| &**first == "arm64") {
         mib -= ARM_RESERVED_MIB;
     }
     let overhead_mib = (mib * MIB) as f64 * class.vm_memory_overhead_percent / 1024.0 / 1024.0;
     (mib - overhead_mib.ceil() as i64) * MIB
 }
 
-fn pods(info: &AwsInstanceInfo, class: &AwsNodeClass) -> i64 {
-    let count = match class.max_pods {
-        Some(max_pods) => i64::from(max_pods),
-        None if class.ami_family.limits_pods_by_eni() => eni_limited_pods(info, class, class.reserved_enis),
-        None => DEFAULT_PODS,
-    };
+/// How many pods the image family runs on a type when nobody says: what an expression for `maxPods` starts from.
+pub fn family_max_pods(info: &TypeInfo, class: &AwsNodeClass) -> i64 {
+    if class.ami_family.limits_pods_by_eni() {
+        eni_limited_pods(info, class, class.reserved_enis)
+    } else {
+        DEFAULT_PODS
+    }
+}
+
+/// How many pods a node of the type takes.
+pub fn pods(info: &TypeInfo, class: &AwsNodeClass) -> i64 {
+    let count = class.max_pods.map_or_else(|| family_max_pods(info, class), i64::from);
     if class.pods_per_core > 0 && class.ami_family.honours_pods_per_core() {
         count.min(i64::from(class.pods_per_core) * i64::from(info.vcpus))
     } else {
@@ -154,20 +166,19 @@ fn pods(info: &AwsInstanceInfo, class: &AwsNodeClass) -> i64 {
 
 /// Pods that get an address from the default card's interfaces: each interface keeps one address
 /// for itself, and two pods use the host's network.
-fn eni_limited_pods(info: &AwsInstanceInfo, class: &AwsNodeClass, reserved_enis: u32) -> i64 {
-    let card = info.network_cards.get(info.default_network_card as usize);
-    let interfaces = card.map_or(0, |card| i64::from(card.interfaces_max));
+fn eni_limited_pods(info: &TypeInfo, class: &AwsNodeClass, reserved_enis: u32) -> i64 {
+    let interfaces = i64::from(info.default_card_interfaces());
     let efa_only =
         class.efa_only_interfaces().filter(|interface| interface.network_card_index == 0).count() as i64;
     let usable = interfaces - i64::from(reserved_enis) - efa_only;
     if usable <= 0 { 0 } else { usable * (i64::from(info.ipv4_addresses_per_interface) - 1) + 2 }
 }
 
-fn ephemeral_storage_bytes(info: &AwsInstanceInfo, class: &AwsNodeClass) -> i64 {
+fn ephemeral_storage_bytes(info: &TypeInfo, class: &AwsNodeClass) -> i64 {
     if class.instance_store_raid0
-        && let Some(storage) = &info.instance_storage
+        && let Some(total_gb) = info.instance_storage.as_ref().and_then(|storage| storage.total_gb)
     {
-        return storage.total_gb as i64 * DECIMAL_GIGABYTE;
+        return total_gb as i64 * DECIMAL_GIGABYTE;
     }
     configured_volume(class).map_or(class.ami_family.default_volume_gib() * GIB, |size| size.value_floor())
 }

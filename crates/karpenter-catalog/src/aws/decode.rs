@@ -1,25 +1,25 @@
-//! Turns the columns of the catalog file into [`AwsInstanceInfo`] values, prices and zones.
+//! Turns the columns of the catalog file into [`TypeInfo`] values, prices and zones.
 //!
 //! Column names and the order of items inside sequences are the contract with
 //! `tools/catalog/generate.py`. Values out of range are errors, not truncated.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::columns::{Columns, Reader};
-use super::info::{
-    Accelerator, AwsInstanceInfo, Disk, Ebs, InstanceStorage, NetworkCard, NeuronDevice, VpcLimits,
-};
+use super::info::{Accelerator, Disk, Ebs, InstanceStorage, NetworkCard, NeuronDevice, TypeInfo, VpcLimits};
+use super::tables::Supplement;
 use super::{AwsCatalog, AwsZone, PriceTable, Source};
 use crate::CatalogError;
 
-const MAGIC: &[u8] = b"KCATAWS1";
+const MAGIC: &[u8] = b"KCATAWS2";
 
 pub(super) fn decode(data: &'static [u8]) -> Result<AwsCatalog, CatalogError> {
     let mut reader = Reader::new(data);
     if reader.bytes(MAGIC.len())? != MAGIC {
         return Err(reader.damaged("the file does not start with the catalog's mark"));
     }
-    let strings = list(&mut reader, Reader::string)?;
+    let strings = list(&mut reader, |reader| reader.string().map(Arc::from))?;
     let sources = list(&mut reader, |reader| {
         Ok(Source { name: reader.string()?, version: reader.string()?, holds: reader.string()? })
     })?;
@@ -34,6 +34,7 @@ pub(super) fn decode(data: &'static [u8]) -> Result<AwsCatalog, CatalogError> {
     })?;
     let price_headers =
         list(&mut reader, |reader| Ok((reader.string()?, reader.string()?, reader.string()?)))?;
+    let supplements = list(&mut reader, |reader| supplement(reader, price_headers.len()))?;
     let columns = Columns::read(&mut reader)?;
     if !reader.is_at_end() {
         return Err(reader.damaged("the file goes on after its last column"));
@@ -57,7 +58,37 @@ pub(super) fn decode(data: &'static [u8]) -> Result<AwsCatalog, CatalogError> {
             offered_zones.insert(region, columns.scalars(name)?.to_vec());
         }
     }
-    Ok(AwsCatalog { sources, types, regions: regions.into_iter().collect(), price_tables, offered_zones })
+    Ok(AwsCatalog {
+        sources,
+        types,
+        regions: regions.into_iter().collect(),
+        price_tables,
+        offered_zones,
+        supplements: supplements.into_iter().collect(),
+    })
+}
+
+fn supplement(
+    reader: &mut Reader,
+    price_table_count: usize,
+) -> Result<(&'static str, Supplement), CatalogError> {
+    let name = reader.string()?;
+    let network_bandwidth_mbps = optional(reader.varint()?)?;
+    let limits = list(reader, Reader::varint)?;
+    let prices_micros = (0..price_table_count).map(|_| reader.varint()).collect::<Result<Vec<u64>, _>>()?;
+    let vpc_limits = vpc_limits(&limits)?;
+    Ok((name, Supplement { network_bandwidth_mbps, vpc_limits, prices_micros }))
+}
+
+fn vpc_limits(items: &[u64]) -> Result<Option<VpcLimits>, CatalogError> {
+    let mut limits = groups(items, |[trunking, branch, ipv4]| {
+        Ok(VpcLimits {
+            trunking: trunking != 0,
+            branch_interfaces: narrow(branch)?,
+            ipv4_addresses_per_interface: narrow(ipv4)?,
+        })
+    })?;
+    Ok(limits.pop())
 }
 
 fn list<T>(
@@ -69,12 +100,12 @@ fn list<T>(
 
 /// The columns together with the strings they refer to.
 struct Rows<'a> {
-    strings: &'a [&'static str],
+    strings: &'a [Arc<str>],
     columns: &'a Columns,
 }
 
 impl Rows<'_> {
-    fn types(&self) -> Result<Vec<AwsInstanceInfo>, CatalogError> {
+    fn types(&self) -> Result<Vec<TypeInfo>, CatalogError> {
         let scalars = |name| self.columns.scalars(name);
         let sequences = |name| self.columns.sequences(name);
         let (families, sizes) = (scalars("family")?, scalars("size")?);
@@ -96,7 +127,7 @@ impl Rows<'_> {
         let default_network_card = scalars("default_network_card")?;
         let network_cards = sequences("network_cards")?;
         let network_bandwidth = scalars("network_bandwidth_mbps")?;
-        let vpc_limits = sequences("vpc_limits")?;
+        let vpc_limit_rows = sequences("vpc_limits")?;
         let instance_storage = sequences("instance_storage")?;
         let ebs = sequences("ebs")?;
         let gpus = sequences("gpus")?;
@@ -108,10 +139,8 @@ impl Rows<'_> {
                 let (family, size) = (self.string(families[row])?, self.string(sizes[row])?);
                 // The same order of bits as in the generator.
                 let flag = |bit: u32| flags[row] >> bit & 1 == 1;
-                Ok(AwsInstanceInfo {
-                    name: format!("{family}.{size}"),
-                    family,
-                    size,
+                Ok(TypeInfo {
+                    name: Arc::from(format!("{family}.{size}")),
                     vcpus: narrow(vcpus[row])?,
                     cores: narrow(cores[row])?,
                     threads_per_core: narrow(threads_per_core[row])?,
@@ -144,14 +173,7 @@ impl Rows<'_> {
                         })
                     })?,
                     network_bandwidth_mbps: optional(network_bandwidth[row])?,
-                    vpc_limits: groups(vpc_limits.row(row), |[trunking, branch, ipv4]| {
-                        Ok(VpcLimits {
-                            trunking: trunking != 0,
-                            branch_interfaces: narrow(branch)?,
-                            ipv4_addresses_per_interface: narrow(ipv4)?,
-                        })
-                    })?
-                    .pop(),
+                    vpc_limits: vpc_limits(vpc_limit_rows.row(row))?,
                     instance_storage: self.instance_storage(instance_storage.row(row))?,
                     ebs: self.ebs(ebs.row(row))?,
                     gpus: self.accelerators(gpus.row(row))?,
@@ -173,12 +195,12 @@ impl Rows<'_> {
             .collect()
     }
 
-    fn string(&self, index: u64) -> Result<&'static str, CatalogError> {
+    fn string(&self, index: u64) -> Result<Arc<str>, CatalogError> {
         let index = usize::try_from(index).unwrap_or(usize::MAX);
-        self.strings.get(index).copied().ok_or_else(|| inconsistent("a string index is out of range"))
+        self.strings.get(index).cloned().ok_or_else(|| inconsistent("a string index is out of range"))
     }
 
-    fn string_list(&self, indexes: &[u64]) -> Result<Vec<&'static str>, CatalogError> {
+    fn string_list(&self, indexes: &[u64]) -> Result<Vec<Arc<str>>, CatalogError> {
         indexes.iter().map(|index| self.string(*index)).collect()
     }
 
@@ -202,7 +224,11 @@ impl Rows<'_> {
         let disks = groups(disks, |[count, size_gb, kind]| {
             Ok(Disk { count: narrow(count)?, size_gb, kind: self.string(kind)? })
         })?;
-        Ok(Some(InstanceStorage { total_gb, nvme_support: self.string(nvme_support)?, disks }))
+        Ok(Some(InstanceStorage {
+            total_gb: Some(total_gb),
+            nvme_support: self.string(nvme_support)?,
+            disks,
+        }))
     }
 
     fn ebs(&self, items: &[u64]) -> Result<Ebs, CatalogError> {

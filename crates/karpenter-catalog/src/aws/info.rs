@@ -1,23 +1,21 @@
 //! What EC2 says about one instance type: raw facts, named and with units, nothing derived.
 //!
-//! Strings are EC2's own spellings and point into the embedded catalog file. Labels,
-//! capacity and overhead are computed from these facts elsewhere.
+//! The same struct whether the facts were read from the embedded file or from a live answer. Strings
+//! are EC2's own spellings. Labels, capacity and overhead are computed from these facts elsewhere.
 
-/// The facts about one instance type.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AwsInstanceInfo {
+use std::sync::Arc;
+
+/// The facts about one instance type. The default is a type about which nothing is known.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TypeInfo {
     /// For example `m5.large`.
-    pub name: String,
-    /// The part of the name before the dot.
-    pub family: &'static str,
-    /// The part of the name after the dot.
-    pub size: &'static str,
+    pub name: Arc<str>,
     pub vcpus: u32,
     pub cores: u32,
     pub threads_per_core: u32,
     pub memory_mib: u64,
     /// `nitro` or `xen`; empty for bare metal.
-    pub hypervisor: &'static str,
+    pub hypervisor: Arc<str>,
     pub bare_metal: bool,
     pub current_generation: bool,
     pub burstable: bool,
@@ -26,32 +24,56 @@ pub struct AwsInstanceInfo {
     pub nitro_enclaves: bool,
     pub nitro_tpm: bool,
     /// In EC2's order, which decides the architecture of types that list more than one.
-    pub architectures: Vec<&'static str>,
-    pub cpu_manufacturer: &'static str,
+    pub architectures: Vec<Arc<str>>,
+    pub cpu_manufacturer: Arc<str>,
     /// Such as `nested-virtualization`.
-    pub cpu_features: Vec<&'static str>,
+    pub cpu_features: Vec<Arc<str>>,
     pub sustained_clock_mhz: Option<u32>,
     /// `on-demand`, `spot`, `capacity-block`.
-    pub usage_classes: Vec<&'static str>,
+    pub usage_classes: Vec<Arc<str>>,
     /// `cluster`, `partition`, `spread`.
-    pub placement_strategies: Vec<&'static str>,
+    pub placement_strategies: Vec<Arc<str>>,
     /// `required`, `supported` or `unsupported`.
-    pub ena_support: &'static str,
+    pub ena_support: Arc<str>,
     pub efa_interfaces: Option<u32>,
     pub ipv4_addresses_per_interface: u32,
     pub ipv6_addresses_per_interface: u32,
     pub default_network_card: u32,
     /// In card-index order.
     pub network_cards: Vec<NetworkCard>,
-    /// Documented baseline; absent where the documentation has only a word such as "Moderate".
+    /// Documented baseline; absent where the documentation has only a word such as "Moderate". EC2 does
+    /// not tell: [`super::AwsCatalog::complete`] fills it in.
     pub network_bandwidth_mbps: Option<u32>,
-    /// Absent for types the VPC resource controller does not know.
+    /// Absent for types the VPC resource controller does not know. EC2 does not tell:
+    /// [`super::AwsCatalog::complete`] fills it in.
     pub vpc_limits: Option<VpcLimits>,
     pub instance_storage: Option<InstanceStorage>,
     pub ebs: Ebs,
     pub gpus: Vec<Accelerator>,
     pub neuron_devices: Vec<NeuronDevice>,
     pub inference_accelerators: Vec<Accelerator>,
+}
+
+impl TypeInfo {
+    /// The parts of the name before and after the dot, if there is exactly one.
+    pub fn family_and_size(&self) -> Option<(&str, &str)> {
+        self.name.split_once('.').filter(|(_, size)| !size.contains('.'))
+    }
+
+    /// The part of the name before the first dot.
+    pub fn family(&self) -> &str {
+        self.name.split('.').next().unwrap_or_default()
+    }
+
+    /// Whether EC2 sells the type in a way of this name: `on-demand`, `spot`, `capacity-block`.
+    pub fn has_usage_class(&self, usage_class: &str) -> bool {
+        self.usage_classes.iter().any(|listed| &**listed == usage_class)
+    }
+
+    /// Interfaces of the card that carries pods: those of the other cards get no pod addresses.
+    pub fn default_card_interfaces(&self) -> u32 {
+        self.network_cards.get(self.default_network_card as usize).map_or(0, |card| card.interfaces_max)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,41 +95,42 @@ pub struct VpcLimits {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstanceStorage {
-    pub total_gb: u64,
+    /// Absent where EC2 lists disks without a total.
+    pub total_gb: Option<u64>,
     /// `required`, `supported` or `unsupported`.
-    pub nvme_support: &'static str,
+    pub nvme_support: Arc<str>,
     pub disks: Vec<Disk>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
     pub count: u32,
     pub size_gb: u64,
     /// `ssd` or `hdd`.
-    pub kind: &'static str,
+    pub kind: Arc<str>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ebs {
     /// `default`, `supported` or `unsupported`.
-    pub optimized_support: &'static str,
+    pub optimized_support: Arc<str>,
     pub attachments_max: u32,
     pub baseline_mbps: Option<u32>,
     pub maximum_mbps: Option<u32>,
 }
 
 /// One kind of GPU or inference accelerator on the type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accelerator {
-    pub name: &'static str,
-    pub manufacturer: &'static str,
+    pub name: Arc<str>,
+    pub manufacturer: Arc<str>,
     pub count: u32,
     pub memory_mib: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NeuronDevice {
-    pub name: &'static str,
+    pub name: Arc<str>,
     pub count: u32,
     pub cores_per_device: u32,
     pub core_version: u32,

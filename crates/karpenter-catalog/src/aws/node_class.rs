@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use karpenter_model::quantity::Quantity;
 
+use super::account::{CapacityReservation, PlacementGroup};
 use crate::CatalogError;
 
 /// What spot capacity is taken to cost, as a fraction of the on-demand price.
@@ -48,11 +49,15 @@ pub struct AwsNodeClass {
     pub nested_virtualization: bool,
     /// Whether `connectionTracking` is set.
     pub connection_tracking: bool,
+    /// `status.capacityReservations`; empty where the operator does not use reservations.
+    pub capacity_reservations: Vec<CapacityReservation>,
+    /// What `placementGroupSelector` found.
+    pub placement_group: Option<PlacementGroup>,
     /// Operator setting RESERVED_ENIS: interfaces that carry no pods.
     pub reserved_enis: u32,
     /// Operator setting VM_MEMORY_OVERHEAD_PERCENT, as a fraction in spite of its name.
     pub vm_memory_overhead_percent: f64,
-    /// Spot price divided by on-demand price, for every type and zone.
+    /// Spot price divided by on-demand price, for every type and zone; of the embedded catalog only.
     pub spot_price_factor: f64,
 }
 
@@ -75,6 +80,8 @@ impl Default for AwsNodeClass {
             network_interfaces: None,
             nested_virtualization: false,
             connection_tracking: false,
+            capacity_reservations: Vec::new(),
+            placement_group: None,
             reserved_enis: 0,
             vm_memory_overhead_percent: DEFAULT_VM_MEMORY_OVERHEAD_PERCENT,
             spot_price_factor: DEFAULT_SPOT_PRICE_FACTOR,

@@ -1,128 +1,152 @@
-//! Where and how a type can be bought: one offering per zone of the class and capacity type.
+//! Where and how a type can be bought: one offering per zone of the class and capacity type, one per
+//! reservation, and each of them once per partition of the class's placement group.
 //!
 //! An offering that cannot be used is listed as unavailable rather than left out, so that an
-//! explanation can tell "not offered there" from "no such type". Reservations and current
-//! shortages are facts of an account at a moment and have no place here.
+//! explanation can tell "not offered there" from "no such type".
 
 use karpenter_model::instance_type::Offering;
 use karpenter_model::labels as core;
 use karpenter_model::requirements::Requirements;
 
-use super::info::AwsInstanceInfo;
+use super::compatibility::incompatibility;
+use super::info::TypeInfo;
 use super::labels;
-use super::node_class::{AmiFamily, AwsNodeClass, AwsZone};
+use super::market::{Market, Pool};
+use super::node_class::{AwsNodeClass, AwsZone};
+use super::requirements::reservation_value;
 use crate::intern::Interner;
 
+/// Reserved capacity is paid for already. A price close to nothing keeps the order between types.
+const RESERVED_PRICE_DIVISOR: f64 = 10_000_000.0;
+
 /// The labels of every offering a class can have. They do not depend on the type, so they are
-/// built once and copied.
+/// built once and shared.
 pub(super) struct OfferingLabels {
     /// Zone by zone, on-demand and spot.
-    by_zone: Vec<[(&'static str, Requirements); 2]>,
+    by_zone: Vec<[(&'static str, Partitioned); 2]>,
+    /// In the order of the class's reservations.
+    reserved: Vec<Partitioned>,
 }
+
+/// One set of labels per partition, or a single one without a number.
+type Partitioned = Vec<(Option<u32>, Requirements)>;
 
 impl OfferingLabels {
-    pub(super) fn new(zones: &[&AwsZone], interner: &mut Interner) -> OfferingLabels {
-        let mut labels =
-            |capacity_type, zone| (capacity_type, offering_requirements(capacity_type, zone, interner));
-        let by_zone = zones.iter().map(|zone| {
-            [labels(core::CAPACITY_TYPE_ON_DEMAND, zone), labels(core::CAPACITY_TYPE_SPOT, zone)]
-        });
-        OfferingLabels { by_zone: by_zone.collect() }
+    pub(super) fn new(class: &AwsNodeClass, zones: &[&AwsZone], interner: &mut Interner) -> OfferingLabels {
+        let partitions: Vec<u32> =
+            class.placement_group.iter().flat_map(|group| group.partitions()).collect();
+        let mut bought_as = |capacity_type, zone: &AwsZone| {
+            // Without these a pool that asks for a reservation would accept ordinary capacity.
+            let absent = labels::RESERVATION.map(|key| interner.absent(key));
+            let mut requirements = place_and_kind(capacity_type, &zone.name, zone.id.as_deref(), interner);
+            requirements.extend(&absent.into_iter().collect());
+            (capacity_type, partitioned(requirements, &partitions, interner))
+        };
+        let by_zone = zones
+            .iter()
+            .map(|zone| {
+                [bought_as(core::CAPACITY_TYPE_ON_DEMAND, zone), bought_as(core::CAPACITY_TYPE_SPOT, zone)]
+            })
+            .collect();
+        let reserved = class
+            .capacity_reservations
+            .iter()
+            .map(|held| {
+                let zone = zones.iter().find(|zone| *zone.name == *held.zone);
+                let id = zone.and_then(|zone| zone.id.as_deref());
+                let mut requirements = place_and_kind(core::CAPACITY_TYPE_RESERVED, &held.zone, id, interner);
+                for key in labels::RESERVATION {
+                    requirements.add(interner.single(key, reservation_value(held, key)));
+                }
+                partitioned(requirements, &partitions, interner)
+            })
+            .collect();
+        OfferingLabels { by_zone, reserved }
     }
 }
 
-/// `offered` says whether the type exists in each of the zones that `labels` were made for.
-pub(super) fn offerings(
-    info: &AwsInstanceInfo,
-    class: &AwsNodeClass,
-    offered: &[bool],
-    on_demand_price: Option<f64>,
-    labels: &OfferingLabels,
-) -> Vec<Offering> {
-    let compatible = incompatibility(info, class).is_none();
-    let mut offerings = Vec::with_capacity(offered.len() * 2);
-    for (offered, labels) in offered.iter().zip(&labels.by_zone) {
-        let available = compatible && on_demand_price.is_some() && *offered;
-        for (capacity_type, requirements) in labels {
-            if !info.usage_classes.contains(capacity_type) {
-                continue;
-            }
-            let factor =
-                if *capacity_type == core::CAPACITY_TYPE_SPOT { class.spot_price_factor } else { 1.0 };
-            offerings.push(Offering {
-                requirements: requirements.clone(),
-                price_per_hour: on_demand_price.unwrap_or(0.0) * factor,
-                available,
-                reservation_capacity: None,
-            });
-        }
-    }
-    offerings
-}
-
-fn offering_requirements(capacity_type: &str, zone: &AwsZone, interner: &mut Interner) -> Requirements {
+fn place_and_kind(
+    capacity_type: &str,
+    zone: &str,
+    zone_id: Option<&str>,
+    interner: &mut Interner,
+) -> Requirements {
     let mut requirements = Requirements::new();
     requirements.add(interner.single(core::CAPACITY_TYPE, capacity_type));
-    requirements.add(interner.single(core::ZONE, &zone.name));
-    if let Some(id) = &zone.id {
+    requirements.add(interner.single(core::ZONE, zone));
+    if let Some(id) = zone_id {
         requirements.add(interner.single(labels::ZONE_ID, id));
-    }
-    // Without these a pool that asks for a reservation would accept ordinary capacity.
-    for key in [
-        labels::CAPACITY_RESERVATION_ID,
-        labels::CAPACITY_RESERVATION_TYPE,
-        labels::CAPACITY_RESERVATION_INTERRUPTIBLE,
-    ] {
-        requirements.add(interner.absent(key));
     }
     requirements
 }
 
-/// Why a type can never be launched with a class, whatever the zone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
-pub enum Incompatibility {
-    #[error("the type does not support elastic network adapters")]
-    NoElasticNetworkAdapter,
-    #[error("the class configures a network card that the type does not have")]
-    NoSuchNetworkCard,
-    #[error("the class configures more interfaces on a network card than the type allows")]
-    NoSuchDeviceIndex,
-    #[error("the class configures more EFA interfaces than the type allows")]
-    TooManyEfaInterfaces,
-    #[error("AL2023 images do not run on the type's processor")]
-    ImageFamily,
-    #[error("the type does not support nested virtualization")]
-    NoNestedVirtualization,
-    #[error("connection tracking settings need the nitro hypervisor")]
-    NoConnectionTracking,
+fn partitioned(requirements: Requirements, partitions: &[u32], interner: &mut Interner) -> Partitioned {
+    if partitions.is_empty() {
+        return vec![(None, requirements)];
+    }
+    let with = |number: &u32| {
+        let mut requirements = requirements.clone();
+        requirements.add(interner.single(labels::PLACEMENT_GROUP_PARTITION, &number.to_string()));
+        (Some(*number), requirements)
+    };
+    partitions.iter().map(with).collect()
 }
 
-/// The first reason, in a fixed order, for which the class rules the type out.
-pub fn incompatibility(info: &AwsInstanceInfo, class: &AwsNodeClass) -> Option<Incompatibility> {
-    if let Some(interfaces) = &class.network_interfaces {
-        if info.ena_support == "unsupported" {
-            return Some(Incompatibility::NoElasticNetworkAdapter);
-        }
-        for interface in interfaces {
-            let Some(card) = info.network_cards.get(interface.network_card_index as usize) else {
-                return Some(Incompatibility::NoSuchNetworkCard);
+/// `offered` says for each of the class's zones whether the type exists there.
+pub(super) fn offerings(
+    info: &TypeInfo,
+    class: &AwsNodeClass,
+    zones: &[&AwsZone],
+    offered: &[bool],
+    market: &dyn Market,
+    labels: &OfferingLabels,
+) -> Vec<Offering> {
+    let compatible = incompatibility(info, class).is_none();
+    let on_demand_price = market.on_demand_price(&info.name);
+    let mut offerings = Vec::with_capacity(zones.len() * 2);
+    for ((zone, offered), kinds) in zones.iter().zip(offered).zip(&labels.by_zone) {
+        let reachable = compatible && *offered && !market.is_shifted(zone);
+        for (capacity_type, partitioned) in kinds {
+            if !info.has_usage_class(capacity_type) {
+                continue;
+            }
+            let price = match *capacity_type {
+                core::CAPACITY_TYPE_SPOT => market.spot_price(&info.name, &zone.name),
+                _ => on_demand_price,
             };
-            if card.interfaces_max <= interface.device_index {
-                return Some(Incompatibility::NoSuchDeviceIndex);
+            let price = price.or_else(|| market.stated_price(&info.name));
+            for (partition, requirements) in partitioned {
+                let pool = Pool {
+                    instance_type: &info.name,
+                    zone: &zone.name,
+                    capacity_type,
+                    partition: *partition,
+                };
+                offerings.push(Offering {
+                    requirements: requirements.clone(),
+                    price_per_hour: price.unwrap_or(0.0),
+                    available: reachable && price.is_some() && !market.is_short(pool),
+                    reservation_capacity: None,
+                });
             }
         }
-        if class.efa_only_interfaces().count() > info.efa_interfaces.unwrap_or(0) as usize {
-            return Some(Incompatibility::TooManyEfaInterfaces);
+    }
+    for (held, partitioned) in class.capacity_reservations.iter().zip(&labels.reserved) {
+        if held.instance_type != info.name {
+            continue;
+        }
+        let place = zones.iter().zip(offered).find(|(zone, _)| *zone.name == *held.zone);
+        let reachable = place.is_some_and(|(zone, offered)| *offered && !market.is_shifted(zone));
+        let left = market.reservation_left(&held.id);
+        for (_, requirements) in partitioned {
+            offerings.push(Offering {
+                requirements: requirements.clone(),
+                // Even without a price: instances that are paid for should be used.
+                price_per_hour: on_demand_price.unwrap_or(0.0) / RESERVED_PRICE_DIVISOR,
+                available: compatible && reachable && left > 0 && !held.expiring,
+                reservation_capacity: Some(left),
+            });
         }
     }
-    if class.ami_family == AmiFamily::Al2023 && info.family == "a1" {
-        return Some(Incompatibility::ImageFamily);
-    }
-    if class.nested_virtualization && !info.cpu_features.contains(&"nested-virtualization") {
-        return Some(Incompatibility::NoNestedVirtualization);
-    }
-    if class.connection_tracking && info.hypervisor != "nitro" {
-        return Some(Incompatibility::NoConnectionTracking);
-    }
-    None
+    offerings
 }

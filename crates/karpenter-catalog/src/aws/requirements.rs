@@ -1,161 +1,100 @@
-//! The labels a node of a type will carry, as requirements.
+//! The labels a node of a type will carry with a class, as requirements.
 //!
-//! Every label the provider knows appears for every type: one that the type lacks is stated as
-//! absent, so that a pool asking for it is refused instead of matching by omission. Labels of
-//! capacity reservations are always absent here, and those of placement groups are left out:
-//! both come from the account, not from the catalog.
+//! Adds to the labels of the type what the class decides: system, place, ways to buy, reservations and
+//! placement group. What a class does not have is stated as absent, placement groups aside: those labels
+//! exist only with a group, as pools cannot ask for them otherwise.
+
+use std::collections::BTreeSet;
 
 use karpenter_model::labels as core;
-use karpenter_model::requirements::Requirements;
+use karpenter_model::requirements::{Requirement, Requirements};
 
-use super::info::AwsInstanceInfo;
+use super::account::CapacityReservation;
+use super::info::TypeInfo;
 use super::labels;
 use super::node_class::{AwsNodeClass, AwsZone};
+use super::resolver::TypeLabels;
+use super::type_labels::architecture;
 use crate::intern::Interner;
 
+/// Requirements that are the same for every type of a class, save for types with reservations.
+pub(super) struct ClassLabels {
+    common: Vec<Requirement>,
+    without_reservation: [Requirement; 3],
+}
+
+impl ClassLabels {
+    pub(super) fn new(class: &AwsNodeClass, interner: &mut Interner) -> ClassLabels {
+        let mut common = vec![
+            interner.single_or_absent(core::WINDOWS_BUILD, class.ami_family.windows_build()),
+            interner.single(core::REGION, &class.region),
+        ];
+        if let Some(group) = &class.placement_group {
+            common.push(interner.single(labels::PLACEMENT_GROUP_ID, &group.id));
+            let partitions: Vec<String> = group.partitions().map(|number| number.to_string()).collect();
+            if !partitions.is_empty() {
+                let partitions = partitions.iter().map(String::as_str);
+                common.push(interner.any_of(labels::PLACEMENT_GROUP_PARTITION, partitions));
+            }
+        }
+        ClassLabels { common, without_reservation: labels::RESERVATION.map(|key| interner.absent(key)) }
+    }
+}
+
 /// `zones` are those of the class that offer the type.
-pub(super) fn requirements(
-    info: &AwsInstanceInfo,
+pub(super) fn requirements<'a>(
+    info: &TypeInfo,
+    of_type: &TypeLabels,
     class: &AwsNodeClass,
-    zones: &[&AwsZone],
+    of_class: &ClassLabels,
+    zones: impl Iterator<Item = &'a AwsZone> + Clone,
     interner: &mut Interner,
 ) -> Requirements {
-    let mut requirements = Requirements::new();
-    let architecture = architecture(info);
-
-    requirements.add(interner.single(core::INSTANCE_TYPE, &info.name));
-    requirements.add(interner.single(core::ARCH, architecture));
+    let mut requirements = of_type.0.clone();
+    for requirement in &of_class.common {
+        requirements.add(requirement.clone());
+    }
     // There are no Windows images for Arm: no operating system at all, so nothing can run there.
-    let operating_system = match (class.ami_family.is_windows(), architecture) {
+    let operating_system = match (class.ami_family.is_windows(), architecture(info)) {
         (false, _) => Some("linux"),
         (true, "amd64") => Some("windows"),
         (true, _) => None,
     };
     requirements.add(interner.any_of(core::OS, operating_system));
-    requirements.add(interner.single_or_absent(core::WINDOWS_BUILD, class.ami_family.windows_build()));
-    requirements.add(interner.single(core::REGION, &class.region));
-    requirements.add(interner.any_of(core::ZONE, zones.iter().map(|zone| zone.name.as_str())));
-    let zone_ids: Vec<&str> = zones.iter().filter_map(|zone| zone.id.as_deref()).collect();
-    if !zone_ids.is_empty() {
-        requirements.add(interner.any_of(labels::ZONE_ID, zone_ids));
-    }
-    requirements.add(interner.any_of(core::CAPACITY_TYPE, capacity_types(info)));
-    requirements.add(interner.any_of(labels::INSTANCE_TENANCY, ["dedicated", "default"]));
-    for key in [
-        labels::CAPACITY_RESERVATION_ID,
-        labels::CAPACITY_RESERVATION_TYPE,
-        labels::CAPACITY_RESERVATION_INTERRUPTIBLE,
-    ] {
-        requirements.add(interner.absent(key));
+    requirements.add(interner.any_of(core::ZONE, zones.clone().map(|zone| zone.name.as_str())));
+    if zones.clone().any(|zone| zone.id.is_some()) {
+        requirements.add(interner.any_of(labels::ZONE_ID, zones.filter_map(|zone| zone.id.as_deref())));
     }
 
-    for (key, value) in type_labels(info) {
-        requirements.add(interner.single_or_absent(key, value.as_deref()));
+    let reservations = || class.capacity_reservations.iter().filter(|held| held.instance_type == info.name);
+    let reserved = reservations().next().map(|_| core::CAPACITY_TYPE_RESERVED);
+    requirements.add(interner.any_of(core::CAPACITY_TYPE, capacity_types(info).chain(reserved)));
+    if reserved.is_some() {
+        for key in labels::RESERVATION {
+            let values: BTreeSet<&str> = reservations().map(|held| reservation_value(held, key)).collect();
+            requirements.add(interner.any_of(key, values));
+        }
+    } else {
+        for requirement in &of_class.without_reservation {
+            requirements.add(requirement.clone());
+        }
     }
     requirements
 }
 
+/// What a reservation says for one of the keys in [`labels::RESERVATION`].
+pub(super) fn reservation_value<'a>(held: &'a CapacityReservation, key: &str) -> &'a str {
+    match key {
+        labels::CAPACITY_RESERVATION_ID => &held.id,
+        labels::CAPACITY_RESERVATION_TYPE => held.kind.as_str(),
+        _ if held.interruptible => "true",
+        _ => "false",
+    }
+}
+
 /// The capacity types the type can be bought in, reservations aside.
-pub(super) fn capacity_types(info: &AwsInstanceInfo) -> impl Iterator<Item = &'static str> + '_ {
+pub(super) fn capacity_types(info: &TypeInfo) -> impl Iterator<Item = &'static str> + '_ {
     [core::CAPACITY_TYPE_ON_DEMAND, core::CAPACITY_TYPE_SPOT]
         .into_iter()
-        .filter(|capacity_type| info.usage_classes.contains(capacity_type))
-}
-
-/// Kubernetes' name for the first architecture it has one for.
-pub(super) fn architecture(info: &AwsInstanceInfo) -> &'static str {
-    let known = info.architectures.iter().find_map(|architecture| match *architecture {
-        "x86_64" => Some("amd64"),
-        "arm64" => Some("arm64"),
-        _ => None,
-    });
-    known.unwrap_or("")
-}
-
-/// The labels that follow from the type alone; `None` says that the label is absent.
-fn type_labels(info: &AwsInstanceInfo) -> Vec<(&'static str, Option<String>)> {
-    let text = |value: &str| Some(value.to_owned());
-    let (category, generation) = category_and_generation(&info.name).unzip();
-    let nvme = info.instance_storage.as_ref().filter(|storage| storage.nvme_support != "unsupported");
-    let ebs_mbps = info.ebs.maximum_mbps.filter(|_| info.ebs.optimized_support == "default");
-    let gpu = if let [gpu] = info.gpus.as_slice() { Some(gpu) } else { None };
-    let accelerator = accelerator(info);
-    vec![
-        (labels::INSTANCE_CATEGORY, category.map(str::to_owned)),
-        (labels::INSTANCE_GENERATION, generation.map(str::to_owned)),
-        (labels::INSTANCE_FAMILY, text(info.family)),
-        (labels::INSTANCE_SIZE, text(info.size)),
-        (labels::INSTANCE_CAPABILITY_FLEX, Some(info.family.contains("-flex").to_string())),
-        (labels::INSTANCE_CPU, Some(info.vcpus.to_string())),
-        (labels::INSTANCE_CPU_MANUFACTURER, Some(lower_kebab(info.cpu_manufacturer))),
-        (labels::INSTANCE_CPU_CLOCK_MHZ, Some(info.sustained_clock_mhz.unwrap_or(0).to_string())),
-        (labels::INSTANCE_MEMORY, Some(info.memory_mib.to_string())),
-        (labels::INSTANCE_HYPERVISOR, text(info.hypervisor)),
-        (labels::INSTANCE_ENCRYPTION_IN_TRANSIT, Some(info.encryption_in_transit.to_string())),
-        (labels::NITRO_SANDBOX, Some(info.nitro_enclaves.to_string())),
-        (labels::INSTANCE_LOCAL_NVME, nvme.map(|storage| storage.total_gb.to_string())),
-        (labels::INSTANCE_EBS_BANDWIDTH, ebs_mbps.map(|mbps| mbps.to_string())),
-        (labels::INSTANCE_NETWORK_BANDWIDTH, info.network_bandwidth_mbps.map(|mbps| mbps.to_string())),
-        (labels::INSTANCE_GPU_NAME, gpu.map(|gpu| lower_kebab(gpu.name))),
-        (labels::INSTANCE_GPU_MANUFACTURER, gpu.map(|gpu| lower_kebab(gpu.manufacturer))),
-        (labels::INSTANCE_GPU_COUNT, gpu.map(|gpu| gpu.count.to_string())),
-        (labels::INSTANCE_GPU_MEMORY, gpu.map(|gpu| gpu.memory_mib.to_string())),
-        (labels::INSTANCE_ACCELERATOR_NAME, accelerator.as_ref().map(|(name, _, _)| name.clone())),
-        (labels::INSTANCE_ACCELERATOR_MANUFACTURER, accelerator.as_ref().map(|(_, maker, _)| maker.clone())),
-        (labels::INSTANCE_ACCELERATOR_COUNT, accelerator.as_ref().map(|(_, _, count)| count.to_string())),
-    ]
-}
-
-/// Name, manufacturer and count of the only accelerator kind. Neuron devices are listed twice by
-/// EC2, once as inference accelerators; the Neuron listing wins.
-fn accelerator(info: &AwsInstanceInfo) -> Option<(String, String, u32)> {
-    match (info.neuron_devices.as_slice(), info.inference_accelerators.as_slice()) {
-        ([device], _) => Some((lower_kebab(device.name), "aws".to_owned(), device.count)),
-        ([], [accelerator]) => {
-            Some((lower_kebab(accelerator.name), lower_kebab(accelerator.manufacturer), accelerator.count))
-        }
-        _ => None,
-    }
-}
-
-/// Letters, then an optional memory size such as `-6tb`, then the generation's digits.
-fn category_and_generation(name: &str) -> Option<(&str, &str)> {
-    let (category, rest) = split_where(name, |character| !character.is_ascii_lowercase())?;
-    let after_size = rest.strip_prefix('-').and_then(|rest| {
-        let (_, rest) = split_where(rest, |character| !character.is_ascii_digit())?;
-        rest.strip_prefix("tb")
-    });
-    let (generation, rest) =
-        split_where(after_size.unwrap_or(rest), |character| !character.is_ascii_digit())?;
-    rest.contains('.').then_some((category, generation))
-}
-
-/// Splits before the first character that satisfies the condition; the first part must not be empty.
-fn split_where(text: &str, ends: impl Fn(char) -> bool) -> Option<(&str, &str)> {
-    let (first, rest) = text.split_at(text.find(ends).unwrap_or(text.len()));
-    (!first.is_empty()).then_some((first, rest))
-}
-
-fn lower_kebab(text: &str) -> String {
-    text.replace(' ', "-").to_lowercase()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::category_and_generation;
-
-    #[test]
-    fn category_and_generation_come_from_the_name() {
-        let check = |name, expected| assert_eq!(category_and_generation(name), expected, "{name}");
-        check("m5.large", Some(("m", "5")));
-        check("u-6tb1.56xlarge", Some(("u", "1")));
-        check("u7i-12tb.224xlarge", Some(("u", "7")));
-        check("hpc7g.16xlarge", Some(("hpc", "7")));
-        check("p6-b200.48xlarge", Some(("p", "6")));
-        check("x12gd.metal", Some(("x", "12")));
-        check("mac-m4.metal", None);
-        check("u-6tb.large", None);
-        check("7x.large", None);
-        check("m5", None);
-    }
+        .filter(|capacity_type| info.has_usage_class(capacity_type))
 }

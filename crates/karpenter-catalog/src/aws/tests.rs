@@ -10,6 +10,8 @@ use karpenter_model::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 
 use super::*;
 
+mod live;
+
 const MIB: i64 = 1 << 20;
 const GIB: i64 = 1 << 30;
 
@@ -281,10 +283,15 @@ fn accelerators_become_resources_and_labels() {
 
     // The catalog has no type with these makers' devices, so one is made up.
     let mut info = catalog().find("g5.xlarge").expect("known").clone();
-    let gpu = |manufacturer, count| Accelerator { name: "Some Thing", manufacturer, count, memory_mib: 1024 };
+    let gpu = |manufacturer: &str, count| Accelerator {
+        name: "Some Thing".into(),
+        manufacturer: manufacturer.into(),
+        count,
+        memory_mib: 1024,
+    };
     info.gpus = vec![gpu("AMD", 2), gpu("Habana", 8)];
     let class = AwsNodeClass::default();
-    let resolved = Resolver::new(&class).resolve(&info, |_| true, Some(1.0));
+    let resolved = resolve(&info, &class, &catalog().market(&class));
     assert_eq!((resolved.capacity.get(AMD_GPU), resolved.capacity.get(HABANA_GAUDI)), (2, 8));
     assert_eq!(resolved.capacity.lookup(NVIDIA_GPU), None);
     assert_eq!(label(&resolved, labels::INSTANCE_GPU_NAME), None, "two kinds have no common name");
@@ -396,7 +403,7 @@ fn unpriced_types_are_known() {
         .types()
         .iter()
         .filter(|info| catalog().on_demand_price(DEFAULT_REGION, &info.name).is_none())
-        .map(|info| info.family)
+        .map(|info| info.family())
         .collect();
     let expected = [
         "dl2q", "g7", "hpc6a", "hpc6id", "hpc7a", "hpc8a", "p5e", "r9g", "r9gd", "t8i", "trn2", "trn2u",

@@ -1,0 +1,70 @@
+//! Whether a type can be launched with a class at all. A type that cannot is still listed, with
+//! unavailable offerings only, so that an explanation can name it.
+
+use std::sync::Arc;
+
+use super::info::TypeInfo;
+use super::node_class::{AmiFamily, AwsNodeClass};
+
+/// Why a type can never be launched with a class, whatever the zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum Incompatibility {
+    #[error("the type does not support elastic network adapters")]
+    NoElasticNetworkAdapter,
+    #[error("the class configures a network card that the type does not have")]
+    NoSuchNetworkCard,
+    #[error("the class configures more interfaces on a network card than the type allows")]
+    NoSuchDeviceIndex,
+    #[error("the class configures more EFA interfaces than the type allows")]
+    TooManyEfaInterfaces,
+    #[error("AL2023 images do not run on the type's processor")]
+    ImageFamily,
+    #[error("the type does not support nested virtualization")]
+    NoNestedVirtualization,
+    #[error("the type cannot be launched into placement groups of this strategy")]
+    PlacementStrategy,
+    #[error("connection tracking settings need the nitro hypervisor")]
+    NoConnectionTracking,
+}
+
+/// The first reason, in a fixed order, for which the class rules the type out.
+pub fn incompatibility(info: &TypeInfo, class: &AwsNodeClass) -> Option<Incompatibility> {
+    if let Some(interfaces) = &class.network_interfaces {
+        if info.network_cards.is_empty() {
+            return Some(Incompatibility::NoSuchNetworkCard);
+        }
+        if &*info.ena_support == "unsupported" {
+            return Some(Incompatibility::NoElasticNetworkAdapter);
+        }
+        for interface in interfaces {
+            let Some(card) = info.network_cards.get(interface.network_card_index as usize) else {
+                return Some(Incompatibility::NoSuchNetworkCard);
+            };
+            if card.interfaces_max <= interface.device_index {
+                return Some(Incompatibility::NoSuchDeviceIndex);
+            }
+        }
+        if class.efa_only_interfaces().count() > info.efa_interfaces.unwrap_or(0) as usize {
+            return Some(Incompatibility::TooManyEfaInterfaces);
+        }
+    }
+    if class.ami_family == AmiFamily::Al2023 && info.family() == "a1" {
+        return Some(Incompatibility::ImageFamily);
+    }
+    if class.nested_virtualization && !lists(&info.cpu_features, "nested-virtualization") {
+        return Some(Incompatibility::NoNestedVirtualization);
+    }
+    if let Some(group) = &class.placement_group
+        && !lists(&info.placement_strategies, group.strategy.as_str())
+    {
+        return Some(Incompatibility::PlacementStrategy);
+    }
+    if class.connection_tracking && &*info.hypervisor != "nitro" {
+        return Some(Incompatibility::NoConnectionTracking);
+    }
+    None
+}
+
+fn lists(texts: &[Arc<str>], wanted: &str) -> bool {
+    texts.iter().any(|text| &**text == wanted)
+}

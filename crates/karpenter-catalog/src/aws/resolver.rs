@@ -1,0 +1,131 @@
+//! One type and one class make one instance type.
+//!
+//! A [`Resolver`] holds what all types of a class have in common, label sets of offerings above all, so
+//! that a whole catalog shares them. Nothing is remembered between resolvers.
+
+use std::collections::BTreeMap;
+
+use karpenter_model::instance_type::InstanceType;
+use karpenter_model::requirements::Requirements;
+
+use super::info::TypeInfo;
+use super::market::Market;
+use super::node_class::{AwsNodeClass, AwsZone};
+use super::offerings::{self, OfferingLabels};
+use super::requirements::{self, ClassLabels};
+use super::{capacity, type_labels};
+use crate::intern::Interner;
+
+/// One type as a class sees it. To resolve many, make one [`Resolver`].
+pub fn resolve(info: &TypeInfo, class: &AwsNodeClass, market: &dyn Market) -> InstanceType {
+    Resolver::new(class).resolve(info, market)
+}
+
+/// The labels that follow from a type alone. Worth keeping next to a [`TypeInfo`]: they are most of the work.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TypeLabels(pub(super) Requirements);
+
+/// Makes [`TypeLabels`] that share their texts.
+#[derive(Default)]
+pub struct TypeLabelMaker {
+    interner: Interner,
+}
+
+impl TypeLabelMaker {
+    pub fn make(&mut self, info: &TypeInfo) -> TypeLabels {
+        TypeLabels(type_labels::requirements(info, &mut self.interner))
+    }
+}
+
+/// Applies one class to the facts about types.
+pub struct Resolver<'a> {
+    class: &'a AwsNodeClass,
+    /// The class's zones by name, each once: several subnets may share a zone.
+    zones: Vec<&'a AwsZone>,
+    interner: Interner,
+    class_labels: ClassLabels,
+    offering_labels: OfferingLabels,
+}
+
+impl<'a> Resolver<'a> {
+    pub fn new(class: &'a AwsNodeClass) -> Resolver<'a> {
+        let mut zones: Vec<&AwsZone> = class.zones.iter().collect();
+        // Where a zone is listed with and without its id, the id is worth keeping.
+        zones.sort_by_key(|zone| (&zone.name, zone.id.is_none(), &zone.id));
+        zones.dedup_by_key(|zone| &zone.name);
+        let mut interner = Interner::default();
+        let class_labels = ClassLabels::new(class, &mut interner);
+        let offering_labels = OfferingLabels::new(class, &zones, &mut interner);
+        Resolver { class, zones, interner, class_labels, offering_labels }
+    }
+
+    pub fn resolve(&mut self, info: &TypeInfo, market: &dyn Market) -> InstanceType {
+        let labels = TypeLabels(type_labels::requirements(info, &mut self.interner));
+        self.resolve_labelled(info, &labels, market)
+    }
+
+    /// Resolves a type whose labels are at hand.
+    pub fn resolve_labelled(
+        &mut self,
+        info: &TypeInfo,
+        labels: &TypeLabels,
+        market: &dyn Market,
+    ) -> InstanceType {
+        self.resolve_as(self.class, info, labels, market)
+    }
+
+    /// Resolves a type with kubelet settings of its own, for classes that state them as expressions:
+    /// `class` is this resolver's class with other numbers in its kubelet fields.
+    pub fn resolve_as(
+        &mut self,
+        class: &AwsNodeClass,
+        info: &TypeInfo,
+        labels: &TypeLabels,
+        market: &dyn Market,
+    ) -> InstanceType {
+        let offered: Vec<bool> =
+            self.zones.iter().map(|zone| market.is_offered(&info.name, &zone.name)).collect();
+        let mut overhead = capacity::kube_reserved(info, class, &mut self.interner);
+        overhead.add(&capacity::system_reserved(class, &mut self.interner));
+        overhead.add(&capacity::eviction_threshold(info, class, &mut self.interner));
+        let mut capacity = capacity::capacity(info, class, &mut self.interner);
+        if let Some(bytes) = market.discovered_memory_bytes(&info.name) {
+            capacity.set(self.interner.get(karpenter_model::resources::MEMORY), bytes);
+        }
+        InstanceType {
+            name: info.name.clone(),
+            requirements: requirements::requirements(
+                info,
+                labels,
+                self.class,
+                &self.class_labels,
+                self.zones.iter().zip(&offered).filter(|(_, offered)| **offered).map(|(zone, _)| *zone),
+                &mut self.interner,
+            ),
+            offerings: offerings::offerings(
+                info,
+                self.class,
+                &self.zones,
+                &offered,
+                market,
+                &self.offering_labels,
+            ),
+            capacity,
+            overhead,
+            // EC2's limits are shared with network interfaces and local disks in ways that depend
+            // on the running node, so a number from here would be a guess.
+            volume_attachment_limits: BTreeMap::new(),
+        }
+    }
+
+    /// Only the offerings of a type: they change by the minute, the rest of it by the day.
+    pub fn offerings(
+        &self,
+        info: &TypeInfo,
+        market: &dyn Market,
+    ) -> Vec<karpenter_model::instance_type::Offering> {
+        let offered: Vec<bool> =
+            self.zones.iter().map(|zone| market.is_offered(&info.name, &zone.name)).collect();
+        offerings::offerings(info, self.class, &self.zones, &offered, market, &self.offering_labels)
+    }
+}
