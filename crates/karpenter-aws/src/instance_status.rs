@@ -177,7 +177,8 @@ mod tests {
             instance_checks: check("failed", Some(500)),
             ..InstanceStatus::default()
         };
-        let other = InstanceStatus { instance_checks: vec![], events: events("system-reboot"), ..one.clone() };
+        let other =
+            InstanceStatus { instance_checks: vec![], events: events("system-reboot"), ..one.clone() };
         let found = unhealthy(&[one.clone(), other, one], now());
         let expected = BTreeSet::from([Category::InstanceStatus, Category::EventStatus]);
         assert_eq!(found, BTreeMap::from([("i-1".to_owned(), expected)]));

@@ -14,6 +14,21 @@
 //! | `kubelet`, `amis` | what a class says about the kubelet, and which image a type boots |
 //! | `types`, `unavailable`, `pricing`, `reservations`, `placement_groups` | what can be bought, where, for how much, right now |
 //! | `node_class`, `subnets`, `security_groups`, `profiles`, `drift` | a class's status, and machines that no longer match it |
-//! | `interruption`, `instance_status`, `garbage_collection`, `tagging`, `zonal_shift`, `version`, `cluster_facts`, `options` | what happens to machines by itself, and the facts of the cluster |
+//! | [`interruption`], [`instance_status`], [`reserved_claims`], [`zonal_shift`] | what happens to machines by itself, and what is done about it |
+//! | [`garbage_collection`], [`tagging`], [`machines`] | what is left over, and what machines are called |
+//! | [`version`], [`cluster_facts`], [`options`] | the facts of the cluster, and what an administrator set |
 
 pub mod api;
+pub mod batcher;
+pub mod cache;
+pub mod cluster_facts;
+pub mod garbage_collection;
+pub mod instance_status;
+pub mod interruption;
+pub mod machines;
+pub mod options;
+pub mod reserved_claims;
+pub mod single_flight;
+pub mod tagging;
+pub mod version;
+pub mod zonal_shift;

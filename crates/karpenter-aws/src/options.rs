@@ -121,7 +121,9 @@ impl AwsOptions {
     pub fn check(&self) -> Result<(), WrongOptions> {
         let mut wrong = Vec::new();
         if self.cluster_name.is_empty() {
-            wrong.push("--cluster-name is missing: give the name of the cluster, or set CLUSTER_NAME".to_owned());
+            wrong.push(
+                "--cluster-name is missing: give the name of the cluster, or set CLUSTER_NAME".to_owned(),
+            );
         } else if self.cluster_name.len() > CLUSTER_NAME_BYTES_MAX {
             wrong.push(format!("--cluster-name is longer than {CLUSTER_NAME_BYTES_MAX} characters"));
         }

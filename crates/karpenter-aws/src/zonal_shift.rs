@@ -4,6 +4,7 @@
 //! still shifted. While ARC does not answer, what it said last holds until it runs out by itself.
 
 mod controller;
+mod pools;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};

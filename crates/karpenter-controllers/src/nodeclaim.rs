@@ -50,6 +50,15 @@ pub fn provider_id(claim: &NodeClaim) -> Option<&str> {
     claim.status.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())
 }
 
+/// How patient the end of a claim is, as metrics call it.
+pub fn termination_mode(claim: &NodeClaim) -> &'static str {
+    match claim.spec.termination_grace_period {
+        None => "graceful",
+        Some(period) if period.nanos > 0 => "eventual",
+        Some(_) => "forceful",
+    }
+}
+
 /// Changes the conditions of a copy of the claim.
 pub(crate) fn change_conditions<T>(
     claim: &mut NodeClaim,

@@ -70,7 +70,11 @@ impl Reconcile for InstanceStatusPoller {
         }
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         for (instance_id, category) in found.difference(&memory.counted) {
-            tracing::info!(instance_id, category = category.name(), "EC2 calls an instance of ours unhealthy");
+            tracing::info!(
+                instance_id,
+                category = category.name(),
+                "EC2 calls an instance of ours unhealthy"
+            );
             self.handler.metrics().unhealthy.with_label_values(&[category.name()]).inc();
         }
         *memory = Memory { counted: found, ..Memory::default() };

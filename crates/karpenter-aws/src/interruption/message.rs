@@ -6,9 +6,13 @@
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
+use std::marker::PhantomData;
+
 use jiff::Timestamp;
-use serde::Deserialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 /// The most that SQS carries. Nothing larger can be genuine.
 pub const BODY_BYTES_MAX: usize = 1024 * 1024;
@@ -122,9 +126,31 @@ struct Envelope {
     time: Option<Timestamp>,
 }
 
-#[derive(Debug, Deserialize)]
+/// A JSON object. Without it a list of the right values would be read as one too.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OnlyObjects<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for OnlyObjects<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+        deserializer.deserialize_map(OnlyObjects(PhantomData))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(bound = "D: Deserialize<'de>")]
 struct Body<D> {
-    detail: D,
+    detail: Object<D>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -135,7 +161,7 @@ struct AboutInstance {
     state: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct AboutHealth {
     #[serde(default)]
@@ -143,7 +169,7 @@ struct AboutHealth {
     #[serde(default)]
     event_type_category: Option<String>,
     #[serde(default)]
-    affected_entities: Option<Vec<AffectedEntity>>,
+    affected_entities: Option<Vec<Object<AffectedEntity>>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -151,9 +177,6 @@ struct AboutHealth {
 struct AffectedEntity {
     #[serde(default)]
     entity_value: Option<String>,
-    /// Named so that an entity is an object, whatever else it holds.
-    #[serde(default, rename = "tags")]
-    _tags: Option<IgnoredAny>,
 }
 
 /// What the source and the type of a message say that it is about.
@@ -190,7 +213,7 @@ pub fn parse(body: &str) -> Result<Message, Malformed> {
     if body.len() > BODY_BYTES_MAX {
         return Err(Malformed::TooLarge { bytes: body.len() });
     }
-    let envelope: Envelope = serde_json::from_str(body)?;
+    let Object(envelope) = serde_json::from_str::<Object<Envelope>>(body)?;
     match shape(&envelope) {
         None => Ok(Message::none_of_our_business(envelope.time)),
         Some(Shape::Instance(kind)) => {
@@ -209,7 +232,7 @@ pub fn parse(body: &str) -> Result<Message, Malformed> {
 }
 
 fn detail<D: DeserializeOwned>(body: &str) -> Result<D, Malformed> {
-    Ok(serde_json::from_str::<Body<D>>(body)?.detail)
+    Ok(serde_json::from_str::<Body<D>>(body)?.detail.0)
 }
 
 fn state_kind(state: Option<&str>) -> Option<Kind> {
@@ -238,7 +261,7 @@ fn about_health(detail: AboutHealth, time: Option<Timestamp>) -> Result<Message,
     }
     let mut seen = std::collections::BTreeSet::new();
     let mut instance_ids = Vec::new();
-    for id in entities.into_iter().filter_map(|entity| entity.entity_value) {
+    for id in entities.into_iter().filter_map(|Object(entity)| entity.entity_value) {
         if is_instance_id(&id) && seen.insert(id.clone()) {
             instance_ids.push(id);
         }

@@ -5,7 +5,7 @@ use prometheus::core::Collector;
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts, Registry};
 
 /// The `message_type` of a body that is no message. Upstream does not count these.
-pub const MALFORMED: &str = "malformed";
+pub(super) const MALFORMED: &str = "malformed";
 
 /// Clones count into the same series.
 #[derive(Debug, Clone)]

@@ -13,9 +13,9 @@ use karpenter_cluster::clock::since;
 use karpenter_cluster::harness::{After, Queue, Reconcile, Stop};
 use karpenter_cluster::mirror::ObjectKey;
 
+use super::Handler;
 use super::message::{self, Kind};
 use super::metrics::MALFORMED;
-use super::Handler;
 use crate::api::sqs::{Message, ReceiveMessages};
 use crate::api::{AwsError, ErrorKind, Sqs};
 
@@ -25,8 +25,10 @@ pub const RECEIVERS: usize = 8;
 const MESSAGES_MAX: u32 = 10;
 /// How long others do not see a message that is being handled.
 const VISIBILITY_TIMEOUT_SECS: u32 = 20;
-/// The longest that SQS lets a receiver wait.
+/// The longest that SQS lets a receiver wait; the one that always waits does.
 const WAIT_SECS: u32 = 20;
+/// Helpers leave soon when there is nothing to carry.
+const HELPER_WAIT_SECS: u32 = 1;
 const BACK_OFF_FIRST: Duration = Duration::from_secs(1);
 const BACK_OFF_MAX: Duration = Duration::from_secs(60);
 
@@ -111,13 +113,13 @@ impl InterruptionQueue {
         Ok(url)
     }
 
-    async fn receive(&self) -> Result<Received, AwsError> {
+    async fn receive(&self, receiver: usize) -> Result<Received, AwsError> {
         let queue_url = self.url().await?;
         let request = ReceiveMessages {
             queue_url: queue_url.clone(),
             messages_max: MESSAGES_MAX,
             visibility_timeout_secs: VISIBILITY_TIMEOUT_SECS,
-            wait_secs: WAIT_SECS,
+            wait_secs: if receiver == 0 { WAIT_SECS } else { HELPER_WAIT_SECS },
         };
         let messages = tokio::select! {
             biased;
@@ -209,7 +211,7 @@ impl InterruptionQueue {
 impl Reconcile for InterruptionQueue {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
         let receiver = key.name.parse().unwrap_or_default();
-        let received = match self.receive().await {
+        let received = match self.receive(receiver).await {
             Ok(received) => received,
             // Helpers leave the trying again to the one that stays.
             Err(_) if receiver > 0 => return Ok(After::Done),
@@ -221,7 +223,9 @@ impl Reconcile for InterruptionQueue {
         }
         let (after, needs_help) = next(receiver, received);
         if needs_help && let Some(receivers) = self.receivers.get() {
-            (1..RECEIVERS).filter(|other| *other != receiver).for_each(|other| receivers.add(self::key(other)));
+            (1..RECEIVERS)
+                .filter(|other| *other != receiver)
+                .for_each(|other| receivers.add(self::key(other)));
         }
         Ok(after)
     }

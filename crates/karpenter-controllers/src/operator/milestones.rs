@@ -9,7 +9,7 @@ use karpenter_cluster::controllers::context::{label, name_of};
 
 use crate::metrics::Metrics;
 use crate::nodeclaim::hooks::Milestone;
-use crate::nodeclaim::{INSTANCE_TERMINATING, condition, provider_id};
+use crate::nodeclaim::{INSTANCE_TERMINATING, condition, provider_id, termination_mode};
 
 type Tell = dyn Fn(&NodeClaim, &Milestone) + Send + Sync;
 
@@ -60,12 +60,7 @@ fn count(metrics: &Metrics, claim: &NodeClaim, milestone: &Milestone, clock: Clo
     match milestone {
         Milestone::GaveUp(reason) => {
             let capacity_type = label(claim, labels::CAPACITY_TYPE).unwrap_or_default();
-            let mode = match claim.spec.termination_grace_period {
-                None => "graceful",
-                Some(period) if period.nanos > 0 => "eventual",
-                Some(_) => "forceful",
-            };
-            let series = [reason.as_str(), pool, capacity_type, "", mode];
+            let series = [reason.as_str(), pool, capacity_type, "", termination_mode(claim)];
             metrics.nodeclaims_disrupted.with_label_values(&series).inc();
         }
         Milestone::InstanceTerminated => {

@@ -22,8 +22,7 @@ fn every_kind_is_read() {
     let state = "EC2 Instance State-change Notification";
     let health = |service: &str, category: &str, ids: &[&str]| {
         let entities: Vec<Value> = ids.iter().map(|id| json!({"entityValue": id})).collect();
-        let detail =
-            json!({"service": service, "eventTypeCategory": category, "affectedEntities": entities});
+        let detail = json!({"service": service, "eventTypeCategory": category, "affectedEntities": entities});
         envelope("aws.health", "AWS Health Event", detail)
     };
     let of_state = |value: &str| envelope("aws.ec2", state, json!({"instance-id": ID, "state": value}));
@@ -64,7 +63,9 @@ fn every_kind_is_read() {
 
 #[test]
 fn messages_of_another_version_or_without_a_type_are_not_ours() {
-    for body in ["", "{}", r#"{"version":"1","source":"aws.ec2"}"#, r#"{"Type":"Notification","Message":"x"}"#] {
+    for body in
+        ["", "{}", r#"{"version":"1","source":"aws.ec2"}"#, r#"{"Type":"Notification","Message":"x"}"#]
+    {
         assert_eq!(parse(body), Ok(Message::none_of_our_business(None)), "{body}");
     }
     let mut other = envelope("aws.ec2", "EC2 Spot Instance Interruption Warning", json!({"instance-id": ID}));
@@ -91,6 +92,8 @@ fn what_cannot_be_read_is_told_without_being_quoted() {
         envelope("aws.ec2", spot, json!(null)).to_string(),
         envelope("aws.ec2", spot, json!("secret")).to_string(),
         envelope("aws.ec2", spot, json!({})).to_string(),
+        envelope("aws.ec2", spot, json!([ID, "stopped"])).to_string(),
+        envelope("aws.health", "AWS Health Event", json!({"affectedEntities": [[ID]]})).to_string(),
         envelope("aws.ec2", spot, json!({"instance-id": 7})).to_string(),
         envelope("aws.ec2", spot, json!({"instance-id": ""})).to_string(),
         envelope("aws.ec2", spot, json!({"instance-id": "secret"})).to_string(),

@@ -1,0 +1,120 @@
+//! What a new node has to know about its cluster, found out once before anything starts.
+//!
+//! Nothing here is watched: addresses and certificates of a cluster do not change while it lives. The range of service
+//! addresses is asked for by whoever needs it first, because only one image family does.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use k8s_openapi::api::core::v1::Service;
+use kube::Client;
+use kube::api::Api;
+
+use crate::api::{AwsError, Eks};
+use crate::options::AwsOptions;
+
+/// Where a cluster's nodes find it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterFacts {
+    pub name: String,
+    pub region: String,
+    /// Address of the API server.
+    pub endpoint: String,
+    /// Certificates of the API server, in base64; absent if nobody knows them.
+    pub ca_bundle: Option<String>,
+    /// Address of the cluster's own DNS; absent where there is none of that name.
+    pub dns_ip: Option<IpAddr>,
+}
+
+impl ClusterFacts {
+    /// Whether services, and with them nodes, have addresses of the long kind.
+    pub fn is_ipv6(&self) -> bool {
+        self.dns_ip.is_some_and(|ip| ip.is_ipv6())
+    }
+}
+
+/// Finds the facts. `own_ca_bundle` is what this process trusts the API server by, in base64.
+pub async fn discover(
+    options: &AwsOptions,
+    region: &str,
+    own_ca_bundle: Option<String>,
+    client: &Client,
+    eks: &dyn Eks,
+) -> Result<ClusterFacts, AwsError> {
+    let name = &options.cluster_name;
+    let endpoint = match options.cluster_endpoint.as_str() {
+        "" => endpoint_from_eks(name, eks).await?,
+        endpoint => endpoint.to_owned(),
+    };
+    let given = Some(options.cluster_ca_bundle.clone()).filter(|bundle| !bundle.is_empty());
+    let facts = ClusterFacts {
+        name: name.clone(),
+        region: region.to_owned(),
+        endpoint,
+        ca_bundle: given.or(own_ca_bundle).filter(|bundle| !bundle.is_empty()),
+        dns_ip: dns_ip(client).await,
+    };
+    tracing::debug!(
+        cluster_endpoint = facts.endpoint,
+        kube_dns_ip = facts.dns_ip.map(|ip| ip.to_string()).unwrap_or_default(),
+        region,
+        "discovered cluster"
+    );
+    Ok(facts)
+}
+
+async fn endpoint_from_eks(name: &str, eks: &dyn Eks) -> Result<String, AwsError> {
+    let endpoint = eks.describe_cluster(name).await?.endpoint.filter(|endpoint| !endpoint.is_empty());
+    endpoint.ok_or_else(|| {
+        AwsError::new(
+            "",
+            format!("EKS knows no endpoint of cluster {name} yet; give --cluster-endpoint, or wait until it is active"),
+        )
+    })
+}
+
+/// Clusters with a DNS of their own making have no such service, which is fine.
+async fn dns_ip(client: &Client) -> Option<IpAddr> {
+    let services: Api<Service> = Api::namespaced(client.clone(), "kube-system");
+    let service = match services.get_opt("kube-dns").await {
+        Ok(service) => service,
+        Err(error) => {
+            tracing::debug!(%error, "unable to detect the IP of the kube-dns service");
+            None
+        }
+    };
+    service?.spec?.cluster_ip?.parse().ok()
+}
+
+/// The range of service addresses, asked of EKS once.
+#[derive(Clone)]
+pub struct ClusterCidr {
+    eks: Arc<dyn Eks>,
+    cluster: String,
+    known: Arc<Mutex<Option<String>>>,
+}
+
+impl ClusterCidr {
+    pub fn new(eks: Arc<dyn Eks>, cluster: &str) -> Self {
+        Self { eks, cluster: cluster.to_owned(), known: Arc::default() }
+    }
+
+    /// What was found, if anybody asked.
+    pub fn get(&self) -> Option<String> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub async fn resolve(&self) -> Result<String, AwsError> {
+        if let Some(known) = self.get() {
+            return Ok(known);
+        }
+        let cluster = self.eks.describe_cluster(&self.cluster).await?;
+        let given = |cidr: Option<String>| cidr.filter(|cidr| !cidr.is_empty());
+        let cidr = given(cluster.service_ipv4_cidr).or_else(|| given(cluster.service_ipv6_cidr));
+        let cidr = cidr.ok_or_else(|| {
+            AwsError::new("", format!("EKS tells no range of service addresses of cluster {}", self.cluster))
+        })?;
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(cidr.clone());
+        Ok(cidr)
+    }
+}

@@ -1,0 +1,45 @@
+//! What the controllers in the background ask about machines, as narrow as they need it: whoever keeps the copies of
+//! machines answers, and knows which of them are fresh enough.
+
+use crate::api::ec2::Ec2Instance;
+use crate::api::{AwsFuture, Tags};
+
+pub trait Machines: Send + Sync + 'static {
+    /// Every machine of this cluster that is not over.
+    fn list(&self) -> AwsFuture<'_, Vec<Ec2Instance>>;
+
+    /// One machine as EC2 sees it now.
+    fn get<'a>(&'a self, instance_id: &'a str) -> AwsFuture<'a, Ec2Instance>;
+
+    fn terminate<'a>(&'a self, instance_id: &'a str) -> AwsFuture<'a, ()>;
+
+    fn create_tags<'a>(&'a self, instance_id: &'a str, tags: &'a Tags) -> AwsFuture<'a, ()>;
+}
+
+/// What `spec.providerID` of a machine's node says.
+pub fn provider_id(instance: &Ec2Instance) -> String {
+    format!("aws:///{}/{}", instance.zone, instance.id)
+}
+
+/// EC2's name for the machine that a provider id means.
+pub fn instance_id(provider_id: &str) -> Option<&str> {
+    let (_, id) = provider_id.strip_prefix("aws:///")?.rsplit_once('/')?;
+    Some(id).filter(|id| !id.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn provider_ids_name_zone_and_machine() {
+        let instance =
+            Ec2Instance { id: "i-1".to_owned(), zone: "us-east-1a".to_owned(), ..Ec2Instance::default() };
+        let id = provider_id(&instance);
+        assert_eq!(id, "aws:///us-east-1a/i-1");
+        assert_eq!(instance_id(&id), Some("i-1"));
+        for other in ["", "aws:///", "aws:///us-east-1a/", "kwok://x/i-1", "i-1"] {
+            assert_eq!(instance_id(other), None, "{other}");
+        }
+    }
+}

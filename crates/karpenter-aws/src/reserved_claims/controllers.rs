@@ -1,0 +1,153 @@
+//! Carry out what is decided about claims on reserved capacity, once a minute.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use karpenter_api::labels;
+use karpenter_api::types::NodeClaim;
+use karpenter_cluster::controllers::context::{is_conflict, is_deleting, label, name_of};
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::ObjectKey;
+use karpenter_controllers::mirrors::BY_PROVIDER_ID;
+use karpenter_controllers::nodeclaim::provider_id;
+use karpenter_controllers::{Context, writes};
+use kube::ResourceExt;
+
+use super::{demotion, expiring};
+use crate::api::ec2::{CapacityReservation, ReservationQuery};
+use crate::api::{AwsError, Ec2};
+
+const PERIOD: Duration = Duration::from_secs(60);
+const RETRY: Duration = Duration::from_secs(10);
+const AT_ONCE: usize = 10;
+
+/// Calls machines that lost their reservation what they are.
+pub struct CapacityTypeController {
+    context: Context,
+}
+
+impl CapacityTypeController {
+    pub fn new(context: Context) -> Self {
+        Self { context }
+    }
+
+    pub fn watch(&self, queue: &Queue) {
+        queue.add(ObjectKey::new("", "all"));
+    }
+
+    async fn correct(&self, claim: &NodeClaim, is_on_demand: bool) -> kube::Result<()> {
+        let Context { client, mirrors, .. } = &self.context;
+        if let Some(patch) = demotion(is_on_demand, claim.labels()) {
+            writes::merge(client, &mirrors.node_claims, claim, patch).await?;
+            tracing::debug!(nodeclaim = name_of(claim), "updated capacity type for nodeclaim");
+        }
+        let nodes = provider_id(claim).map(|id| mirrors.nodes.by(BY_PROVIDER_ID, id)).unwrap_or_default();
+        for node in nodes {
+            // Labels of a node that is not registered are still to be written; the next look finds them.
+            let is_registered = label(&*node, labels::REGISTERED) == Some("true");
+            let patch =
+                demotion(is_on_demand, node.labels()).filter(|_| is_registered && !is_deleting(&*node));
+            if let Some(patch) = patch {
+                writes::merge(client, &mirrors.nodes, &*node, patch).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Reconcile for CapacityTypeController {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+        let Ok(instances) = self.context.cloud.list().await else { return Ok(After::Again(RETRY)) };
+        let capacity_types: BTreeMap<&str, &str> = instances
+            .iter()
+            .filter_map(|instance| {
+                let capacity_type = instance.labels.get(labels::CAPACITY_TYPE)?;
+                Some((instance.provider_id.as_str(), capacity_type.as_str()))
+            })
+            .collect();
+        for claim in self.context.mirrors.node_claims.list() {
+            if is_deleting(&*claim) || !self.context.is_managed(&claim.spec.node_class_ref) {
+                continue;
+            }
+            let found = provider_id(&claim).and_then(|id| capacity_types.get(id));
+            let is_on_demand = found == Some(&labels::CAPACITY_TYPE_ON_DEMAND);
+            match self.correct(&claim, is_on_demand).await {
+                Err(error) if is_conflict(&error) => return Ok(After::Again(Duration::ZERO)),
+                outcome => outcome?,
+            }
+        }
+        Ok(After::Again(PERIOD))
+    }
+}
+
+/// Ends claims whose capacity block is about to end.
+pub struct ReservationExpiration {
+    context: Context,
+    ec2: Arc<dyn Ec2>,
+}
+
+impl ReservationExpiration {
+    pub fn new(context: Context, ec2: Arc<dyn Ec2>) -> Self {
+        Self { context, ec2 }
+    }
+
+    pub fn watch(&self, queue: &Queue) {
+        queue.add(ObjectKey::new("", "all"));
+    }
+
+    /// One question each: an id that is gone would spoil the answer for all others.
+    async fn reservations(&self, ids: BTreeSet<String>) -> Result<Vec<CapacityReservation>, AwsError> {
+        let answers = stream::iter(ids).map(|id| async move {
+            let query = ReservationQuery { ids: vec![id], ..ReservationQuery::default() };
+            match self.ec2.describe_capacity_reservations(&query).await {
+                Err(error) if error.is_not_found() => Ok(Vec::new()),
+                answer => answer,
+            }
+        });
+        answers.buffered(AT_ONCE).try_concat().await
+    }
+}
+
+impl Reconcile for ReservationExpiration {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+        let Context { client, mirrors, clock, .. } = &self.context;
+        let reservation = |claim: &NodeClaim| {
+            label(claim, labels::AWS_CAPACITY_RESERVATION_ID).unwrap_or_default().to_owned()
+        };
+        let claims: Vec<Arc<NodeClaim>> = mirrors
+            .node_claims
+            .list()
+            .into_iter()
+            .filter(|claim| self.context.is_managed(&claim.spec.node_class_ref))
+            .filter(|claim| !is_deleting(&**claim) && !reservation(claim).is_empty())
+            .collect();
+        let ids: BTreeSet<String> = claims.iter().map(|claim| reservation(claim)).collect();
+        let reservations = match self.reservations(ids).await {
+            Ok(reservations) => reservations,
+            Err(error) => {
+                tracing::error!(%error, "capacity reservations could not be read");
+                return Ok(After::Again(RETRY));
+            }
+        };
+        let expiring = expiring(&reservations, clock.now());
+        let mut deletions = Vec::new();
+        for claim in claims {
+            let id = reservation(&claim);
+            if expiring.contains(id.as_str()) {
+                deletions.push(async move {
+                    writes::delete(client, &mirrors.node_claims, &*claim).await?;
+                    tracing::info!(
+                        nodeclaim = name_of(&*claim),
+                        capacity_reservation_id = id,
+                        "initiating delete for capacity block expiration"
+                    );
+                    Ok::<(), kube::Error>(())
+                });
+            }
+        }
+        stream::iter(deletions).buffered(AT_ONCE).try_collect::<Vec<()>>().await?;
+        Ok(After::Again(PERIOD))
+    }
+}

@@ -1,0 +1,90 @@
+//! Tags machines one after the other, at most one call a second.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use karpenter_api::types::NodeClaim;
+use karpenter_cluster::clock::until;
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_controllers::nodeclaim::provider_id;
+use karpenter_controllers::{Context, writes};
+use serde_json::json;
+
+use super::{ANNOTATION_CLUSTER_NAME_TAGGED, ANNOTATION_TAGGED, is_due, missing};
+use crate::api::AwsError;
+use crate::machines::{Machines, instance_id};
+
+const BETWEEN_CALLS: Duration = Duration::from_secs(1);
+/// EC2 is asked again after this long when it did not do it.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// To be run with one worker: calls are made one at a time.
+pub struct Tagging {
+    context: Context,
+    machines: Arc<dyn Machines>,
+    cluster_name: String,
+    /// No call before this.
+    next_call: Mutex<Option<Timestamp>>,
+}
+
+impl Tagging {
+    pub fn new(context: Context, machines: Arc<dyn Machines>, cluster_name: String) -> Self {
+        Self { context, machines, cluster_name, next_call: Mutex::default() }
+    }
+
+    pub fn watch(&self, queue: &Queue) {
+        let to = queue.clone();
+        self.context.mirrors.node_claims.observe(move |change: &Change<NodeClaim>| {
+            if is_due(change.object()) {
+                to.add(ObjectKey::of(&change.object().metadata));
+            }
+        });
+    }
+
+    /// How long until the next call may be made.
+    fn pause(&self) -> Option<Duration> {
+        let next = *self.next_call.lock().unwrap_or_else(PoisonError::into_inner);
+        next.map(|at| until(self.context.clock.now(), at)).filter(|wait| !wait.is_zero())
+    }
+
+    async fn tag(&self, claim: &NodeClaim, id: &str) -> Result<(), AwsError> {
+        let machine = self.machines.get(id).await?;
+        let tags = missing(claim, &self.cluster_name, &machine.tags);
+        if tags.is_empty() {
+            return Ok(());
+        }
+        let outcome = self.machines.create_tags(id, &tags).await;
+        let next = self.context.clock.now().checked_add(BETWEEN_CALLS).ok();
+        *self.next_call.lock().unwrap_or_else(PoisonError::into_inner) = next;
+        outcome
+    }
+}
+
+impl Reconcile for Tagging {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let Context { client, mirrors, .. } = &self.context;
+        let Some(claim) = mirrors.node_claims.get_key(key) else { return Ok(After::Done) };
+        if !self.context.is_managed(&claim.spec.node_class_ref) || !is_due(&claim) {
+            return Ok(After::Done);
+        }
+        let Some(id) = provider_id(&claim).and_then(instance_id) else { return Ok(After::Done) };
+        if let Some(wait) = self.pause() {
+            return Ok(After::Again(wait));
+        }
+        match self.tag(&claim, id).await {
+            Ok(()) => {}
+            // Whatever ends the claim is on its way.
+            Err(error) if error.is_not_found() => return Ok(After::Done),
+            Err(error) => {
+                tracing::error!(nodeclaim = key.name, instance_id = id, %error, "an instance could not be tagged");
+                return Ok(After::Again(RETRY));
+            }
+        }
+        let annotations = json!({ANNOTATION_TAGGED: "true", ANNOTATION_CLUSTER_NAME_TAGGED: "true"});
+        let patch = json!({"metadata": {"annotations": annotations}});
+        writes::merge(client, &mirrors.node_claims, &*claim, patch).await?;
+        Ok(After::Done)
+    }
+}

@@ -1,0 +1,180 @@
+//! Which Kubernetes the cluster runs: images and arguments of nodes follow it.
+//!
+//! Read once before anything starts, then every five minutes; while it cannot be read, the last one holds. A version
+//! that nobody has tried is told about, and worked with.
+
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::ObjectKey;
+use kube::Client;
+
+use crate::api::Eks;
+
+/// The versions that this provider is known to work with.
+const MINOR_MIN: u32 = 26;
+const MINOR_MAX: u32 = 36;
+const PERIOD: Duration = Duration::from_secs(5 * 60);
+const RETRY: Duration = Duration::from_secs(30);
+
+/// Major and minor version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    pub major: u32,
+    pub minor: u32,
+}
+
+impl Version {
+    pub fn parse(major: &str, minor: &str) -> Option<Self> {
+        let digits = |text: &str| {
+            let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+            text[..end].parse().ok()
+        };
+        Some(Self { major: digits(major)?, minor: digits(minor)? })
+    }
+
+    /// From `1.35` or `v1.35.2-eks-1`.
+    pub fn parse_whole(text: &str) -> Option<Self> {
+        let (major, rest) = text.trim().trim_start_matches('v').split_once('.')?;
+        Self::parse(major, rest)
+    }
+
+    pub const fn is_supported(self) -> bool {
+        self.major == 1 && self.minor >= MINOR_MIN && self.minor <= MINOR_MAX
+    }
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// Why the version could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum VersionError {
+    #[error("the API server does not tell its version: {0}")]
+    ApiServer(#[source] kube::Error),
+    #[error("EKS does not tell the version of cluster {cluster}: {error}")]
+    Eks { cluster: String, error: crate::api::AwsError },
+    #[error("{text:?} is no version of Kubernetes")]
+    Unreadable { text: String },
+}
+
+/// Where the version is asked for.
+#[derive(Clone)]
+pub enum VersionSource {
+    ApiServer(Client),
+    Eks { eks: Arc<dyn Eks>, cluster: String },
+}
+
+impl VersionSource {
+    pub async fn read(&self) -> Result<Version, VersionError> {
+        match self {
+            Self::ApiServer(client) => {
+                let info = client.apiserver_version().await.map_err(VersionError::ApiServer)?;
+                Version::parse(&info.major, &info.minor).ok_or_else(|| VersionError::Unreadable {
+                    text: format!("{}.{}", info.major, info.minor),
+                })
+            }
+            Self::Eks { eks, cluster } => {
+                let answer = eks.describe_cluster(cluster).await;
+                let answer = answer.map_err(|error| VersionError::Eks { cluster: cluster.clone(), error })?;
+                let text = answer.version.unwrap_or_default();
+                Version::parse_whole(&text).ok_or(VersionError::Unreadable { text })
+            }
+        }
+    }
+}
+
+/// The version last read. Clones share it.
+#[derive(Debug, Clone)]
+pub struct KubernetesVersion {
+    known: Arc<RwLock<Version>>,
+}
+
+impl KubernetesVersion {
+    pub fn new(version: Version) -> Self {
+        Self { known: Arc::new(RwLock::new(version)) }
+    }
+
+    pub fn get(&self) -> Version {
+        *self.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, version: Version) {
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = version;
+    }
+}
+
+/// Keeps the version up to date.
+pub struct VersionController {
+    source: VersionSource,
+    version: KubernetesVersion,
+    told: Mutex<Option<Version>>,
+}
+
+impl VersionController {
+    pub fn new(source: VersionSource, version: KubernetesVersion) -> Self {
+        Self { source, version, told: Mutex::default() }
+    }
+
+    pub fn watch(&self, queue: &Queue) {
+        queue.add(ObjectKey::new("", "all"));
+    }
+}
+
+impl Reconcile for VersionController {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+        let version = match self.source.read().await {
+            Ok(version) => version,
+            Err(error) => {
+                tracing::error!(%error, "the version of Kubernetes could not be read; the last one holds");
+                return Ok(After::Again(RETRY));
+            }
+        };
+        self.version.set(version);
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if *told != Some(version) {
+            tracing::debug!(%version, "discovered kubernetes version");
+            if !version.is_supported() {
+                tracing::error!(
+                    %version,
+                    "karpenter is not compatible with kubernetes version; supported: 1.{MINOR_MIN} to 1.{MINOR_MAX}"
+                );
+            }
+            *told = Some(version);
+        }
+        Ok(After::Again(PERIOD))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_as_servers_write_them() {
+        let version = |minor| Some(Version { major: 1, minor });
+        for (text, expected) in [
+            ("1.35", version(35)),
+            ("v1.35.2-eks-1a2b", version(35)),
+            ("1.29+", version(29)),
+            ("1", None),
+            ("", None),
+            ("one.two", None),
+            ("1.", None),
+        ] {
+            assert_eq!(Version::parse_whole(text), expected, "{text}");
+        }
+        assert_eq!(Version::parse("1", "33+"), version(33));
+    }
+
+    #[test]
+    fn versions_out_of_range_are_known() {
+        let is_supported = |minor| Version { major: 1, minor }.is_supported();
+        assert_eq!([25, 26, 36, 37].map(is_supported), [false, true, true, false]);
+        assert!(!Version { major: 2, minor: 30 }.is_supported());
+    }
+}
