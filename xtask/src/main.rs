@@ -1,25 +1,29 @@
-//! Checks and chores of this repository that cargo has no command for: `cargo run -p xtask -- tidy`.
+//! Checks and chores of this repository that cargo has no command for: `cargo run -p xtask -- tidy` looks, `charts` copies
+//! the CustomResourceDefinitions into the charts.
 
+mod charts;
 mod tidy;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo run -p xtask -- tidy";
+const USAGE: &str = "usage: cargo run -p xtask -- tidy|charts";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
-    match (arguments.next().as_deref(), arguments.next()) {
-        (Some("tidy"), None) => match tidy::run() {
-            Ok(true) => ExitCode::SUCCESS,
-            Ok(false) => ExitCode::from(1),
-            Err(error) => {
-                eprintln!("error: {error:#}");
-                ExitCode::from(1)
-            }
-        },
+    let result = match (arguments.next().as_deref(), arguments.next()) {
+        (Some("tidy"), None) => tidy::run(),
+        (Some("charts"), None) => charts::write(&tidy::root()).map(|()| true),
         _ => {
             eprintln!("{USAGE}");
-            ExitCode::from(2)
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(1)
         }
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    fn error(&mut self, text: impl Into<String>) {
+    pub(crate) fn error(&mut self, text: impl Into<String>) {
         self.errors.push(text.into());
     }
 
@@ -34,6 +34,7 @@ pub(crate) fn run() -> Result<bool> {
     dependencies::check(&root, &mut findings)?;
     table::check_document(&root, &mut findings)?;
     sources::check(&root, &tracked_files(&root)?, &mut findings)?;
+    crate::charts::check(&root, &mut findings)?;
     for warning in &findings.warnings {
         println!("warning: {warning}");
     }
@@ -44,7 +45,7 @@ pub(crate) fn run() -> Result<bool> {
     Ok(findings.errors.is_empty())
 }
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_path_buf()
 }

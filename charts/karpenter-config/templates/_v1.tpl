@@ -1,0 +1,115 @@
+{{/*
+Objects of v1, from what _pools.tpl and _classes.tpl found: the same result as `karpenter convert` of the old form, but for
+the family of images (AL2023 unless one is named) and encrypted volumes. What the old API left to defaults is written out,
+because those of v1 are others: nodes would expire after 30 days and containers could not reach the metadata service.
+*/}}
+
+{{- define "karpenter-config.ec2NodeClass" -}}
+{{- $values := .class.values -}}
+{{- $karpenter := .root.Values.karpenter -}}
+{{- $family := include "karpenter-config.family" (dict "values" $values "default" "al2023") -}}
+{{- $context := dict "root" .root "values" $values "key" .class.key "family" $family "isGpu" .class.isGpu -}}
+{{- $spec := dict -}}
+{{- if $values.amiSelectorTerms -}}
+{{- $_ := set $spec "amiSelectorTerms" $values.amiSelectorTerms -}}
+{{- with $values.amiFamily }}{{ $_ := set $spec "amiFamily" . }}{{ end -}}
+{{- else if has $family (list "ubuntu" "custom") -}}
+{{- fail (printf "%s.amiFamily: %s has no images of its own in v1; set %s.amiSelectorTerms" .class.key $values.amiFamily .class.key) -}}
+{{- else -}}
+{{- $_ := set $spec "amiSelectorTerms" (list (dict "alias" (printf "%s@latest" $family))) -}}
+{{- end -}}
+{{- $profile := $values.instanceProfile | default $karpenter.instanceProfile -}}
+{{- $role := $values.role | default $karpenter.role -}}
+{{- if $values.instanceProfile }}{{ $role = $values.role }}{{ else if $values.role }}{{ $profile = "" }}{{ end -}}
+{{- if or (and $profile $role) (not (or $profile $role)) -}}
+{{- fail "set karpenter.instanceProfile or karpenter.role (exactly one)" -}}
+{{- end -}}
+{{- with $profile }}{{ $_ := set $spec "instanceProfile" . }}{{ end -}}
+{{- with $role }}{{ $_ := set $spec "role" . }}{{ end -}}
+{{- $_ := set $spec "subnetSelectorTerms" (list (dict "tags" (include "karpenter-config.subnetTags" $context | fromJson))) -}}
+{{- $_ := set $spec "securityGroupSelectorTerms" (list (dict "tags" (include "karpenter-config.securityGroupTags" $context | fromJson))) -}}
+{{- $_ := set $spec "tags" (include "karpenter-config.tags" $context | fromJson) -}}
+{{- $encrypted := kindIs "invalid" $values.encrypted | ternary true $values.encrypted -}}
+{{- $_ := set $spec "blockDeviceMappings" (include "karpenter-config.blockDeviceMappings" (merge (dict "encrypted" $encrypted) $context) | fromJsonArray) -}}
+{{- $_ := set $spec "metadataOptions" ($values.metadataOptions | default (dict "httpEndpoint" "enabled" "httpProtocolIPv6" "disabled" "httpPutResponseHopLimit" 2 "httpTokens" "required")) -}}
+{{- if $values.detailedMonitoring }}{{ $_ := set $spec "detailedMonitoring" true }}{{ end -}}
+{{- with .kubelet | default $values.kubelet }}{{ $_ := set $spec "kubelet" . }}{{ end -}}
+{{- with include "karpenter-config.userData" $context }}{{ $_ := set $spec "userData" . }}{{ end -}}
+{{- dict "apiVersion" "karpenter.k8s.aws/v1" "kind" "EC2NodeClass" "metadata" (dict "name" (.name | default .class.name)) "spec" $spec | toYaml -}}
+{{- end -}}
+
+{{/* What the old API would have added when the object was stored. A label counts as said. */}}
+{{- define "karpenter-config.defaultedRequirements" -}}
+{{- $requirements := list -}}
+{{- $said := list -}}
+{{- range .requirements -}}
+{{- $key := include "karpenter-config.labelKey" .key -}}
+{{- $said = append $said $key -}}
+{{- $requirements = append $requirements (set (deepCopy .) "key" $key) -}}
+{{- end -}}
+{{- range $key, $_ := .labels }}{{ $said = append $said $key }}{{ end -}}
+{{- range $row := list (list "kubernetes.io/os" "linux") (list "kubernetes.io/arch" "amd64") (list "karpenter.sh/capacity-type" "on-demand") -}}
+{{- if not (has (index $row 0) $said) -}}
+{{- $requirements = append $requirements (dict "key" (index $row 0) "operator" "In" "values" (list (index $row 1))) -}}
+{{- end -}}
+{{- end -}}
+{{- $narrowed := false -}}
+{{- range list "node.kubernetes.io/instance-type" "karpenter.k8s.aws/instance-family" "karpenter.k8s.aws/instance-category" "karpenter.k8s.aws/instance-generation" -}}
+{{- if has . $said }}{{ $narrowed = true }}{{ end -}}
+{{- end -}}
+{{- if not $narrowed -}}
+{{- $requirements = append $requirements (dict "key" "karpenter.k8s.aws/instance-category" "operator" "In" "values" (list "c" "m" "r")) -}}
+{{- $requirements = append $requirements (dict "key" "karpenter.k8s.aws/instance-generation" "operator" "Gt" "values" (list "2")) -}}
+{{- end -}}
+{{- toJson $requirements -}}
+{{- end -}}
+
+{{/* spec.disruption: (dict "root" $ "pool" pool) */}}
+{{- define "karpenter-config.disruption" -}}
+{{- $spec := .pool.spec -}}
+{{- $disruption := dict "consolidationPolicy" "WhenEmpty" "consolidateAfter" "Never" -}}
+{{- if ($spec.consolidation | default dict).enabled -}}
+{{- $disruption = dict "consolidationPolicy" "WhenEmptyOrUnderutilized" "consolidateAfter" "0s" -}}
+{{- else if not (kindIs "invalid" $spec.ttlSecondsAfterEmpty) -}}
+{{- $_ := set $disruption "consolidateAfter" (include "karpenter-config.duration" $spec.ttlSecondsAfterEmpty) -}}
+{{- end -}}
+{{- $given := .pool.disruption | default .root.Values.disruption -}}
+{{- if $given -}}
+{{- $disruption = merge (dict) $given $disruption -}}
+{{- else -}}
+{{- $_ := set $disruption "budgets" (list (dict "nodes" "100%" "reasons" (list "Empty" "Underutilized")) (dict "nodes" "0" "reasons" (list "Drifted"))) -}}
+{{- end -}}
+{{- toJson $disruption -}}
+{{- end -}}
+
+{{- define "karpenter-config.nodePool" -}}
+{{- $spec := .pool.spec -}}
+{{- $known := list "annotations" "consolidation" "kubeletConfiguration" "labels" "limits" "provider" "providerRef" "requirements" "startupTaints" "taints" "ttlSecondsAfterEmpty" "ttlSecondsUntilExpired" "weight" -}}
+{{- range $key, $_ := $spec -}}
+{{- if not (has $key $known) -}}
+{{- fail (printf "karpenter.defaultProvisionerSpec.%s: unknown field; known: %s" $key (join ", " $known)) -}}
+{{- end -}}
+{{- end -}}
+{{- if $spec.provider -}}
+{{- fail "karpenter.defaultProvisionerSpec.provider: v1 has no such field; describe the machines in karpenter.defaultNodeTemplate and name it in providerRef" -}}
+{{- end -}}
+{{- $class := required "karpenter.defaultProvisionerSpec.providerRef.name must be set" ($spec.providerRef | default dict).name -}}
+{{- if $spec.kubeletConfiguration }}{{ $class = printf "%s-%s" $class .pool.name }}{{ end -}}
+{{- $labels := dict -}}
+{{- range $key, $value := $spec.labels }}{{ $_ := set $labels (include "karpenter-config.labelKey" $key) (include "karpenter-config.text" $value) }}{{ end -}}
+{{- $requirements := include "karpenter-config.defaultedRequirements" (dict "requirements" $spec.requirements "labels" $labels) | fromJsonArray -}}
+{{- $expire := "Never" -}}
+{{- if not (kindIs "invalid" $spec.ttlSecondsUntilExpired) }}{{ $expire = include "karpenter-config.duration" $spec.ttlSecondsUntilExpired }}{{ end -}}
+{{- $machine := dict "nodeClassRef" (dict "group" "karpenter.k8s.aws" "kind" "EC2NodeClass" "name" $class) "expireAfter" $expire "requirements" $requirements -}}
+{{- with $spec.taints }}{{ $_ := set $machine "taints" . }}{{ end -}}
+{{- with $spec.startupTaints }}{{ $_ := set $machine "startupTaints" . }}{{ end -}}
+{{- $template := dict "spec" $machine -}}
+{{- $metadata := dict -}}
+{{- with $labels }}{{ $_ := set $metadata "labels" . }}{{ end -}}
+{{- with $spec.annotations }}{{ $_ := set $metadata "annotations" (include "karpenter-config.texts" . | fromJson) }}{{ end -}}
+{{- with $metadata }}{{ $_ := set $template "metadata" . }}{{ end -}}
+{{- $result := dict "template" $template "disruption" (include "karpenter-config.disruption" . | fromJson) -}}
+{{- with ($spec.limits | default dict).resources }}{{ $_ := set $result "limits" . }}{{ end -}}
+{{- with $spec.weight }}{{ $_ := set $result "weight" (int .) }}{{ end -}}
+{{- dict "apiVersion" "karpenter.sh/v1" "kind" "NodePool" "metadata" (dict "name" .pool.name) "spec" $result | toYaml -}}
+{{- end -}}

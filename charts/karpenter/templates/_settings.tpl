@@ -1,0 +1,100 @@
+{{/*
+Values of older charts, and what became of them. Every row: the old path, the path of today (empty: nothing takes its
+place), and for those without a place, why.
+An old value counts where the one of today was left at its default, so a file that has both says what it means today.
+*/}}
+{{- define "karpenter.oldValues" -}}
+- {old: settings.aws.clusterName, new: settings.clusterName}
+- {old: clusterName, new: settings.clusterName}
+- {old: settings.aws.clusterEndpoint, new: settings.clusterEndpoint}
+- {old: clusterEndpoint, new: settings.clusterEndpoint}
+- {old: settings.aws.clusterCABundle, new: settings.clusterCABundle}
+- {old: settings.aws.isolatedVPC, new: settings.isolatedVPC}
+- {old: settings.aws.vmMemoryOverheadPercent, new: settings.vmMemoryOverheadPercent}
+- {old: settings.aws.reservedENIs, new: settings.reservedENIs}
+- {old: settings.aws.interruptionQueueName, new: settings.interruptionQueue}
+- {old: settings.aws.defaultInstanceProfile, new: settings.defaultInstanceProfile}
+- {old: aws.defaultInstanceProfile, new: settings.defaultInstanceProfile}
+- {old: controller.batchMaxDuration, new: settings.batchMaxDuration}
+- {old: controller.batchIdleDuration, new: settings.batchIdleDuration}
+- {old: controller.logLevel, new: logLevel}
+- {old: controller.outputPaths, new: logOutputPaths}
+- {old: controller.errorOutputPaths, new: logErrorOutputPaths}
+- {old: controller.logEncoding, new: logFormat}
+- {old: logEncoding, new: logFormat}
+- {old: settings.aws.tags, why: "put tags into spec.tags of each EC2NodeClass"}
+- {old: settings.aws.enablePodENI, why: "pod ENIs are always reported"}
+- {old: settings.aws.enableENILimitedPodDensity, why: "set spec.kubelet.maxPods of the EC2NodeClass"}
+- {old: settings.aws.nodeNameConvention, why: "nodes have the name that the cloud gives them"}
+- {old: settings.aws.assumeRoleARN, why: "give the service account the role itself"}
+- {old: settings.aws.assumeRoleDuration, why: "give the service account the role itself"}
+- {old: settings.featureGates.driftEnabled, why: "drift is always on; a disruption budget of a NodePool can hold it back"}
+- {old: settings.featureGates.drift, why: "drift is always on; a disruption budget of a NodePool can hold it back"}
+- {old: webhook, why: "there is no webhook: the CRDs hold the rules"}
+{{- end -}}
+
+{{/* The value at a path, as JSON; nothing if there is none: (dict "values" $.Values "path" "a.b") */}}
+{{- define "karpenter.valueAt" -}}
+{{- $at := .values -}}
+{{- $found := true -}}
+{{- range $part := splitList "." .path -}}
+{{- if and $found (kindIs "map" $at) (hasKey $at $part) -}}
+{{- $at = index $at $part -}}
+{{- else -}}
+{{- $found = false -}}
+{{- end -}}
+{{- end -}}
+{{- if and $found (not (kindIs "invalid" $at)) -}}
+{{- dict "value" $at | toJson -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Old values that are set, with their rows, as a JSON list. */}}
+{{- define "karpenter.oldValuesSeen" -}}
+{{- $values := .Values -}}
+{{- $seen := list -}}
+{{- range $row := include "karpenter.oldValues" . | fromYamlArray -}}
+{{- with include "karpenter.valueAt" (dict "values" $values "path" $row.old) -}}
+{{- $value := (fromJson .).value -}}
+{{- if or $value (kindIs "bool" $value) -}}
+{{- $seen = append $seen (merge (dict "value" $value) $row) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $seen -}}
+{{- end -}}
+
+{{/* The defaults of today's values that an old one may stand in for. */}}
+{{- define "karpenter.replaceable" -}}
+settings: {clusterName: "", clusterEndpoint: "", clusterCABundle: "", isolatedVPC: false, vmMemoryOverheadPercent: 0.075,
+  reservedENIs: "0", interruptionQueue: "", defaultInstanceProfile: "", batchMaxDuration: 10s, batchIdleDuration: 1s}
+logLevel: info
+logFormat: json
+logOutputPaths: [stdout]
+logErrorOutputPaths: [stderr]
+{{- end -}}
+
+{{/* Settings and logging with old values put in their places, as JSON. */}}
+{{- define "karpenter.effective" -}}
+{{- $effective := dict "settings" (deepCopy .Values.settings) -}}
+{{- range $key := list "logLevel" "logFormat" "logOutputPaths" "logErrorOutputPaths" -}}
+{{- $_ := set $effective $key (index $.Values $key) -}}
+{{- end -}}
+{{- $defaults := include "karpenter.replaceable" . | fromYaml -}}
+{{- range $row := include "karpenter.oldValuesSeen" . | fromJsonArray -}}
+{{- if $row.new -}}
+{{- $parts := splitList "." $row.new -}}
+{{- $key := last $parts -}}
+{{- $target := $effective -}}
+{{- $default := index $defaults $key -}}
+{{- if gt (len $parts) 1 -}}
+{{- $target = $effective.settings -}}
+{{- $default = index $defaults.settings $key -}}
+{{- end -}}
+{{- if eq (index $target $key | default $default | toJson) ($default | toJson) -}}
+{{- $_ := set $target $key $row.value -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $effective -}}
+{{- end -}}
