@@ -1,0 +1,108 @@
+//! The version of a Bottlerocket image, from the little that is known about it before it boots.
+
+/// One entry of `amiSelectorTerms`, as far as it can name a version.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Term {
+    pub alias: Option<String>,
+    pub name: Option<String>,
+    pub id: Option<String>,
+}
+
+/// An image that the class resolved to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    pub id: String,
+    pub name: String,
+}
+
+/// The version a class's images have: what an alias says, else what a name says, else what the name of an image
+/// given by id says, else what the first of the resolved images says. `latest` is an answer.
+pub fn of_class(terms: &[Term], images: &[Image]) -> Option<String> {
+    let from_alias = || {
+        let versions = terms.iter().filter_map(|term| term.alias.as_deref()?.split_once('@'));
+        versions.map(|(_, version)| version).find(|version| !version.is_empty() && !version.contains('@'))
+    };
+    let from_name = || terms.iter().find_map(|term| in_name(term.name.as_deref()?));
+    let bottlerocket = || images.iter().filter(|image| image.name.contains("bottlerocket"));
+    let from_id = || {
+        terms.iter().find_map(|term| {
+            let id = term.id.as_deref()?;
+            bottlerocket().find(|image| image.id == id).and_then(|image| in_name(&image.name))
+        })
+    };
+    let from_resolved = || bottlerocket().find_map(|image| in_name(&image.name));
+    from_alias().or_else(from_name).or_else(from_id).or_else(from_resolved).map(str::to_owned)
+}
+
+/// `bottlerocket-aws-k8s-1.33-x86_64-v1.46.0-431fe75a` has `v1.46.0`.
+fn in_name(name: &str) -> Option<&str> {
+    name.split('-').find(|part| part.starts_with('v') && part.contains('.'))
+}
+
+/// From 1.46.0 on, binding local disks needs no list of directories. An unknown version counts as older: the list is
+/// right for those too.
+pub(crate) fn binds_by_default(version: &str) -> bool {
+    if version == "latest" {
+        return true;
+    }
+    let mut numbers = version.trim_start_matches('v').split('.');
+    let (Some(major), Some(minor), Some(_)) = (numbers.next(), numbers.next(), numbers.next()) else {
+        return false;
+    };
+    let (Ok(major), Ok(minor)) = (major.parse::<u32>(), minor.parse::<u32>()) else { return false };
+    (major, minor) >= (1, 46)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn term(alias: &str, name: &str, id: &str) -> Term {
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        Term { alias: some(alias), name: some(name), id: some(id) }
+    }
+
+    #[test]
+    fn versions_that_bind_by_default() {
+        for (version, expected) in [
+            ("latest", true),
+            ("v1.46.0", true),
+            ("1.46.0", true),
+            ("v1.46.0-aws", true),
+            ("v1.47.1", true),
+            ("v2.0.0", true),
+            ("v1.45.9", false),
+            ("v0.99.0", false),
+            ("v1.46", false),
+            ("", false),
+            ("v1.x.0", false),
+            ("nonsense", false),
+        ] {
+            assert_eq!(binds_by_default(version), expected, "{version}");
+        }
+    }
+
+    #[test]
+    fn a_version_is_looked_for_in_the_order_alias_name_id_resolved() {
+        let image = |id: &str, name: &str| Image { id: id.to_owned(), name: name.to_owned() };
+        let images = [
+            image("ami-0", "ubuntu-v9.9.9"),
+            image("ami-1", "bottlerocket-aws-k8s-1.33-x86_64-v1.41.0-aaaa"),
+            image("ami-2", "bottlerocket-aws-k8s-1.33-arm64-v1.42.0-bbbb"),
+        ];
+        let named = "bottlerocket-aws-k8s-1.33-x86_64-v1.43.0-cccc";
+        for (terms, expected) in [
+            (vec![term("bottlerocket@v1.44.0", "", "")], Some("v1.44.0")),
+            (vec![term("bottlerocket@latest", "", "")], Some("latest")),
+            (vec![term("", named, "")], Some("v1.43.0")),
+            (vec![term("", "", "ami-2"), term("", named, "")], Some("v1.43.0")),
+            (vec![term("", "", "ami-2")], Some("v1.42.0")),
+            (vec![term("", "", "ami-9")], Some("v1.41.0")),
+            (vec![term("", "my-image", "")], Some("v1.41.0")),
+            (vec![], Some("v1.41.0")),
+        ] {
+            assert_eq!(of_class(&terms, &images).as_deref(), expected, "{terms:?}");
+        }
+        assert_eq!(of_class(&[term("", "", "ami-0")], &images[..1]), None);
+    }
+}

@@ -1,0 +1,163 @@
+//! What a launch gets when its class is silent, and what a family's bootstrap can express at all.
+
+use karpenter_model::quantity::Quantity;
+
+use crate::AmiFamily;
+
+/// What can be said to a machine of a family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FeatureFlags {
+    /// The memory kept for the kubelet follows the ENI limit, whatever the real number of pods.
+    pub uses_eni_limited_memory_overhead: bool,
+    pub pods_per_core: bool,
+    /// ENIs limit how many pods fit.
+    pub supports_eni_limited_pod_density: bool,
+    /// Any field of a kubelet configuration reaches the kubelet; otherwise only those with a flag or a setting do.
+    pub supports_arbitrary_kubelet_config: bool,
+}
+
+impl FeatureFlags {
+    pub fn of(family: AmiFamily) -> Self {
+        Self {
+            uses_eni_limited_memory_overhead: matches!(
+                family,
+                AmiFamily::Al2 | AmiFamily::Al2023 | AmiFamily::Custom
+            ),
+            pods_per_core: family != AmiFamily::Bottlerocket,
+            supports_eni_limited_pod_density: !family.is_windows(),
+            supports_arbitrary_kubelet_config: family == AmiFamily::Al2023,
+        }
+    }
+}
+
+/// A volume of a machine whose class has no `blockDeviceMappings`. All of them are encrypted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DefaultBlockDevice {
+    pub device_name: &'static str,
+    pub volume_size_gib: i64,
+    pub volume_type: &'static str,
+    pub encrypted: bool,
+}
+
+impl DefaultBlockDevice {
+    const fn new(device_name: &'static str, volume_size_gib: i64) -> Self {
+        Self { device_name, volume_size_gib, volume_type: "gp3", encrypted: true }
+    }
+
+    pub fn volume_size(&self) -> Option<Quantity> {
+        format!("{}Gi", self.volume_size_gib).parse().ok()
+    }
+}
+
+/// The default volumes of a family. None for custom images: EC2 takes what the image itself defines.
+pub fn block_devices(family: AmiFamily) -> Vec<DefaultBlockDevice> {
+    match family {
+        AmiFamily::Al2 | AmiFamily::Al2023 => vec![DefaultBlockDevice::new("/dev/xvda", 20)],
+        // One volume for the system, one for everything that pods and images write.
+        AmiFamily::Bottlerocket => {
+            vec![DefaultBlockDevice::new("/dev/xvda", 4), DefaultBlockDevice::new("/dev/xvdb", 20)]
+        }
+        AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => {
+            vec![DefaultBlockDevice::new("/dev/sda1", 50)]
+        }
+        AmiFamily::Custom => Vec::new(),
+    }
+}
+
+/// Instance metadata options in EC2's own words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MetadataOptions {
+    pub http_endpoint: &'static str,
+    /// Absent where the region's EC2 does not know the option; see [`knows_metadata_ipv6`].
+    pub http_protocol_ipv6: Option<&'static str>,
+    pub http_put_response_hop_limit: i64,
+    pub http_tokens: &'static str,
+}
+
+/// For a class without metadata options, which only exists when its CRD's defaults were bypassed.
+pub fn metadata_options(region: &str, cluster_is_ipv6: bool) -> MetadataOptions {
+    let ipv6 = if cluster_is_ipv6 { "enabled" } else { "disabled" };
+    MetadataOptions {
+        http_endpoint: "disabled",
+        http_protocol_ipv6: knows_metadata_ipv6(region).then_some(ipv6),
+        http_put_response_hop_limit: 2,
+        http_tokens: "required",
+    }
+}
+
+/// Whether `httpProtocolIPv6` may be sent in a region at all, also when a class sets it.
+pub fn knows_metadata_ipv6(region: &str) -> bool {
+    const WITHOUT: [&str; 6] = [
+        "us-iso-east-1",
+        "us-iso-west-1",
+        "us-isob-east-1",
+        "us-isob-west-1",
+        "us-isof-south-1",
+        "us-isof-east-1",
+    ];
+    !WITHOUT.contains(&region)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_of_every_family() {
+        for family in AmiFamily::ALL {
+            let flags = FeatureFlags::of(family);
+            let shown = [
+                flags.uses_eni_limited_memory_overhead,
+                flags.pods_per_core,
+                flags.supports_eni_limited_pod_density,
+                flags.supports_arbitrary_kubelet_config,
+            ];
+            let expected = match family {
+                AmiFamily::Al2 | AmiFamily::Custom => [true, true, true, false],
+                AmiFamily::Al2023 => [true, true, true, true],
+                AmiFamily::Bottlerocket => [false, false, true, false],
+                _ => [false, true, false, false],
+            };
+            assert_eq!(shown, expected, "{family:?}");
+        }
+    }
+
+    #[test]
+    fn default_volumes_of_every_family() {
+        for family in AmiFamily::ALL {
+            let devices = block_devices(family);
+            let shown: Vec<(&str, i64)> =
+                devices.iter().map(|device| (device.device_name, device.volume_size_gib)).collect();
+            let expected: &[(&str, i64)] = match family {
+                AmiFamily::Al2 | AmiFamily::Al2023 => &[("/dev/xvda", 20)],
+                AmiFamily::Bottlerocket => &[("/dev/xvda", 4), ("/dev/xvdb", 20)],
+                AmiFamily::Custom => &[],
+                _ => &[("/dev/sda1", 50)],
+            };
+            assert_eq!(shown, expected, "{family:?}");
+            for device in devices {
+                assert_eq!((device.volume_type, device.encrypted), ("gp3", true));
+                assert_eq!(
+                    device.volume_size().map(|size| size.value_ceil()),
+                    Some(device.volume_size_gib << 30)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn metadata_over_ipv6_follows_the_cluster_and_the_region() {
+        for (region, ipv6, expected) in [
+            ("us-east-1", false, Some("disabled")),
+            ("us-east-1", true, Some("enabled")),
+            ("us-iso-east-1", true, None),
+            ("us-isof-south-1", false, None),
+            ("us-gov-west-1", true, Some("enabled")),
+        ] {
+            let options = metadata_options(region, ipv6);
+            assert_eq!(options.http_protocol_ipv6, expected, "{region} {ipv6}");
+            let rest = (options.http_endpoint, options.http_put_response_hop_limit, options.http_tokens);
+            assert_eq!(rest, ("disabled", 2, "required"));
+        }
+    }
+}

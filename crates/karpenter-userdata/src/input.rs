@@ -1,0 +1,92 @@
+//! Everything user data is made of, as plain values with every decision already taken.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use karpenter_model::duration::GoDuration;
+use karpenter_model::taints::Taint;
+
+use crate::AmiFamily;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Input {
+    pub family: AmiFamily,
+    pub cluster_name: String,
+    pub cluster_endpoint: String,
+    /// Base64, as in a kubeconfig. Absent when the machine is to trust what its image trusts.
+    pub ca_bundle: Option<String>,
+    /// The service address range. Only AL2023 has to know it.
+    pub cluster_cidr: Option<String>,
+    /// As the kubelet is to register the node; see [`crate::prepare::labels`].
+    pub labels: BTreeMap<String, String>,
+    /// In the order they are registered; see [`crate::prepare::taints`].
+    pub taints: Vec<Taint>,
+    pub kubelet: Kubelet,
+    /// `instanceStorePolicy: RAID0`.
+    pub instance_store_raid0: bool,
+    pub custom_user_data: Option<String>,
+    /// The version of a Bottlerocket image where known; see [`crate::bottlerocket::version::of_class`].
+    pub ami_version: Option<String>,
+}
+
+impl Input {
+    /// An input with nothing but its family and cluster.
+    pub fn new(
+        family: AmiFamily,
+        cluster_name: impl Into<String>,
+        cluster_endpoint: impl Into<String>,
+    ) -> Self {
+        Self {
+            family,
+            cluster_name: cluster_name.into(),
+            cluster_endpoint: cluster_endpoint.into(),
+            ca_bundle: None,
+            cluster_cidr: None,
+            labels: BTreeMap::new(),
+            taints: Vec::new(),
+            kubelet: Kubelet::default(),
+            instance_store_raid0: false,
+            custom_user_data: None,
+            ami_version: None,
+        }
+    }
+
+    pub(crate) fn custom_text(&self) -> &str {
+        self.custom_user_data.as_deref().unwrap_or_default()
+    }
+}
+
+/// The kubelet's configuration for one group of instance types: expressions evaluated, defaults filled in.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Kubelet {
+    /// `spec.kubelet` as written. Only AL2023 passes it on; the fields below win over it there.
+    pub raw: serde_json::Map<String, serde_json::Value>,
+    pub cluster_dns: Vec<String>,
+    pub max_pods: Option<i32>,
+    pub pods_per_core: Option<i32>,
+    pub system_reserved: BTreeMap<String, String>,
+    pub kube_reserved: BTreeMap<String, String>,
+    pub eviction_hard: BTreeMap<String, String>,
+    pub eviction_soft: BTreeMap<String, String>,
+    pub eviction_soft_grace_period: BTreeMap<String, GoDuration>,
+    pub eviction_max_pod_grace_period_seconds: Option<i32>,
+    pub image_gc_high_threshold_percent: Option<i32>,
+    pub image_gc_low_threshold_percent: Option<i32>,
+    pub cpu_cfs_quota: Option<bool>,
+}
+
+impl Kubelet {
+    /// The bootstrap scripts take the address family of a node from its first DNS server; only what can be written
+    /// as an IPv4 address counts as IPv4.
+    pub(crate) fn is_ipv6(&self) -> bool {
+        self.cluster_dns.first().is_some_and(|address| !is_ipv4(address))
+    }
+}
+
+fn is_ipv4(address: &str) -> bool {
+    match address.parse::<IpAddr>() {
+        Ok(IpAddr::V4(_)) => true,
+        Ok(IpAddr::V6(address)) => address.to_ipv4_mapped().is_some(),
+        Err(_) => false,
+    }
+}

@@ -1,0 +1,132 @@
+//! MIME archives as cloud-init and nodeadm read them: one level of parts between boundary lines.
+//!
+//! Parts are carried over as they are, without looking at character sets or at archives inside of them; only
+//! quoted-printable is undone, because its line rules would not survive. A mail library would be more forgiving than
+//! this, and forgiving is wrong here: a part that was cut off must stop the launch and not boot half a machine.
+//! Carriage returns go, as everywhere in user data.
+
+mod read;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use crate::Warning;
+
+pub(crate) const SHELL_SCRIPT: &str = "text/x-shellscript; charset=\"us-ascii\"";
+pub(crate) const NODE_CONFIG: &str = "application/node.eks.aws";
+
+const CONTENT_TYPE: &str = "Content-Type";
+const TRANSFER_ENCODING: &str = "Content-Transfer-Encoding";
+
+/// Why an archive cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MimeError {
+    #[error("line {line} is not a header: there is no colon")]
+    HeaderWithoutColon { line: usize },
+    #[error("the headers do not end with an empty line")]
+    HeadersWithoutEnd,
+    #[error("there is no Content-Type header")]
+    NoContentType,
+    #[error("the content type is {found}, not multipart")]
+    NotMultipart { found: String },
+    #[error("the Content-Type header names no boundary")]
+    NoBoundary,
+    #[error("the part that starts at line {line} has no end: the boundary does not follow")]
+    PartWithoutEnd { line: usize },
+    #[error("line {line} is not quoted-printable")]
+    QuotedPrintable { line: usize },
+}
+
+/// Headers by their canonical name, each with its values in order.
+type Headers = BTreeMap<String, Vec<String>>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Part {
+    headers: Headers,
+    body: String,
+}
+
+impl Part {
+    pub(crate) fn new(content_type: &str, body: impl Into<String>) -> Self {
+        Self {
+            headers: Headers::from([(CONTENT_TYPE.to_owned(), vec![content_type.to_owned()])]),
+            body: body.into().replace('\r', ""),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Archive {
+    parts: Vec<Part>,
+}
+
+impl Archive {
+    pub(crate) fn of(part: Part) -> Self {
+        Self { parts: vec![part] }
+    }
+
+    pub(crate) fn push(&mut self, part: Part) {
+        self.parts.push(part);
+    }
+
+    /// Whether a text is an archive, and not a script or a document on its own.
+    pub(crate) fn is_written_in(text: &str) -> bool {
+        let text = text.trim_start();
+        text.starts_with("MIME-Version:") || text.starts_with("Content-Type:")
+    }
+
+    /// An archive without parts is read as one, with a warning: that is what machines have always been given.
+    pub(crate) fn read(text: &str) -> Result<(Self, Vec<Warning>), MimeError> {
+        let parts = read::parts(&text.trim_start().replace('\r', ""))?;
+        let warnings = if parts.is_empty() { vec![Warning::EmptyArchive] } else { Vec::new() };
+        Ok((Self { parts }, warnings))
+    }
+
+    /// Only the headers that say how a body is to be read. nodeadm has no use for others.
+    pub(crate) fn with_content_headers_only(mut self) -> Self {
+        for part in &mut self.parts {
+            part.headers.retain(|name, values| match name.as_str() {
+                CONTENT_TYPE => true,
+                TRANSFER_ENCODING => values.first().is_some_and(|value| value.eq_ignore_ascii_case("base64")),
+                _ => false,
+            });
+            part.headers.entry(CONTENT_TYPE.to_owned()).or_insert_with(|| vec![String::new()]);
+        }
+        self
+    }
+
+    pub(crate) fn write(&self) -> String {
+        let boundary = self.boundary();
+        let mut text =
+            format!("MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"{boundary}\"\n\n");
+        for (position, part) in self.parts.iter().enumerate() {
+            if position > 0 {
+                text.push('\n');
+            }
+            text.push_str(&format!("--{boundary}\n"));
+            for (name, values) in &part.headers {
+                for value in values {
+                    text.push_str(&format!("{name}: {value}\n"));
+                }
+            }
+            text.push('\n');
+            text.push_str(&part.body);
+        }
+        text.push_str(&format!("\n--{boundary}--\n"));
+        text
+    }
+
+    /// `//` unless a part has such a line of its own, for example because it is an archive by another controller.
+    fn boundary(&self) -> String {
+        let is_free = |candidate: &String| {
+            let delimiter = format!("--{candidate}");
+            !self.parts.iter().any(|part| part.body.lines().any(|line| line.starts_with(&delimiter)))
+        };
+        let mut candidate = String::from("//");
+        while !is_free(&candidate) {
+            candidate.push('=');
+        }
+        candidate
+    }
+}
