@@ -14,12 +14,13 @@ pub(crate) struct Crate {
     pub(crate) may_use: &'static [&'static str],
 }
 
-pub(crate) const CRATES: [Crate; 15] = [
+pub(crate) const CRATES: [Crate; 16] = [
     Crate { name: "karpenter-model", pure: true, may_use: &[] },
     Crate { name: "karpenter-scheduling", pure: true, may_use: &["karpenter-model"] },
     Crate { name: "karpenter-disruption", pure: true, may_use: &["karpenter-model", "karpenter-scheduling"] },
     Crate { name: "karpenter-catalog", pure: true, may_use: &["karpenter-model"] },
     Crate { name: "karpenter-userdata", pure: true, may_use: &["karpenter-model", "karpenter-catalog"] },
+    Crate { name: "karpenter-legacy", pure: true, may_use: &["karpenter-model"] },
     Crate { name: "karpenter-api", pure: false, may_use: &["karpenter-model"] },
     Crate {
         name: "karpenter-state",
@@ -80,6 +81,7 @@ pub(crate) const CRATES: [Crate; 15] = [
             "karpenter-scheduling",
             "karpenter-disruption",
             "karpenter-catalog",
+            "karpenter-legacy",
             "karpenter-api",
             "karpenter-state",
             "karpenter-apiserver",

@@ -1,0 +1,285 @@
+//! From AWS settings of the old API to the spec of an EC2NodeClass. The old admission rules must have passed.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::finding::{Code, Report};
+use crate::options::{Options, ROLE_PLACEHOLDER};
+use crate::quantities;
+use crate::rules::Place;
+use crate::selectors;
+use crate::types::{AwsSettings, BlockDeviceMapping, KubeletConfiguration, MetadataOptions};
+
+/// The spec of the class, with kubelet settings where a Provisioner brings its own.
+pub(crate) fn spec(
+    settings: &AwsSettings,
+    place: Place,
+    kubelet: Option<&KubeletConfiguration>,
+    options: &Options,
+    report: &mut Report,
+) -> Value {
+    let path = place.path();
+    if let Some(template) = &settings.launch_template {
+        report.add(
+            Code::LaunchTemplate,
+            format!("{path}.launchTemplate"),
+            format!("launch template {template:?} is not managed by Karpenter, and v1 cannot use it"),
+            "write its image, groups, disks and user data into the node class",
+        );
+    }
+    let mut spec = Map::new();
+    add_images(&mut spec, settings, path, report);
+    identity(
+        &mut spec,
+        settings.instance_profile.as_deref(),
+        &format!("{path}.instanceProfile"),
+        options,
+        report,
+    );
+    let subnets = selectors::resource_terms(
+        &settings.subnet_selector,
+        "subnet-",
+        &format!("{path}.subnetSelector"),
+        report,
+    );
+    let groups = selectors::resource_terms(
+        &settings.security_group_selector,
+        "sg-",
+        &format!("{path}.securityGroupSelector"),
+        report,
+    );
+    spec.insert("subnetSelectorTerms".to_owned(), json!(subnets));
+    spec.insert("securityGroupSelectorTerms".to_owned(), json!(groups));
+    add_tags(&mut spec, settings, path, options, report);
+    if let Some(mappings) = &settings.block_device_mappings {
+        let devices: Vec<Value> = mappings.iter().map(device).collect();
+        spec.insert("blockDeviceMappings".to_owned(), json!(devices));
+    }
+    spec.insert("metadataOptions".to_owned(), metadata_options(settings, kubelet));
+    for (field, text) in [("userData", &settings.user_data), ("context", &settings.context)] {
+        if let Some(text) = text {
+            spec.insert(field.to_owned(), json!(text));
+        }
+    }
+    if let Some(detailed) = settings.detailed_monitoring {
+        spec.insert("detailedMonitoring".to_owned(), json!(detailed));
+    }
+    if let Some(kubelet) = kubelet {
+        add_kubelet(&mut spec, kubelet, report);
+    }
+    Value::Object(spec)
+}
+
+fn add_images(spec: &mut Map<String, Value>, settings: &AwsSettings, path: &str, report: &mut Report) {
+    let family = settings.ami_family.as_deref().unwrap_or("AL2");
+    let field = format!("{path}.amiSelector");
+    if settings.ami_selector.is_empty() {
+        if family == "Ubuntu" {
+            ubuntu_without_images(&format!("{path}.amiFamily"), report);
+            return;
+        }
+        alias(spec, family, "latest", &format!("{path}.amiFamily"), report);
+        return;
+    }
+    let terms = selectors::image_terms(&settings.ami_selector, &field, report);
+    spec.insert("amiSelectorTerms".to_owned(), json!(terms));
+    report.add(
+        Code::ImageTagRequirements,
+        field,
+        "tags of images whose keys are well-known labels used to restrict their nodes; v1 looks at the architecture only",
+        "split the class where images are for different nodes",
+    );
+    match family {
+        "Ubuntu" => {
+            spec.insert("amiFamily".to_owned(), json!("AL2"));
+            if settings.block_device_mappings.is_none() {
+                spec.insert("blockDeviceMappings".to_owned(), ubuntu_devices());
+            }
+        }
+        family => drop(spec.insert("amiFamily".to_owned(), json!(family))),
+    }
+    if family == "Custom" {
+        report.add(
+            Code::CustomRegistration,
+            format!("{path}.userData"),
+            "v1 expects a node to register with the taint karpenter.sh/unregistered:NoExecute, and for family Custom only \
+             your user data can see to that",
+            "add --register-with-taints=karpenter.sh/unregistered:NoExecute to the kubelet's arguments",
+        );
+    }
+}
+
+/// An alias stands for the family's published images; the family itself follows from it.
+pub(crate) fn alias(
+    spec: &mut Map<String, Value>,
+    family: &str,
+    version: &str,
+    field: &str,
+    report: &mut Report,
+) {
+    spec.insert(
+        "amiSelectorTerms".to_owned(),
+        json!([{"alias": format!("{}@{version}", family.to_lowercase())}]),
+    );
+    if family == "AL2" {
+        report.add(
+            Code::AmazonLinux2,
+            field,
+            "images of Amazon Linux 2 exist only for Kubernetes below 1.33",
+            "alias al2023@latest on newer clusters; user data for AL2 does not work there",
+        );
+    }
+}
+
+pub(crate) fn ubuntu_without_images(field: &str, report: &mut Report) {
+    report.add(
+        Code::UbuntuWithoutImages,
+        field,
+        "v1 finds no Ubuntu images by itself",
+        "select the images by id, name or tags",
+    );
+}
+
+/// What the family Ubuntu had when nobody said anything.
+pub(crate) fn ubuntu_devices() -> Value {
+    json!([{
+        "deviceName": "/dev/sda1",
+        "rootVolume": true,
+        "ebs": {"volumeSize": "20Gi", "volumeType": "gp3", "encrypted": true},
+    }])
+}
+
+/// The instance profile of the object, else the one of the settings, else a role.
+pub(crate) fn identity(
+    spec: &mut Map<String, Value>,
+    profile: Option<&str>,
+    field: &str,
+    options: &Options,
+    report: &mut Report,
+) {
+    let known = profile.filter(|profile| !profile.is_empty()).or(options.default_instance_profile.as_deref());
+    if let Some(profile) = known {
+        spec.insert("instanceProfile".to_owned(), json!(profile));
+        return;
+    }
+    if let Some(role) = &options.role {
+        spec.insert("role".to_owned(), json!(role));
+        return;
+    }
+    let (role, message) = match &options.cluster_name {
+        Some(cluster) => (
+            format!("KarpenterNodeRole-{cluster}"),
+            "is not set, and v1 has no default profile; the role has the name that the getting-started guide gives it",
+        ),
+        None => (
+            ROLE_PLACEHOLDER.to_owned(),
+            "is not set, and v1 has no default profile; the role is a placeholder that has to be replaced",
+        ),
+    };
+    report.add(Code::IdentityUnknown, field, message, "--default-instance-profile or --role");
+    spec.insert("role".to_owned(), json!(role));
+}
+
+/// Whether v1 keeps the key for itself.
+pub(crate) fn is_reserved_tag(key: &str) -> bool {
+    key.starts_with("kubernetes.io/cluster")
+        || [
+            "eks:eks-cluster-name",
+            "karpenter.sh/nodepool",
+            "karpenter.sh/nodeclaim",
+            "karpenter.k8s.aws/ec2nodeclass",
+        ]
+        .contains(&key)
+}
+
+fn add_tags(
+    spec: &mut Map<String, Value>,
+    settings: &AwsSettings,
+    path: &str,
+    options: &Options,
+    report: &mut Report,
+) {
+    let mut tags: BTreeMap<&str, &str> = BTreeMap::new();
+    for (key, value) in options.tags.iter().chain(&settings.tags) {
+        if is_reserved_tag(key) {
+            report.add(
+                Code::ReservedTag,
+                format!("{path}.tags[{key}]"),
+                "v1 sets this tag itself, so that it is left out",
+                "none needed",
+            );
+        } else {
+            tags.insert(key, value);
+        }
+    }
+    if !tags.contains_key("Name") {
+        report.add(
+            Code::NameTag,
+            format!("{path}.tags"),
+            "instances were named karpenter.sh/provisioner-name/<provisioner>; v1 names them after their nodes",
+            "set the tag Name if anything looks for the old one",
+        );
+    }
+    if !tags.is_empty() {
+        spec.insert("tags".to_owned(), json!(tags));
+    }
+}
+
+fn device(mapping: &BlockDeviceMapping) -> Value {
+    let mut ebs = json!(mapping.ebs);
+    if let Some(size) = mapping.ebs.as_ref().and_then(|ebs| ebs.volume_size.as_ref())
+        && let Ok(size) = quantities::volume_size(size)
+    {
+        ebs["volumeSize"] = json!(size);
+    }
+    json!({"deviceName": mapping.device_name, "ebs": ebs})
+}
+
+/// Written out, because v1's defaults are others. Where the object was there, EC2's own defaults filled its gaps.
+fn metadata_options(settings: &AwsSettings, kubelet: Option<&KubeletConfiguration>) -> Value {
+    match &settings.metadata_options {
+        None => {
+            let dns = kubelet.and_then(|kubelet| kubelet.cluster_dns.first());
+            let ipv6 = if dns.is_some_and(|address| address.contains(':')) { "enabled" } else { "disabled" };
+            filled(&MetadataOptions::default(), ipv6, 2, "required")
+        }
+        Some(options) => filled(options, "disabled", 1, "optional"),
+    }
+}
+
+pub(crate) fn filled(options: &MetadataOptions, ipv6: &str, hops: i64, tokens: &str) -> Value {
+    json!({
+        "httpEndpoint": options.http_endpoint.as_deref().unwrap_or("enabled"),
+        "httpProtocolIPv6": options.http_protocol_ipv6.as_deref().unwrap_or(ipv6),
+        "httpPutResponseHopLimit": options.http_put_response_hop_limit.unwrap_or(hops),
+        "httpTokens": options.http_tokens.as_deref().unwrap_or(tokens),
+    })
+}
+
+pub(crate) fn add_kubelet(
+    spec: &mut Map<String, Value>,
+    kubelet: &KubeletConfiguration,
+    report: &mut Report,
+) {
+    if kubelet.container_runtime.as_deref() == Some("dockerd") {
+        report.add(
+            Code::Dockerd,
+            "spec.kubeletConfiguration.containerRuntime",
+            "nodes run containerd only",
+            "check workloads that use the docker socket",
+        );
+    }
+    let mut settings = json!(kubelet);
+    // Quantities could be numbers; v1 takes text.
+    for list in ["systemReserved", "kubeReserved"] {
+        for amount in settings.get_mut(list).and_then(Value::as_object_mut).into_iter().flatten() {
+            if let Some(text) = quantities::text(amount.1) {
+                *amount.1 = json!(text);
+            }
+        }
+    }
+    if settings.as_object().is_some_and(|fields| !fields.is_empty()) {
+        spec.insert("kubelet".to_owned(), settings);
+    }
+}

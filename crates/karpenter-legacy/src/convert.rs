@@ -1,0 +1,312 @@
+//! The whole conversion: which object becomes which, under what name, and in what order they are given back.
+//!
+//! Objects of v1 pass unchanged, foreign kinds are counted and left out. An object with an error has no result; the
+//! others are converted all the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+
+use crate::finding::{Code, Finding, Report, Severity};
+use crate::metadata::{carried_over, name_of, title};
+use crate::options::{Expiration, Options, TTL_UNTIL_EXPIRED_ANNOTATION};
+use crate::read;
+use crate::rules::{self, Place};
+use crate::types::{AwsSettings, KubeletConfiguration, ProvisionerSpec};
+use crate::{beta, class, names, pool};
+
+pub(crate) const PROVISIONER: (&str, &str) = ("karpenter.sh/v1alpha5", "Provisioner");
+pub(crate) const AWS_NODE_TEMPLATE: (&str, &str) = ("karpenter.k8s.aws/v1alpha1", "AWSNodeTemplate");
+pub(crate) const BETA_NODE_POOL: (&str, &str) = ("karpenter.sh/v1beta1", "NodePool");
+pub(crate) const BETA_NODE_CLASS: (&str, &str) = ("karpenter.k8s.aws/v1beta1", "EC2NodeClass");
+/// Objects that controllers make; they come back by themselves.
+const CONTROLLER_KINDS: [(&str, &str); 2] =
+    [("karpenter.sh/v1alpha5", "Machine"), ("karpenter.sh/v1beta1", "NodeClaim")];
+const CURRENT_GROUPS: [&str; 2] = ["karpenter.sh/v1", "karpenter.k8s.aws/v1"];
+
+/// One v1 object and the object of the input that it comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConvertedObject {
+    pub input: usize,
+    pub value: Value,
+}
+
+/// Everything a conversion gives back.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Converted {
+    /// v1 objects, in the order of the input; a pool comes before the class that was made for it.
+    pub objects: Vec<ConvertedObject>,
+    /// In the order of the input.
+    pub findings: Vec<Finding>,
+    /// Kinds that are none of Karpenter's, with their number.
+    pub skipped: BTreeMap<String, usize>,
+}
+
+impl Converted {
+    pub fn warnings(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(|finding| finding.code.severity() == Severity::Warning)
+    }
+
+    pub fn errors(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(|finding| finding.code.severity() == Severity::Error)
+    }
+}
+
+/// Whether the object is of an old kind, and so has to be converted before it can be used.
+pub fn is_legacy(object: &Value) -> bool {
+    let kind = kind_of(object);
+    [PROVISIONER, AWS_NODE_TEMPLATE, BETA_NODE_POOL, BETA_NODE_CLASS].contains(&kind)
+        || CONTROLLER_KINDS.contains(&kind)
+}
+
+/// Turns old objects into v1 objects. Total: whatever is wrong with an object is a finding about that object.
+pub fn convert(objects: &[Value], options: &Options) -> Converted {
+    let inputs: Vec<Value> = objects.iter().map(read::without_nulls).collect();
+    let mut conversion = Conversion {
+        options,
+        templates: named(&inputs, AWS_NODE_TEMPLATE),
+        classes: class_names(&inputs),
+        inputs: &inputs,
+        converted: Converted::default(),
+    };
+    let beta = beta::Classes::new(&inputs);
+    for (index, input) in inputs.iter().enumerate() {
+        let mut report = Report::new(index, title(input));
+        let results = match kind_of(input) {
+            PROVISIONER => conversion.provisioner(input, &mut report),
+            AWS_NODE_TEMPLATE => conversion.template(input, &mut report),
+            BETA_NODE_POOL => beta.pool(index, input, &mut report),
+            BETA_NODE_CLASS => beta.class(input, options, &mut report),
+            kind if CONTROLLER_KINDS.contains(&kind) => {
+                let message = "is made by the controller and cannot be converted";
+                report.add(Code::ControllerKind, "", message, "none needed: the controller makes its own");
+                Vec::new()
+            }
+            // The original, with its nulls: what is v1 already passes unchanged.
+            (version, _) if CURRENT_GROUPS.contains(&version) => vec![objects[index].clone()],
+            (_, kind) => {
+                *conversion.converted.skipped.entry(kind.to_owned()).or_default() += 1;
+                Vec::new()
+            }
+        };
+        conversion.conclude(index, results, report);
+    }
+    conversion.converted
+}
+
+struct Conversion<'a> {
+    options: &'a Options,
+    inputs: &'a [Value],
+    /// Positions of the AWSNodeTemplates, by name.
+    templates: BTreeMap<String, usize>,
+    /// Names that classes of the input have or will have by themselves.
+    classes: BTreeSet<String>,
+    converted: Converted,
+}
+
+impl Conversion<'_> {
+    fn conclude(&mut self, input: usize, results: Vec<Value>, mut report: Report) {
+        for result in &results {
+            let same = |other: &ConvertedObject| {
+                kind_of(&other.value) == kind_of(result) && name_of(&other.value) == name_of(result)
+            };
+            if let Some(other) = self.converted.objects.iter().find(|other| same(other)) {
+                report.add(
+                    Code::NameTaken,
+                    "metadata.name",
+                    format!("{} comes from {} already", title(result), title(&self.inputs[other.input])),
+                    "one name per object",
+                );
+            }
+        }
+        if !report.has_errors() {
+            self.converted.objects.extend(results.into_iter().map(|value| ConvertedObject { input, value }));
+        }
+        self.converted.findings.append(&mut report.findings);
+    }
+
+    fn provisioner(&mut self, input: &Value, report: &mut Report) -> Vec<Value> {
+        let Some(spec) = spec_of::<ProvisionerSpec>(input, report) else { return Vec::new() };
+        rules::check_provisioner(&spec, report);
+        if let Some(kubelet) = &spec.kubelet_configuration {
+            rules::check_kubelet(kubelet, "spec.kubeletConfiguration", report);
+        }
+        let inline = spec.provider.as_ref().and_then(|provider| inline_settings(provider, report));
+        if report.has_errors() {
+            return Vec::new();
+        }
+        let name = name_of(input);
+        let (class_name, class) = match (&inline, &spec.provider_ref) {
+            (Some(settings), _) => {
+                self.inline_class(name, settings, spec.kubelet_configuration.as_ref(), report)
+            }
+            (None, Some(reference)) => self.referenced_class(name, &reference.name, &spec, report),
+            (None, None) => return Vec::new(),
+        };
+        let mut metadata = carried_over(input, &names::for_label(name));
+        if let (Expiration::Graceful, Some(seconds)) =
+            (self.options.expiration, spec.ttl_seconds_until_expired)
+        {
+            annotate(&mut metadata, TTL_UNTIL_EXPIRED_ANNOTATION, &seconds.to_string());
+        }
+        let pool = json!({
+            "apiVersion": "karpenter.sh/v1",
+            "kind": "NodePool",
+            "metadata": metadata,
+            "spec": pool::spec(&spec, &class_name, self.options, report),
+        });
+        std::iter::once(pool).chain(class).collect()
+    }
+
+    fn template(&mut self, input: &Value, report: &mut Report) -> Vec<Value> {
+        let Some(settings) = spec_of::<AwsSettings>(input, report) else { return Vec::new() };
+        rules::check_provider(&settings, Place::Template, report);
+        if report.has_errors() {
+            return Vec::new();
+        }
+        let spec = class::spec(&settings, Place::Template, None, self.options, report);
+        vec![node_class(carried_over(input, &names::for_label(name_of(input))), spec)]
+    }
+
+    /// Settings in a Provisioner become a class of the Provisioner's name.
+    fn inline_class(
+        &mut self,
+        name: &str,
+        settings: &AwsSettings,
+        kubelet: Option<&KubeletConfiguration>,
+        report: &mut Report,
+    ) -> (String, Option<Value>) {
+        let wanted = if self.classes.contains(&names::for_label(name)) {
+            format!("{name}-provider")
+        } else {
+            name.to_owned()
+        };
+        let class_name = names::free(&wanted, &self.classes);
+        self.classes.insert(class_name.clone());
+        let spec = class::spec(settings, Place::Inline, kubelet, self.options, report);
+        (class_name.clone(), Some(node_class(named_metadata(&class_name), spec)))
+    }
+
+    /// The class of the template, or a copy of it where the Provisioner brings kubelet settings.
+    fn referenced_class(
+        &mut self,
+        name: &str,
+        template: &str,
+        spec: &ProvisionerSpec,
+        report: &mut Report,
+    ) -> (String, Option<Value>) {
+        let position = self.templates.get(template).copied();
+        let kubelet = spec
+            .kubelet_configuration
+            .as_ref()
+            .filter(|kubelet| **kubelet != KubeletConfiguration::default());
+        match (kubelet, position) {
+            (None, Some(_)) => (names::for_label(template), None),
+            (None, None) => {
+                report.add(
+                    Code::ClassElsewhere,
+                    "spec.providerRef.name",
+                    format!("AWSNodeTemplate {template} is not in the input; the pool refers to an EC2NodeClass of that name"),
+                    "convert the template as well",
+                );
+                (names::for_label(template), None)
+            }
+            (Some(_), None) => {
+                report.add(
+                    Code::KubeletWithoutClass,
+                    "spec.kubeletConfiguration",
+                    format!(
+                        "belongs to the node class in v1, and AWSNodeTemplate {template} is not in the input"
+                    ),
+                    "convert both together",
+                );
+                (template.to_owned(), None)
+            }
+            (Some(kubelet), Some(position)) => {
+                // The template's own mistakes are told where it is converted itself.
+                let mut apart = Report::new(position, title(&self.inputs[position]));
+                let settings = spec_of::<AwsSettings>(&self.inputs[position], &mut apart);
+                let class_name = names::free(&format!("{template}-{name}"), &self.classes);
+                self.classes.insert(class_name.clone());
+                report.add(
+                    Code::ClassSplit,
+                    "spec.kubeletConfiguration",
+                    format!("belongs to the node class in v1, so that the pool gets EC2NodeClass {class_name}, a copy of {template}"),
+                    "none needed",
+                );
+                let settings = settings.unwrap_or_default();
+                rules::check_provider(&settings, Place::Template, &mut apart);
+                let spec = class::spec(&settings, Place::Template, Some(kubelet), self.options, &mut apart);
+                let runtime = apart.findings.iter().find(|finding| finding.code == Code::Dockerd);
+                if let Some(finding) = runtime {
+                    report.add(finding.code, &finding.field, &finding.message, &finding.fix);
+                }
+                let class = (!apart.has_errors()).then(|| node_class(named_metadata(&class_name), spec));
+                if class.is_none() {
+                    report.add(
+                        Code::KubeletWithoutClass,
+                        "spec.kubeletConfiguration",
+                        format!("belongs to the node class in v1, and AWSNodeTemplate {template} cannot be converted"),
+                        "mend the template first",
+                    );
+                }
+                (class_name, class)
+            }
+        }
+    }
+}
+
+/// The typed spec of an object; a missing one is empty, and its rules say what is needed.
+fn spec_of<T: serde::de::DeserializeOwned>(input: &Value, report: &mut Report) -> Option<T> {
+    if name_of(input).is_empty() {
+        report.never_valid("metadata.name", "is missing", "a name");
+    }
+    let empty = json!({});
+    read::typed(input.get("spec").unwrap_or(&empty), "spec", report)
+}
+
+fn inline_settings(provider: &Value, report: &mut Report) -> Option<AwsSettings> {
+    let settings = read::typed::<AwsSettings>(provider, Place::Inline.path(), report)?;
+    rules::check_provider(&settings, Place::Inline, report);
+    Some(settings)
+}
+
+pub(crate) fn node_class(metadata: Map<String, Value>, spec: Value) -> Value {
+    json!({
+        "apiVersion": "karpenter.k8s.aws/v1",
+        "kind": "EC2NodeClass",
+        "metadata": metadata,
+        "spec": spec,
+    })
+}
+
+pub(crate) fn named_metadata(name: &str) -> Map<String, Value> {
+    Map::from_iter([("name".to_owned(), json!(name))])
+}
+
+fn annotate(metadata: &mut Map<String, Value>, key: &str, value: &str) {
+    let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+    annotations[key] = json!(value);
+}
+
+pub(crate) fn kind_of(object: &Value) -> (&str, &str) {
+    let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
+    (text("apiVersion"), text("kind"))
+}
+
+/// Positions of the objects of one kind, by name.
+pub(crate) fn named(inputs: &[Value], kind: (&str, &str)) -> BTreeMap<String, usize> {
+    let of_kind = inputs.iter().enumerate().filter(|(_, input)| kind_of(input) == kind);
+    of_kind.map(|(index, input)| (name_of(input).to_owned(), index)).collect()
+}
+
+/// The names that classes of the input take whatever else happens.
+fn class_names(inputs: &[Value]) -> BTreeSet<String> {
+    let is_class = |input: &&Value| {
+        let kind = kind_of(input);
+        kind == AWS_NODE_TEMPLATE
+            || kind == BETA_NODE_CLASS
+            || kind == ("karpenter.k8s.aws/v1", "EC2NodeClass")
+    };
+    inputs.iter().filter(is_class).map(|input| names::for_label(name_of(input))).collect()
+}

@@ -1,0 +1,195 @@
+//! Label keys of the old API: older spellings, domains that users could not use, and keys that nodes no longer carry.
+
+use karpenter_model::labels;
+
+/// The label by which nodes of a Provisioner were known.
+pub const PROVISIONER_NAME: &str = "karpenter.sh/provisioner-name";
+
+pub(crate) const INSTANCE_CATEGORY: &str = "karpenter.k8s.aws/instance-category";
+pub(crate) const INSTANCE_FAMILY: &str = "karpenter.k8s.aws/instance-family";
+pub(crate) const INSTANCE_GENERATION: &str = "karpenter.k8s.aws/instance-generation";
+
+/// Keys with dots, as they were before 0.15.
+const DOTTED: [(&str, &str); 8] = [
+    ("karpenter.k8s.aws/instance.family", INSTANCE_FAMILY),
+    ("karpenter.k8s.aws/instance.size", "karpenter.k8s.aws/instance-size"),
+    ("karpenter.k8s.aws/instance.cpu", "karpenter.k8s.aws/instance-cpu"),
+    ("karpenter.k8s.aws/instance.memory", "karpenter.k8s.aws/instance-memory"),
+    ("karpenter.k8s.aws/instance.gpu.name", "karpenter.k8s.aws/instance-gpu-name"),
+    ("karpenter.k8s.aws/instance.gpu.manufacturer", "karpenter.k8s.aws/instance-gpu-manufacturer"),
+    ("karpenter.k8s.aws/instance.gpu.count", "karpenter.k8s.aws/instance-gpu-count"),
+    ("karpenter.k8s.aws/instance.gpu.memory", "karpenter.k8s.aws/instance-gpu-memory"),
+];
+
+/// Well-known keys of the AWS domain in 0.27 to 0.31.
+const AWS_WELL_KNOWN: [&str; 18] = [
+    "karpenter.k8s.aws/instance-hypervisor",
+    INSTANCE_CATEGORY,
+    INSTANCE_FAMILY,
+    INSTANCE_GENERATION,
+    "karpenter.k8s.aws/instance-size",
+    "karpenter.k8s.aws/instance-local-nvme",
+    "karpenter.k8s.aws/instance-cpu",
+    "karpenter.k8s.aws/instance-memory",
+    "karpenter.k8s.aws/instance-gpu-name",
+    "karpenter.k8s.aws/instance-gpu-manufacturer",
+    "karpenter.k8s.aws/instance-gpu-count",
+    "karpenter.k8s.aws/instance-gpu-memory",
+    "karpenter.k8s.aws/instance-encryption-in-transit-supported",
+    "karpenter.k8s.aws/instance-network-bandwidth",
+    "karpenter.k8s.aws/instance-accelerator-name",
+    "karpenter.k8s.aws/instance-accelerator-manufacturer",
+    "karpenter.k8s.aws/instance-accelerator-count",
+    "karpenter.k8s.aws/instance-ami-id",
+];
+
+/// Well-known once; v1 has no such label and refuses the key.
+const GONE: [(&str, &str); 3] = [
+    (
+        "karpenter.k8s.aws/instance-pods",
+        "set maxPods in spec.kubelet of the node class, or require types or sizes",
+    ),
+    (
+        "karpenter.k8s.aws/instance-accelerator-memory",
+        "require karpenter.k8s.aws/instance-accelerator-name or -count instead",
+    ),
+    ("karpenter.k8s.aws/instance-ami-id", "choose images by amiSelectorTerms of the node class"),
+];
+
+const WELL_KNOWN: [&str; 7] = [
+    labels::ZONE,
+    labels::REGION,
+    labels::INSTANCE_TYPE,
+    labels::ARCH,
+    labels::OS,
+    labels::CAPACITY_TYPE,
+    labels::WINDOWS_BUILD,
+];
+
+const RESTRICTED_DOMAINS: [&str; 4] = ["kubernetes.io", "k8s.io", "karpenter.sh", "karpenter.k8s.aws"];
+const OPEN_DOMAINS: [&str; 3] = ["kops.k8s.io", "node.kubernetes.io", "node-restriction.kubernetes.io"];
+const RESTRICTED: [&str; 2] = [labels::HOSTNAME, "karpenter.sh/emptiness-timestamp"];
+
+/// The key of today for any spelling the old API understood.
+pub fn normalize(key: &str) -> &str {
+    DOTTED
+        .iter()
+        .find(|(dotted, _)| *dotted == key)
+        .map_or_else(|| labels::normalize(key), |(_, today)| today)
+}
+
+/// What to do instead, for a key that nodes no longer carry.
+pub(crate) fn gone(key: &str) -> Option<&'static str> {
+    GONE.iter().find(|(gone, _)| *gone == key).map(|(_, instead)| *instead)
+}
+
+/// Why users could not set this key, if they could not.
+pub(crate) fn restriction(key: &str) -> Option<String> {
+    if key == PROVISIONER_NAME {
+        return Some(format!("{PROVISIONER_NAME} is set by the controller and cannot be chosen"));
+    }
+    if WELL_KNOWN.contains(&key) || AWS_WELL_KNOWN.contains(&key) || gone(key).is_some() {
+        return None;
+    }
+    if RESTRICTED.contains(&key) {
+        return Some(format!("label {key} is set by the controller and cannot be chosen"));
+    }
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    if OPEN_DOMAINS.contains(&domain) {
+        return None;
+    }
+    let restricted = RESTRICTED_DOMAINS.iter().find(|one| domain.ends_with(**one))?;
+    Some(format!("label domain {restricted} is restricted"))
+}
+
+/// Why a text is not a qualified name (`name` or `domain/name`), if it is not.
+pub(crate) fn qualified_name_problem(text: &str) -> Option<&'static str> {
+    let (domain, name) = text.split_once('/').map_or((None, text), |(domain, name)| (Some(domain), name));
+    if let Some(domain) = domain
+        && !is_dns_subdomain(domain)
+    {
+        return Some("the part before / is not a DNS name in lower case");
+    }
+    match name {
+        "" => Some("a name is needed"),
+        name if name.len() > 63 => Some("the name is longer than 63 characters"),
+        name if !is_name(name) => {
+            Some("only letters, digits, -, _ and . are allowed, with a letter or digit at both ends")
+        }
+        _ => None,
+    }
+}
+
+/// Why a text cannot be the value of a label, if it cannot.
+pub(crate) fn label_value_problem(text: &str) -> Option<&'static str> {
+    match text {
+        "" => None,
+        text if text.len() > 63 => Some("is longer than 63 characters"),
+        text if !is_name(text) => {
+            Some("may hold only letters, digits, -, _ and ., with a letter or digit at both ends")
+        }
+        _ => None,
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    let ends = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
+    ends(text.bytes().next())
+        && ends(text.bytes().next_back())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}
+
+fn is_dns_subdomain(text: &str) -> bool {
+    let is_part = |part: &str| {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        !part.is_empty()
+            && part.bytes().all(|byte| plain(byte) || byte == b'-')
+            && part.bytes().next().is_some_and(plain)
+            && part.bytes().next_back().is_some_and(plain)
+    };
+    text.len() <= 253 && text.split('.').all(is_part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_old_spelling_is_understood() {
+        assert_eq!(normalize("beta.kubernetes.io/arch"), labels::ARCH);
+        assert_eq!(normalize("karpenter.k8s.aws/instance.gpu.count"), "karpenter.k8s.aws/instance-gpu-count");
+        assert_eq!(normalize("example.com/team"), "example.com/team");
+    }
+
+    #[test]
+    fn domains_are_matched_by_suffix_with_exceptions() {
+        for free in
+            ["example.com/a", "team", "kops.k8s.io/instancegroup", "node.kubernetes.io/x", INSTANCE_FAMILY]
+        {
+            assert_eq!(restriction(free), None, "{free}");
+        }
+        for taken in [
+            PROVISIONER_NAME,
+            "kubernetes.io/hostname",
+            "karpenter.sh/emptiness-timestamp",
+            "x.kubernetes.io/y",
+            "notkubernetes.io/y",
+            "karpenter.k8s.aws/instance-colour",
+        ] {
+            assert!(restriction(taken).is_some(), "{taken}");
+        }
+    }
+
+    #[test]
+    fn names_and_values() {
+        for good in ["a", "a.b_c-D", "example.com/a"] {
+            assert_eq!(qualified_name_problem(good), None, "{good}");
+        }
+        for bad in ["", "a b", "-a", "Example.com/a", "/a", "a/", "a/b/c"] {
+            assert!(qualified_name_problem(bad).is_some(), "{bad}");
+        }
+        assert_eq!(label_value_problem(""), None);
+        assert!(label_value_problem("a b").is_some());
+        assert!(label_value_problem(&"a".repeat(64)).is_some());
+    }
+}
