@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`api`] | the calls of AWS as narrow traits, plain structs and classified errors |
 //! | `fake` | an in-process cloud behind those traits (feature `fake`) |
-//! | `cache`, `single_flight`, `batcher` | values with an age, questions asked once, calls put together |
+//! | [`cache`], [`single_flight`], [`batcher`] | values with an age, questions asked once, calls put together |
 //! | `launch` | launch templates, fleets, filters, subnets for launch, and what a refusal means |
 //! | `instances`, `provider` | machines found, listed, tagged and ended; the cloud as Karpenter sees it |
 //! | `kubelet`, `amis` | what a class says about the kubelet, and which image a type boots |
@@ -22,6 +22,8 @@ pub mod api;
 pub mod batcher;
 pub mod cache;
 pub mod cluster_facts;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
 pub mod garbage_collection;
 pub mod instance_status;
 pub mod interruption;
