@@ -40,7 +40,7 @@ The context is (dict "root" $ "values" a template's values "key" its path "famil
 {{- if ne .root.Values.soci.mode "parallel" -}}
 {{- fail (printf "%s: Bottlerocket has no lazy mode; set soci.mode=parallel, or enableSoci: false for this template" .key) -}}
 {{- end -}}
-{{- $settings := include "karpenter-config.sociBottlerocket" .root.Values.soci.parallel | fromJson -}}
+{{- $settings := include "karpenter-config.sociBottlerocket" .root.Values.soci.parallel | fromToml -}}
 {{- $given := $own | default "" | fromToml -}}
 {{- if $given.Error -}}
 {{- fail (printf "%s.userData: not TOML, which Bottlerocket needs: %s" .key $given.Error) -}}
@@ -116,13 +116,25 @@ discard_unpacked_layers = {{ .parallel.discardUnpackedLayers }}
 {{- end }}
 {{- end -}}
 
-{{/* Bottlerocket's settings, as JSON; numbers below zero mean "no limit" and are left out. */}}
+{{/* Bottlerocket's settings, as TOML; numbers below zero mean "no limit" and are left out. */}}
 {{- define "karpenter-config.sociBottlerocket" -}}
-{{- $parallel := dict "max-concurrent-downloads-per-image" (int .maxConcurrentDownloadsPerImage) "concurrent-download-chunk-size" (toString .concurrentDownloadChunkSize) "max-concurrent-unpacks-per-image" (int .maxConcurrentUnpacksPerImage) "discard-unpacked-layers" .discardUnpackedLayers -}}
-{{- if ge (int .maxConcurrentDownloads) 0 }}{{ $_ := set $parallel "max-concurrent-downloads" (int .maxConcurrentDownloads) }}{{ end -}}
-{{- if ge (int .maxConcurrentUnpacks) 0 }}{{ $_ := set $parallel "max-concurrent-unpacks" (int .maxConcurrentUnpacks) }}{{ end -}}
-{{- $plugin := dict "pull-mode" "parallel-pull-unpack" "parallel-pull-unpack" $parallel -}}
-{{- dict "settings" (dict "container-runtime" (dict "snapshotter" "soci") "container-runtime-plugins" (dict "soci-snapshotter" $plugin)) | toJson -}}
+[settings.container-runtime]
+snapshotter = "soci"
+
+[settings.container-runtime-plugins.soci-snapshotter]
+pull-mode = "parallel-pull-unpack"
+
+[settings.container-runtime-plugins.soci-snapshotter.parallel-pull-unpack]
+max-concurrent-downloads-per-image = {{ int .maxConcurrentDownloadsPerImage }}
+concurrent-download-chunk-size = {{ .concurrentDownloadChunkSize | toString | quote }}
+max-concurrent-unpacks-per-image = {{ int .maxConcurrentUnpacksPerImage }}
+discard-unpacked-layers = {{ .discardUnpackedLayers }}
+{{- if ge (int .maxConcurrentDownloads) 0 }}
+max-concurrent-downloads = {{ int .maxConcurrentDownloads }}
+{{- end }}
+{{- if ge (int .maxConcurrentUnpacks) 0 }}
+max-concurrent-unpacks = {{ int .maxConcurrentUnpacks }}
+{{- end }}
 {{- end -}}
 
 {{/*

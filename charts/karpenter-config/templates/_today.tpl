@@ -66,11 +66,18 @@ critical:
   nodeclass: {create: true, name: critical-node-template, rootVolumeSize: 100Gi, extraTags: {}, amiFamily: "", userData: ""}
 {{- end -}}
 
-{{/* One of them with its defaults, as JSON. */}}
+{{/* One of them with its defaults, as JSON. Helm's own merging would take `false` for a value that is not there. */}}
 {{- define "karpenter-config.todaysValues" -}}
 {{- $defaults := include "karpenter-config.todaysDefaults" . | fromYaml -}}
-{{- $given := deepCopy (index .root.Values.karpenter .key) -}}
-{{- merge $given (index $defaults .key) $defaults.common | toJson -}}
+{{- $values := merge (index $defaults .key) $defaults.common -}}
+{{- range $key, $given := index .root.Values.karpenter .key -}}
+{{- if and (kindIs "map" $given) (has $key (list "instanceFamilies" "instanceSizes" "nodeclass" "disruption")) -}}
+{{- range $inner, $value := $given }}{{ $_ := set (index $values $key) $inner $value }}{{ end -}}
+{{- else if not (kindIs "invalid" $given) -}}
+{{- $_ := set $values $key $given -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $values -}}
 {{- end -}}
 
 {{/* A list of one pool or none, as JSON: (dict "root" $ "key" "gpuNodePool") */}}

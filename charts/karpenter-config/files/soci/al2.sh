@@ -17,7 +17,15 @@ fi
 yum install -y fuse
 modprobe fuse
 
-if [ "$install" != ami ]; then
+program=/usr/bin/soci-snapshotter-grpc
+if [ "$install" = ami ]; then
+  if [ ! -x "$root$program" ]; then
+    say "the machine image has no $program, and soci.install forbids to download it"
+    exit 1
+  fi
+else
+  # Images of Amazon Linux 2 never had it, so there is nothing to look for.
+  program=/usr/local/bin/soci-snapshotter-grpc
   case $(uname -m) in
     x86_64) arch=amd64 sha256=$sha256_amd64 ;;
     aarch64) arch=arm64 sha256=$sha256_arm64 ;;
@@ -38,7 +46,7 @@ fi
 
 mkdir -p "$root/etc/soci-snapshotter-grpc" "$root/etc/systemd/system" "$root/etc/eks/containerd"
 snapshotter_config >"$root/etc/soci-snapshotter-grpc/config.toml"
-cat >"$root/etc/systemd/system/soci-snapshotter.service" <<'UNIT'
+cat >"$root/etc/systemd/system/soci-snapshotter.service" <<UNIT
 [Unit]
 Description=SOCI snapshotter for containerd
 After=network.target
@@ -46,7 +54,7 @@ Before=containerd.service
 
 [Service]
 Type=notify
-ExecStart=/usr/local/bin/soci-snapshotter-grpc
+ExecStart=$program
 Restart=always
 RestartSec=5
 

@@ -1,0 +1,227 @@
+"""What the chart karpenter must render for each of its values files."""
+
+import pathlib
+
+import yaml
+
+NEVER_ON_ITS_OWN_NODES = {"karpenter.sh/nodepool", "karpenter.sh/provisioner-name"}
+
+
+def container(rendered):
+    return rendered.one("Deployment")["spec"]["template"]["spec"]["containers"][0]
+
+
+def variables(rendered):
+    """Plain variables of the controller; those taken from fields are left out."""
+    env = container(rendered)["env"]
+    names = [each["name"] for each in env]
+    rendered.equal("variables that are given twice", sorted({name for name in names if names.count(name) > 1}), [])
+    return {each["name"]: each["value"] for each in env if "value" in each}
+
+
+def permissions(roles):
+    """Single permissions of some roles: (group, resource, verb, name)."""
+    return {
+        (group, resource, verb, name)
+        for role in roles
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        for name in rule.get("resourceNames", [None])
+    }
+
+
+def check_hardening(rendered):
+    pod = rendered.one("Deployment")["spec"]["template"]["spec"]
+    security = container(rendered)["securityContext"]
+    for key, value in {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "readOnlyRootFilesystem": True,
+        "allowPrivilegeEscalation": False,
+        "privileged": False,
+    }.items():
+        rendered.equal(f"securityContext.{key}", security.get(key), value)
+    rendered.equal("capabilities", security["capabilities"], {"drop": ["ALL"]})
+    rendered.equal("seccomp", pod["securityContext"]["seccompProfile"], {"type": "RuntimeDefault"})
+
+
+def check_wiring(rendered):
+    """Objects name each other as they are called."""
+    deployment = rendered.one("Deployment")
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    for selector in [
+        deployment["spec"]["selector"]["matchLabels"],
+        rendered.one("Service")["spec"]["selector"],
+        rendered.one("PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+    ]:
+        rendered.true(f"{selector} does not select the pods", selector.items() <= labels.items())
+    ports = {port["name"]: port["containerPort"] for port in container(rendered)["ports"]}
+    env = variables(rendered)
+    rendered.equal("metrics port", env["METRICS_PORT"], str(ports["http-metrics"]))
+    rendered.equal("probe port", env["HEALTH_PROBE_PORT"], str(ports["http"]))
+    account = deployment["spec"]["template"]["spec"]["serviceAccountName"]
+    for binding in rendered.all("ClusterRoleBinding") + rendered.all("RoleBinding"):
+        role = binding["roleRef"]
+        rendered.true(f"{binding['metadata']['name']} binds {role['name']}, which is not there",
+                      role["name"] in rendered.names(role["kind"]))
+        rendered.equal("subjects", binding["subjects"],
+                       [{"kind": "ServiceAccount", "name": account, "namespace": "karpenter"}])
+    for account_object in rendered.all("ServiceAccount"):
+        rendered.equal("service account", account_object["metadata"]["name"], account)
+
+
+def check_permissions(rendered, root, provider, extra):
+    """The same rules as deploy/rbac.yaml, which scenarios on a real API server run under, and nothing beyond."""
+    shipped = {
+        (each["kind"], each["metadata"]["name"]): each
+        for each in yaml.safe_load_all((root / "deploy/rbac.yaml").read_text())
+        if "rules" in each
+    }
+    wanted = [shipped["ClusterRole", "karpenter"]]
+    if provider == "kwok":
+        wanted.append(shipped["ClusterRole", "karpenter-kwok"])
+    bound = {each["roleRef"]["name"] for each in rendered.all("ClusterRoleBinding")}
+    found = permissions(each for each in rendered.all("ClusterRole") if each["metadata"]["name"] in bound)
+    expected = permissions(wanted) | extra
+    if extra and provider == "kwok":
+        expected |= permissions([shipped["ClusterRole", "karpenter-features"]])
+    rendered.equal("permissions that are too many", sorted(found - expected, key=str), [])
+    rendered.equal("permissions that are missing", sorted(expected - found, key=str), [])
+    lease = [each for each in rendered.all("Role") if each["metadata"]["namespace"] == "karpenter"]
+    rendered.equal("permissions of the lease", permissions(lease), permissions([shipped["Role", "karpenter"]]))
+
+
+CLASSES = {("karpenter.k8s.aws", "ec2nodeclasses", verb, None) for verb in ["get", "list", "watch", "patch", "update"]} | {
+    ("karpenter.k8s.aws", "ec2nodeclasses/status", verb, None) for verb in ["patch", "update"]
+}
+LEGACY = (
+    {("karpenter.sh", "provisioners", verb, None) for verb in ["get", "list", "watch"]}
+    | {("karpenter.sh", "provisioners/status", "patch", None)}
+    | {("karpenter.sh", "nodepools", verb, None) for verb in ["create", "delete"]}
+)
+FINALIZERS = {("karpenter.sh", f"{kind}/finalizers", "update", None) for kind in ["nodepools", "nodeclaims"]}
+
+
+def check(cases, root):
+    for rendered in cases.values():
+        check_hardening(rendered)
+        check_wiring(rendered)
+
+    case = cases["defaults"]
+    env = variables(case)
+    for name, value in {
+        "CLUSTER_NAME": "demo", "BATCH_MAX_DURATION": "10s", "BATCH_IDLE_DURATION": "1s", "LOG_LEVEL": "info",
+        "RESERVED_ENIS": "0", "VM_MEMORY_OVERHEAD_PERCENT": "0.075", "ISOLATED_VPC": "false",
+        "PREFERENCE_POLICY": "Respect", "MIN_VALUES_POLICY": "Strict", "IGNORE_DRA_REQUESTS": "true",
+        "AMI_REFRESH_INTERVAL": "1m", "KARPENTER_SERVICE": "release-karpenter", "AWS_FEATURE_GATES": "NodeClassCEL=false",
+    }.items():
+        case.equal(name, env.get(name), value)
+    case.equal("FEATURE_GATES", set(env["FEATURE_GATES"].split(",")), {
+        "NodeRepair=false", "NodeOverlay=false", "ReservedCapacity=true", "SpotToSpotConsolidation=false",
+        "StaticCapacity=false", "CapacityBuffer=false"})
+    case.equal("variables that nobody set", sorted({"INTERRUPTION_QUEUE", "CLUSTER_ENDPOINT", "AWS_DEFAULT_INSTANCE_PROFILE"}
+                                                   & set(env)), [])
+    case.equal("arguments", container(case)["args"], ["controller", "--provider", "aws"])
+    pod = case.one("Deployment")["spec"]["template"]["spec"]
+    term, = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    case.equal("nodes of its own", {each["key"] for each in term["matchExpressions"] if each["operator"] == "DoesNotExist"},
+               NEVER_ON_ITS_OWN_NODES)
+    labels = {"app.kubernetes.io/name": "karpenter", "app.kubernetes.io/instance": "release"}
+    anti, = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    spread, = pod["topologySpreadConstraints"]
+    for where in [anti, spread]:
+        case.equal("selector", where["labelSelector"], {"matchLabels": labels})
+    case.equal("spread", (spread["topologyKey"], spread["whenUnsatisfiable"]), ("topology.kubernetes.io/zone", "DoNotSchedule"))
+    case.equal("budget", case.one("PodDisruptionBudget")["spec"]["maxUnavailable"], 1)
+    case.equal("replicas", case.one("Deployment")["spec"]["replicas"], 2)
+    case.equal("monitors", case.names("ServiceMonitor"), [])
+    dns = case.one("Role", "release-karpenter-dns")
+    case.equal("dns", (dns["metadata"]["namespace"], permissions([dns])), ("kube-system", {("", "services", "get", "kube-dns")}))
+    check_permissions(case, root, "aws", CLASSES)
+
+    case = cases["kwok"]
+    case.equal("arguments", container(case)["args"], ["controller", "--provider", "kwok"])
+    case.equal("variables of another provider", sorted({"CLUSTER_NAME", "INTERRUPTION_QUEUE"} & set(variables(case))), [])
+    check_permissions(case, root, "kwok", set())
+
+    case = cases["features"]
+    check_permissions(case, root, "kwok", LEGACY | FINALIZERS)
+    case.true("SCHEDULER_CONFIG is not the map given", yaml.safe_load(variables(case)["SCHEDULER_CONFIG"])
+              ["podTopologySpread"]["defaultConstraints"][0]["maxSkew"] == 1)
+
+    case = cases["production"]
+    env = variables(case)
+    for name, value in {"CLUSTER_ENDPOINT": "https://demo.example", "INTERRUPTION_QUEUE": "demo", "ISOLATED_VPC": "true",
+                        "EKS_CONTROL_PLANE": "true", "ENABLE_ZONAL_SHIFT": "true", "RESERVED_ENIS": "1", "LOG_LEVEL": "debug",
+                        "VM_MEMORY_OVERHEAD_PERCENT": "0.05"}.items():
+        case.equal(name, env.get(name), value)
+    case.true("gates", {"SpotToSpotConsolidation=true", "NodeRepair=true"} <= set(env["FEATURE_GATES"].split(",")))
+    case.equal("role", case.one("ServiceAccount")["metadata"]["annotations"]["eks.amazonaws.com/role-arn"],
+               "arn:aws:iam::111122223333:role/demo-karpenter")
+    case.equal("resources", container(case)["resources"]["limits"], {"cpu": 1, "memory": "1Gi"})
+
+    case = cases["monitoring"]
+    monitor = case.one("ServiceMonitor")
+    endpoint, = monitor["spec"]["endpoints"]
+    case.equal("endpoint", (endpoint["port"], endpoint["path"], endpoint["interval"]), ("http-metrics", "/metrics", "15s"))
+    case.equal("sampleLimit", monitor["spec"]["sampleLimit"], 0)
+    case.equal("label", monitor["metadata"]["labels"]["release"], "prometheus")
+    case.equal("service", case.one("Service")["spec"]["ports"][0]["port"], 9090)
+
+    case = cases["placement"]
+    pod = case.one("Deployment")["spec"]["template"]["spec"]
+    preferred, = pod["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    case.equal("selector", preferred["podAffinityTerm"]["labelSelector"], {"matchLabels": labels})
+    anti, = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    case.equal("a selector that was given", anti["labelSelector"], {"matchLabels": {"app": "other"}})
+
+    case = cases["names"]
+    case.equal("name", case.one("Deployment")["metadata"]["name"], "node-launcher")
+    case.equal("image", container(case)["image"], "registry.example/karpenter/controller:9.9.9@sha256:" + "0123456789abcdef" * 4)
+    case.equal("cluster name from a template", variables(case)["CLUSTER_NAME"], "release-platform")
+    case.equal("account", case.one("Deployment")["spec"]["template"]["spec"]["serviceAccountName"], "existing")
+    case.equal("accounts", case.names("ServiceAccount"), [])
+    case.equal("pod label", case.one("Deployment")["spec"]["template"]["metadata"]["labels"]["karpenter"], "controller")
+    for each in case.objects:
+        case.true(f"{each['kind']}: additional label and annotation",
+                  each["metadata"]["labels"]["team"] == each["metadata"]["annotations"]["owner"] == "platform")
+
+    case = cases["extras"]
+    pod = case.one("Deployment")["spec"]["template"]["spec"]
+    case.equal("containers", [each["name"] for each in pod["initContainers"] + pod["containers"]], ["wait", "controller", "helper"])
+    case.equal("mounts", [len(each["volumeMounts"]) for each in pod["containers"]], [1, 2])
+    case.equal("variable", variables(case)["AWS_REGION"], "eu-west-1")
+
+    for name, expected in {
+        "seed-0.27": {"CLUSTER_NAME": "demo", "CLUSTER_ENDPOINT": "https://demo.example", "INTERRUPTION_QUEUE": "demo-queue",
+                      "AWS_DEFAULT_INSTANCE_PROFILE": "KarpenterNodeInstanceProfile-demo", "VM_MEMORY_OVERHEAD_PERCENT": "0.1",
+                      "LOG_LEVEL": "debug", "LOG_FORMAT": "console", "LOG_OUTPUT_PATHS": "stdout,/var/log/karpenter"},
+        "seed-0.18": {"CLUSTER_NAME": "demo", "CLUSTER_ENDPOINT": "https://demo.example", "BATCH_MAX_DURATION": "20s",
+                      "AWS_DEFAULT_INSTANCE_PROFILE": "KarpenterNodeInstanceProfile-demo"},
+    }.items():
+        env = variables(cases[name])
+        for key, value in expected.items():
+            cases[name].equal(key, env.get(key), value)
+        cases[name].true("old gates reach the process", "rift" not in env["FEATURE_GATES"])
+    case = cases["seed-0.18"]
+    case.equal("image", container(case)["image"].split(":")[0], "registry.example/karpenter/controller")
+    case.equal("extra object", case.one("ConfigMap", "release-karpenter-extra")["data"], {"cluster": "demo"})
+
+
+def check_notes(notes):
+    """Notes of the values files of old: each old value is named with what became of it, and three commands follow."""
+    for case, expected in {
+        "seed-0.27": ["settings.aws.clusterName: understood", "settings.aws.interruptionQueueName: understood",
+                      "settings.aws.enablePodENI: has no effect", "settings.aws.tags: has no effect", "webhook: has no effect",
+                      "settings.featureGates.driftEnabled: has no effect", "logEncoding: understood",
+                      "controller.outputPaths: understood"],
+        "seed-0.18": ["clusterName: understood", "aws.defaultInstanceProfile: understood", "controller.image: understood",
+                      "extraObjects: rendered"],
+        "defaults": ["No image was named"],
+    }.items():
+        text = pathlib.Path(notes, f"{case}.txt").read_text()
+        for line in expected:
+            yield case, line, line in text
+        yield case, "three commands", len(text.split("Next:\n")[1].strip().splitlines()) == 3
