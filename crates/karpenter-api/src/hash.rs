@@ -14,3 +14,8 @@ pub use ec2_node_class::{
     ec2_node_class_hash_v5, ec2_node_class_hash_v6,
 };
 pub use node_pool::{NODE_POOL_HASH_VERSION, node_pool_hash};
+
+/// The hash of a bare text in the same scheme, for names that end in one.
+pub fn text_hash(text: &str) -> u64 {
+    structural::hash_text(text)
+}
