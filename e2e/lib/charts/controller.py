@@ -93,8 +93,8 @@ def check_permissions(rendered, root, provider, extra):
     rendered.equal("permissions of the lease", permissions(lease), permissions([shipped["Role", "karpenter"]]))
 
 
-CLASSES = {("karpenter.k8s.aws", "ec2nodeclasses", verb, None) for verb in ["get", "list", "watch", "patch", "update"]} | {
-    ("karpenter.k8s.aws", "ec2nodeclasses/status", verb, None) for verb in ["patch", "update"]
+CLASSES = {("karpenter.k8s.aws", "ec2nodeclasses", verb, None) for verb in ["get", "list", "watch", "patch"]} | {
+    ("karpenter.k8s.aws", "ec2nodeclasses/status", "patch", None)
 }
 LEGACY = (
     {("karpenter.sh", "provisioners", verb, None) for verb in ["get", "list", "watch"]}
