@@ -1,0 +1,158 @@
+//! Classes as they are in the cluster, read one by one.
+//!
+//! The API server admits a little more than can be read (a disk of size `Ti`, for one). A watch of typed objects would
+//! stop at the first such class and lose all others with it; here it is one class that says what is wrong with it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use karpenter_api::labels;
+use karpenter_api::types::{EC2NodeClass, NodeClassReference};
+use karpenter_cloud::NodeClassKind;
+use karpenter_cluster::mirror::Mirror;
+use karpenter_controllers::mirrors::Mirrors;
+use kube::api::DynamicObject;
+
+pub const KIND: &str = "EC2NodeClass";
+
+/// The only kind of class of this provider.
+pub(crate) const CLASS_KIND: NodeClassKind =
+    NodeClassKind { group: labels::AWS_GROUP, version: "v1", kind: KIND, plural: "ec2nodeclasses" };
+
+/// What is found under a name.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Lookup {
+    Missing,
+    /// The API server admitted it, but it makes no sense.
+    Unreadable {
+        problem: String,
+    },
+    Found(Arc<EC2NodeClass>),
+}
+
+/// A class, or what is wrong with it.
+pub fn read(object: &DynamicObject) -> Result<EC2NodeClass, String> {
+    let value = serde_json::to_value(object).map_err(|error| error.to_string())?;
+    serde_json::from_value(value).map_err(|error| error.to_string())
+}
+
+/// What is known of a class whose spec cannot be read.
+pub(crate) fn without_spec(object: &DynamicObject) -> EC2NodeClass {
+    let status = object.data.get("status").cloned();
+    EC2NodeClass {
+        metadata: object.metadata.clone(),
+        status: status.and_then(|status| serde_json::from_value(status).ok()),
+        ..EC2NodeClass::default()
+    }
+}
+
+/// Whether a reference means the class of this name.
+pub(crate) fn refers_to(reference: &NodeClassReference, name: &str) -> bool {
+    reference.group == labels::AWS_GROUP && reference.kind == KIND && reference.name == name
+}
+
+/// A version of an object, and what was read from it.
+type Read = (Option<String>, Lookup);
+
+/// The classes of the cluster. Clones share what was read.
+#[derive(Clone)]
+pub struct NodeClasses {
+    mirror: Mirror<DynamicObject>,
+    read: Arc<Mutex<BTreeMap<String, Read>>>,
+}
+
+impl NodeClasses {
+    pub fn new(mirror: Mirror<DynamicObject>) -> Self {
+        Self { mirror, read: Arc::default() }
+    }
+
+    /// `None` if the mirrors do not watch this kind.
+    pub fn of(mirrors: &Mirrors) -> Option<Self> {
+        let (_, mirror) = mirrors.node_classes.iter().find(|(kind, _)| kind.kind == KIND)?;
+        Some(Self::new(mirror.clone()))
+    }
+
+    pub fn get(&self, name: &str) -> Lookup {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(object) = self.mirror.get("", name) else {
+            read.remove(name);
+            return Lookup::Missing;
+        };
+        let version = object.metadata.resource_version.clone();
+        if let Some((known, lookup)) = read.get(name)
+            && version.is_some()
+            && *known == version
+        {
+            return lookup.clone();
+        }
+        let lookup = match self::read(&object) {
+            Ok(class) => Lookup::Found(Arc::new(class)),
+            Err(problem) => Lookup::Unreadable { problem },
+        };
+        read.insert(name.to_owned(), (version, lookup.clone()));
+        lookup
+    }
+
+    /// All that can be read, by name.
+    pub fn list(&self) -> Vec<Arc<EC2NodeClass>> {
+        let names: Vec<String> =
+            self.mirror.list().iter().filter_map(|object| object.metadata.name.clone()).collect();
+        names
+            .iter()
+            .filter_map(|name| match self.get(name) {
+                Lookup::Found(class) => Some(class),
+                Lookup::Missing | Lookup::Unreadable { .. } => None,
+            })
+            .collect()
+    }
+
+    pub(crate) fn mirror(&self) -> &Mirror<DynamicObject> {
+        &self.mirror
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use karpenter_cluster::mirror::keep_all;
+    use serde_json::{Value, json};
+
+    fn object(name: &str, version: &str, spec: Value) -> DynamicObject {
+        let metadata = json!({"name": name, "resourceVersion": version, "uid": name});
+        serde_json::from_value(
+            json!({"apiVersion": "karpenter.k8s.aws/v1", "kind": KIND, "metadata": metadata, "spec": spec}),
+        )
+        .expect("an object")
+    }
+
+    #[test]
+    fn one_class_that_cannot_be_read_harms_no_other() {
+        let mirror = Mirror::empty(keep_all, &[]);
+        mirror.apply(object("good", "1", json!({"role": "r"})));
+        mirror.apply(object("bad", "2", json!({"blockDeviceMappings": [{"ebs": {"volumeSize": "Ti"}}]})));
+        let classes = NodeClasses::new(mirror.clone());
+        assert!(matches!(classes.get("good"), Lookup::Found(class) if class.spec.role.as_deref() == Some("r")));
+        assert!(matches!(classes.get("bad"), Lookup::Unreadable { problem } if !problem.is_empty()));
+        assert_eq!(classes.get("none"), Lookup::Missing);
+        assert_eq!(classes.list().len(), 1);
+        mirror.apply(object("bad", "3", json!({"role": "r2"})));
+        assert!(matches!(classes.get("bad"), Lookup::Found(class) if class.spec.role.as_deref() == Some("r2")));
+        mirror.forget("", "good", None);
+        assert_eq!(classes.get("good"), Lookup::Missing);
+    }
+
+    #[test]
+    fn a_reference_names_group_kind_and_name() {
+        let table = [
+            ("karpenter.k8s.aws", KIND, "default", true),
+            ("karpenter.k8s.aws", KIND, "other", false),
+            ("karpenter.kwok.sh", KIND, "default", false),
+            ("karpenter.k8s.aws", "KWOKNodeClass", "default", false),
+        ];
+        for (group, kind, name, expected) in table {
+            let reference =
+                NodeClassReference { group: group.to_owned(), kind: kind.to_owned(), name: name.to_owned() };
+            assert_eq!(refers_to(&reference, "default"), expected, "{group} {kind} {name}");
+        }
+    }
+}

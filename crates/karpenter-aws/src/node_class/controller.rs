@@ -1,0 +1,263 @@
+//! Keeps the status of classes up to date, and cleans up after them.
+
+mod try_out;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use karpenter_api::conditions::{ConditionSet, ec2_node_class_conditions};
+use karpenter_api::types::{EC2NodeClass, NodeClaim};
+use karpenter_cluster::controllers::context::{is_deleting, name_of, uid_of};
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_controllers::Context;
+use karpenter_controllers::events::Notice;
+use kube::api::DynamicObject;
+use serde_json::json;
+
+use super::classes::{NodeClasses, read, refers_to, without_spec};
+use super::conditions::{Finding, Trouble, record};
+use super::decide::{Observed, back_off, decide, next_look};
+use super::finalize::{WAITING, WAITING_PERIOD, profile_trouble, waiting_message, with_ours, without_ours};
+use super::remedy::trouble;
+use super::sources::Sources;
+use super::telling::{Told, transitions};
+use super::validation;
+use super::validation::remembered::Remembered;
+use super::writes::ClassWrites;
+use crate::api::Ec2;
+use crate::profiles::{ProfileError, Profiles};
+use crate::security_groups::SecurityGroups;
+use crate::subnets::Subnets;
+
+/// A class whose leftovers could not be deleted.
+pub const CLEAN_UP_FAILED: &str = "CleanUpFailed";
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClassSettings {
+    pub cluster_name: String,
+    /// IAM cannot be reached, so no profiles are looked for at a class's end.
+    pub is_isolated_vpc: bool,
+    pub is_dry_run_disabled: bool,
+}
+
+/// Whom the status of a class is asked of.
+#[derive(Clone)]
+pub struct ClassParts {
+    pub classes: NodeClasses,
+    pub sources: Arc<dyn Sources>,
+    pub ec2: Arc<dyn Ec2>,
+    pub subnets: Arc<Subnets>,
+    pub security_groups: Arc<SecurityGroups>,
+    pub profiles: Arc<Profiles>,
+}
+
+/// The controller `nodeclass`.
+pub struct NodeClassStatus {
+    context: Context,
+    parts: ClassParts,
+    settings: ClassSettings,
+    writes: ClassWrites,
+    told: Told,
+    remembered: Remembered,
+    /// By uid of the class: how many looks in a row were followed by a hurried one.
+    hurried: Mutex<BTreeMap<String, u32>>,
+}
+
+impl NodeClassStatus {
+    pub fn new(context: Context, parts: ClassParts, settings: ClassSettings) -> Self {
+        let writes = ClassWrites::new(context.client.clone(), parts.classes.mirror().clone());
+        let remembered = Remembered::new(context.clock);
+        let (told, hurried) = (Told::default(), Mutex::default());
+        Self { context, parts, settings, writes, told, remembered, hurried }
+    }
+
+    pub fn watch(&self, queue: &Queue) {
+        let to = queue.clone();
+        self.parts.classes.mirror().observe(move |change| {
+            if is_worth_a_look(change) {
+                to.add(ObjectKey::of(&change.object().metadata));
+            }
+        });
+        let to = queue.clone();
+        self.context.mirrors.node_claims.observe(move |change: &Change<NodeClaim>| {
+            // A class that is about to go waits for its last claim.
+            if change.is_deleted() {
+                to.add(ObjectKey::new("", change.object().spec.node_class_ref.name.as_str()));
+            }
+        });
+    }
+
+    async fn observe_and_decide(&self, class: &EC2NodeClass) -> (EC2NodeClass, Vec<Finding>) {
+        let ClassParts { sources, subnets, security_groups, .. } = &self.parts;
+        let has_reservations = self.context.gates.reserved_capacity;
+        let reservations = async {
+            if has_reservations { Some(sources.reservations(class).await) } else { None }
+        };
+        let (images, reservations, placement_group, subnets, security_groups, profile) = futures::join!(
+            sources.images(class),
+            reservations,
+            sources.placement_group(class),
+            subnets.list(class),
+            security_groups.list(class),
+            self.profile(class),
+        );
+        let observed = Observed {
+            images,
+            reservations,
+            placement_group,
+            subnets: subnets.as_ref().map(|list| list.as_slice()).map_err(Clone::clone),
+            security_groups: security_groups.as_ref().map(|list| list.as_slice()).map_err(Clone::clone),
+            profile,
+        };
+        let mut drafted = class.clone();
+        let mut status = drafted.status.take().unwrap_or_default();
+        let mut findings = decide(class, observed, &mut status, self.context.clock.now());
+        let mut conditions = std::mem::take(&mut status.conditions);
+        drafted.status = Some(status);
+        let types = ec2_node_class_conditions(has_reservations);
+        let now = self.context.clock.now();
+        let mut set = ConditionSet::open(types, &class.metadata, &mut conditions, now);
+        findings.iter().for_each(|finding| record(&mut set, finding));
+        let validated = self.validate(&drafted, &set).await;
+        record(&mut set, &validated);
+        findings.push(validated);
+        if let Some(status) = &mut drafted.status {
+            status.conditions = conditions;
+        }
+        (drafted, findings)
+    }
+
+    async fn profile(&self, class: &EC2NodeClass) -> Result<String, ProfileError> {
+        if let Some(role) = class.spec.role.as_deref().filter(|role| !role.is_empty()) {
+            return self.parts.profiles.ensure(class, role).await;
+        }
+        let named = class.spec.instance_profile.clone().unwrap_or_default();
+        // A class that had a role before: claims that are just being launched may still name the profile we made.
+        let before = class.status.as_ref().and_then(|status| status.instance_profile.as_deref());
+        if let Some(before) = before.filter(|before| !before.is_empty() && *before != named) {
+            self.parts.profiles.protect(before);
+        }
+        Ok(named)
+    }
+
+    /// The class as it is, with what can be said about it: nothing but that it cannot be read.
+    fn unreadable(&self, object: &DynamicObject, problem: &str) -> (EC2NodeClass, Vec<Finding>) {
+        let mut class = without_spec(object);
+        let finding = validation::unreadable(problem);
+        let types = ec2_node_class_conditions(self.context.gates.reserved_capacity);
+        let mut status = class.status.take().unwrap_or_default();
+        let now = self.context.clock.now();
+        record(&mut ConditionSet::open(types, &class.metadata, &mut status.conditions, now), &finding);
+        class.status = Some(status);
+        (class, vec![finding])
+    }
+
+    async fn finalize(&self, object: &DynamicObject) -> kube::Result<After> {
+        let Some(finalizers) = without_ours(&object.metadata) else { return Ok(After::Done) };
+        // What cannot be read can still go.
+        let class = read(object).unwrap_or_else(|_| without_spec(object));
+        let name = name_of(object);
+        let claims = self.context.mirrors.node_claims.list();
+        let claims = claims.iter().filter(|claim| refers_to(&claim.spec.node_class_ref, name));
+        let claims: Vec<String> = claims.map(|claim| name_of(&**claim).to_owned()).collect();
+        if !claims.is_empty() {
+            let notice = Notice::normal(&class, WAITING, waiting_message(&claims)).of_episode(uid_of(object));
+            self.context.recorder.publish(notice).await;
+            return Ok(After::Again(WAITING_PERIOD));
+        }
+        if let Err(trouble) = self.clean_up(&class, name).await {
+            let times = self.hurry(uid_of(object));
+            self.told.tell_clean_up(&class, &trouble);
+            let notice = Notice::warning(&class, CLEAN_UP_FAILED, trouble.error).of_episode(uid_of(object));
+            self.context.recorder.publish(notice).await;
+            return Ok(After::Again(back_off(times)));
+        }
+        let patch = json!({ "metadata": { "finalizers": finalizers } });
+        self.writes.merge_unchanged(object, patch).await?;
+        self.forget(name, uid_of(object));
+        Ok(After::Done)
+    }
+
+    async fn clean_up(&self, class: &EC2NodeClass, name: &str) -> Result<(), Trouble> {
+        if !self.settings.is_isolated_vpc {
+            self.parts.profiles.delete_all(class).await.map_err(|error| profile_trouble(&error))?;
+        }
+        let deleted = self.parts.sources.delete_templates(name).await;
+        deleted.map_err(|error| trouble("ec2:DeleteLaunchTemplate", &error))
+    }
+
+    fn hurry(&self, uid: &str) -> u32 {
+        let mut hurried = self.hurried.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = hurried.entry(uid.to_owned()).or_insert(0);
+        *times = times.saturating_add(1);
+        *times
+    }
+
+    fn forget(&self, name: &str, uid: &str) {
+        self.remembered.forget(name);
+        self.told.forget(uid);
+        self.hurried.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+    }
+
+    fn schedule(&self, uid: &str, findings: &[Finding]) -> After {
+        let mut hurried = self.hurried.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = hurried.get(uid).copied().unwrap_or(0);
+        let (after, times) = next_look(findings, before);
+        hurried.insert(uid.to_owned(), times);
+        after
+    }
+}
+
+impl Reconcile for NodeClassStatus {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let Some(object) = self.parts.classes.mirror().get_key(key) else { return Ok(After::Done) };
+        if is_deleting(&*object) {
+            return self.finalize(&object).await;
+        }
+        let object = match with_ours(&object.metadata) {
+            None => object,
+            Some(finalizers) => {
+                let patch = json!({ "metadata": { "finalizers": finalizers } });
+                match self.writes.merge_unchanged(&object, patch).await? {
+                    Some(held) => Arc::new(held),
+                    None => return Ok(After::Done),
+                }
+            }
+        };
+        let (old, (class, findings)) = match read(&object) {
+            Ok(class) => {
+                let decided = self.observe_and_decide(&class).await;
+                (class.status.unwrap_or_default(), decided)
+            }
+            Err(problem) => {
+                let old = without_spec(&object).status.unwrap_or_default();
+                (old, self.unreadable(&object, &problem))
+            }
+        };
+        findings.iter().for_each(|finding| self.told.tell(&class, finding));
+        let new = class.status.clone().unwrap_or_default();
+        if self.writes.status_unchanged(&object, &old, &new).await?.is_some() {
+            for notice in transitions(&class, &old.conditions, &new.conditions) {
+                self.context.recorder.publish(notice).await;
+            }
+        }
+        Ok(self.schedule(uid_of(&*object), &findings))
+    }
+}
+
+/// Whether more has changed than the status, which is our own word.
+fn is_worth_a_look(change: &Change<DynamicObject>) -> bool {
+    match change {
+        Change::Deleted { .. } => false,
+        Change::Applied { old: None, .. } => true,
+        Change::Applied { old: Some(old), new } => {
+            let (old, new) = (&old.metadata, &new.metadata);
+            old.uid != new.uid
+                || old.generation != new.generation
+                || old.annotations != new.annotations
+                || old.finalizers != new.finalizers
+                || old.deletion_timestamp != new.deletion_timestamp
+        }
+    }
+}

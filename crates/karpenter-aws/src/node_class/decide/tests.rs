@@ -1,0 +1,316 @@
+use super::*;
+use crate::node_class::conditions::{
+    AMIS_READY, CAPACITY_RESERVATIONS_READY, INSTANCE_PROFILE_READY, PLACEMENT_GROUP_READY,
+    SECURITY_GROUPS_READY, SUBNETS_READY, Verdict,
+};
+use serde_json::{Value, json};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn now() -> Timestamp {
+    "2026-01-01T12:00:00Z".parse().expect("a time")
+}
+
+fn class(spec: Value) -> EC2NodeClass {
+    serde_json::from_value(json!({"metadata": {"name": "default"}, "spec": spec})).expect("a class")
+}
+
+fn subnet(id: &str, free: i64) -> Subnet {
+    Subnet { id: id.to_owned(), zone: "a".to_owned(), available_ip_count: free, ..Subnet::default() }
+}
+
+fn image(id: &str) -> AmiStatus {
+    AmiStatus { id: id.to_owned(), ..AmiStatus::default() }
+}
+
+fn good<'a>(subnets: &'a [Subnet], groups: &'a [SecurityGroup]) -> Observed<'a> {
+    Observed {
+        images: Ok(vec![image("ami-1")]),
+        reservations: Some(Ok(Vec::new())),
+        placement_group: Ok(None),
+        subnets: Ok(subnets),
+        security_groups: Ok(groups),
+        profile: Ok("profile".to_owned()),
+    }
+}
+
+fn groups() -> Vec<SecurityGroup> {
+    vec![SecurityGroup { id: "sg-1".to_owned(), name: "nodes".to_owned(), ..SecurityGroup::default() }]
+}
+
+fn denied() -> AwsError {
+    AwsError::new("UnauthorizedOperation", "You are not authorized to perform this operation.")
+}
+
+fn throttled() -> AwsError {
+    AwsError::new("RequestLimitExceeded", "Request limit exceeded.")
+}
+
+/// What the finding of a condition comes to: its status, its reason, its message and when it is looked at again.
+fn shown(findings: &[Finding], condition: &str) -> (String, String, Next) {
+    let finding = findings.iter().find(|finding| finding.condition == condition).expect("a finding");
+    let (word, reason, message) = match &finding.verdict {
+        Verdict::True => ("True", "", String::new()),
+        Verdict::False { reason, message } => ("False", *reason, message.clone()),
+        Verdict::Unknown { reason, message } => ("Unknown", *reason, message.clone()),
+        Verdict::Unseen { reason, message } => ("Unseen", *reason, message.clone()),
+        Verdict::Unchanged => ("Unchanged", "", String::new()),
+    };
+    (format!("{word} {reason}").trim_end().to_owned(), message, finding.next)
+}
+
+#[test]
+fn what_is_found_is_listed_and_all_is_well() {
+    let (subnets, groups) = ([subnet("s1", 1), subnet("s2", 9)], groups());
+    let mut status = EC2NodeClassStatus::default();
+    let findings = decide(&class(json!({})), good(&subnets, &groups), &mut status, now());
+    let order: Vec<&str> = findings.iter().map(|finding| finding.condition).collect();
+    let expected = [
+        AMIS_READY,
+        CAPACITY_RESERVATIONS_READY,
+        PLACEMENT_GROUP_READY,
+        SUBNETS_READY,
+        SECURITY_GROUPS_READY,
+        INSTANCE_PROFILE_READY,
+    ];
+    assert_eq!(order, expected);
+    assert!(findings.iter().all(|finding| finding.verdict == Verdict::True && finding.trouble.is_none()));
+    assert_eq!(status.amis, [image("ami-1")]);
+    let ids: Vec<&str> = status.subnets.iter().map(|subnet| subnet.id.as_str()).collect();
+    assert_eq!(ids, ["s2", "s1"]);
+    assert_eq!(status.security_groups[0].name.as_deref(), Some("nodes"));
+    assert_eq!(status.instance_profile.as_deref(), Some("profile"));
+    // Images and groups every 5 minutes, subnets and reservations every minute.
+    assert_eq!(next_look(&findings, 7), (After::Again(MINUTE), 0));
+    assert_eq!(shown(&findings, AMIS_READY).2, Next::After(5 * MINUTE));
+    assert_eq!(shown(&findings, SECURITY_GROUPS_READY).2, Next::After(5 * MINUTE));
+    assert_eq!(shown(&findings, INSTANCE_PROFILE_READY).2, Next::OnChange);
+}
+
+#[test]
+fn without_the_feature_nobody_looks_at_reservations() {
+    let (subnets, groups) = ([subnet("s1", 1)], groups());
+    let mut status = EC2NodeClassStatus::default();
+    let observed = Observed { reservations: None, ..good(&subnets, &groups) };
+    let findings = decide(&class(json!({})), observed, &mut status, now());
+    assert!(findings.iter().all(|finding| finding.condition != CAPACITY_RESERVATIONS_READY));
+}
+
+#[test]
+fn every_failure_has_its_condition_reason_and_words() {
+    type Change = fn(&mut Observed<'_>);
+    // case, what goes wrong, the condition, its status and reason, its message, when it is looked at again
+    let table: [(&str, Change, &str, &str, &str, Next); 15] = [
+        (
+            "no images",
+            |seen| seen.images = Ok(Vec::new()),
+            AMIS_READY,
+            "False AMINotFound",
+            "AMISelector did not match any AMIs",
+            Next::After(MINUTE),
+        ),
+        (
+            "an alias that does not exist",
+            |seen| seen.images = Err(ImagesError::UnsupportedAlias("AL2 is over".to_owned())),
+            AMIS_READY,
+            "False UnsupportedAlias",
+            "AL2 is over",
+            Next::OnChange,
+        ),
+        (
+            "images may not be looked at",
+            |seen| seen.images = Err(ImagesError::Aws { action: "ec2:DescribeImages", error: denied() }),
+            AMIS_READY,
+            "Unseen AMIsResolutionFailed",
+            "ec2:DescribeImages: UnauthorizedOperation: You are not authorized to perform this operation.",
+            Next::BackOff,
+        ),
+        (
+            "parameters are throttled",
+            |seen| seen.images = Err(ImagesError::Aws { action: "ssm:GetParameter", error: throttled() }),
+            AMIS_READY,
+            "Unseen AMIsResolutionFailed",
+            "ssm:GetParameter: RequestLimitExceeded: Request limit exceeded.",
+            Next::BackOff,
+        ),
+        (
+            "no subnets",
+            |seen| seen.subnets = Ok(&[]),
+            SUBNETS_READY,
+            "False SubnetsNotFound",
+            "SubnetSelector did not match any Subnets",
+            Next::After(MINUTE),
+        ),
+        (
+            "subnets may not be looked at",
+            |seen| seen.subnets = Err(denied()),
+            SUBNETS_READY,
+            "Unseen SubnetsResolutionFailed",
+            "ec2:DescribeSubnets: UnauthorizedOperation: You are not authorized to perform this operation.",
+            Next::BackOff,
+        ),
+        (
+            "a region that does not answer",
+            |seen| seen.subnets = Err(AwsError::unreachable("no route to host")),
+            SUBNETS_READY,
+            "Unseen SubnetsResolutionFailed",
+            "ec2:DescribeSubnets: no route to host",
+            Next::BackOff,
+        ),
+        (
+            "no groups",
+            |seen| seen.security_groups = Ok(&[]),
+            SECURITY_GROUPS_READY,
+            "False SecurityGroupsNotFound",
+            "SecurityGroupSelector did not match any SecurityGroups",
+            Next::After(MINUTE),
+        ),
+        (
+            "credentials are too old",
+            |seen| seen.security_groups = Err(AwsError::new("ExpiredToken", "The token expired.")),
+            SECURITY_GROUPS_READY,
+            "Unseen SecurityGroupsResolutionFailed",
+            "ec2:DescribeSecurityGroups: ExpiredToken: The token expired.",
+            Next::BackOff,
+        ),
+        (
+            "reservations may not be looked at",
+            |seen| seen.reservations = Some(Err(denied())),
+            CAPACITY_RESERVATIONS_READY,
+            "Unseen CapacityReservationsResolutionFailed",
+            "ec2:DescribeCapacityReservations: UnauthorizedOperation: You are not authorized to perform this operation.",
+            Next::BackOff,
+        ),
+        (
+            "placement groups may not be looked at",
+            |seen| seen.placement_group = Err(denied()),
+            PLACEMENT_GROUP_READY,
+            "False PlacementGroupResolutionFailed",
+            "Failed to resolve placement group",
+            Next::BackOff,
+        ),
+        (
+            "placement groups are throttled",
+            |seen| seen.placement_group = Err(throttled()),
+            PLACEMENT_GROUP_READY,
+            "Unseen PlacementGroupResolutionFailed",
+            "ec2:DescribePlacementGroups: RequestLimitExceeded: Request limit exceeded.",
+            Next::BackOff,
+        ),
+        (
+            "no placement group",
+            |seen| seen.placement_group = Ok(None),
+            PLACEMENT_GROUP_READY,
+            "False PlacementGroupNotFound",
+            "Placement group \"my-group\" not found",
+            Next::OnChange,
+        ),
+        (
+            "no role",
+            |seen| {
+                let error = AwsError::new("NoSuchEntity", "The role with name r cannot be found.");
+                seen.profile = Err(ProfileError::RoleNotFound { role: "/a/r".to_owned(), error });
+            },
+            INSTANCE_PROFILE_READY,
+            "False RoleNotFound",
+            "Role \"/a/r\" not found",
+            Next::BackOff,
+        ),
+        (
+            "profiles may not be made",
+            |seen| {
+                let error = AwsError::new("AccessDenied", "no");
+                seen.profile = Err(ProfileError::Aws { call: "iam:CreateInstanceProfile", error });
+            },
+            INSTANCE_PROFILE_READY,
+            "Unseen InstanceProfileResolutionFailed",
+            "iam:CreateInstanceProfile: AccessDenied: no",
+            Next::BackOff,
+        ),
+    ];
+    let class = class(json!({"placementGroupSelector": {"name": "my-group"}}));
+    for (case, change, condition, word, message, next) in table {
+        let (subnets, groups) = ([subnet("s1", 1)], groups());
+        let group = PlacementGroup { id: "pg-1".to_owned(), ..PlacementGroup::default() };
+        let mut observed = Observed { placement_group: Ok(Some(group)), ..good(&subnets, &groups) };
+        change(&mut observed);
+        let mut status = EC2NodeClassStatus::default();
+        let findings = decide(&class, observed, &mut status, now());
+        let found = shown(&findings, condition);
+        assert_eq!((found.0.as_str(), found.1.as_str(), found.2), (word, message, next), "{case}");
+        let troubled: Vec<&str> =
+            findings.iter().filter(|one| one.trouble.is_some()).map(|one| one.condition).collect();
+        assert_eq!(troubled, [condition], "{case}: one line in the log, and the others are not concerned");
+        assert!(findings.iter().filter_map(|one| one.trouble.as_ref()).all(|one| !one.remedy.is_empty()));
+    }
+}
+
+#[test]
+fn lists_stay_as_they_were_when_nobody_answers_and_empty_when_nothing_is_there() {
+    let listed = || EC2NodeClassStatus {
+        amis: vec![image("ami-before")],
+        subnets: vec![Default::default()],
+        security_groups: vec![Default::default()],
+        capacity_reservations: vec![Default::default()],
+        instance_profile: Some("before".to_owned()),
+        ..EC2NodeClassStatus::default()
+    };
+    let mut status = listed();
+    let failing = Observed {
+        images: Err(ImagesError::Aws { action: "ec2:DescribeImages", error: throttled() }),
+        reservations: Some(Err(throttled())),
+        placement_group: Err(throttled()),
+        subnets: Err(throttled()),
+        security_groups: Err(throttled()),
+        profile: Err(ProfileError::Aws { call: "iam:GetInstanceProfile", error: throttled() }),
+    };
+    let findings = decide(&class(json!({})), failing, &mut status, now());
+    assert_eq!(status, listed());
+    assert_eq!(next_look(&findings, 0).0, After::Again(Duration::from_secs(1)));
+    let empty = Observed {
+        images: Ok(Vec::new()),
+        reservations: Some(Ok(Vec::new())),
+        placement_group: Ok(None),
+        subnets: Ok(&[]),
+        security_groups: Ok(&[]),
+        profile: Ok("after".to_owned()),
+    };
+    decide(&class(json!({})), empty, &mut status, now());
+    let expected =
+        EC2NodeClassStatus { instance_profile: Some("after".to_owned()), ..EC2NodeClassStatus::default() };
+    assert_eq!(status, expected);
+}
+
+#[test]
+fn reservations_are_looked_at_when_the_first_of_them_ends() {
+    // seconds until the ends, seconds until the next look
+    let table: [(&[i64], u64); 6] =
+        [(&[], 60), (&[3600], 60), (&[20, 3600], 20), (&[61], 60), (&[0], 1), (&[-5, 30], 1)];
+    for (ends, expected) in table {
+        let end = |seconds: &i64| (now() + jiff::SignedDuration::from_secs(*seconds)).to_string();
+        let list: Vec<Value> = ends.iter().map(|seconds| json!({"id": "cr", "endTime": end(seconds)})).collect();
+        let reservations = serde_json::from_value(json!(list)).expect("reservations");
+        let (finding, _) = reservations::judge(Ok(reservations), now());
+        assert_eq!(finding.next, Next::After(Duration::from_secs(expected)), "{ends:?}");
+    }
+}
+
+#[test]
+fn hurried_looks_come_later_each_time() {
+    let hurried = [Finding::not_yet(AMIS_READY), Finding::good(SUBNETS_READY, Next::After(5 * MINUTE))];
+    let seconds = |after| match after {
+        After::Again(wait) => Duration::as_secs(&wait),
+        After::Done => 0,
+    };
+    let mut times = 0;
+    let mut waits = Vec::new();
+    for _ in 0..9 {
+        let (after, next) = next_look(&hurried, times);
+        times = next;
+        waits.push(seconds(after));
+    }
+    assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+    assert_eq!(next_look(&hurried, u32::MAX).0, After::Again(MINUTE));
+    assert_eq!(next_look(&hurried[1..], times), (After::Again(5 * MINUTE), 0));
+    assert_eq!(next_look(&[Finding::good(AMIS_READY, Next::OnChange)], 3), (After::Done, 0));
+}

@@ -1,0 +1,85 @@
+use super::*;
+
+fn class(annotations: Value, kubelet: Value) -> EC2NodeClass {
+    serde_json::from_value(json!({
+        "metadata": {"name": "default", "annotations": annotations},
+        "spec": {"role": "r", "amiSelectorTerms": [{"alias": "al2023@latest"}], "kubelet": kubelet},
+    }))
+    .expect("a class")
+}
+
+fn claim(annotations: Value, drifted: bool) -> NodeClaim {
+    let conditions = if drifted { json!([{"type": "Drifted", "status": "True"}]) } else { json!([]) };
+    serde_json::from_value(json!({
+        "metadata": {"name": "default-x", "annotations": annotations},
+        "spec": {"requirements": [], "nodeClassRef": {}},
+        "status": {"conditions": conditions},
+    }))
+    .expect("a claim")
+}
+
+#[test]
+fn the_older_version_is_kept_and_all_others_become_the_newer_one() {
+    let settings = json!({"maxPods": 20});
+    // the version on the class, its kubelet settings, the version it is stamped with
+    let table = [
+        (json!({VERSION: "v5"}), settings.clone(), "v5"),
+        (json!({VERSION: "v6"}), settings.clone(), "v6"),
+        (json!({}), settings.clone(), "v6"),
+        (json!({VERSION: ""}), settings.clone(), "v6"),
+        (json!({VERSION: "v4"}), settings.clone(), "v6"),
+        (json!({VERSION: "v7"}), settings, "v6"),
+        (json!({VERSION: "v5"}), json!({"maxPods": "max_pods - 5"}), "v6"),
+        (json!({VERSION: "v5"}), json!({"featureGates": {"X": true}}), "v5"),
+        (json!({VERSION: "v5"}), json!(null), "v5"),
+    ];
+    for (annotations, kubelet, expected) in table {
+        let class = class(annotations.clone(), kubelet.clone());
+        let stamp = stamp(&class, None);
+        assert_eq!(stamp.version, expected, "{annotations} {kubelet}");
+        let hash = match expected {
+            "v5" => ec2_node_class_hash_v5(&class, None).expect("typed settings"),
+            _ => ec2_node_class_hash_v6(&class, None),
+        };
+        assert_eq!(stamp.hash, hash.to_string());
+    }
+    let plain = class(json!({}), json!(null));
+    assert_ne!(stamp(&plain, None).hash, stamp(&plain, Some("Q0E=")).hash, "certificates count");
+}
+
+#[test]
+fn a_class_is_written_only_when_its_annotations_lack_something() {
+    let bare = class(json!({}), json!(null));
+    let wanted = stamp(&bare, None);
+    let both = json!({VERSION: "v6", HASH: wanted.hash});
+    let patch = json!({"metadata": {"annotations": both}});
+    let table = [
+        (json!({}), Some(&patch), true),
+        (json!({VERSION: "v6", HASH: "1"}), Some(&patch), false),
+        (json!({VERSION: "v6"}), Some(&patch), false),
+        (json!({HASH: wanted.hash}), Some(&patch), true),
+        (both.clone(), None, false),
+    ];
+    for (annotations, expected, carries_over) in table {
+        let class = class(annotations.clone(), json!(null));
+        assert_eq!(class_patch(&class, &wanted).as_ref(), expected, "{annotations}");
+        assert_eq!(changes_version(&class, &wanted), carries_over, "{annotations}");
+    }
+}
+
+#[test]
+fn claims_of_another_version_are_carried_over_and_drifted_ones_stay_drifted() {
+    let wanted = Stamp { version: "v6", hash: "42".to_owned() };
+    let patch = |annotations: Value| Some(json!({"metadata": {"annotations": annotations}}));
+    let table = [
+        (json!({VERSION: "v6", HASH: "1"}), false, None),
+        (json!({VERSION: "v6", HASH: "1"}), true, None),
+        (json!({VERSION: "v5", HASH: "1"}), false, patch(json!({VERSION: "v6", HASH: "42"}))),
+        (json!({VERSION: "v5", HASH: "1"}), true, patch(json!({VERSION: "v6"}))),
+        (json!({}), false, patch(json!({VERSION: "v6", HASH: "42"}))),
+        (json!({}), true, patch(json!({VERSION: "v6"}))),
+    ];
+    for (annotations, drifted, expected) in table {
+        assert_eq!(claim_patch(&claim(annotations.clone(), drifted), &wanted), expected, "{annotations} {drifted}");
+    }
+}

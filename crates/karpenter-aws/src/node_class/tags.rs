@@ -1,0 +1,98 @@
+//! The tags that everything launched for a class carries, and the keys that a class may not set itself.
+
+use karpenter_api::labels;
+use karpenter_api::types::EC2NodeClass;
+
+use crate::api::Tags;
+
+/// Keys that say whose a machine is; a class that could set them could steal machines.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("tags failed validation requirements (tags={})", quoted(.keys))]
+pub struct RestrictedTags {
+    pub keys: Vec<String>,
+}
+
+fn quoted(keys: &[String]) -> String {
+    keys.iter().map(|key| format!("{key:?}")).collect::<Vec<_>>().join(", ")
+}
+
+/// Tags for machines, volumes, fleets, templates and the rest of a launch. `nodepool` is empty when a launch is only
+/// tried out.
+pub fn launch_tags(class: &EC2NodeClass, nodepool: &str, cluster: &str) -> Result<Tags, RestrictedTags> {
+    let mut tags = class.spec.tags.clone().unwrap_or_default();
+    let keys: Vec<String> = tags.keys().filter(|key| is_restricted(key)).cloned().collect();
+    if !keys.is_empty() {
+        return Err(RestrictedTags { keys });
+    }
+    let name = class.metadata.name.as_deref().unwrap_or_default();
+    tags.extend([
+        (format!("kubernetes.io/cluster/{cluster}"), "owned".to_owned()),
+        (labels::NODEPOOL.to_owned(), nodepool.to_owned()),
+        ("eks:eks-cluster-name".to_owned(), cluster.to_owned()),
+        (labels::AWS_NODE_CLASS.to_owned(), name.to_owned()),
+    ]);
+    Ok(tags)
+}
+
+fn is_restricted(key: &str) -> bool {
+    let exact = ["eks:eks-cluster-name", labels::NODEPOOL, "karpenter.sh/nodeclaim", labels::AWS_NODE_CLASS];
+    exact.contains(&key) || key.strip_prefix("kubernetes.io/cluster/").is_some_and(is_cluster_name)
+}
+
+/// As EKS allows it: letters, digits, `-` and `_`, a letter or digit first.
+fn is_cluster_name(name: &str) -> bool {
+    let mut characters = name.chars();
+    characters.next().is_some_and(|first| first.is_ascii_alphanumeric())
+        && characters.all(|rest| rest.is_ascii_alphanumeric() || rest == '-' || rest == '_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn class(key: &str) -> EC2NodeClass {
+        serde_json::from_value(json!({"metadata": {"name": "default"}, "spec": {"tags": {key: "x", "team": "a"}}}))
+            .expect("a class")
+    }
+
+    #[test]
+    fn keys_that_say_whose_a_machine_is_are_ours() {
+        let table = [
+            ("Name", true),
+            ("karpenter.sh/discovery", true),
+            ("kubernetes.io/cluster/", true),
+            ("kubernetes.io/cluster/-x", true),
+            ("kubernetes.io/cluster/a b", true),
+            ("kubernetes.io/clusters/a", true),
+            ("kubernetes.io/cluster/shop", false),
+            ("kubernetes.io/cluster/0_other-one", false),
+            ("eks:eks-cluster-name", false),
+            ("karpenter.sh/nodepool", false),
+            ("karpenter.sh/nodeclaim", false),
+            ("karpenter.k8s.aws/ec2nodeclass", false),
+        ];
+        for (key, is_allowed) in table {
+            let answer = launch_tags(&class(key), "general", "shop");
+            assert_eq!(answer.is_ok(), is_allowed, "{key}");
+            if let Err(error) = answer {
+                assert_eq!(error.to_string(), format!("tags failed validation requirements (tags=\"{key}\")"));
+            }
+        }
+    }
+
+    #[test]
+    fn launches_carry_the_class_s_tags_and_say_whose_they_are() {
+        let tags = launch_tags(&class("Name"), "general", "shop").expect("tags");
+        let found: Vec<(&str, &str)> = tags.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let expected = [
+            ("Name", "x"),
+            ("eks:eks-cluster-name", "shop"),
+            ("karpenter.k8s.aws/ec2nodeclass", "default"),
+            ("karpenter.sh/nodepool", "general"),
+            ("kubernetes.io/cluster/shop", "owned"),
+            ("team", "a"),
+        ];
+        assert_eq!(found, expected);
+    }
+}

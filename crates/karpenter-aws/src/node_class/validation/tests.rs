@@ -1,0 +1,443 @@
+use super::*;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use karpenter_api::conditions::ec2_node_class_conditions;
+use karpenter_api::labels;
+use karpenter_api::types::{AmiStatus, Condition, EC2NodeClassStatus, NodePool, SubnetStatus};
+use karpenter_model::instance_type::InstanceType;
+use karpenter_model::requirements::{Requirement, Requirements};
+use serde_json::{Value, json};
+
+use super::dry_run::{Call, Shown, judge};
+use crate::api::Tags;
+use crate::node_class::conditions::record;
+
+fn class(spec: Value) -> EC2NodeClass {
+    serde_json::from_value(json!({"metadata": {"name": "default", "generation": 1}, "spec": spec})).expect("a class")
+}
+
+/// Status and reason, for tables.
+fn shown(finding: &Finding) -> String {
+    match &finding.verdict {
+        Verdict::True => "True".to_owned(),
+        Verdict::False { reason, .. } => format!("False {reason}"),
+        Verdict::Unknown { reason, .. } => format!("Unknown {reason}"),
+        Verdict::Unseen { reason, .. } => format!("Unseen {reason}"),
+        Verdict::Unchanged => "Unchanged".to_owned(),
+    }
+}
+
+fn message(finding: &Finding) -> &str {
+    match &finding.verdict {
+        Verdict::False { message, .. } | Verdict::Unknown { message, .. } | Verdict::Unseen { message, .. } => message,
+        Verdict::True | Verdict::Unchanged => "",
+    }
+}
+
+#[test]
+fn a_launch_is_tried_out_once_everything_it_needs_is_known() {
+    let (t, f, u) = (ConditionStatus::True, ConditionStatus::False, ConditionStatus::Unknown);
+    // images, profile, groups, subnets, placement group; what it comes to
+    let table = [
+        ([t, t, t, t, t], None),
+        ([t, t, t, t, f], None),
+        ([f, t, t, t, t], Some("False DependenciesNotReady")),
+        ([t, f, t, t, t], Some("False DependenciesNotReady")),
+        ([t, t, f, t, t], Some("False DependenciesNotReady")),
+        ([t, t, t, f, t], Some("False DependenciesNotReady")),
+        ([u, t, t, t, t], Some("Unknown DependenciesNotReady")),
+        ([t, u, t, t, t], Some("Unknown DependenciesNotReady")),
+        ([u, t, f, t, t], Some("False DependenciesNotReady")),
+    ];
+    let kinds = [AMIS_READY, INSTANCE_PROFILE_READY, SECURITY_GROUPS_READY, SUBNETS_READY, "PlacementGroupReady"];
+    let metadata = class(json!({})).metadata;
+    for (statuses, expected) in table {
+        let mut conditions: Vec<Condition> = Vec::new();
+        let types = ec2_node_class_conditions(false);
+        let mut set = ConditionSet::open(types, &metadata, &mut conditions, Timestamp::UNIX_EPOCH);
+        for (condition, status) in kinds.into_iter().zip(statuses) {
+            let verdict = match status {
+                ConditionStatus::True => Verdict::True,
+                ConditionStatus::False => Verdict::False { reason: "No", message: String::new() },
+                ConditionStatus::Unknown => continue,
+            };
+            record(&mut set, &Finding { condition, verdict, next: Next::OnChange, trouble: None });
+        }
+        let finding = of_dependencies(&set);
+        assert_eq!(finding.as_ref().map(shown).as_deref(), expected, "{statuses:?}");
+        if let Some(finding) = finding {
+            assert_eq!(finding.next, Next::After(PERIOD));
+            assert_eq!(message(&finding), AWAITING);
+        }
+    }
+}
+
+#[test]
+fn what_a_class_says_is_judged_before_anybody_is_asked() {
+    let kubelet = |reason| KubeletProblem { reason, message: "why".to_owned() };
+    let cidr = |code: &str| of_cluster_cidr(&AwsError::new(code, "no"));
+    let disks = of_block_devices(&class(json!({"blockDeviceMappings": [{"rootVolume": true}]})));
+    let tags = RestrictedTags { keys: vec!["karpenter.sh/nodepool".to_owned()] };
+    let table = [
+        ("no range", cidr("AccessDeniedException"), "False ClusterCIDRResolutionFailed", "Failed to detect the cluster CIDR"),
+        ("no cluster", cidr("ResourceNotFoundException"), "False ClusterCIDRResolutionFailed", "Failed to detect the cluster CIDR"),
+        ("EKS is down", cidr("InternalError"), "Unchanged", ""),
+        ("EKS is busy", cidr("ThrottlingException"), "Unchanged", ""),
+        ("kubelet", of_kubelet(kubelet("InvalidKubeletConfiguration")), "False InvalidKubeletConfiguration", "why"),
+        (
+            "disks",
+            disks.expect("a finding"),
+            "False InvalidBlockDeviceMappings",
+            "spec.blockDeviceMappings[0].deviceName is missing; spec.blockDeviceMappings[0].ebs is missing",
+        ),
+        (
+            "tags",
+            of_tags(&tags),
+            "False TagValidationFailed",
+            "tags failed validation requirements (tags=\"karpenter.sh/nodepool\")",
+        ),
+        ("unreadable", unreadable("bad size"), "False InvalidSpecification", "spec cannot be read: bad size"),
+    ];
+    for (case, finding, expected, words) in table {
+        assert_eq!(shown(&finding), expected, "{case}");
+        assert_eq!(message(&finding), words, "{case}");
+        assert_eq!(finding.condition, VALIDATION_SUCCEEDED);
+        let is_told = finding.verdict != Verdict::Unchanged;
+        assert_eq!(finding.trouble.is_some_and(|trouble| !trouble.remedy.is_empty()), is_told, "{case}");
+    }
+    assert_eq!(of_block_devices(&class(json!({}))), None);
+    let expressions = [
+        (Ok(None), None),
+        (Ok(Some(kubelet("KubeletExpressionEvaluationFailed"))), Some("False KubeletExpressionEvaluationFailed")),
+        (Err(NotYet), Some("Unchanged")),
+    ];
+    for (answer, expected) in expressions {
+        assert_eq!(of_expressions(answer).as_ref().map(shown).as_deref(), expected);
+    }
+}
+
+#[test]
+fn only_one_family_needs_the_range_of_services() {
+    let table = [
+        (json!({"amiSelectorTerms": [{"alias": "al2023@latest"}]}), true),
+        (json!({"amiSelectorTerms": [{"alias": "al2@latest"}]}), false),
+        (json!({"amiSelectorTerms": [{"alias": "bottlerocket@latest"}]}), false),
+        (json!({"amiSelectorTerms": [{"alias": "al2023@latest"}], "amiFamily": "Custom"}), false),
+        (json!({"amiSelectorTerms": [{"id": "ami-1"}], "amiFamily": "AL2023"}), true),
+    ];
+    for (spec, expected) in table {
+        assert_eq!(needs_cluster_cidr(&class(spec.clone())), expected, "{spec}");
+    }
+}
+
+#[test]
+fn answers_to_a_try_out_have_upstream_s_reasons_and_words() {
+    let denied = |detail: &str| AwsError::new("UnauthorizedOperation", format!("You are not authorized {detail}"));
+    let not_found = AwsError::new("InvalidParameterValue", "Value (x) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name");
+    let too_large = AwsError::new("InvalidUserData.Malformed", "User data is limited to 16384 bytes");
+    let (template, fleet, run) = (Call::CreateLaunchTemplate, Call::CreateFleet, Call::RunInstances);
+    let no_policy = "User is not authorized to perform this operation because no identity-based policy allows it";
+    let role = json!({"role": "r"});
+    let profile = json!({"instanceProfile": "p"});
+    // call, class, error, whether it is remembered, what it comes to, its words
+    let table = [
+        (fleet, &role, Some(AwsError::new("DryRunOperation", "would have succeeded")), true, "allowed", String::new()),
+        (run, &role, None, true, "allowed", String::new()),
+        (
+            template,
+            &role,
+            Some(denied("")),
+            true,
+            "False CreateLaunchTemplateAuthCheckFailed",
+            format!("Controller isn't authorized to call ec2:CreateLaunchTemplate: {no_policy}"),
+        ),
+        (
+            fleet,
+            &role,
+            Some(denied("")),
+            true,
+            "False CreateFleetAuthCheckFailed",
+            format!("Controller isn't authorized to call ec2:CreateFleet: {no_policy}"),
+        ),
+        (
+            run,
+            &role,
+            Some(denied("with an explicit deny in a permissions boundary")),
+            true,
+            "False RunInstancesAuthCheckFailed",
+            "Controller isn't authorized to call ec2:RunInstances: User is not authorized to perform this operation \
+             due to a permission boundary"
+                .to_owned(),
+        ),
+        (
+            run,
+            &role,
+            Some(denied("with an explicit deny in a service control policy")),
+            true,
+            "False RunInstancesAuthCheckFailed",
+            "Controller isn't authorized to call ec2:RunInstances: User is not authorized to perform this operation \
+             due to a service control policy"
+                .to_owned(),
+        ),
+        (
+            run,
+            &role,
+            Some(AwsError::new("AuthFailure", "Not authorized for images: [ami-1]")),
+            true,
+            "False RunInstancesAuthCheckFailed",
+            "Controller isn't authorized to call ec2:RunInstances: User is not authorized for AMI used in instance launch"
+                .to_owned(),
+        ),
+        (
+            template,
+            &role,
+            Some(too_large),
+            true,
+            "False UserDataSizeLimitExceeded",
+            "ec2:CreateLaunchTemplate rejected the rendered user data as too large: Rendered user data exceeds the EC2 \
+             user data size limit"
+                .to_owned(),
+        ),
+        (run, &role, Some(not_found.clone()), false, "Unchanged", String::new()),
+        (
+            run,
+            &profile,
+            Some(not_found),
+            false,
+            "False InstanceProfileNotFound",
+            "Instance profile \"p\" not found".to_owned(),
+        ),
+        (fleet, &role, Some(AwsError::new("RequestLimitExceeded", "")), false, "Unchanged", String::new()),
+        (template, &role, Some(AwsError::with_status("Odd", "", 503)), false, "Unchanged", String::new()),
+        (run, &role, Some(AwsError::unreachable("no route")), false, "Unchanged", String::new()),
+        (
+            run,
+            &role,
+            Some(AwsError::new("InvalidParameter", "belong to different networks")),
+            false,
+            "Unseen DryRunFailed",
+            "ec2:RunInstances: InvalidParameter: belong to different networks".to_owned(),
+        ),
+        (
+            fleet,
+            &role,
+            Some(AwsError::new("ExpiredToken", "too old")),
+            false,
+            "Unseen DryRunFailed",
+            "ec2:CreateFleet: ExpiredToken: too old".to_owned(),
+        ),
+    ];
+    for (call, spec, error, is_remembered, expected, words) in table {
+        let case = format!("{call:?} {error:?}");
+        let (remembered, found) = match judge(call, &class(spec.clone()), error.as_ref()) {
+            Shown::Allowed => (true, None),
+            Shown::Refused(outcome, finding) => {
+                assert_eq!(outcome.finding(finding.trouble.clone()), finding, "{case}");
+                (true, Some(finding))
+            }
+            Shown::Undecided(finding) => (false, Some(finding)),
+        };
+        assert_eq!(remembered, is_remembered, "{case}");
+        assert_eq!(found.as_ref().map_or("allowed".to_owned(), shown), expected, "{case}");
+        assert_eq!(found.as_ref().map_or("", message), words, "{case}");
+        let next = found.map(|finding| finding.next);
+        let expected_next = if is_remembered { Next::After(PERIOD) } else { Next::BackOff };
+        assert!(next.is_none_or(|next| next == expected_next), "{case}: {next:?}");
+    }
+}
+
+fn of_type(name: &str, arch: &str, gpus: Option<&str>) -> InstanceType {
+    let gpu = labels::AWS_INSTANCE_GPU_COUNT;
+    let gpus = gpus.map_or(Requirement::does_not_exist(gpu), |count| Requirement::in_values(gpu, [count]));
+    let requirements = [
+        Requirement::in_values("kubernetes.io/arch", [arch]),
+        Requirement::in_values("node.kubernetes.io/instance-type", [name]),
+        Requirement::does_not_exist(labels::AWS_INSTANCE_ACCELERATOR_COUNT),
+        gpus,
+    ];
+    InstanceType {
+        name: name.into(),
+        requirements: Requirements::from_iter(requirements),
+        offerings: Vec::new(),
+        capacity: Default::default(),
+        overhead: Default::default(),
+        volume_attachment_limits: Default::default(),
+    }
+}
+
+fn pool(requirements: Value, of_labels: Value) -> Arc<NodePool> {
+    let template = json!({"metadata": {"labels": of_labels}, "spec": {"requirements": requirements}});
+    Arc::new(serde_json::from_value(json!({"spec": {"template": template}})).expect("a pool"))
+}
+
+fn images() -> Vec<AmiStatus> {
+    let arch = |value: &str| json!({"key": "kubernetes.io/arch", "operator": "In", "values": [value]});
+    let gpu = |operator: &str| json!({"key": labels::AWS_INSTANCE_GPU_COUNT, "operator": operator});
+    serde_json::from_value(json!([
+        {"id": "ami-gpu", "requirements": [arch("amd64"), gpu("Exists")]},
+        {"id": "ami-arm", "requirements": [arch("arm64"), gpu("DoesNotExist")]},
+        {"id": "ami-x86", "requirements": [arch("amd64"), gpu("DoesNotExist")]},
+    ]))
+    .expect("images")
+}
+
+#[test]
+fn a_launch_is_tried_out_with_what_pools_could_buy() {
+    let types = [
+        of_type("g5.xlarge", "amd64", Some("1")),
+        of_type("c5.large", "amd64", None),
+        of_type("m6g.large", "arm64", None),
+        of_type("m5.large", "amd64", None),
+    ];
+    let key = |key: &str, values: Value| json!([{"key": key, "operator": "In", "values": values}]);
+    let arch = |values: Value| key("kubernetes.io/arch", values);
+    let only = |name: &str| key("node.kubernetes.io/instance-type", json!([name]));
+    let linux = || json!({"amiSelectorTerms": [{"alias": "al2023@latest"}]});
+    let windows = json!({"amiSelectorTerms": [{"alias": "windows2022@latest"}]});
+    let table = [
+        ("no pools: a small one", linux(), vec![], Some(("m6g.large", "ami-arm"))),
+        ("any: plain images in their order", linux(), vec![pool(json!([]), json!({}))], Some(("m6g.large", "ami-arm"))),
+        ("by architecture", linux(), vec![pool(arch(json!(["amd64"])), json!({}))], Some(("c5.large", "ami-x86"))),
+        ("by label", linux(), vec![pool(json!([]), json!({"kubernetes.io/arch": "amd64"}))], Some(("c5.large", "ami-x86"))),
+        ("only machines with gpus", linux(), vec![pool(only("g5.xlarge"), json!({}))], Some(("g5.xlarge", "ami-gpu"))),
+        (
+            "one of two pools",
+            linux(),
+            vec![pool(only("g5.xlarge"), json!({})), pool(only("m5.large"), json!({}))],
+            Some(("m5.large", "ami-x86")),
+        ),
+        ("nothing fits: a small one", linux(), vec![pool(only("x9.huge"), json!({}))], Some(("m6g.large", "ami-arm"))),
+        ("windows: a small one", windows, vec![pool(only("c5.large"), json!({}))], Some(("m6g.large", "ami-arm"))),
+    ];
+    for (case, spec, pools, expected) in table {
+        let images = images();
+        let choice = instance_type::choose(&types, &pools, &class(spec), &images);
+        let found = choice.as_ref().map(|choice| (&*choice.instance_type.name, choice.image_id));
+        assert_eq!(found, expected, "{case}");
+    }
+    let images = images();
+    let x86 = &images[2..];
+    let found = |types: &[InstanceType], images: &[AmiStatus]| {
+        instance_type::choose(types, &[], &class(linux()), images).map(|choice| choice.instance_type.name.to_string())
+    };
+    assert_eq!(found(&types, x86).as_deref(), Some("m5.large"), "the small one that boots");
+    assert_eq!(found(&types[..2], x86).as_deref(), Some("c5.large"), "no small one: anything");
+    assert_eq!(found(&types[2..3], x86), None);
+    assert_eq!(found(&[], &images), None);
+    assert_eq!(found(&types, &[]), None);
+}
+
+#[test]
+fn machines_stand_alone_where_a_pool_allows_it() {
+    let tenancy = |operator: &str, values: Value| {
+        pool(json!([{"key": labels::AWS_INSTANCE_TENANCY, "operator": operator, "values": values}]), json!({}))
+    };
+    let table = [
+        (vec![], "default"),
+        (vec![pool(json!([]), json!({}))], "default"),
+        (vec![tenancy("In", json!(["default"]))], "default"),
+        (vec![tenancy("In", json!(["dedicated"]))], "dedicated"),
+        (vec![tenancy("In", json!(["default", "dedicated"]))], "dedicated"),
+        (vec![tenancy("NotIn", json!(["default"]))], "dedicated"),
+        (vec![tenancy("In", json!(["default"])), tenancy("Exists", json!([]))], "dedicated"),
+    ];
+    for (pools, expected) in table {
+        assert_eq!(instance_type::tenancy(&pools), expected, "{pools:?}");
+    }
+}
+
+#[test]
+fn what_is_asked_is_one_machine_that_nobody_gets() {
+    let tags = Tags::from([("team".to_owned(), "a".to_owned())]);
+    let subnet = |id: &str| SubnetStatus { id: id.to_owned(), ..SubnetStatus::default() };
+    let subnets = [subnet("s1"), subnet("s2")];
+    let fleet = dry_run::fleet("lt", "m5.large", &subnets, &tags);
+    assert!(fleet.is_dry_run);
+    assert_eq!(fleet.total_target_capacity, 1);
+    let asked: Vec<Option<&str>> = fleet.launch_template_configs[0]
+        .overrides
+        .iter()
+        .map(|one| one.subnet_id.as_deref().filter(|_| one.instance_type == "m5.large"))
+        .collect();
+    assert_eq!(asked, [Some("s1"), Some("s2")]);
+    let kinds = |list: &[crate::api::ec2::TagSpecification]| -> Vec<String> {
+        list.iter().filter(|one| one.tags == tags).map(|one| one.resource_type.clone()).collect()
+    };
+    assert_eq!(kinds(&fleet.tag_specifications), ["instance", "volume", "fleet"]);
+    let plain = dry_run::instances("lt", "m5.large", &class(json!({})), &subnets[0], &tags);
+    assert_eq!(plain.subnet_id.as_deref(), Some("s1"));
+    assert_eq!(plain.network_interfaces.len(), 1);
+    assert_eq!(plain.network_interfaces[0].device_index, 0);
+    assert_eq!(kinds(&plain.tag_specifications), ["instance", "volume", "network-interface"]);
+    let with_cards = class(json!({"networkInterfaces": [
+        {"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"},
+        {"networkCardIndex": 1, "deviceIndex": 1, "interfaceType": "efa-only"},
+    ]}));
+    let wired = dry_run::instances("lt", "p5.48xlarge", &with_cards, &subnets[0], &tags);
+    let cards: Vec<(Option<i32>, i32, Option<&str>)> = wired
+        .network_interfaces
+        .iter()
+        .map(|one| (one.network_card_index, one.device_index, one.interface_type.as_deref()))
+        .collect();
+    assert_eq!(cards, [(Some(0), 0, Some("interface")), (Some(1), 1, Some("efa-only"))]);
+}
+
+#[test]
+fn an_outcome_is_remembered_until_something_that_matters_changes() {
+    let subnet = |id: &str| SubnetStatus { id: id.to_owned(), ..SubnetStatus::default() };
+    let base_class = class(json!({"role": "r", "kubelet": {"maxPods": 5}}));
+    let status = EC2NodeClassStatus {
+        subnets: vec![subnet("s1"), subnet("s2")],
+        amis: images(),
+        instance_profile: Some("p".to_owned()),
+        ..EC2NodeClassStatus::default()
+    };
+    let tags = Tags::from([("team".to_owned(), "a".to_owned())]);
+    let base = remembered::key(&base_class, &status, &tags);
+    type Change = fn(&mut EC2NodeClass, &mut EC2NodeClassStatus, &mut Tags);
+    let table: [(&str, Change, bool); 12] = [
+        ("nothing", |_, _, _| {}, true),
+        ("subnets in another order", |_, status, _| status.subnets.reverse(), true),
+        ("images in another order", |_, status, _| status.amis.reverse(), true),
+        ("conditions", |_, status, _| status.conditions.push(Condition::default()), true),
+        (
+            "the hash",
+            |class, _, _| {
+                let key = labels::AWS_ANNOTATION_NODE_CLASS_HASH.to_owned();
+                class.metadata.annotations.get_or_insert_default().insert(key, "1".to_owned());
+            },
+            true,
+        ),
+        (
+            "another annotation",
+            |class, _, _| {
+                class.metadata.annotations.get_or_insert_default().insert("again".to_owned(), "1".to_owned());
+            },
+            false,
+        ),
+        ("a subnet less", |_, status, _| status.subnets.truncate(1), false),
+        ("an image less", |_, status, _| status.amis.truncate(1), false),
+        ("another profile", |_, status, _| status.instance_profile = Some("q".to_owned()), false),
+        ("another role", |class, _, _| class.spec.role = Some("q".to_owned()), false),
+        (
+            "kubelet",
+            |class, _, _| {
+                class.spec.kubelet.get_or_insert_default().insert("maxPods".to_owned(), json!(6));
+            },
+            false,
+        ),
+        (
+            "tags",
+            |_, _, tags| {
+                tags.insert("team".to_owned(), "b".to_owned());
+            },
+            false,
+        ),
+    ];
+    for (case, change, is_same) in table {
+        let (mut class, mut status, mut tags) = (base_class.clone(), status.clone(), tags.clone());
+        change(&mut class, &mut status, &mut tags);
+        assert_eq!(remembered::key(&class, &status, &tags) == base, is_same, "{case}");
+    }
+}

@@ -1,0 +1,93 @@
+//! Careful writes of classes: only what differs, only to the very object that was read, and the mirror shows the
+//! outcome at once.
+//!
+//! Like `karpenter_controllers::writes`, but for objects without a type: a class that cannot be read is still written.
+
+use karpenter_cluster::controllers::context::{difference, is_not_found, name_of, uid_of};
+use karpenter_cluster::mirror::Mirror;
+use kube::Client;
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::classes::CLASS_KIND;
+
+#[derive(Clone)]
+pub(crate) struct ClassWrites {
+    api: Api<DynamicObject>,
+    mirror: Mirror<DynamicObject>,
+}
+
+impl ClassWrites {
+    pub(crate) fn new(client: Client, mirror: Mirror<DynamicObject>) -> Self {
+        let kind = GroupVersionKind::gvk(CLASS_KIND.group, CLASS_KIND.version, CLASS_KIND.kind);
+        let resource = ApiResource::from_gvk_with_plural(&kind, CLASS_KIND.plural);
+        Self { api: Api::all_with(client, &resource), mirror }
+    }
+
+    /// Merges `patch` into the class. `None` if it is gone.
+    pub(crate) async fn merge(
+        &self,
+        object: &DynamicObject,
+        patch: Value,
+    ) -> kube::Result<Option<DynamicObject>> {
+        let patch = Patch::Merge(with_uid(object, patch));
+        self.taken_in(self.api.patch(name_of(object), &PatchParams::default(), &patch).await)
+    }
+
+    /// The same, but refused with a conflict if the class has changed since it was read.
+    pub(crate) async fn merge_unchanged(
+        &self,
+        object: &DynamicObject,
+        patch: Value,
+    ) -> kube::Result<Option<DynamicObject>> {
+        self.merge(object, with_version(object, patch)).await
+    }
+
+    /// Writes the parts of the status that differ, refused with a conflict if the class has changed since it was read.
+    /// `None` if nothing differs or the class is gone.
+    pub(crate) async fn status_unchanged<S: Serialize>(
+        &self,
+        object: &DynamicObject,
+        old: &S,
+        new: &S,
+    ) -> kube::Result<Option<DynamicObject>> {
+        let Some(difference) = difference(old, new) else { return Ok(None) };
+        let patch = with_version(object, with_uid(object, json!({ "status": difference })));
+        let parameters = PatchParams::default();
+        self.taken_in(self.api.patch_status(name_of(object), &parameters, &Patch::Merge(patch)).await)
+    }
+
+    fn taken_in(&self, answer: kube::Result<DynamicObject>) -> kube::Result<Option<DynamicObject>> {
+        match answer {
+            Ok(object) => {
+                let meta = &object.metadata;
+                let has_finalizers = meta.finalizers.as_ref().is_some_and(|names| !names.is_empty());
+                if meta.deletion_timestamp.is_some() && !has_finalizers {
+                    // Nothing holds it any longer: this write was its end.
+                    self.mirror.forget("", name_of(&object), Some(uid_of(&object)));
+                } else {
+                    self.mirror.apply(object.clone());
+                }
+                Ok(Some(object))
+            }
+            Err(error) if is_not_found(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn with_uid(object: &DynamicObject, mut patch: Value) -> Value {
+    if let Some(uid) = &object.metadata.uid {
+        patch["metadata"]["uid"] = json!(uid);
+    }
+    patch
+}
+
+fn with_version(object: &DynamicObject, mut patch: Value) -> Value {
+    if let Some(version) = &object.metadata.resource_version {
+        patch["metadata"]["resourceVersion"] = json!(version);
+    }
+    patch
+}

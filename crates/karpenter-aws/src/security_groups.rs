@@ -1,0 +1,136 @@
+//! Security groups of a class: how they are looked for, and how a status lists them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use karpenter_api::types::{EC2NodeClass, SecurityGroupSelectorTerm, SecurityGroupStatus};
+use karpenter_cluster::clock::Clock;
+
+use crate::api::ec2::{SecurityGroup, SecurityGroupQuery};
+use crate::api::{AwsError, Ec2, tag_filters};
+use crate::cache::Cache;
+use crate::subnets::{ClassVersion, class_version};
+
+const REFRESH: Duration = Duration::from_secs(60);
+
+/// What has to be asked for the terms: one question for each term with tags, one for all ids and one for all names.
+pub fn queries(terms: &[SecurityGroupSelectorTerm]) -> Vec<SecurityGroupQuery> {
+    let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let mut queries = Vec::new();
+    let (mut ids, mut names) = (Vec::new(), Vec::new());
+    for term in terms {
+        if let Some(id) = given(&term.id) {
+            ids.push(id);
+        } else if let Some(name) = given(&term.name) {
+            names.push(name);
+        } else {
+            let tags = term.tags.as_ref().map(tag_filters).unwrap_or_default();
+            queries.push(SecurityGroupQuery { tags, ..SecurityGroupQuery::default() });
+        }
+    }
+    queries.push(SecurityGroupQuery { ids, ..SecurityGroupQuery::default() });
+    queries.push(SecurityGroupQuery { names, ..SecurityGroupQuery::default() });
+    // A question without conditions would find every group there is.
+    queries.retain(|query| *query != SecurityGroupQuery::default());
+    queries
+}
+
+/// Groups as a status lists them: by id, each once.
+pub fn status(groups: &[SecurityGroup]) -> Vec<SecurityGroupStatus> {
+    let by_id: BTreeMap<&str, &SecurityGroup> = groups.iter().map(|group| (group.id.as_str(), group)).collect();
+    by_id
+        .into_values()
+        .map(|group| SecurityGroupStatus { id: group.id.clone(), name: Some(group.name.clone()) })
+        .collect()
+}
+
+/// Asks EC2 for security groups, not too often.
+pub struct SecurityGroups {
+    ec2: Arc<dyn Ec2>,
+    answers: Cache<ClassVersion, Arc<Vec<SecurityGroup>>>,
+}
+
+impl SecurityGroups {
+    pub fn new(ec2: Arc<dyn Ec2>, clock: Clock) -> Self {
+        Self { ec2, answers: Cache::new(clock, REFRESH) }
+    }
+
+    /// The groups that the class selects, as EC2 told within the last minute.
+    pub async fn list(&self, class: &EC2NodeClass) -> Result<Arc<Vec<SecurityGroup>>, AwsError> {
+        let version = class_version(class);
+        if let Some(known) = self.answers.get(&version) {
+            return Ok(known);
+        }
+        let mut found: BTreeMap<String, SecurityGroup> = BTreeMap::new();
+        for query in queries(&class.spec.security_group_selector_terms) {
+            for group in self.ec2.describe_security_groups(&query).await? {
+                found.insert(group.id.clone(), group);
+            }
+        }
+        let groups = Arc::new(found.into_values().collect::<Vec<_>>());
+        self.answers.insert(version, groups.clone());
+        Ok(groups)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{TagFilter, Tags};
+
+    fn term(id: &str, name: &str, tags: &[(&str, &str)]) -> SecurityGroupSelectorTerm {
+        let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let tags: Tags = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        SecurityGroupSelectorTerm {
+            id: given(id),
+            name: given(name),
+            tags: (!tags.is_empty()).then_some(tags),
+        }
+    }
+
+    fn query(ids: &[&str], names: &[&str], tags: Vec<TagFilter>) -> SecurityGroupQuery {
+        let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        SecurityGroupQuery { ids: owned(ids), names: owned(names), tags }
+    }
+
+    #[test]
+    fn terms_become_questions() {
+        let table = [
+            ("nothing", vec![], vec![]),
+            (
+                "ids and names are put together",
+                vec![term("g1", "", &[]), term("", "n1", &[]), term("g2", "", &[]), term("", "n2", &[])],
+                vec![query(&["g1", "g2"], &[], vec![]), query(&[], &["n1", "n2"], vec![])],
+            ),
+            (
+                "tagged terms come first, one by one",
+                vec![term("g1", "", &[]), term("", "", &[("a", "*")]), term("", "", &[("a", "1"), ("b", "2")])],
+                vec![
+                    query(&[], &[], vec![TagFilter::exists("a")]),
+                    query(&[], &[], vec![TagFilter::is("a", "1"), TagFilter::is("b", "2")]),
+                    query(&["g1"], &[], vec![]),
+                ],
+            ),
+            ("an id beats a name and tags", vec![term("g1", "n", &[("a", "1")])], vec![query(&["g1"], &[], vec![])]),
+            ("a name beats tags", vec![term("", "n", &[("a", "1")])], vec![query(&[], &["n"], vec![])]),
+            ("an empty term selects nothing", vec![term("", "", &[])], vec![]),
+        ];
+        for (case, terms, expected) in table {
+            assert_eq!(queries(&terms), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_status_lists_groups_by_id_and_each_once() {
+        let group = |id: &str| SecurityGroup {
+            id: id.to_owned(),
+            name: format!("name of {id}"),
+            ..SecurityGroup::default()
+        };
+        let listed = status(&[group("sg-2"), group("sg-1"), group("sg-2")]);
+        let found: Vec<(&str, Option<&str>)> =
+            listed.iter().map(|group| (group.id.as_str(), group.name.as_deref())).collect();
+        assert_eq!(found, [("sg-1", Some("name of sg-1")), ("sg-2", Some("name of sg-2"))]);
+    }
+}

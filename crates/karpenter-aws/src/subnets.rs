@@ -1,0 +1,139 @@
+//! Subnets of a class: how they are looked for, and how many addresses they have left.
+//!
+//! What selector terms mean is decided by [`queries`], the order in a class's status by [`status`], and which subnet a
+//! launch gets by [`FreeAddresses`]. Whether a zone is closed after a refusal is not kept here.
+
+mod free_addresses;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use karpenter_api::types::{EC2NodeClass, SubnetSelectorTerm, SubnetStatus};
+use karpenter_cluster::clock::Clock;
+
+use crate::api::ec2::{Subnet, SubnetQuery};
+use crate::api::{AwsError, Ec2, tag_filters};
+use crate::cache::Cache;
+
+pub use free_addresses::{FreeAddresses, LaunchSubnet};
+
+/// A count of addresses is remembered longer than the answer it came with, by this much, …
+const REMEMBERED_BEYOND_REFRESH: Duration = Duration::from_secs(4 * 60);
+/// … and at least this long.
+const REMEMBERED_MIN: Duration = Duration::from_secs(5 * 60);
+
+/// What has to be asked for the terms: one question for each term with tags, and one for all ids together.
+pub fn queries(terms: &[SubnetSelectorTerm]) -> Vec<SubnetQuery> {
+    let mut queries = Vec::new();
+    let mut ids = Vec::new();
+    for term in terms {
+        match term.id.as_deref().filter(|id| !id.is_empty()) {
+            Some(id) => ids.push(id.to_owned()),
+            None => {
+                let tags = term.tags.as_ref().map(tag_filters).unwrap_or_default();
+                queries.push(SubnetQuery { ids: Vec::new(), tags });
+            }
+        }
+    }
+    if !ids.is_empty() {
+        queries.push(SubnetQuery { ids, tags: Vec::new() });
+    }
+    // A term that asks for nothing would find every subnet there is; the API server refuses all but an empty map.
+    queries.retain(|query| !query.ids.is_empty() || !query.tags.is_empty());
+    queries
+}
+
+/// Subnets as a status lists them: those with most addresses first, then by id; each once.
+pub fn status(subnets: &[Subnet]) -> Vec<SubnetStatus> {
+    let by_id: BTreeMap<&str, &Subnet> = subnets.iter().map(|subnet| (subnet.id.as_str(), subnet)).collect();
+    let mut ordered: Vec<&Subnet> = by_id.into_values().collect();
+    ordered.sort_by_key(|subnet| std::cmp::Reverse(subnet.available_ip_count));
+    ordered
+        .into_iter()
+        .map(|subnet| SubnetStatus {
+            id: subnet.id.clone(),
+            zone: subnet.zone.clone(),
+            zone_id: subnet.zone_id.clone(),
+        })
+        .collect()
+}
+
+/// Asks EC2 for subnets, not too often, and keeps count of their addresses for launches.
+pub struct Subnets {
+    ec2: Arc<dyn Ec2>,
+    clock: Clock,
+    answers: Cache<ClassVersion, Arc<Vec<Subnet>>>,
+    free: Mutex<FreeAddresses>,
+}
+
+impl Subnets {
+    pub fn new(ec2: Arc<dyn Ec2>, clock: Clock, refresh: Duration) -> Self {
+        let remember_for = (refresh + REMEMBERED_BEYOND_REFRESH).max(REMEMBERED_MIN);
+        let free = Mutex::new(FreeAddresses::new(remember_for));
+        Self { ec2, clock, answers: Cache::new(clock, refresh), free }
+    }
+
+    /// The subnets that the class selects, as EC2 told not longer ago than the refresh interval.
+    pub async fn list(&self, class: &EC2NodeClass) -> Result<Arc<Vec<Subnet>>, AwsError> {
+        let version = class_version(class);
+        if let Some(known) = self.answers.get(&version) {
+            return Ok(known);
+        }
+        let mut found: BTreeMap<String, Subnet> = BTreeMap::new();
+        for query in queries(&class.spec.subnet_selector_terms) {
+            for subnet in self.ec2.describe_subnets(&query).await? {
+                found.insert(subnet.id.clone(), subnet);
+            }
+        }
+        let subnets = Arc::new(found.into_values().collect::<Vec<_>>());
+        let now = self.clock.now();
+        let mut free = self.free();
+        for subnet in subnets.iter() {
+            free.learn(&subnet.id, subnet.available_ip_count, now);
+        }
+        self.answers.insert(version, subnets.clone());
+        Ok(subnets)
+    }
+
+    /// For every zone the subnet to launch into, with `needed` addresses set aside; see [`FreeAddresses::choose`].
+    pub fn choose(
+        &self,
+        subnets: &[SubnetStatus],
+        needed: impl Fn(&str) -> i64,
+    ) -> BTreeMap<String, LaunchSubnet> {
+        let now = self.clock.now();
+        self.free().choose(subnets, needed, now)
+    }
+
+    /// Gives back what a launch did not use.
+    pub fn settle<'a>(&self, chosen: impl IntoIterator<Item = &'a LaunchSubnet>, used: &BTreeSet<&str>) {
+        let now = self.clock.now();
+        self.free().settle(chosen, used, now);
+    }
+
+    /// EC2 refused a launch because the subnet is full.
+    pub fn exhausted(&self, subnet_id: &str) {
+        let now = self.clock.now();
+        self.free().exhausted(subnet_id, now);
+    }
+
+    /// Addresses left by the best knowledge.
+    pub fn left(&self, subnet_id: &str) -> i64 {
+        self.free().left(subnet_id, self.clock.now())
+    }
+
+    fn free(&self) -> MutexGuard<'_, FreeAddresses> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Uid and generation of a class: another generation may select other things.
+pub(crate) type ClassVersion = (String, i64);
+
+pub(crate) fn class_version(class: &EC2NodeClass) -> ClassVersion {
+    let meta = &class.metadata;
+    (meta.uid.clone().unwrap_or_default(), meta.generation.unwrap_or_default())
+}

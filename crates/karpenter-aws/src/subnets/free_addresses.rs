@@ -1,0 +1,117 @@
+//! How many addresses subnets have left, between two answers of EC2: what EC2 said last, less what launches under way
+//! will take.
+//!
+//! The estimate is coarse on purpose: a launch is expected to need as many addresses as the smallest machine it may
+//! become has room for pods. An answer of EC2 wipes all estimates for its subnet. Nothing here asks EC2.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use karpenter_api::types::SubnetStatus;
+
+/// The subnet that a launch would use in a zone, and what was set aside there for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaunchSubnet {
+    pub id: String,
+    pub zone: String,
+    pub zone_id: Option<String>,
+    /// What EC2 had said when it was chosen; zero if nothing was known.
+    known_count: i64,
+    set_aside: i64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    count: i64,
+    until: Timestamp,
+}
+
+/// Free addresses by subnet.
+#[derive(Debug, Clone)]
+pub struct FreeAddresses {
+    remember_for: Duration,
+    known: BTreeMap<String, Known>,
+    estimates: BTreeMap<String, i64>,
+}
+
+impl FreeAddresses {
+    /// `remember_for`: how long an answer of EC2 counts; longer than the time between two answers.
+    pub fn new(remember_for: Duration) -> Self {
+        Self { remember_for, known: BTreeMap::new(), estimates: BTreeMap::new() }
+    }
+
+    /// Takes in EC2's own count.
+    pub fn learn(&mut self, subnet_id: &str, count: i64, now: Timestamp) {
+        let until = now.checked_add(self.remember_for).unwrap_or(Timestamp::MAX);
+        self.known.insert(subnet_id.to_owned(), Known { count, until });
+        self.estimates.remove(subnet_id);
+    }
+
+    /// EC2 refused a launch because the subnet is full.
+    pub fn exhausted(&mut self, subnet_id: &str, now: Timestamp) {
+        self.learn(subnet_id, 0, now);
+    }
+
+    /// What is left by the best knowledge.
+    pub fn left(&self, subnet_id: &str, now: Timestamp) -> i64 {
+        self.estimates.get(subnet_id).copied().unwrap_or_else(|| self.known_count(subnet_id, now))
+    }
+
+    fn known_count(&self, subnet_id: &str, now: Timestamp) -> i64 {
+        self.known.get(subnet_id).filter(|known| known.until > now).map_or(0, |known| known.count)
+    }
+
+    /// For every zone the subnet with most addresses left, the first of equals; `needed` of them are set aside there.
+    pub fn choose(
+        &mut self,
+        subnets: &[SubnetStatus],
+        needed: impl Fn(&str) -> i64,
+        now: Timestamp,
+    ) -> BTreeMap<String, LaunchSubnet> {
+        let mut best: BTreeMap<&str, &SubnetStatus> = BTreeMap::new();
+        for subnet in subnets {
+            let held = best.entry(&subnet.zone).or_insert(subnet);
+            if self.left(&subnet.id, now) > self.left(&held.id, now) {
+                *held = subnet;
+            }
+        }
+        let mut chosen = BTreeMap::new();
+        for (zone, subnet) in best {
+            let set_aside = needed(zone);
+            let left = self.left(&subnet.id, now) - set_aside;
+            let known_count = self.known_count(&subnet.id, now);
+            self.estimates.insert(subnet.id.clone(), left);
+            let launch = LaunchSubnet {
+                id: subnet.id.clone(),
+                zone: subnet.zone.clone(),
+                zone_id: subnet.zone_id.clone(),
+                known_count,
+                set_aside,
+            };
+            chosen.insert(zone.to_owned(), launch);
+        }
+        chosen
+    }
+
+    /// After a launch: whatever was set aside in subnets that it did not use is free again, unless EC2 has been heard
+    /// since.
+    pub fn settle<'a>(
+        &mut self,
+        chosen: impl IntoIterator<Item = &'a LaunchSubnet>,
+        used: &BTreeSet<&str>,
+        now: Timestamp,
+    ) {
+        for subnet in chosen {
+            if used.contains(subnet.id.as_str()) || self.known_count(&subnet.id, now) != subnet.known_count {
+                continue;
+            }
+            if let Some(estimate) = self.estimates.get_mut(&subnet.id) {
+                *estimate += subnet.set_aside;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+use super::*;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + seconds).expect("a time")
+}
+
+fn subnet(id: &str, zone: &str) -> SubnetStatus {
+    SubnetStatus { id: id.to_owned(), zone: zone.to_owned(), zone_id: Some(format!("{zone}-id")) }
+}
+
+fn free(counts: &[(&str, i64)]) -> FreeAddresses {
+    let mut free = FreeAddresses::new(Duration::from_secs(300));
+    for (id, count) in counts {
+        free.learn(id, *count, at(0));
+    }
+    free
+}
+
+fn names(chosen: &BTreeMap<String, LaunchSubnet>) -> Vec<(&str, &str)> {
+    chosen.iter().map(|(zone, subnet)| (zone.as_str(), subnet.id.as_str())).collect()
+}
+
+#[test]
+fn the_subnet_with_most_addresses_left_is_chosen_in_every_zone() {
+    let subnets = [subnet("s1", "a"), subnet("s2", "a"), subnet("s3", "b"), subnet("s4", "a")];
+    // counts of the subnets, the one expected in zone a
+    let table: [(&[(&str, i64)], &str); 7] = [
+        (&[("s1", 10), ("s2", 20), ("s4", 15)], "s2"),
+        (&[("s1", 20), ("s2", 20)], "s1"),
+        (&[("s1", 0), ("s2", 0), ("s4", 1)], "s4"),
+        (&[("s2", 1)], "s2"),
+        (&[], "s1"),
+        (&[("s1", -5), ("s2", -4)], "s4"),
+        (&[("s1", i64::MAX), ("s4", i64::MAX)], "s1"),
+    ];
+    for (counts, expected) in table {
+        let chosen = free(counts).choose(&subnets, |_| 0, at(1));
+        assert_eq!(names(&chosen), [("a", expected), ("b", "s3")], "{counts:?}");
+        assert_eq!(chosen["b"].zone_id.as_deref(), Some("b-id"));
+    }
+}
+
+#[test]
+fn launches_under_way_move_later_ones_to_other_subnets() {
+    let subnets = [subnet("s1", "a"), subnet("s2", "a")];
+    let mut free = free(&[("s1", 100), ("s2", 60)]);
+    let order: Vec<String> =
+        (0..5).map(|_| free.choose(&subnets, |_| 30, at(1))["a"].id.clone()).collect();
+    // 100 → 70 → 40, then 60 → 30, then 40 → 10.
+    assert_eq!(order, ["s1", "s1", "s2", "s1", "s2"]);
+    assert_eq!((free.left("s1", at(1)), free.left("s2", at(1))), (10, 0));
+}
+
+#[test]
+fn what_a_launch_did_not_use_is_given_back_unless_ec2_spoke_meanwhile() {
+    let subnets = [subnet("s1", "a"), subnet("s2", "b")];
+    // used subnets, what EC2 says in between, what is left in s1 and s2 afterwards
+    type Row<'a> = (&'a [&'a str], &'a [(&'a str, i64)], (i64, i64));
+    let table: [Row; 5] = [
+        (&["s1"], &[], (90, 100)),
+        (&["s1", "s2"], &[], (90, 90)),
+        (&[], &[], (100, 100)),
+        (&["s1"], &[("s2", 97)], (90, 97)),
+        (&[], &[("s1", 42), ("s2", 100)], (42, 100)),
+    ];
+    for (used, heard, expected) in table {
+        let mut free = free(&[("s1", 100), ("s2", 100)]);
+        let chosen = free.choose(&subnets, |_| 10, at(1));
+        for (id, count) in heard {
+            free.learn(id, *count, at(2));
+        }
+        free.settle(chosen.values(), &used.iter().copied().collect(), at(3));
+        assert_eq!((free.left("s1", at(3)), free.left("s2", at(3))), expected, "{used:?} {heard:?}");
+    }
+}
+
+#[test]
+fn a_full_subnet_is_avoided_until_ec2_counts_again() {
+    let subnets = [subnet("s1", "a"), subnet("s2", "a")];
+    let mut free = free(&[("s1", 100), ("s2", 50)]);
+    free.choose(&subnets, |_| 10, at(1));
+    free.exhausted("s1", at(2));
+    assert_eq!(free.left("s1", at(2)), 0);
+    assert_eq!(free.choose(&subnets, |_| 0, at(2))["a"].id, "s2");
+    free.learn("s1", 200, at(3));
+    assert_eq!(free.choose(&subnets, |_| 0, at(3))["a"].id, "s1");
+}
+
+#[test]
+fn an_old_count_no_longer_counts() {
+    let free = free(&[("s1", 100)]);
+    assert_eq!(free.left("s1", at(299)), 100);
+    assert_eq!(free.left("s1", at(300)), 0);
+}
+
+#[test]
+fn zones_need_different_numbers() {
+    let subnets = [subnet("s1", "a"), subnet("s2", "b")];
+    let mut free = free(&[("s1", 100), ("s2", 100)]);
+    free.choose(&subnets, |zone| if zone == "a" { 29 } else { 58 }, at(1));
+    assert_eq!((free.left("s1", at(1)), free.left("s2", at(1))), (71, 42));
+}

@@ -1,0 +1,63 @@
+use super::*;
+use crate::api::{TagFilter, Tags};
+
+fn term(id: Option<&str>, tags: &[(&str, &str)]) -> SubnetSelectorTerm {
+    let tags: Tags = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    SubnetSelectorTerm { id: id.map(str::to_owned), tags: (!tags.is_empty()).then_some(tags) }
+}
+
+fn by_ids(ids: &[&str]) -> SubnetQuery {
+    SubnetQuery { ids: ids.iter().map(|id| (*id).to_owned()).collect(), tags: Vec::new() }
+}
+
+fn by_tags(tags: Vec<TagFilter>) -> SubnetQuery {
+    SubnetQuery { ids: Vec::new(), tags }
+}
+
+#[test]
+fn terms_become_questions() {
+    let table = [
+        ("nothing", vec![], vec![]),
+        ("ids together", vec![term(Some("s1"), &[]), term(Some("s2"), &[])], vec![by_ids(&["s1", "s2"])]),
+        (
+            "one per tagged term, ids last",
+            vec![term(Some("s1"), &[]), term(None, &[("a", "1"), ("b", "*")]), term(None, &[("c", "2")])],
+            vec![
+                by_tags(vec![TagFilter::is("a", "1"), TagFilter::exists("b")]),
+                by_tags(vec![TagFilter::is("c", "2")]),
+                by_ids(&["s1"]),
+            ],
+        ),
+        ("an id beats tags", vec![term(Some("s1"), &[("a", "1")])], vec![by_ids(&["s1"])]),
+        ("an empty id is none", vec![term(Some(""), &[("a", "1")])], vec![by_tags(vec![TagFilter::is("a", "1")])]),
+        ("an empty term selects nothing", vec![term(None, &[])], vec![]),
+    ];
+    for (case, terms, expected) in table {
+        assert_eq!(queries(&terms), expected, "{case}");
+    }
+}
+
+#[test]
+fn a_status_lists_roomy_subnets_first_and_each_once() {
+    let subnet = |id: &str, free: i64| Subnet {
+        id: id.to_owned(),
+        zone: "a".to_owned(),
+        zone_id: Some("use1-az1".to_owned()),
+        available_ip_count: free,
+        ..Subnet::default()
+    };
+    let table: [(&[(&str, i64)], &[&str]); 5] = [
+        (&[], &[]),
+        (&[("s1", 1), ("s2", 5)], &["s2", "s1"]),
+        (&[("s2", 5), ("s1", 5)], &["s1", "s2"]),
+        (&[("s1", 0), ("s3", 9), ("s2", 9)], &["s2", "s3", "s1"]),
+        (&[("s1", 3), ("s1", 3)], &["s1"]),
+    ];
+    for (given, expected) in table {
+        let subnets: Vec<Subnet> = given.iter().map(|(id, free)| subnet(id, *free)).collect();
+        let listed = status(&subnets);
+        let ids: Vec<&str> = listed.iter().map(|subnet| subnet.id.as_str()).collect();
+        assert_eq!(ids, expected, "{given:?}");
+        assert!(listed.iter().all(|subnet| subnet.zone_id.as_deref() == Some("use1-az1")));
+    }
+}
