@@ -39,13 +39,16 @@ impl Crd {
 
 macro_rules! crd {
     ($kind:literal, $plural:literal, $group:literal, $version:literal, $namespaced:literal) => {
+        crd!($kind, $plural, $group, $version, $namespaced, "")
+    };
+    ($kind:literal, $plural:literal, $group:literal, $version:literal, $namespaced:literal, $folder:literal) => {
         Crd {
             name: concat!($plural, ".", $group),
             kind: $kind,
             group: $group,
             version: $version,
             namespaced: $namespaced,
-            yaml: include_str!(concat!("../crds/", $group, "_", $plural, ".yaml")),
+            yaml: include_str!(concat!("../crds/", $folder, $group, "_", $plural, ".yaml")),
             schema: OnceLock::new(),
         }
     };
@@ -59,6 +62,17 @@ static ALL: [Crd; 6] = [
     crd!("KWOKNodeClass", "kwoknodeclasses", "karpenter.kwok.sh", "v1alpha1", false),
     crd!("CapacityBuffer", "capacitybuffers", "autoscaling.x-k8s.io", "v1beta1", true),
 ];
+
+static LEGACY: [Crd; 2] = [
+    crd!("Provisioner", "provisioners", "karpenter.sh", "v1alpha5", false, "legacy/"),
+    crd!("AWSNodeTemplate", "awsnodetemplates", "karpenter.k8s.aws", "v1alpha1", false, "legacy/"),
+];
+
+/// The CRDs of the API before v1, which a cluster has only if asked for. [`find`] does not know them: what is read as
+/// one of our kinds is v1, and old objects are converted first.
+pub fn legacy() -> &'static [Crd] {
+    &LEGACY
+}
 
 /// All CRDs, in the order in which they should be applied and printed.
 pub fn all() -> &'static [Crd] {

@@ -14,13 +14,14 @@ pub(crate) struct Crate {
     pub(crate) may_use: &'static [&'static str],
 }
 
-pub(crate) const CRATES: [Crate; 16] = [
+pub(crate) const CRATES: [Crate; 17] = [
     Crate { name: "karpenter-model", pure: true, may_use: &[] },
     Crate { name: "karpenter-scheduling", pure: true, may_use: &["karpenter-model"] },
     Crate { name: "karpenter-disruption", pure: true, may_use: &["karpenter-model", "karpenter-scheduling"] },
     Crate { name: "karpenter-catalog", pure: true, may_use: &["karpenter-model"] },
     Crate { name: "karpenter-userdata", pure: true, may_use: &["karpenter-model", "karpenter-catalog"] },
     Crate { name: "karpenter-legacy", pure: true, may_use: &["karpenter-model"] },
+    Crate { name: "karpenter-lint", pure: true, may_use: &["karpenter-model"] },
     Crate { name: "karpenter-api", pure: false, may_use: &["karpenter-model"] },
     Crate {
         name: "karpenter-state",
@@ -68,6 +69,7 @@ pub(crate) const CRATES: [Crate; 16] = [
             "karpenter-catalog",
             "karpenter-userdata",
             "karpenter-api",
+            "karpenter-state",
             "karpenter-cluster",
             "karpenter-cloud",
             "karpenter-controllers",
@@ -82,6 +84,7 @@ pub(crate) const CRATES: [Crate; 16] = [
             "karpenter-disruption",
             "karpenter-catalog",
             "karpenter-legacy",
+            "karpenter-lint",
             "karpenter-api",
             "karpenter-state",
             "karpenter-apiserver",

@@ -1,0 +1,96 @@
+//! What rules need to know about a NodePool.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use karpenter_model::instance_type::InstanceType;
+use karpenter_model::labels::{self, NODEPOOL};
+use karpenter_model::requirements::{Operator, Requirement, Requirements};
+use karpenter_model::taints::{Effect, Taint};
+use serde_json::Value;
+
+use crate::{Subject, list, pairs, text, title};
+
+pub(crate) struct Pool<'a> {
+    pub(crate) input: usize,
+    /// `NodePool x`, with the Provisioner it comes from.
+    pub(crate) object: String,
+    pub(crate) name: &'a str,
+    pub(crate) value: &'a Value,
+    pub(crate) provisioner: Option<&'a str>,
+    pub(crate) weight: i64,
+    pub(crate) labels: Vec<(&'a str, &'a str)>,
+    /// The template's requirements without its labels.
+    pub(crate) requirements: Requirements,
+    /// What a pod can count on: requirements, labels and the pool's own name.
+    pub(crate) offered: Requirements,
+    /// Taints that keep pods away; preferences do not.
+    pub(crate) hard_taints: BTreeSet<Taint>,
+    pub(crate) catalog: Option<&'a [InstanceType]>,
+}
+
+impl<'a> Pool<'a> {
+    pub(crate) fn read(input: usize, subject: &Subject<'a>, catalog: Option<&'a [InstanceType]>) -> Self {
+        let value = subject.value;
+        let name = text(value, "/metadata/name");
+        let labels: Vec<(&str, &str)> = pairs(value, "/spec/template/metadata/labels").collect();
+        let requirements: Requirements =
+            list(value, "/spec/template/spec/requirements").iter().filter_map(read_requirement).collect();
+        let mut offered = requirements.clone();
+        for (key, value) in labels.iter().copied().chain([(NODEPOOL, name)]) {
+            offered.add(Requirement::in_values(labels::normalize(key), [value]));
+        }
+        if let Some(provisioner) = subject.provisioner {
+            offered.add(Requirement::in_values("karpenter.sh/provisioner-name", [provisioner]));
+        }
+        let object = match subject.provisioner {
+            Some(provisioner) => format!("NodePool {name} (from Provisioner {provisioner})"),
+            None => title(value),
+        };
+        Self {
+            input,
+            object,
+            name,
+            value,
+            provisioner: subject.provisioner,
+            weight: value.pointer("/spec/weight").and_then(Value::as_i64).unwrap_or(0),
+            labels,
+            requirements,
+            offered,
+            hard_taints: list(value, "/spec/template/spec/taints")
+                .iter()
+                .filter_map(read_hard_taint)
+                .collect(),
+            catalog,
+        }
+    }
+
+    pub(crate) fn place(&self) -> (usize, &str) {
+        (self.input, &self.object)
+    }
+
+    /// Instance types that the pool can launch for something that asks for `wanted`.
+    pub(crate) fn types(&self, wanted: &Requirements) -> impl Iterator<Item = &'a InstanceType> {
+        let mut all = self.offered.clone();
+        all.extend(wanted);
+        self.catalog.unwrap_or_default().iter().filter(move |one| {
+            one.requirements.intersects(&all)
+                && one
+                    .offerings
+                    .iter()
+                    .any(|offering| offering.is_launchable() && offering.requirements.intersects(&all))
+        })
+    }
+}
+
+pub(crate) fn read_requirement(value: &Value) -> Option<Requirement> {
+    let key: Arc<str> = labels::normalize(value.get("key")?.as_str()?).into();
+    let operator = Operator::parse(value.get("operator")?.as_str()?)?;
+    Some(Requirement::new(key, operator, list(value, "/values").iter().filter_map(Value::as_str)))
+}
+
+fn read_hard_taint(value: &Value) -> Option<Taint> {
+    let effect = Effect::parse(text(value, "/effect"))?;
+    let is_hard = effect != Effect::PreferNoSchedule;
+    is_hard.then(|| Taint { key: text(value, "/key").into(), value: text(value, "/value").into(), effect })
+}

@@ -1,0 +1,131 @@
+//! Settings about when nodes go that cancel each other out.
+
+use karpenter_model::cron::CronSchedule;
+use karpenter_model::duration::parse_go_duration;
+use serde_json::Value;
+
+use crate::finding::{Code, Report};
+use crate::pool::Pool;
+use crate::{Scene, list, text};
+
+/// Any moment does: a window that is open at all times is open from here on.
+const SOME_MONDAY: i64 = 1_704_067_200;
+/// Enough for a year of hours and a month of minutes.
+const HITS_MAX: usize = 50_000;
+const NANOS_PER_SECOND: i64 = 1_000_000_000;
+
+pub(crate) fn check(scene: &Scene<'_>, report: &mut Report) {
+    for pool in scene.pools.iter().filter(|pool| pool.value.pointer("/spec/replicas").is_none()) {
+        check_times(pool, report);
+        check_budgets(pool, report);
+    }
+}
+
+fn policy<'a>(pool: &Pool<'a>) -> &'a str {
+    match text(pool.value, "/spec/disruption/consolidationPolicy") {
+        "" => "WhenEmptyOrUnderutilized",
+        policy => policy,
+    }
+}
+
+/// Seconds, or nothing for `Never`.
+fn seconds(pool: &Pool<'_>, pointer: &str, default: &str) -> Option<i64> {
+    let written = text(pool.value, pointer);
+    let written = if written.is_empty() { default } else { written };
+    parse_go_duration(written).ok().map(|nanos| nanos / NANOS_PER_SECOND)
+}
+
+fn consolidate_after(pool: &Pool<'_>) -> Option<i64> {
+    seconds(pool, "/spec/disruption/consolidateAfter", "0s")
+}
+
+fn check_times(pool: &Pool<'_>, report: &mut Report) {
+    let field = "spec.disruption.consolidateAfter";
+    let expire_after = seconds(pool, "/spec/template/spec/expireAfter", "720h");
+    match (consolidate_after(pool), expire_after) {
+        (None, _) if policy(pool) != "WhenEmpty" => report.add(
+            Code::ConsolidationAgainstTime,
+            pool.place(),
+            field,
+            format!("Never switches off what consolidationPolicy {} switches on", policy(pool)),
+            "choose a time, or consolidationPolicy WhenEmpty where nothing is to be consolidated",
+        ),
+        (Some(after), Some(expire)) if after >= expire => report.add(
+            Code::ConsolidationAgainstTime,
+            pool.place(),
+            field,
+            "is not shorter than expireAfter, so that nodes expire before they could be consolidated",
+            "make it shorter than spec.template.spec.expireAfter",
+        ),
+        _ => {}
+    }
+}
+
+fn check_budgets(pool: &Pool<'_>, report: &mut Report) {
+    let mut closed: Vec<&str> = Vec::new();
+    let mut closes_all = None;
+    for (index, budget) in list(pool.value, "/spec/disruption/budgets").iter().enumerate() {
+        let schedule = text(budget, "/schedule");
+        if let Ok(parsed) = schedule.parse::<CronSchedule>()
+            && parsed.next_after(SOME_MONDAY).is_none()
+        {
+            report.add(
+                Code::BudgetNeverApplies,
+                pool.place(),
+                format!("spec.disruption.budgets[{index}].schedule"),
+                format!("{schedule:?} never comes, so that the budget never limits anything"),
+                "a day that exists in its month",
+            );
+            continue;
+        }
+        if !["0", "0%"].contains(&text(budget, "/nodes")) || !is_always_active(budget) {
+            continue;
+        }
+        let reasons = list(budget, "/reasons");
+        if reasons.is_empty() {
+            closes_all.get_or_insert(index);
+        }
+        closed.extend(reasons.iter().filter_map(Value::as_str));
+    }
+    let is_on = consolidate_after(pool).is_some();
+    let wanted: &[&str] = if policy(pool) == "WhenEmpty" { &["Empty"] } else { &["Empty", "Underutilized"] };
+    if let Some(index) = closes_all {
+        report.add(
+            Code::BudgetNeverOpens,
+            pool.place(),
+            format!("spec.disruption.budgets[{index}].nodes"),
+            "is 0 at all times and for every reason: nothing is ever consolidated, and drift never reaches a node",
+            "a schedule with a duration, reasons, or a number above 0",
+        );
+    } else if is_on && wanted.iter().all(|reason| closed.contains(reason)) {
+        report.add(
+            Code::BudgetNeverOpens,
+            pool.place(),
+            "spec.disruption.budgets",
+            format!("let no node go at any time for {}, which the policy asks for", wanted.join(" and ")),
+            "a schedule with a duration, or consolidateAfter Never if that is meant",
+        );
+    }
+}
+
+/// Without a schedule, or with windows that follow each other without a gap.
+fn is_always_active(budget: &Value) -> bool {
+    let Ok(schedule) = text(budget, "/schedule").parse::<CronSchedule>() else {
+        return budget.get("schedule").is_none();
+    };
+    let Ok(nanos) = parse_go_duration(text(budget, "/duration")) else { return false };
+    let duration = nanos / NANOS_PER_SECOND;
+    let mut hit = schedule.next_after(SOME_MONDAY);
+    for _ in 0..HITS_MAX {
+        let Some(at) = hit else { return false };
+        let Some(next) = schedule.next_after(at) else { return false };
+        if next - at > duration {
+            return false;
+        }
+        if next - SOME_MONDAY > 366 * 86_400 {
+            break;
+        }
+        hit = Some(next);
+    }
+    true
+}

@@ -1,0 +1,110 @@
+//! What rules need to know about anything that makes pods.
+
+use std::collections::BTreeSet;
+
+use karpenter_model::labels;
+use karpenter_model::requirements::{Requirement, Requirements};
+use karpenter_model::taints::{Effect, Toleration, TolerationOperator};
+use serde_json::Value;
+
+use crate::pool::{Pool, read_requirement};
+use crate::{list, pairs, text, title};
+
+pub(crate) struct Workload<'a> {
+    pub(crate) input: usize,
+    pub(crate) object: String,
+    pub(crate) value: &'a Value,
+    /// The pod's spec, and where it stands in the object.
+    pub(crate) pod: &'a Value,
+    pub(crate) path: &'static str,
+    pub(crate) is_daemon: bool,
+    /// Node requirements of the pod: any of these, at least one of which there is.
+    pub(crate) wanted: Vec<Requirements>,
+    pub(crate) tolerations: Vec<Toleration>,
+    /// Resources that only some machines have, such as nvidia.com/gpu.
+    pub(crate) extended: BTreeSet<&'a str>,
+}
+
+impl<'a> Workload<'a> {
+    pub(crate) fn read(input: usize, value: &'a Value) -> Option<Self> {
+        let (pointer, path) = match (text(value, "/kind"), text(value, "/apiVersion")) {
+            ("Pod", "v1") => ("/spec", "spec"),
+            ("Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet", "apps/v1") | ("Job", "batch/v1") => {
+                ("/spec/template/spec", "spec.template.spec")
+            }
+            ("CronJob", "batch/v1") => {
+                ("/spec/jobTemplate/spec/template/spec", "spec.jobTemplate.spec.template.spec")
+            }
+            _ => return None,
+        };
+        let pod = value.pointer(pointer)?;
+        Some(Self {
+            input,
+            object: title(value),
+            value,
+            pod,
+            path,
+            is_daemon: text(value, "/kind") == "DaemonSet",
+            wanted: node_requirements(pod),
+            tolerations: list(pod, "/tolerations").iter().map(read_toleration).collect(),
+            extended: extended_resources(pod),
+        })
+    }
+
+    pub(crate) fn place(&self) -> (usize, &str) {
+        (self.input, &self.object)
+    }
+
+    pub(crate) fn tolerates(&self, pool: &Pool<'_>) -> bool {
+        pool.hard_taints.iter().all(|taint| self.tolerations.iter().any(|one| one.tolerates(taint)))
+    }
+
+    /// Where the pod says which nodes it wants.
+    pub(crate) fn selector_field(&self) -> String {
+        let part =
+            if self.pod.get("nodeSelector").is_some() { "nodeSelector" } else { "affinity.nodeAffinity" };
+        format!("{}.{part}", self.path)
+    }
+}
+
+fn node_requirements(pod: &Value) -> Vec<Requirements> {
+    let selector: Requirements = pairs(pod, "/nodeSelector")
+        .map(|(key, value)| Requirement::in_values(labels::normalize(key), [value]))
+        .collect();
+    let terms =
+        list(pod, "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms");
+    if terms.is_empty() {
+        return vec![selector];
+    }
+    let with_term = |term: &Value| {
+        let mut all = selector.clone();
+        for requirement in list(term, "/matchExpressions").iter().filter_map(read_requirement) {
+            all.add(requirement);
+        }
+        all
+    };
+    terms.iter().map(with_term).collect()
+}
+
+fn read_toleration(value: &Value) -> Toleration {
+    let operator = match text(value, "/operator") {
+        "Exists" => TolerationOperator::Exists,
+        _ => TolerationOperator::Equal(text(value, "/value").into()),
+    };
+    Toleration { key: text(value, "/key").into(), operator, effect: Effect::parse(text(value, "/effect")) }
+}
+
+/// Names with a domain are devices; without one they are what every machine has.
+fn extended_resources(pod: &Value) -> BTreeSet<&str> {
+    let containers = list(pod, "/containers").iter().chain(list(pod, "/initContainers"));
+    let amounts =
+        containers.flat_map(|one| ["/resources/limits", "/resources/requests"].map(|at| one.pointer(at)));
+    let names = amounts.flatten().filter_map(Value::as_object).flat_map(|amounts| {
+        amounts.iter().filter(|(_, amount)| !is_zero(amount)).map(|(name, _)| name.as_str())
+    });
+    names.filter(|name| name.contains('/')).collect()
+}
+
+fn is_zero(amount: &Value) -> bool {
+    amount.as_i64() == Some(0) || amount.as_str() == Some("0")
+}
