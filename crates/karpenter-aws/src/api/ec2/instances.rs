@@ -93,7 +93,10 @@ pub struct DryRunInstances {
     pub launch_template_name: String,
     pub instance_type: String,
     pub image_id: Option<String>,
+    /// Of every interface: a template with interfaces of its own takes none for the machine as a whole.
     pub subnet_id: Option<String>,
+    /// Only card, device and type; the rest is the template's.
+    pub network_interfaces: Vec<super::NetworkInterfaceSpec>,
     /// For `instance`, `volume`, …
     pub tag_specifications: Vec<super::TagSpecification>,
 }
