@@ -12,25 +12,41 @@
 //! | `launch` | launch templates, fleets, filters, subnets for launch, and what a refusal means |
 //! | `instances`, `provider` | machines found, listed, tagged and ended; the cloud as Karpenter sees it |
 //! | `kubelet`, `amis` | what a class says about the kubelet, and which image a type boots |
-//! | `types`, `unavailable`, `pricing`, `reservations`, `placement_groups` | what can be bought, where, for how much, right now |
+//! | [`types`], [`unavailable`], [`pricing`], [`reservations`], [`placement_groups`] | what can be bought, where, for how much, right now |
 //! | `node_class`, `subnets`, `security_groups`, `profiles`, `drift` | a class's status, and machines that no longer match it |
 //! | [`interruption`], [`instance_status`], [`reserved_claims`], [`zonal_shift`] | what happens to machines by itself, and what is done about it |
 //! | [`garbage_collection`], [`tagging`], [`machines`] | what is left over, and what machines are called |
 //! | [`version`], [`cluster_facts`], [`options`] | the facts of the cluster, and what an administrator set |
+//! | [`permissions`] | what the provider may do in an account, compared with what it does |
 
 pub mod api;
 pub mod batcher;
 pub mod cache;
 pub mod cluster_facts;
+pub mod drift;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 pub mod garbage_collection;
 pub mod instance_status;
+pub mod instances;
 pub mod interruption;
+pub mod kubelet;
+pub mod launch;
 pub mod machines;
+pub mod node_class;
 pub mod options;
+pub mod permissions;
+pub mod placement_groups;
+pub mod pricing;
+pub mod provider;
+pub mod reservations;
+pub mod profiles;
 pub mod reserved_claims;
+pub mod security_groups;
 pub mod single_flight;
+pub mod subnets;
 pub mod tagging;
+pub mod types;
+pub mod unavailable;
 pub mod version;
 pub mod zonal_shift;

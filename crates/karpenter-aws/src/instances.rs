@@ -1,0 +1,252 @@
+//! Machines that exist: found, listed, tagged and ended.
+//!
+//! What EC2 said about a machine is kept until the next list; a question may insist on a fresh answer. Questions and
+//! requests for the end of machines are put together, and what a joint call does not settle is asked one by one,
+//! because one id that EC2 does not know fails a whole call. While a zone is shifted, EC2 is not asked about its
+//! machines and nothing is done to them: calls into an impaired zone only make it worse.
+
+mod machine;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use karpenter_api::labels;
+use karpenter_cluster::clock::Clock;
+
+use crate::api::ec2::{Ec2Instance, InstanceQuery, InstanceState};
+use crate::api::{AwsError, Ec2, TagFilter, Tags};
+use crate::batcher::{Batcher, Windows};
+use crate::cache::Cache;
+use crate::launch::LaunchMetrics;
+use crate::launch::templates::CLUSTER_TAG;
+use crate::zonal_shift::ZonalShifts;
+pub use machine::{Machine, capacity_type};
+
+const WINDOWS: Windows = Windows {
+    idle: Duration::from_millis(100),
+    longest: Duration::from_secs(1),
+    items_max: 500,
+    concurrent_calls_max: 100,
+};
+
+/// How old an answer may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Freshness {
+    /// As it was when EC2 was last asked.
+    Known,
+    /// As it is now.
+    Now,
+}
+
+/// The machines of one cluster. Clones share everything.
+#[derive(Clone)]
+pub struct Instances {
+    ec2: Arc<dyn Ec2>,
+    clock: Clock,
+    cluster_name: String,
+    shifts: ZonalShifts,
+    metrics: LaunchMetrics,
+    known: Arc<Cache<String, Arc<Ec2Instance>>>,
+    describe: Batcher<(), String, Option<Arc<Ec2Instance>>>,
+    terminate: Batcher<(), String, ()>,
+}
+
+impl Instances {
+    pub fn new(
+        ec2: Arc<dyn Ec2>,
+        clock: Clock,
+        cluster_name: &str,
+        shifts: ZonalShifts,
+        metrics: LaunchMetrics,
+    ) -> Self {
+        let (asks, ends) = (Arc::clone(&ec2), Arc::clone(&ec2));
+        let (tells, tells_too) = (metrics.clone(), metrics.clone());
+        let describe = Batcher::new(
+            "describe_instances",
+            clock,
+            WINDOWS,
+            move |(), ids: Vec<String>| {
+                let ec2 = Arc::clone(&asks);
+                Box::pin(async move { describe_together(&*ec2, &ids).await })
+            },
+            move |batch| tells.tell_batch(batch),
+        );
+        let terminate = Batcher::new(
+            "terminate_instances",
+            clock,
+            WINDOWS,
+            move |(), ids: Vec<String>| {
+                let ec2 = Arc::clone(&ends);
+                Box::pin(async move { terminate_together(&*ec2, &ids).await })
+            },
+            move |batch| tells_too.tell_batch(batch),
+        );
+        let known = Arc::new(Cache::without_expiry(clock));
+        Self {
+            ec2,
+            clock,
+            cluster_name: cluster_name.to_owned(),
+            shifts,
+            metrics,
+            known,
+            describe,
+            terminate,
+        }
+    }
+
+    /// One machine that is not over; an error of kind `NotFound` if there is none.
+    pub async fn get(&self, id: &str, freshness: Freshness) -> Result<Arc<Ec2Instance>, AwsError> {
+        let key = id.to_owned();
+        if let Some(known) = self.known.get(&key)
+            && (freshness == Freshness::Known || self.is_shifted(&known))
+        {
+            return Ok(known);
+        }
+        match self.describe.call((), key.clone()).await {
+            Ok(Some(instance)) => {
+                self.known.insert(key, Arc::clone(&instance));
+                Ok(instance)
+            }
+            Ok(None) => {
+                self.known.remove(&key);
+                Err(not_found(id))
+            }
+            Err(error) => {
+                if error.is_not_found() {
+                    self.known.remove(&key);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// All machines of this cluster that are not over.
+    pub async fn list(&self) -> Result<Vec<Arc<Ec2Instance>>, AwsError> {
+        let query = InstanceQuery {
+            ids: Vec::new(),
+            tags: vec![
+                TagFilter::exists(labels::NODEPOOL),
+                TagFilter::exists(labels::AWS_NODE_CLASS),
+                TagFilter::is(CLUSTER_TAG, &self.cluster_name),
+            ],
+            states: InstanceState::ALIVE.to_vec(),
+        };
+        let found = self.ec2.describe_instances(&query).await?;
+        let found: Vec<Arc<Ec2Instance>> = found.into_iter().map(Arc::new).collect();
+        let ids: BTreeSet<&str> = found.iter().map(|instance| instance.id.as_str()).collect();
+        self.known.retain(|id, known| ids.contains(id.as_str()) || self.is_shifted(known));
+        for instance in &found {
+            self.known.insert(instance.id.clone(), Arc::clone(instance));
+        }
+        Ok(found)
+    }
+
+    /// Asks for a machine's end. `Ok` while it is under way; an error of kind `NotFound` once it is gone.
+    pub async fn terminate(&self, id: &str) -> Result<(), AwsError> {
+        let instance = self.get(id, Freshness::Now).await?;
+        if self.is_shifted(&instance) {
+            return Err(shifted(&instance, "termination"));
+        }
+        // It is under way already; asking again would only cost a call.
+        if instance.state == InstanceState::ShuttingDown {
+            return Ok(());
+        }
+        let answer = self.terminate.call((), id.to_owned()).await;
+        if answer.is_err() {
+            let zone_id = instance.zone_id.as_deref().unwrap_or_default();
+            self.metrics.termination_failures.with_label_values(&[instance.zone.as_str(), zone_id]).inc();
+        }
+        answer
+    }
+
+    pub async fn create_tags(&self, id: &str, tags: &Tags) -> Result<(), AwsError> {
+        if let Some(known) = self.known.get(&id.to_owned())
+            && self.is_shifted(&known)
+        {
+            return Err(shifted(&known, "tag creation"));
+        }
+        self.ec2.create_tags(&[id.to_owned()], tags).await
+    }
+
+    fn is_shifted(&self, instance: &Ec2Instance) -> bool {
+        let zone_id = instance.zone_id.as_deref().filter(|zone_id| !zone_id.is_empty());
+        zone_id.is_some_and(|zone_id| self.shifts.is_shifted(zone_id, self.clock.now()))
+    }
+}
+
+fn not_found(id: &str) -> AwsError {
+    AwsError::new("InvalidInstanceID.NotFound", format!("instance {id} not found"))
+}
+
+fn shifted(instance: &Ec2Instance, what: &str) -> AwsError {
+    let zone_id = instance.zone_id.as_deref().unwrap_or_default();
+    let message = format!(
+        "instance {} is in zonally shifted availability zone {} ({zone_id}), skipping {what}",
+        instance.id, instance.zone
+    );
+    AwsError::unreachable(message)
+}
+
+type Found = Result<Option<Arc<Ec2Instance>>, AwsError>;
+
+/// One answer per id, in their order.
+async fn describe_together(ec2: &dyn Ec2, ids: &[String]) -> Vec<Found> {
+    let unique: BTreeSet<&String> = ids.iter().collect();
+    let mut answers: BTreeMap<String, Found> = BTreeMap::new();
+    let all: Vec<String> = unique.iter().map(ToString::to_string).collect();
+    let is_single = all.len() == 1;
+    let answer = ec2.describe_instances(&alive(all)).await;
+    match answer {
+        Ok(found) => {
+            let found = found.into_iter().map(|instance| (instance.id.clone(), Ok(Some(Arc::new(instance)))));
+            answers.extend(found);
+        }
+        Err(error) if is_single => return vec![Err(error); ids.len()],
+        // Too many calls are not cured by more calls.
+        Err(error) if error.is_throttled() || error.is_unauthorized() => return vec![Err(error); ids.len()],
+        Err(_) => {}
+    }
+    let missing = unique.into_iter().filter(|id| !answers.contains_key(*id) && !is_single).cloned();
+    let missing: Vec<String> = missing.collect();
+    let singly = join_all(missing.iter().map(|id| async {
+        let found = ec2.describe_instances(&alive(vec![id.clone()])).await;
+        found.map(|found| found.into_iter().next().map(Arc::new))
+    }));
+    answers.extend(missing.iter().cloned().zip(singly.await));
+    ids.iter().map(|id| answers.get(id).cloned().unwrap_or(Ok(None))).collect()
+}
+
+fn alive(ids: Vec<String>) -> InstanceQuery {
+    InstanceQuery { ids, tags: Vec::new(), states: InstanceState::ALIVE.to_vec() }
+}
+
+/// One answer per id, in their order.
+async fn terminate_together(ec2: &dyn Ec2, ids: &[String]) -> Vec<Result<(), AwsError>> {
+    let unique: BTreeSet<&String> = ids.iter().collect();
+    let all: Vec<String> = unique.iter().map(ToString::to_string).collect();
+    let mut answers: BTreeMap<String, Result<(), AwsError>> = BTreeMap::new();
+    match ec2.terminate_instances(&all).await {
+        Ok(changes) => {
+            let ending = changes.into_iter().filter(|change| change.current.is_ending());
+            answers.extend(ending.map(|change| (change.id, Ok(()))));
+        }
+        Err(error) if all.len() == 1 || error.is_throttled() || error.is_unauthorized() => {
+            return vec![Err(error); ids.len()];
+        }
+        Err(_) => {}
+    }
+    let open = all.iter().filter(|id| !answers.contains_key(*id)).cloned();
+    let open: Vec<String> = open.collect();
+    let singly = join_all(open.iter().map(|id| async move {
+        let changes = ec2.terminate_instances(std::slice::from_ref(id)).await?;
+        if changes.iter().any(|change| change.id == *id && change.current.is_ending()) {
+            return Ok(());
+        }
+        Err(AwsError::unreachable(format!("EC2 did not begin to terminate instance {id}")))
+    }));
+    answers.extend(open.iter().cloned().zip(singly.await));
+    let lost = |id: &String| Err(AwsError::unreachable(format!("nothing was said about instance {id}")));
+    ids.iter().map(|id| answers.get(id).cloned().unwrap_or_else(|| lost(id))).collect()
+}

@@ -1,0 +1,374 @@
+//! AWS as Karpenter sees it: claims become machines, machines are found and ended, and pools hear what they could buy.
+//!
+//! What is decided is decided elsewhere ([`crate::launch`], [`crate::types`], [`crate::drift`]); here it is put
+//! together. A launch is remembered by its claim for a while, so that a claim whose answer got lost does not buy a
+//! second machine; what a process that died had just bought is found by `garbage_collection`.
+
+mod kubelet;
+mod partition;
+mod told;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use karpenter_api::labels::{self, LabelRules, Provider};
+use karpenter_api::types::{EC2NodeClass, NodeClaim, NodePool};
+use karpenter_catalog::aws::PlacementGroup;
+use karpenter_cloud::{
+    CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind, RegistrationHook, RepairAction,
+    RepairPolicy,
+};
+use karpenter_cluster::clock::Clock;
+use karpenter_cluster::controllers::context::is_deleting;
+use karpenter_cluster::mirror::Mirror;
+use karpenter_controllers::events::{Notice, Recorder};
+use karpenter_model::instance_type::InstanceType;
+
+use crate::api::{AwsError, ErrorKind};
+use crate::cache::Cache;
+use crate::instances::{Freshness, Instances, Machine};
+use crate::launch::Launcher;
+use crate::machines::instance_id;
+use crate::node_class::hash::stamp;
+use crate::node_class::readiness::{FAILED_RESOLVING, launchable};
+use crate::node_class::{Lookup, NodeClasses};
+use crate::placement_groups::facts;
+use crate::single_flight::SingleFlight;
+use crate::types::InstanceTypes;
+pub use kubelet::ClassKubelet;
+pub use partition::PartitionHook;
+pub use told::{Around, instance};
+
+pub const NODE_CLASS_KIND: NodeClassKind =
+    NodeClassKind { group: labels::AWS_GROUP, version: "v1", kind: "EC2NodeClass", plural: "ec2nodeclasses" };
+
+/// A launch is remembered for longer than it takes to write its answer into the claim.
+const LAUNCH_REMEMBERED_FOR: Duration = Duration::from_secs(60 * 60);
+
+/// Objects of the cluster that machines belong to.
+pub trait Objects: Send + Sync + 'static {
+    fn class(&self, name: &str) -> Lookup;
+
+    fn pool(&self, name: &str) -> Option<Arc<NodePool>>;
+}
+
+/// Objects as they are watched.
+#[derive(Clone)]
+pub struct WatchedObjects {
+    pub classes: NodeClasses,
+    pub pools: Mirror<NodePool>,
+}
+
+impl Objects for WatchedObjects {
+    fn class(&self, name: &str) -> Lookup {
+        self.classes.get(name)
+    }
+
+    fn pool(&self, name: &str) -> Option<Arc<NodePool>> {
+        self.pools.get("", name)
+    }
+}
+
+/// Why a claim's machine no longer is what its class asks for.
+pub trait DriftOf: Send + Sync + 'static {
+    fn drift_reason<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>>;
+}
+
+/// Types as overlays of a pool change them.
+pub trait OverlaysOf: Send + Sync + 'static {
+    fn apply(&self, pool_name: &str, types: Arc<Vec<InstanceType>>) -> Arc<Vec<InstanceType>>;
+}
+
+/// What the provider is put together from.
+#[derive(Clone)]
+pub struct ProviderParts {
+    pub clock: Clock,
+    pub objects: Arc<dyn Objects>,
+    pub types: InstanceTypes,
+    pub launcher: Launcher,
+    pub instances: Instances,
+    pub drift: Option<Arc<dyn DriftOf>>,
+    pub overlays: Option<Arc<dyn OverlaysOf>>,
+    pub hooks: Vec<Arc<dyn RegistrationHook>>,
+    pub recorder: Option<Recorder>,
+    /// What machines trust the API server by, as their class's hash counts it.
+    pub ca_bundle: Option<String>,
+    /// The feature gate ReservedCapacity.
+    pub reserved_capacity: bool,
+}
+
+/// The provider. Clones are the same one.
+#[derive(Clone)]
+pub struct AwsProvider {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    parts: ProviderParts,
+    well_known: BTreeSet<Arc<str>>,
+    /// By the uid of the claim.
+    launched: Cache<String, Instance>,
+    launching: SingleFlight<String, Result<Instance, CloudError>>,
+}
+
+impl AwsProvider {
+    pub fn new(parts: ProviderParts) -> Self {
+        let well_known = LabelRules::for_provider(Provider::Aws).well_known().map(Arc::from).collect();
+        let launched = Cache::new(parts.clock, LAUNCH_REMEMBERED_FOR);
+        Self { inner: Arc::new(Inner { parts, well_known, launched, launching: SingleFlight::default() }) }
+    }
+
+    pub fn instances(&self) -> &Instances {
+        &self.inner.parts.instances
+    }
+
+    pub fn types(&self) -> &InstanceTypes {
+        &self.inner.parts.types
+    }
+
+    pub fn launcher(&self) -> &Launcher {
+        &self.inner.parts.launcher
+    }
+}
+
+impl Inner {
+    async fn create(self: Arc<Self>, claim: Arc<NodeClaim>) -> Result<Instance, CloudError> {
+        let uid = claim.metadata.uid.clone().unwrap_or_default();
+        if uid.is_empty() {
+            return self.launch(&claim).await;
+        }
+        let this = Arc::clone(&self);
+        let key = uid.clone();
+        let launch = move || async move {
+            if let Some(launched) = this.launched.get(&uid) {
+                return Ok(launched);
+            }
+            let instance = this.launch(&claim).await?;
+            this.launched.insert(uid, instance.clone());
+            Ok(instance)
+        };
+        self.launching.run(key, launch).await
+    }
+
+    async fn launch(&self, claim: &NodeClaim) -> Result<Instance, CloudError> {
+        let parts = &self.parts;
+        let name = &claim.spec.node_class_ref.name;
+        let lookup = parts.objects.class(name);
+        let is_gone = match &lookup {
+            Lookup::Missing => true,
+            Lookup::Found(class) => is_deleting(&**class),
+            Lookup::Unreadable { .. } => false,
+        };
+        if is_gone {
+            self.tell_unresolved(claim, claim.metadata.uid.as_deref()).await;
+        }
+        let class = launchable(lookup, name)?;
+        let types = parts.types.list(&class).await.map_err(|error| {
+            tracing::warn!(nodeclass = name, %error, "instance types cannot be resolved");
+            CloudError::CreateRefused {
+                reason: "InstanceTypeResolutionFailed".to_owned(),
+                message: "Error resolving instance types".to_owned(),
+            }
+        })?;
+        let pool = claim.metadata.labels.as_ref().and_then(|labels| labels.get(labels::NODEPOOL));
+        let types = match (&parts.overlays, pool) {
+            (Some(overlays), Some(pool)) => overlays.apply(pool, types),
+            _ => types,
+        };
+        let machine = parts.launcher.launch(&class, claim, &types).await?;
+        let group = self.group(&class).await;
+        let around = Around {
+            instance_type: find(&types, &machine.instance_type),
+            class: Some(&class),
+            group: group.as_ref(),
+        };
+        let mut told = instance(&machine, around);
+        let stamp = stamp(&class, parts.ca_bundle.as_deref());
+        let profile =
+            class.status.as_ref().and_then(|status| status.instance_profile.clone()).unwrap_or_default();
+        told.annotations.extend([
+            (labels::AWS_ANNOTATION_NODE_CLASS_HASH.to_owned(), stamp.hash),
+            (labels::AWS_ANNOTATION_NODE_CLASS_HASH_VERSION.to_owned(), stamp.version.to_owned()),
+            (labels::AWS_ANNOTATION_INSTANCE_PROFILE_NAME.to_owned(), profile),
+        ]);
+        Ok(told)
+    }
+
+    async fn end(&self, claim: &NodeClaim) -> Result<(), CloudError> {
+        let uid = claim.metadata.uid.clone().unwrap_or_default();
+        let known = claim.status.as_ref().and_then(|status| status.provider_id.clone());
+        // A claim that goes before its launch was written down still has a machine.
+        let known = known.filter(|id| !id.is_empty()).or_else(|| Some(self.launched.get(&uid)?.provider_id));
+        let Some(id) = known.as_deref().and_then(instance_id) else {
+            return Err(CloudError::NotFound { message: "the claim has no instance".to_owned() });
+        };
+        let answer = self.parts.instances.terminate(id).await.map_err(cloud_error);
+        if answer.as_ref().is_err_and(CloudError::is_not_found) {
+            self.launched.remove(&uid);
+            let labels = claim.metadata.labels.as_ref();
+            let reservation = labels.and_then(|labels| labels.get(labels::AWS_CAPACITY_RESERVATION_ID));
+            if let Some(id) = reservation.filter(|id| !id.is_empty()) {
+                self.parts.types.reservations().counts().terminated(id);
+            }
+        }
+        answer
+    }
+
+    async fn find(&self, provider_id: &str) -> Result<Instance, CloudError> {
+        let Some(id) = instance_id(provider_id) else {
+            return Err(CloudError::NotFound { message: format!("{provider_id:?} is no instance of EC2") });
+        };
+        let found = self.parts.instances.get(id, Freshness::Now).await.map_err(cloud_error)?;
+        Ok(self.tell(&Machine::from_ec2(&found, self.parts.reserved_capacity)).await)
+    }
+
+    async fn list(&self) -> Result<Vec<Instance>, CloudError> {
+        let found = self.parts.instances.list().await.map_err(cloud_error)?;
+        let mut told = Vec::with_capacity(found.len());
+        for instance in found {
+            told.push(self.tell(&Machine::from_ec2(&instance, self.parts.reserved_capacity)).await);
+        }
+        Ok(told)
+    }
+
+    /// What is known about a machine that was launched earlier; its pool or class may be gone.
+    async fn tell(&self, machine: &Machine) -> Instance {
+        let pool = machine.tags.get(labels::NODEPOOL).and_then(|name| self.parts.objects.pool(name));
+        let of_pool = pool.map(|pool| pool.spec.template.spec.node_class_ref.name.clone());
+        let types = match of_pool.and_then(|name| self.class(&name)) {
+            Some(class) => self.parts.types.list(&class).await.ok(),
+            None => None,
+        };
+        let class = machine.tags.get(labels::AWS_NODE_CLASS).and_then(|name| self.class(name));
+        let group = match &class {
+            Some(class) => self.group(class).await,
+            None => None,
+        };
+        let around = Around {
+            instance_type: types.as_ref().and_then(|types| find(types, &machine.instance_type)),
+            class: class.as_deref(),
+            group: group.as_ref(),
+        };
+        instance(machine, around)
+    }
+
+    async fn types_of(&self, pool: &NodePool) -> Result<Arc<Vec<InstanceType>>, CloudError> {
+        let name = &pool.spec.template.spec.node_class_ref.name;
+        let Some(class) = self.class(name) else {
+            self.tell_unresolved(pool, pool.metadata.uid.as_deref()).await;
+            return Ok(Arc::default());
+        };
+        self.parts
+            .types
+            .list(&class)
+            .await
+            .map_err(|error| CloudError::Transient { message: error.to_string() })
+    }
+
+    /// A class that is about to go counts as gone.
+    fn class(&self, name: &str) -> Option<Arc<EC2NodeClass>> {
+        match self.parts.objects.class(name) {
+            Lookup::Found(class) if !is_deleting(&*class) => Some(class),
+            _ => None,
+        }
+    }
+
+    async fn group(&self, class: &EC2NodeClass) -> Option<PlacementGroup> {
+        let selector = class.spec.placement_group_selector.as_ref()?;
+        self.parts.types.placement_groups().find_or_recall(selector).await.as_ref().and_then(facts)
+    }
+
+    async fn tell_unresolved<K: kube::Resource<DynamicType = ()>>(&self, about: &K, uid: Option<&str>) {
+        if let Some(recorder) = &self.parts.recorder {
+            let notice = Notice::warning(about, "FailedResolvingNodeClass", FAILED_RESOLVING);
+            recorder.publish(notice.of_episode(uid.unwrap_or_default())).await;
+        }
+    }
+}
+
+/// Types are listed by name.
+fn find<'a>(types: &'a [InstanceType], name: &str) -> Option<&'a InstanceType> {
+    types.binary_search_by(|listed| (*listed.name).cmp(name)).ok().and_then(|position| types.get(position))
+}
+
+pub(crate) fn cloud_error(error: AwsError) -> CloudError {
+    let message = error.to_string();
+    match error.kind {
+        ErrorKind::NotFound | ErrorKind::LaunchTemplateNotFound => CloudError::NotFound { message },
+        ErrorKind::Throttled => CloudError::Throttled { message },
+        ErrorKind::Unauthorized | ErrorKind::BadCredentials | ErrorKind::SpotRoleMissing => {
+            CloudError::Unauthorized { message }
+        }
+        ErrorKind::Unfulfillable => CloudError::InsufficientCapacity { message },
+        ErrorKind::AlreadyExists | ErrorKind::DryRunOk | ErrorKind::Transient | ErrorKind::Other => {
+            CloudError::Transient { message }
+        }
+    }
+}
+
+impl CloudProvider for AwsProvider {
+    fn name(&self) -> &'static str {
+        "aws"
+    }
+
+    fn node_class_kinds(&self) -> Vec<NodeClassKind> {
+        vec![NODE_CLASS_KIND]
+    }
+
+    fn well_known_labels(&self) -> BTreeSet<Arc<str>> {
+        self.inner.well_known.clone()
+    }
+
+    fn create<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Instance> {
+        Box::pin(Arc::clone(&self.inner).create(Arc::new(claim.clone())))
+    }
+
+    fn delete<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, ()> {
+        Box::pin(self.inner.end(claim))
+    }
+
+    fn get<'a>(&'a self, provider_id: &'a str) -> CloudFuture<'a, Instance> {
+        Box::pin(self.inner.find(provider_id))
+    }
+
+    fn list(&self) -> CloudFuture<'_, Vec<Instance>> {
+        Box::pin(self.inner.list())
+    }
+
+    fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<Vec<InstanceType>>> {
+        Box::pin(self.inner.types_of(pool))
+    }
+
+    fn drift_reason<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
+        match &self.inner.parts.drift {
+            Some(drift) => drift.drift_reason(claim),
+            None => Box::pin(std::future::ready(Ok(None))),
+        }
+    }
+
+    fn repair_policies(&self) -> Vec<RepairPolicy> {
+        // One of them is the fallback for reasons that no other policy knows; it has no expression.
+        let policy = |kind: &str, status: &str, reason: &str, minutes: u64| RepairPolicy {
+            condition_type: kind.to_owned(),
+            condition_status: status.to_owned(),
+            reason_regex: reason.to_owned(),
+            toleration_secs: minutes * 60,
+            termination_grace_period_secs: Some(0),
+            priority: 0,
+            action: RepairAction::Replace,
+        };
+        let mut policies = vec![
+            policy("Ready", "False", "", 30),
+            policy("Ready", "Unknown", ".*", 30),
+            policy("AcceleratedHardwareReady", "False", ".*", 10),
+        ];
+        let parts = ["StorageReady", "NetworkingReady", "KernelReady", "ContainerRuntimeReady"];
+        policies.extend(parts.map(|kind| policy(kind, "False", ".*", 30)));
+        policies
+    }
+
+    fn registration_hooks(&self) -> Vec<Arc<dyn RegistrationHook>> {
+        self.inner.parts.hooks.clone()
+    }
+}

@@ -1,0 +1,35 @@
+//! The kubelet's configuration for machines of one type, from a class as it is written.
+
+use karpenter_api::types::EC2NodeClass;
+use karpenter_model::instance_type::InstanceType;
+use karpenter_model::resources::PODS;
+use karpenter_userdata::Kubelet;
+
+use crate::kubelet::{Expressions, ParsedKubelet, resolve, settings};
+use crate::launch::groups::KubeletOf;
+use crate::options::AwsFeatureGates;
+use crate::types::InstanceTypes;
+
+/// Works configurations out with what EC2 says about types.
+pub struct ClassKubelet {
+    pub types: InstanceTypes,
+    pub gates: AwsFeatureGates,
+    pub expressions: Expressions,
+    /// The cluster's own DNS server.
+    pub cluster_dns: Option<String>,
+}
+
+impl KubeletOf for ClassKubelet {
+    fn kubelet(&self, class: &EC2NodeClass, instance_type: &InstanceType) -> Result<Kubelet, String> {
+        let values = class.spec.kubelet.clone().unwrap_or_default();
+        let parsed = ParsedKubelet::parse(&values)?;
+        let discovered = self.types.discovered();
+        let known = discovered.find(&instance_type.name);
+        let info = known.ok_or_else(|| format!("instance type {} is not known", instance_type.name))?;
+        // What the type was resolved with is what its machines are told.
+        let pods = i32::try_from(instance_type.capacity.get(PODS)).unwrap_or(i32::MAX);
+        let resolved = resolve(&parsed, self.gates, &self.expressions, &info.info, |_| i64::from(pods));
+        let resolved = resolved.map_err(|error| error.to_string())?;
+        Ok(settings(&values, &parsed, &resolved, pods, self.cluster_dns.as_deref()))
+    }
+}

@@ -1,0 +1,82 @@
+//! What Karpenter is told about a machine: its labels, how large it is, and whether it is on its way out.
+
+use std::collections::BTreeMap;
+
+use karpenter_api::labels;
+use karpenter_api::types::{EC2NodeClass, Quantities};
+use karpenter_catalog::aws::{self, AWS_EFA, PlacementGroup, PlacementStrategy};
+use karpenter_cloud::Instance;
+use karpenter_model::instance_type::InstanceType;
+use karpenter_model::resources::ResourceList;
+
+use crate::instances::Machine;
+
+/// What is known around a machine. Everything but the machine may be gone.
+#[derive(Debug, Clone, Copy)]
+pub struct Around<'a> {
+    pub instance_type: Option<&'a InstanceType>,
+    pub class: Option<&'a EC2NodeClass>,
+    pub group: Option<&'a PlacementGroup>,
+}
+
+pub fn instance(machine: &Machine, around: Around<'_>) -> Instance {
+    let of_type = around.instance_type;
+    let amounts = |amounts: ResourceList| quantities(&amounts, machine.efa_count > 0);
+    Instance {
+        provider_id: machine.provider_id(),
+        image_id: Some(machine.image_id.clone()).filter(|id| !id.is_empty()),
+        labels: node_labels(machine, around),
+        annotations: BTreeMap::new(),
+        capacity: of_type.map(|of_type| amounts(of_type.capacity.clone())).unwrap_or_default(),
+        allocatable: of_type.map(|of_type| amounts(of_type.allocatable())).unwrap_or_default(),
+        is_terminating: machine.state.is_ending(),
+    }
+}
+
+fn node_labels(machine: &Machine, around: Around<'_>) -> BTreeMap<String, String> {
+    let mut told = BTreeMap::new();
+    let mut set = |key: &str, value: &str| {
+        told.insert(key.to_owned(), value.to_owned());
+    };
+    // Where a type leaves a choice, only the machine itself can tell; reservations it may have are not the machine's.
+    for requirement in around.instance_type.iter().flat_map(|of_type| of_type.requirements.iter()) {
+        if let Some(value) = requirement.single_value()
+            && !aws::labels::RESERVATION.contains(&&*requirement.key)
+        {
+            set(&requirement.key, value);
+        }
+    }
+    set(labels::INSTANCE_TYPE, &machine.instance_type);
+    set(labels::ZONE, &machine.zone);
+    let subnets =
+        around.class.and_then(|class| class.status.as_ref()).map_or(&[][..], |status| &status.subnets);
+    let there = subnets.iter().find(|subnet| subnet.zone == machine.zone);
+    if let Some(zone_id) = there.and_then(|subnet| subnet.zone_id.as_deref()).filter(|id| !id.is_empty()) {
+        set(labels::AWS_ZONE_ID, zone_id);
+    }
+    set(labels::CAPACITY_TYPE, &machine.capacity_type);
+    set(labels::AWS_INSTANCE_TENANCY, &machine.tenancy);
+    if let Some(reservation) = &machine.reservation {
+        set(labels::AWS_CAPACITY_RESERVATION_ID, &reservation.id);
+        set(labels::AWS_CAPACITY_RESERVATION_TYPE, &reservation.reservation_type);
+        set(labels::AWS_CAPACITY_RESERVATION_INTERRUPTIBLE, &reservation.is_interruptible.to_string());
+    }
+    if let Some(group) = around.group {
+        set(labels::AWS_PLACEMENT_GROUP_ID, &group.id);
+        if group.strategy == PlacementStrategy::Partition {
+            // Empty until EC2 says which one it chose; the node is not opened before.
+            let partition = machine.partition.map(|number| number.to_string()).unwrap_or_default();
+            set(labels::AWS_PLACEMENT_GROUP_PARTITION, &partition);
+        }
+    }
+    if let Some(pool) = machine.tags.get(labels::NODEPOOL) {
+        set(labels::NODEPOOL, pool);
+    }
+    told
+}
+
+/// Interfaces for EFA are there only if the machine was launched with them.
+fn quantities(amounts: &ResourceList, has_efa: bool) -> Quantities {
+    let told = amounts.iter().filter(|(name, amount)| *amount != 0 && (has_efa || &***name != AWS_EFA));
+    told.map(|(name, amount)| (name.to_string(), ResourceList::quantity(name, amount))).collect()
+}
