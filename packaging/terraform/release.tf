@@ -1,0 +1,116 @@
+locals {
+  chart_folder = "${path.module}/../../charts"
+  release_name = var.helm_release_name != "" ? var.helm_release_name : "karpenter"
+  chart        = var.helm_chart_name != "" ? var.helm_chart_name : "${local.chart_folder}/karpenter"
+  # A chart of one's own brings its CRDs; ours are a release, so that they are upgraded.
+  installs_crds = var.helm_chart_name == "" && var.helm_repository_url == ""
+
+  # The caution of every guide: Karpenter must not run on nodes that it could take away.
+  off_own_nodes = [
+    { key = "karpenter.sh/nodepool", operator = "DoesNotExist" },
+    { key = "karpenter.sh/provisioner-name", operator = "DoesNotExist" },
+  ]
+  given_terms = try(var.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms, [])
+  terms = [
+    for term in concat(local.given_terms, length(local.given_terms) == 0 ? [{}] : []) : merge(term, {
+      matchExpressions = concat(try(term.matchExpressions, []), local.off_own_nodes)
+    })
+  ]
+  # Through JSON, because both sides of a condition must otherwise have one type.
+  affinity = jsondecode(var.allow_self_scheduling ? jsonencode(var.affinity) : jsonencode(merge(var.affinity, {
+    nodeAffinity = merge(try(var.affinity.nodeAffinity, {}), {
+      requiredDuringSchedulingIgnoredDuringExecution = { nodeSelectorTerms = local.terms }
+    })
+  })))
+  # A list, or the {} that stands for none.
+  tolerations = [for toleration in flatten([var.tolerations]) : toleration if length(toleration) > 0]
+
+  own_values = merge(
+    {
+      replicas = var.replica_count
+      serviceAccount = {
+        create      = true
+        name        = var.service_account_name
+        annotations = { for key, arn in { "eks.amazonaws.com/role-arn" = local.controller_role_arn } : key => arn if !var.pod_identity }
+      }
+      settings = {
+        clusterName            = local.eks_cluster_name
+        clusterEndpoint        = local.eks_endpoint_url
+        eksControlPlane        = true
+        interruptionQueue      = var.interruption ? local.queue_name : ""
+        defaultInstanceProfile = local.instance_profile_name
+      }
+      legacyApi    = { enabled = var.legacy_api }
+      extraObjects = var.manifests
+    },
+    # What is not given is left to the chart.
+    {
+      for key, value in {
+        controller   = { for key, image in { image = { repository = var.image_repository, tag = var.image_tag } } : key => image if image.repository != "" }
+        nodeSelector = var.node_selector
+        affinity     = jsondecode(length(var.affinity) > 0 ? jsonencode(local.affinity) : "{}")
+        tolerations  = local.tolerations
+      } : key => value if length(value) > 0
+    },
+  )
+}
+
+resource "helm_release" "crds" {
+  count = local.installs_crds ? 1 : 0
+
+  name             = "${local.release_name}-crd"
+  namespace        = var.namespace
+  create_namespace = var.create_namespace
+  chart            = "${local.chart_folder}/karpenter-crd"
+  timeout          = var.helm_timeout_seconds
+  values           = [yamlencode({ legacy = var.legacy_api, keep = var.on_destroy == "keep" })]
+}
+
+# Destroyed in the opposite order: machines first, then the controller that drains them, and only then the role, the profile and
+# the entry that their kubelets live by. Without them nodes become NotReady.
+resource "helm_release" "karpenter" {
+  name             = local.release_name
+  namespace        = var.namespace
+  create_namespace = var.create_namespace
+  repository       = var.helm_repository_url != "" ? var.helm_repository_url : null
+  chart            = local.chart
+  version          = var.helm_chart_version != "" ? var.helm_chart_version : null
+  skip_crds        = local.installs_crds
+  timeout          = var.helm_timeout_seconds
+  values           = [yamlencode(local.own_values), yamlencode(var.karpenter_values)]
+
+  depends_on = [
+    aws_cloudwatch_event_target.interruption,
+    aws_eks_access_entry.node,
+    aws_eks_pod_identity_association.controller,
+    aws_iam_instance_profile.node,
+    aws_iam_role_policy_attachment.controller,
+    aws_iam_role_policy_attachment.node,
+    aws_iam_service_linked_role.spot,
+    aws_sqs_queue_policy.interruption,
+    helm_release.crds,
+    terraform_data.aws_auth,
+  ]
+}
+
+resource "terraform_data" "machines" {
+  input = {
+    cluster         = local.eks_cluster_name
+    region          = data.aws_region.this.name
+    on_destroy      = var.on_destroy
+    timeout_seconds = var.helm_timeout_seconds
+  }
+
+  provisioner "local-exec" {
+    when    = destroy
+    command = "${path.module}/scripts/on-destroy"
+    environment = {
+      CLUSTER         = self.input.cluster
+      REGION          = self.input.region
+      ON_DESTROY      = self.input.on_destroy
+      TIMEOUT_SECONDS = self.input.timeout_seconds
+    }
+  }
+
+  depends_on = [helm_release.karpenter]
+}
