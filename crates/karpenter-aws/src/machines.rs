@@ -1,8 +1,11 @@
 //! What the controllers in the background ask about machines, as narrow as they need it: whoever keeps the copies of
 //! machines answers, and knows which of them are fresh enough.
 
+use std::sync::Arc;
+
 use crate::api::ec2::Ec2Instance;
 use crate::api::{AwsFuture, Tags};
+use crate::instances::{Freshness, Instances};
 
 pub trait Machines: Send + Sync + 'static {
     /// Every machine of this cluster that is not over.
@@ -14,6 +17,29 @@ pub trait Machines: Send + Sync + 'static {
     fn terminate<'a>(&'a self, instance_id: &'a str) -> AwsFuture<'a, ()>;
 
     fn create_tags<'a>(&'a self, instance_id: &'a str, tags: &'a Tags) -> AwsFuture<'a, ()>;
+}
+
+impl Machines for Instances {
+    fn list(&self) -> AwsFuture<'_, Vec<Ec2Instance>> {
+        Box::pin(async move {
+            let found = Instances::list(self).await?;
+            Ok(found.into_iter().map(Arc::unwrap_or_clone).collect())
+        })
+    }
+
+    fn get<'a>(&'a self, instance_id: &'a str) -> AwsFuture<'a, Ec2Instance> {
+        Box::pin(
+            async move { Instances::get(self, instance_id, Freshness::Now).await.map(Arc::unwrap_or_clone) },
+        )
+    }
+
+    fn terminate<'a>(&'a self, instance_id: &'a str) -> AwsFuture<'a, ()> {
+        Box::pin(Instances::terminate(self, instance_id))
+    }
+
+    fn create_tags<'a>(&'a self, instance_id: &'a str, tags: &'a Tags) -> AwsFuture<'a, ()> {
+        Box::pin(Instances::create_tags(self, instance_id, tags))
+    }
 }
 
 /// What `spec.providerID` of a machine's node says.

@@ -14,7 +14,7 @@ pub(crate) struct Crate {
     pub(crate) may_use: &'static [&'static str],
 }
 
-pub(crate) const CRATES: [Crate; 17] = [
+pub(crate) const CRATES: [Crate; 18] = [
     Crate { name: "karpenter-model", pure: true, may_use: &[] },
     Crate { name: "karpenter-scheduling", pure: true, may_use: &["karpenter-model"] },
     Crate { name: "karpenter-disruption", pure: true, may_use: &["karpenter-model", "karpenter-scheduling"] },
@@ -75,6 +75,7 @@ pub(crate) const CRATES: [Crate; 17] = [
             "karpenter-controllers",
         ],
     },
+    Crate { name: "karpenter-aws-sdk", pure: false, may_use: &["karpenter-catalog", "karpenter-aws"] },
     Crate {
         name: "karpenter",
         pure: false,
@@ -92,6 +93,8 @@ pub(crate) const CRATES: [Crate; 17] = [
             "karpenter-cloud",
             "karpenter-kwok",
             "karpenter-controllers",
+            "karpenter-aws",
+            "karpenter-aws-sdk",
         ],
     },
     Crate { name: "xtask", pure: false, may_use: &[] },

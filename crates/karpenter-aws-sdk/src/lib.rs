@@ -1,0 +1,100 @@
+//! The calls of `karpenter_aws::api` on the wire, by the official SDK.
+//!
+//! The only crate that knows a type of the SDK; everything outside sees our own vocabulary. Signing, retries, pages and
+//! timeouts are settled here. Nothing is decided: an answer is handed on as it came, an error by its code.
+//!
+//! One TLS stack for the whole process: rustls with ring, as the Kubernetes client has it. The SDK's own default would
+//! bring a second crypto library, written in C.
+
+mod convert;
+mod ec2;
+mod eks;
+mod error;
+mod iam;
+mod pricing;
+mod sqs;
+mod ssm;
+mod zonal_shift;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_config::{AppName, BehaviorVersion, Region, SdkConfig};
+use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
+use aws_smithy_http_client::{Builder, tls};
+use aws_smithy_types::retry::RetryConfig;
+use aws_smithy_types::timeout::TimeoutConfig;
+use karpenter_aws::api::AwsApis;
+
+/// Tries of one call, the first included.
+const ATTEMPTS_MAX: u32 = 3;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longer than the longest poll of a queue.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
+/// All tries of a call together.
+const CALL_TIMEOUT: Duration = Duration::from_secs(4 * 60);
+
+/// How to reach AWS.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Empty: AWS_REGION, the profile's region, or that of the machine this runs on.
+    pub region: String,
+    /// Told to AWS with every call, as `karpenter.sh-<version>`.
+    pub version: String,
+}
+
+/// AWS in a region.
+#[derive(Clone)]
+pub struct Connected {
+    pub apis: AwsApis,
+    pub region: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    #[error(
+        "no region: give --region or AWS_REGION; outside EC2, or where the metadata service cannot be reached, it \
+         cannot be found by itself"
+    )]
+    NoRegion,
+}
+
+/// Finds region and credentials by the SDK's usual chain: environment, web identity, profiles, the container's or the
+/// machine's own. Credentials are fetched with the first call, and again before they run out.
+pub async fn connect(settings: &Settings) -> Result<Connected, ConnectError> {
+    let http = Builder::new().tls_provider(tls::Provider::Rustls(CryptoMode::Ring)).build_https();
+    let timeouts = TimeoutConfig::builder()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .operation_attempt_timeout(ATTEMPT_TIMEOUT)
+        .operation_timeout(CALL_TIMEOUT)
+        .build();
+    let mut loader = aws_config::defaults(BehaviorVersion::latest())
+        .http_client(http)
+        .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS_MAX))
+        .timeout_config(timeouts);
+    if let Ok(name) = AppName::new(format!("karpenter.sh-{}", settings.version)) {
+        loader = loader.app_name(name);
+    }
+    if !settings.region.is_empty() {
+        loader = loader.region(Region::new(settings.region.clone()));
+    }
+    let config = loader.load().await;
+    let region = config.region().map(|region| region.as_ref().to_owned()).ok_or(ConnectError::NoRegion)?;
+    tracing::debug!(region, "discovered region");
+    Ok(Connected { apis: apis(&config, &region), region })
+}
+
+fn apis(config: &SdkConfig, region: &str) -> AwsApis {
+    let of_prices = aws_sdk_pricing::config::Builder::from(config)
+        .region(Region::new(pricing::region_of_prices(region)))
+        .build();
+    AwsApis {
+        ec2: Arc::new(ec2::SdkEc2(aws_sdk_ec2::Client::new(config))),
+        iam: Arc::new(iam::SdkIam(aws_sdk_iam::Client::new(config))),
+        ssm: Arc::new(ssm::SdkSsm(aws_sdk_ssm::Client::new(config))),
+        sqs: Arc::new(sqs::SdkSqs(aws_sdk_sqs::Client::new(config))),
+        pricing: Arc::new(pricing::SdkPricing(aws_sdk_pricing::Client::from_conf(of_prices))),
+        eks: Arc::new(eks::SdkEks(aws_sdk_eks::Client::new(config))),
+        zonal_shift: Arc::new(zonal_shift::SdkZonalShift(aws_sdk_arczonalshift::Client::new(config))),
+    }
+}

@@ -1,0 +1,147 @@
+//! What the provider may do in an account, as policies for IAM, and what it does, as a table: the two are compared.
+//!
+//! Values only. Which account, region and partition are meant may be left open, as text that CloudFormation, Terraform
+//! or a shell fills in; the name of the cluster may not, because it is part of the names of tags.
+
+mod policies;
+mod queue;
+mod templates;
+#[cfg(test)]
+mod tests;
+
+use serde_json::{Map, Value, json};
+
+pub use policies::policies;
+pub use queue::{RULES, Rule, queue_policy};
+pub use templates::{cli, cloudformation, json, terraform};
+
+/// Whose machines, where. The parts other than the cluster's name may be variables of a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    pub cluster: String,
+    pub partition: String,
+    pub region: String,
+    pub account: String,
+    /// Such as `amazonaws.com`.
+    pub url_suffix: String,
+}
+
+/// A managed policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// Without the cluster's name.
+    pub name: &'static str,
+    pub statements: Vec<Statement>,
+}
+
+/// One permission: these actions on these resources, if all conditions hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Statement {
+    pub id: &'static str,
+    pub actions: Vec<&'static str>,
+    pub resources: Vec<String>,
+    pub conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    pub operator: &'static str,
+    pub key: String,
+    pub values: Vec<String>,
+}
+
+impl Policy {
+    pub fn full_name(&self, target: &Target) -> String {
+        format!("{}-{}", self.name, target.cluster)
+    }
+
+    /// The document as IAM reads it.
+    pub fn document(&self) -> Value {
+        let statements: Vec<Value> = self.statements.iter().map(Statement::document).collect();
+        json!({"Version": "2012-10-17", "Statement": statements})
+    }
+}
+
+impl Statement {
+    fn document(&self) -> Value {
+        let mut document = json!({
+            "Sid": self.id,
+            "Effect": "Allow",
+            "Action": self.actions,
+            "Resource": self.resources,
+        });
+        if !self.conditions.is_empty() {
+            let mut conditions = Map::new();
+            for condition in &self.conditions {
+                let of_operator = conditions.entry(condition.operator).or_insert_with(|| json!({}));
+                of_operator[&condition.key] = match condition.values.as_slice() {
+                    [single] => json!(single),
+                    several => json!(several),
+                };
+            }
+            document["Condition"] = Value::Object(conditions);
+        }
+        document
+    }
+}
+
+/// A call that the provider makes, and every action that AWS asks permission for when it is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call {
+    /// As the traits of `api` name it in their documentation.
+    pub name: &'static str,
+    pub actions: &'static [&'static str],
+}
+
+const fn plain(name: &'static [&'static str; 1]) -> Call {
+    Call { name: name[0], actions: name }
+}
+
+/// Every call that the traits of `api` can make.
+pub const CALLS: &[Call] = &[
+    plain(&["ec2:DescribeInstanceTypes"]),
+    plain(&["ec2:DescribeInstanceTypeOfferings"]),
+    plain(&["ec2:DescribeSpotPriceHistory"]),
+    plain(&["ec2:DescribeSubnets"]),
+    plain(&["ec2:DescribeSecurityGroups"]),
+    plain(&["ec2:DescribeImages"]),
+    plain(&["ec2:DescribeCapacityReservations"]),
+    plain(&["ec2:DescribePlacementGroups"]),
+    plain(&["ec2:DescribeLaunchTemplates"]),
+    plain(&["ec2:DescribeInstances"]),
+    plain(&["ec2:DescribeInstanceStatus"]),
+    Call {
+        name: "ec2:CreateLaunchTemplate",
+        actions: &["ec2:CreateLaunchTemplate", "ec2:CreateTags", "iam:PassRole"],
+    },
+    plain(&["ec2:DeleteLaunchTemplate"]),
+    Call {
+        name: "ec2:CreateFleet",
+        actions: &["ec2:CreateFleet", "ec2:RunInstances", "ec2:CreateTags", "iam:PassRole"],
+    },
+    Call { name: "ec2:RunInstances", actions: &["ec2:RunInstances", "ec2:CreateTags", "iam:PassRole"] },
+    plain(&["ec2:TerminateInstances"]),
+    plain(&["ec2:CreateTags"]),
+    plain(&["iam:GetInstanceProfile"]),
+    // Tags that are given at birth need the permission to tag.
+    Call {
+        name: "iam:CreateInstanceProfile",
+        actions: &["iam:CreateInstanceProfile", "iam:TagInstanceProfile"],
+    },
+    plain(&["iam:DeleteInstanceProfile"]),
+    Call { name: "iam:AddRoleToInstanceProfile", actions: &["iam:AddRoleToInstanceProfile", "iam:PassRole"] },
+    plain(&["iam:RemoveRoleFromInstanceProfile"]),
+    plain(&["iam:ListInstanceProfiles"]),
+    plain(&["eks:DescribeCluster"]),
+    plain(&["ssm:GetParameter"]),
+    plain(&["pricing:GetProducts"]),
+    plain(&["sqs:GetQueueUrl"]),
+    plain(&["sqs:ReceiveMessage"]),
+    plain(&["sqs:DeleteMessage"]),
+    plain(&["arc-zonal-shift:GetManagedResource"]),
+];
+
+/// Name of the role that machines have.
+pub fn node_role_name(cluster: &str) -> String {
+    format!("KarpenterNodeRole-{cluster}")
+}

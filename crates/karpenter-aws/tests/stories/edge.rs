@@ -1,0 +1,8 @@
+//! What happens to machines by itself, and what is left over of them.
+
+mod interruptions;
+mod leftovers;
+mod reserved;
+mod shifts;
+mod tags;
+mod world;

@@ -1,0 +1,4 @@
+//! The AWS provider's controllers on an embedded API server and an in-process cloud. All suites of the crate are
+//! modules of this one binary.
+
+mod node_class;

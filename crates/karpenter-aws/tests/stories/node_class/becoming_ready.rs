@@ -1,0 +1,142 @@
+use std::time::Duration;
+
+use karpenter_aws::fake::Call;
+use serde_json::json;
+
+use super::world::{ROLE, World};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[tokio::test(start_paused = true)]
+async fn a_new_class_finds_everything_and_becomes_ready() {
+    let world = World::start().await;
+    world.create_class("default", json!({"tags": {"team": "a"}})).await;
+    world.until("default", "Ready", "True").await;
+    let class = world.class("default").await;
+    assert_eq!(class.metadata.finalizers.as_deref(), Some(&["karpenter.k8s.aws/termination".to_owned()][..]));
+    let status = class.status.clone().expect("a status");
+    assert_eq!(status.subnets.len(), world.aws.world(|cloud| cloud.subnets.len()));
+    assert!(status.subnets.iter().all(|subnet| subnet.zone_id.is_some()));
+    assert_eq!(status.security_groups[0].id, "sg-nodes");
+    assert_eq!(status.amis[0].id, "ami-1");
+    let mut conditions: Vec<(&str, &str, Option<i64>)> = status
+        .conditions
+        .iter()
+        .map(|one| (one.type_.as_str(), one.status.as_str(), one.observed_generation))
+        .collect();
+    conditions.sort_unstable();
+    let expected = [
+        "AMIsReady",
+        "CapacityReservationsReady",
+        "InstanceProfileReady",
+        "PlacementGroupReady",
+        "Ready",
+        "SecurityGroupsReady",
+        "SubnetsReady",
+        "ValidationSucceeded",
+    ];
+    assert_eq!(conditions, expected.map(|kind| (kind, "True", Some(1))));
+    // The profile is in IAM, with the role, under the class's own path.
+    let name = status.instance_profile.expect("a profile");
+    let profile = world.aws.world(|cloud| cloud.profiles.get(&name).cloned()).expect("made");
+    assert_eq!(profile.roles, [ROLE]);
+    let uid = class.metadata.uid.expect("a uid");
+    assert_eq!(profile.path, format!("/karpenter/us-west-2/cluster/{uid}/"));
+    assert_eq!(profile.tags["team"], "a");
+    assert_eq!(profile.tags["karpenter.k8s.aws/ec2nodeclass"], "default");
+    // A launch was tried out, and nothing was launched.
+    let (fleets, machines) = world.aws.world(|cloud| (cloud.fleets.clone(), cloud.instances.len()));
+    assert!(!fleets.is_empty() && fleets.iter().all(|fleet| fleet.is_dry_run));
+    assert_eq!(machines, 0);
+    // Events tell the way.
+    let events = world.events("default").await;
+    let told: Vec<&str> = events.iter().map(|(reason, _)| reason.as_str()).collect();
+    assert!(told.contains(&"Ready") && told.contains(&"ValidationSucceeded"), "{events:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_out_is_remembered_for_half_an_hour() {
+    let world = World::start().await;
+    world.create_class("default", json!({})).await;
+    world.until("default", "Ready", "True").await;
+    world.pass(29 * MINUTE).await;
+    assert_eq!((world.aws.count(Call::CreateFleet), world.aws.count(Call::RunInstances)), (1, 1));
+    world.pass(12 * MINUTE).await;
+    assert_eq!((world.aws.count(Call::CreateFleet), world.aws.count(Call::RunInstances)), (2, 2));
+    // Whoever wants it sooner changes something about the class.
+    world.patch_class("default", json!({"metadata": {"annotations": {"again": "please"}}})).await;
+    world.pass(MINUTE).await;
+    assert_eq!(world.aws.count(Call::CreateFleet), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec2_and_iam_are_asked_as_seldom_as_answers_may_be_old() {
+    let world = World::start().await;
+    world.create_class("default", json!({})).await;
+    world.until("default", "Ready", "True").await;
+    world.aws.forget_calls();
+    world.pass(30 * MINUTE).await;
+    // A look a minute, for the sake of subnets; answers about groups are a minute old at most, about profiles a quarter
+    // of an hour.
+    for (call, least, most) in [
+        (Call::DescribeSubnets, 25, 31),
+        (Call::DescribeSecurityGroups, 25, 31),
+        (Call::GetInstanceProfile, 1, 3),
+        (Call::CreateInstanceProfile, 0, 0),
+    ] {
+        let count = world.aws.count(call);
+        assert!((least..=most).contains(&count), "{call:?}: {count}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_dry_runs_nothing_is_tried_out() {
+    let world = World::start_with(|_, settings| settings.is_dry_run_disabled = true).await;
+    world.create_class("default", json!({})).await;
+    world.until("default", "Ready", "True").await;
+    for call in [Call::CreateLaunchTemplate, Call::CreateFleet, Call::RunInstances] {
+        assert_eq!(world.aws.count(call), 0, "{call:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn reservations_matter_only_while_their_feature_is_on() {
+    let world = World::start_with(|context, _| context.gates.reserved_capacity = false).await;
+    world.create_class("default", json!({})).await;
+    world.until("default", "Ready", "True").await;
+    assert_eq!(world.said("default", "CapacityReservationsReady").await, None);
+    assert_eq!(world.aws.count(Call::DescribeCapacityReservations), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn subnets_are_listed_by_room_as_it_changes() {
+    let world = World::start().await;
+    world.create_class("default", json!({})).await;
+    world.until("default", "Ready", "True").await;
+    let roomy = world.aws.world(|cloud| {
+        let id = cloud.subnets.keys().next_back().expect("a subnet").clone();
+        cloud.subnets.get_mut(&id).expect("there").available_ip_count = 9000;
+        id
+    });
+    world.pass(2 * MINUTE).await;
+    assert_eq!(world.class("default").await.status.expect("a status").subnets[0].id, roomy);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_spec_is_looked_at_at_once() {
+    let world = World::start().await;
+    world.create_class("default", json!({})).await;
+    world.until("default", "Ready", "True").await;
+    world.patch_class("default", json!({"spec": {"subnetSelectorTerms": [{"id": "subnet-a"}]}})).await;
+    world.pass(Duration::from_secs(5)).await;
+    let class = world.class("default").await;
+    let status = class.status.expect("a status");
+    let ids: Vec<&str> = status.subnets.iter().map(|subnet| subnet.id.as_str()).collect();
+    assert_eq!(ids, ["subnet-a"]);
+    assert!(
+        status
+            .conditions
+            .iter()
+            .all(|one| one.observed_generation == Some(2) && one.status.as_str() == "True")
+    );
+}

@@ -1,0 +1,381 @@
+use std::time::Duration;
+
+use karpenter_aws::api::AwsError;
+use karpenter_aws::fake::Call;
+use karpenter_aws::node_class::{ImagesError, KubeletProblem};
+use serde_json::{Value, json};
+
+use super::world::{ROLE, World};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn denied() -> AwsError {
+    AwsError::new("UnauthorizedOperation", "You are not authorized to perform this operation.")
+}
+
+/// What goes wrong, and how it is put right.
+enum Fault {
+    Call(Call, AwsError),
+    Setup(fn(&World), fn(&World)),
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_failure_shows_and_passes_when_its_cause_does() {
+    let no_policy =
+        "User is not authorized to perform this operation because no identity-based policy allows it";
+    // case, spec, fault, condition, status, reason, words, what Ready is meanwhile
+    type Row<'a> = (&'a str, Value, Fault, &'a str, &'a str, &'a str, String, &'a str);
+    let table: Vec<Row> = vec![
+        (
+            "no subnets",
+            json!({"subnetSelectorTerms": [{"tags": {"a": "b"}}]}),
+            Fault::Setup(
+                |_| {},
+                |world| {
+                    world.aws.world(|cloud| {
+                        let subnet = cloud.subnets.values_mut().next().expect("a subnet");
+                        subnet.tags.insert("a".to_owned(), "b".to_owned());
+                    });
+                },
+            ),
+            "SubnetsReady",
+            "False",
+            "SubnetsNotFound",
+            "SubnetSelector did not match any Subnets".to_owned(),
+            "False",
+        ),
+        (
+            "no groups",
+            json!({"securityGroupSelectorTerms": [{"name": "later"}]}),
+            Fault::Setup(
+                |_| {},
+                |world| {
+                    world.aws.world(|cloud| cloud.add_security_group("sg-later", "later"));
+                },
+            ),
+            "SecurityGroupsReady",
+            "False",
+            "SecurityGroupsNotFound",
+            "SecurityGroupSelector did not match any SecurityGroups".to_owned(),
+            "False",
+        ),
+        (
+            "no images",
+            json!({}),
+            Fault::Setup(
+                |world| world.sources.set_images(Ok(Vec::new())),
+                |world| {
+                    let image = json!([{"id": "ami-2", "requirements": []}]);
+                    world.sources.set_images(Ok(serde_json::from_value(image).expect("an image")));
+                },
+            ),
+            "AMIsReady",
+            "False",
+            "AMINotFound",
+            "AMISelector did not match any AMIs".to_owned(),
+            "False",
+        ),
+        (
+            "images cannot be read",
+            json!({}),
+            Fault::Setup(
+                |world| {
+                    let error = AwsError::new("AccessDeniedException", "not authorized");
+                    world.sources.set_images(Err(ImagesError::Aws { action: "ssm:GetParameter", error }));
+                },
+                |world| {
+                    let image = json!([{"id": "ami-2", "requirements": []}]);
+                    world.sources.set_images(Ok(serde_json::from_value(image).expect("an image")));
+                },
+            ),
+            "AMIsReady",
+            "Unknown",
+            "AMIsResolutionFailed",
+            "ssm:GetParameter: AccessDeniedException: not authorized".to_owned(),
+            "Unknown",
+        ),
+        (
+            "subnets may not be read",
+            json!({}),
+            Fault::Call(Call::DescribeSubnets, denied()),
+            "SubnetsReady",
+            "Unknown",
+            "SubnetsResolutionFailed",
+            "ec2:DescribeSubnets: UnauthorizedOperation: You are not authorized to perform this operation."
+                .to_owned(),
+            "Unknown",
+        ),
+        (
+            "credentials are too old",
+            json!({}),
+            Fault::Call(Call::DescribeSecurityGroups, AwsError::new("ExpiredToken", "The token has expired")),
+            "SecurityGroupsReady",
+            "Unknown",
+            "SecurityGroupsResolutionFailed",
+            "ec2:DescribeSecurityGroups: ExpiredToken: The token has expired".to_owned(),
+            "Unknown",
+        ),
+        (
+            "the region does not answer",
+            json!({}),
+            Fault::Call(Call::DescribeSubnets, AwsError::unreachable("dns error: no such host")),
+            "SubnetsReady",
+            "Unknown",
+            "SubnetsResolutionFailed",
+            "ec2:DescribeSubnets: dns error: no such host".to_owned(),
+            "Unknown",
+        ),
+        (
+            "no role",
+            json!({"role": "later"}),
+            Fault::Setup(
+                |_| {},
+                |world| {
+                    world.aws.world(|cloud| cloud.roles.insert("later".to_owned()));
+                },
+            ),
+            "InstanceProfileReady",
+            "False",
+            "RoleNotFound",
+            "Role \"later\" not found".to_owned(),
+            "False",
+        ),
+        (
+            "profiles may not be made",
+            json!({}),
+            Fault::Call(Call::CreateInstanceProfile, AwsError::new("AccessDenied", "not authorized")),
+            "InstanceProfileReady",
+            "Unknown",
+            "InstanceProfileResolutionFailed",
+            "iam:CreateInstanceProfile: AccessDenied: not authorized".to_owned(),
+            "Unknown",
+        ),
+        (
+            "no placement group",
+            json!({"placementGroupSelector": {"name": "later"}}),
+            Fault::Setup(
+                |_| {},
+                |world| {
+                    world.aws.world(|cloud| {
+                        let group = karpenter_aws::api::ec2::PlacementGroup {
+                            id: "pg-1".to_owned(),
+                            name: "later".to_owned(),
+                            strategy: "cluster".to_owned(),
+                            state: "available".to_owned(),
+                            ..Default::default()
+                        };
+                        cloud.placement_groups.insert(group.id.clone(), group);
+                    });
+                },
+            ),
+            "PlacementGroupReady",
+            "False",
+            "PlacementGroupNotFound",
+            "Placement group \"later\" not found".to_owned(),
+            "False",
+        ),
+        (
+            "no instance profile",
+            json!({"role": null, "instanceProfile": "later"}),
+            Fault::Setup(
+                |_| {},
+                |world| {
+                    world.aws.world(|cloud| {
+                        let profile = karpenter_aws::api::iam::InstanceProfile {
+                            name: "later".to_owned(),
+                            ..Default::default()
+                        };
+                        cloud.profiles.insert("later".to_owned(), profile);
+                    });
+                },
+            ),
+            "ValidationSucceeded",
+            "False",
+            "InstanceProfileNotFound",
+            "Instance profile \"later\" not found".to_owned(),
+            "False",
+        ),
+        (
+            "the cluster may not be read",
+            json!({}),
+            Fault::Call(Call::DescribeCluster, AwsError::new("AccessDeniedException", "no")),
+            "ValidationSucceeded",
+            "False",
+            "ClusterCIDRResolutionFailed",
+            "Failed to detect the cluster CIDR".to_owned(),
+            "False",
+        ),
+        (
+            "templates may not be made",
+            json!({}),
+            Fault::Call(Call::CreateLaunchTemplate, denied()),
+            "ValidationSucceeded",
+            "False",
+            "CreateLaunchTemplateAuthCheckFailed",
+            format!("Controller isn't authorized to call ec2:CreateLaunchTemplate: {no_policy}"),
+            "False",
+        ),
+        (
+            "fleets may not be made",
+            json!({}),
+            Fault::Call(Call::CreateFleet, denied()),
+            "ValidationSucceeded",
+            "False",
+            "CreateFleetAuthCheckFailed",
+            format!("Controller isn't authorized to call ec2:CreateFleet: {no_policy}"),
+            "False",
+        ),
+        (
+            "machines may not be run",
+            json!({}),
+            Fault::Call(Call::RunInstances, denied()),
+            "ValidationSucceeded",
+            "False",
+            "RunInstancesAuthCheckFailed",
+            format!("Controller isn't authorized to call ec2:RunInstances: {no_policy}"),
+            "False",
+        ),
+        (
+            "groups of another network",
+            json!({}),
+            Fault::Call(
+                Call::RunInstances,
+                AwsError::new("InvalidParameter", "belong to different networks"),
+            ),
+            "ValidationSucceeded",
+            "Unknown",
+            "DryRunFailed",
+            "ec2:RunInstances: InvalidParameter: belong to different networks".to_owned(),
+            "Unknown",
+        ),
+        (
+            "kubelet",
+            json!({}),
+            Fault::Setup(
+                |world| {
+                    let (reason, message) = ("InvalidKubeletConfiguration", "why".to_owned());
+                    world.sources.set_kubelet_problem(Some(KubeletProblem { reason, message }));
+                },
+                |world| world.sources.set_kubelet_problem(None),
+            ),
+            "ValidationSucceeded",
+            "False",
+            "InvalidKubeletConfiguration",
+            "why".to_owned(),
+            "False",
+        ),
+    ];
+    for (case, spec, fault, condition, status, reason, words, ready) in table {
+        let world = World::start().await;
+        match &fault {
+            Fault::Call(call, error) => world.aws.fail_always(*call, Some(error.clone())),
+            Fault::Setup(begin, _) => begin(&world),
+        }
+        world.create_class("default", spec).await;
+        world.pass(Duration::from_secs(20)).await;
+        let said = world.said("default", condition).await.expect("a condition");
+        let found = (said.status.as_str(), said.reason.as_str(), said.message.as_str());
+        assert_eq!(found, (status, reason, words.as_str()), "{case}");
+        assert_eq!(world.said("default", "Ready").await.expect("a condition").status, ready, "{case}");
+        match &fault {
+            Fault::Call(call, _) => world.aws.fail_always(*call, None),
+            Fault::Setup(_, end) => end(&world),
+        }
+        // At the latest when a remembered refusal is forgotten.
+        world.pass(45 * MINUTE).await;
+        assert_eq!(world.said("default", "Ready").await.expect("a condition").status, "True", "{case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn disks_that_cannot_exist_are_told_and_harm_nobody() {
+    let world = World::start().await;
+    world.create_class("good", json!({})).await;
+    world.create_class("no-volume", json!({"blockDeviceMappings": [{"deviceName": "/dev/xvda"}]})).await;
+    world.create_class("no-name", json!({"blockDeviceMappings": [{"ebs": {"volumeSize": "20Gi"}}]})).await;
+    world.create_class("no-size", json!({"blockDeviceMappings": [{"ebs": {"volumeSize": "Ti"}}]})).await;
+    world.until("good", "Ready", "True").await;
+    for (name, reason, words) in [
+        ("no-volume", "InvalidBlockDeviceMappings", "spec.blockDeviceMappings[0].ebs is missing"),
+        ("no-name", "InvalidBlockDeviceMappings", "spec.blockDeviceMappings[0].deviceName is missing"),
+        ("no-size", "InvalidSpecification", "spec cannot be read"),
+    ] {
+        let said = world.until(name, "ValidationSucceeded", "False").await;
+        assert_eq!(said.reason, reason, "{name}");
+        assert!(said.message.contains(words), "{name}: {}", said.message);
+        assert_eq!(world.said(name, "Ready").await.expect("a condition").status, "False");
+    }
+    // Put right, each becomes ready; deleted, each goes.
+    let disks = json!({"spec": {"blockDeviceMappings": [{"deviceName": "/dev/xvda", "ebs": {"volumeSize": "20Gi"}}]}});
+    world.patch_class("no-volume", disks).await;
+    world.until("no-volume", "Ready", "True").await;
+    world.delete_class("no-size").await;
+    world.pass(Duration::from_secs(5)).await;
+    assert!(world.object("no-size").await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_that_fails_keeps_no_other_waiting() {
+    let world = World::start().await;
+    world.create_class("broken", json!({"role": "nobody"})).await;
+    world.create_class("also-broken", json!({"subnetSelectorTerms": [{"id": "subnet-none"}]})).await;
+    world.pass(Duration::from_secs(10)).await;
+    world.create_class("good", json!({})).await;
+    world.pass(Duration::from_secs(2)).await;
+    assert_eq!(world.said("good", "Ready").await.expect("a condition").status, "True");
+    assert_eq!(world.said("broken", "Ready").await.expect("a condition").status, "False");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ready_class_stays_ready_while_aws_is_silent_and_says_so() {
+    let world = World::start().await;
+    world.create_class("default", json!({})).await;
+    world.until("default", "Ready", "True").await;
+    let before = world.class("default").await.status.expect("a status");
+    let error = AwsError::new("RequestLimitExceeded", "Request limit exceeded.");
+    world.aws.fail_always(Call::DescribeSubnets, Some(error.clone()));
+    world.aws.fail_always(Call::DescribeSecurityGroups, Some(error));
+    world.pass(3 * MINUTE).await;
+    let said = world.said("default", "SubnetsReady").await.expect("a condition");
+    assert_eq!((said.status.as_str(), said.reason.as_str()), ("True", "SubnetsReady"));
+    assert_eq!(said.message, "ec2:DescribeSubnets: RequestLimitExceeded: Request limit exceeded.");
+    assert_eq!(world.said("default", "Ready").await.expect("a condition").status, "True");
+    let after = world.class("default").await.status.expect("a status");
+    assert_eq!((after.subnets, after.security_groups), (before.subnets, before.security_groups));
+    // A new spec cannot be vouched for.
+    world.patch_class("default", json!({"spec": {"subnetSelectorTerms": [{"id": "subnet-a"}]}})).await;
+    world.until("default", "SubnetsReady", "Unknown").await;
+    world.aws.fail_always(Call::DescribeSubnets, None);
+    world.aws.fail_always(Call::DescribeSecurityGroups, None);
+    world.until("default", "Ready", "True").await;
+    assert_eq!(world.said("default", "SubnetsReady").await.expect("a condition").message, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_is_tried_again_ever_more_seldom() {
+    let world = World::start().await;
+    world.aws.fail_always(Call::DescribeSubnets, Some(denied()));
+    world.create_class("default", json!({})).await;
+    world.pass(Duration::from_secs(30)).await;
+    // After 0, 1, 3, 7 and 15 seconds, and once more for the class's own first write.
+    let soon = world.aws.count(Call::DescribeSubnets);
+    assert!((4..=8).contains(&soon), "{soon}");
+    world.aws.forget_calls();
+    world.pass(20 * MINUTE).await;
+    let late = world.aws.count(Call::DescribeSubnets);
+    assert!((18..=24).contains(&late), "{late}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_try_out_changes_nothing_and_is_tried_again() {
+    let world = World::start().await;
+    let busy = AwsError::new("RequestLimitExceeded", "Request limit exceeded.");
+    world.aws.fail_next(Call::CreateFleet, vec![busy.clone(), busy.clone()]);
+    world.aws.fail_next(Call::RunInstances, vec![busy; 8]);
+    world.create_class("default", json!({})).await;
+    world.until("default", "Ready", "True").await;
+    // Twice refused, then through; machines were tried in every subnet, until one was allowed.
+    assert!(world.aws.count(Call::CreateFleet) >= 3);
+    assert!(world.aws.count(Call::CreateInstanceProfile) == 1);
+    assert_eq!(world.aws.world(|cloud| cloud.roles.contains(ROLE)), true);
+}

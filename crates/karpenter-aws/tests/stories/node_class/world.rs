@@ -1,0 +1,275 @@
+//! An API server, a cloud, and the controllers of classes between them; time passes as fast as it can.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::events::v1::Event;
+use karpenter_api::crds;
+use karpenter_api::types::{EC2NodeClass, NodeClaim, NodePool};
+use karpenter_apiserver::clock::Clock as ServerClock;
+use karpenter_apiserver::{ApiServer, Config};
+use karpenter_aws::fake::FakeAws;
+use karpenter_aws::node_class::{ClassParts, ClassSettings, NodeClassHash, NodeClassStatus, NodeClasses};
+use karpenter_aws::profiles::Profiles;
+use karpenter_aws::security_groups::SecurityGroups;
+use karpenter_aws::subnets::Subnets;
+use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind};
+use karpenter_cluster::clock::Clock;
+use karpenter_cluster::harness::{self, Queue, Stop};
+use karpenter_controllers::Context;
+use karpenter_controllers::mirrors::Mirrors;
+use karpenter_model::instance_type::InstanceType;
+use kube::Client;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::{Value, json};
+
+use super::sources::Plain;
+
+pub(crate) const ROLE: &str = "KarpenterNodeRole-cluster";
+
+struct OnTokio(Clock);
+
+impl ServerClock for OnTokio {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+}
+
+/// Nobody launches anything here.
+struct NoCloud;
+
+impl CloudProvider for NoCloud {
+    fn name(&self) -> &'static str {
+        "aws"
+    }
+
+    fn node_class_kinds(&self) -> Vec<NodeClassKind> {
+        let (group, version) = ("karpenter.k8s.aws", "v1");
+        vec![NodeClassKind { group, version, kind: "EC2NodeClass", plural: "ec2nodeclasses" }]
+    }
+
+    fn well_known_labels(&self) -> BTreeSet<Arc<str>> {
+        BTreeSet::new()
+    }
+
+    fn create<'a>(&'a self, _: &'a NodeClaim) -> CloudFuture<'a, Instance> {
+        refused()
+    }
+
+    fn delete<'a>(&'a self, _: &'a NodeClaim) -> CloudFuture<'a, ()> {
+        refused()
+    }
+
+    fn get<'a>(&'a self, _: &'a str) -> CloudFuture<'a, Instance> {
+        refused()
+    }
+
+    fn list(&self) -> CloudFuture<'_, Vec<Instance>> {
+        refused()
+    }
+
+    fn instance_types<'a>(&'a self, _: &'a NodePool) -> CloudFuture<'a, Arc<Vec<InstanceType>>> {
+        refused()
+    }
+
+    fn drift_reason<'a>(&'a self, _: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
+        refused()
+    }
+}
+
+fn refused<'a, T: Send + 'a>() -> CloudFuture<'a, T> {
+    Box::pin(std::future::ready(Err(CloudError::Transient { message: "no cloud".to_owned() })))
+}
+
+pub(crate) struct World {
+    pub(crate) client: Client,
+    pub(crate) aws: Arc<FakeAws>,
+    pub(crate) sources: Arc<Plain>,
+    pub(crate) profiles: Arc<Profiles>,
+    stop: Stop,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.stop.stop();
+    }
+}
+
+impl World {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(|_, _| {}).await
+    }
+
+    /// `change`: other settings than usual.
+    pub(crate) async fn start_with(change: impl FnOnce(&mut Context, &mut ClassSettings)) -> Self {
+        let clock = Clock::starting_at("2026-01-01T12:00:00Z".parse().expect("a time"));
+        let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
+        let client = Client::new(server, "default");
+        define_kinds(&client).await;
+        let cloud: Arc<dyn CloudProvider> = Arc::new(NoCloud);
+        let (mirrors, _) = Mirrors::watch(&client, cloud.node_class_kinds());
+        mirrors.synced().await;
+        let mut context = Context::new(client.clone(), mirrors, cloud, clock);
+        let aws = FakeAws::new(clock, "us-west-2");
+        let apis = aws.apis();
+        let sources = Arc::new(Plain::new(apis.clone()));
+        let profiles = Arc::new(Profiles::new(apis.iam.clone(), clock, "cluster", "us-west-2"));
+        let classes = NodeClasses::of(&context.mirrors).expect("the kind is watched");
+        let parts = ClassParts {
+            classes: classes.clone(),
+            sources: sources.clone(),
+            ec2: apis.ec2.clone(),
+            subnets: Arc::new(Subnets::new(apis.ec2.clone(), clock, Duration::from_secs(60))),
+            security_groups: Arc::new(SecurityGroups::new(apis.ec2, clock)),
+            profiles: profiles.clone(),
+        };
+        let mut settings = ClassSettings { cluster_name: "cluster".to_owned(), ..ClassSettings::default() };
+        change(&mut context, &mut settings);
+        let stop = Stop::default();
+        let status = Arc::new(NodeClassStatus::new(context.clone(), parts, settings));
+        let queue = Queue::default();
+        status.watch(&queue);
+        tokio::spawn(harness::run(status, queue, 10, clock, stop.clone()));
+        let hash = Arc::new(NodeClassHash::new(context, classes, Some("Q0E=".to_owned())));
+        let queue = Queue::default();
+        hash.watch(&queue);
+        tokio::spawn(harness::run(hash, queue, 10, clock, stop.clone()));
+        Self { client, aws, sources, profiles, stop }
+    }
+
+    /// A class with a role, `changes` merged into its spec.
+    pub(crate) async fn create_class(&self, name: &str, changes: Value) {
+        self.create_class_with(json!({"name": name}), changes).await;
+    }
+
+    pub(crate) async fn create_class_with(&self, metadata: Value, changes: Value) {
+        let discovery = json!([{"tags": {"karpenter.sh/discovery": "cluster"}}]);
+        let mut spec = json!({
+            "role": ROLE,
+            "amiSelectorTerms": [{"alias": "al2023@latest"}],
+            "subnetSelectorTerms": discovery,
+            "securityGroupSelectorTerms": discovery,
+        });
+        for (key, value) in changes.as_object().into_iter().flatten() {
+            match value {
+                Value::Null => drop(spec.as_object_mut().and_then(|spec| spec.remove(key))),
+                value => spec[key] = value.clone(),
+            }
+        }
+        let object = json!({
+            "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": metadata, "spec": spec,
+        });
+        let object: DynamicObject = serde_json::from_value(object).expect("an object");
+        self.classes().create(&PostParams::default(), &object).await.expect("created");
+    }
+
+    pub(crate) async fn patch_class(&self, name: &str, patch: Value) {
+        self.classes().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched");
+    }
+
+    pub(crate) async fn delete_class(&self, name: &str) {
+        self.classes().delete(name, &DeleteParams::default()).await.expect("deleted");
+    }
+
+    fn classes(&self) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk("karpenter.k8s.aws", "v1", "EC2NodeClass");
+        Api::all_with(self.client.clone(), &ApiResource::from_gvk_with_plural(&kind, "ec2nodeclasses"))
+    }
+
+    pub(crate) async fn create_claim(&self, name: &str, class: &str, annotations: Value, conditions: Value) {
+        let claims: Api<NodeClaim> = Api::all(self.client.clone());
+        let reference = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": class});
+        let requirements = json!([{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}]);
+        let claim = json!({
+            "metadata": {"name": name, "annotations": annotations},
+            "spec": {"requirements": requirements, "nodeClassRef": reference},
+        });
+        let claim = serde_json::from_value(claim).expect("a claim");
+        claims.create(&PostParams::default(), &claim).await.expect("created");
+        let status = json!({"status": {"conditions": conditions}});
+        claims.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.expect("a status");
+    }
+
+    pub(crate) async fn claim(&self, name: &str) -> NodeClaim {
+        Api::all(self.client.clone()).get(name).await.expect("a claim")
+    }
+
+    pub(crate) async fn delete_claim(&self, name: &str) {
+        let claims: Api<NodeClaim> = Api::all(self.client.clone());
+        claims.delete(name, &DeleteParams::default()).await.expect("deleted");
+    }
+
+    /// Lets time pass.
+    pub(crate) async fn pass(&self, duration: Duration) {
+        tokio::time::sleep(duration).await;
+    }
+
+    pub(crate) async fn object(&self, name: &str) -> Option<DynamicObject> {
+        self.classes().get_opt(name).await.expect("an answer")
+    }
+
+    /// The class as it is.
+    pub(crate) async fn class(&self, name: &str) -> EC2NodeClass {
+        let object = self.object(name).await.expect("a class");
+        karpenter_aws::node_class::read(&object).expect("a class that can be read")
+    }
+
+    /// Waits until a condition of the class has this status; what it says then.
+    pub(crate) async fn until(&self, name: &str, condition: &str, status: &str) -> Said {
+        let mut last = None;
+        for _ in 0..600 {
+            let found = self.said(name, condition).await;
+            if found.as_ref().is_some_and(|found| found.status == status) {
+                return found.expect("it was there");
+            }
+            last = found;
+            self.pass(Duration::from_millis(500)).await;
+        }
+        panic!("{condition} of {name} did not become {status}: {last:?}");
+    }
+
+    /// What a condition of the class says.
+    pub(crate) async fn said(&self, name: &str, condition: &str) -> Option<Said> {
+        let object = self.object(name).await?;
+        let conditions = object.data.pointer("/status/conditions")?.as_array()?.clone();
+        let found = conditions.into_iter().find(|one| one["type"] == condition)?;
+        let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+        Some(Said { status: text("status"), reason: text("reason"), message: text("message") })
+    }
+
+    /// Events about the class: reason and words, sorted.
+    pub(crate) async fn events(&self, name: &str) -> Vec<(String, String)> {
+        let events: Api<Event> = Api::all(self.client.clone());
+        let list = events.list(&ListParams::default()).await.expect("events");
+        let about = |event: &Event| {
+            event.regarding.as_ref().is_some_and(|object| object.name.as_deref() == Some(name))
+        };
+        let mut found: Vec<(String, String)> = list
+            .items
+            .iter()
+            .filter(|event| about(event))
+            .map(|event| (event.reason.clone().unwrap_or_default(), event.note.clone().unwrap_or_default()))
+            .collect();
+        found.sort();
+        found
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) status: String,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
+async fn define_kinds(client: &Client) {
+    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let definitions: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+    for crd in crds::all() {
+        let definition: DynamicObject = serde_saphyr::from_str(crd.yaml).expect("a definition");
+        definitions.create(&PostParams::default(), &definition).await.expect("created");
+    }
+}
