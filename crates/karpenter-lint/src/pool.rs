@@ -89,7 +89,7 @@ pub(crate) fn read_requirement(value: &Value) -> Option<Requirement> {
     Some(Requirement::new(key, operator, list(value, "/values").iter().filter_map(Value::as_str)))
 }
 
-fn read_hard_taint(value: &Value) -> Option<Taint> {
+pub(crate) fn read_hard_taint(value: &Value) -> Option<Taint> {
     let effect = Effect::parse(text(value, "/effect"))?;
     let is_hard = effect != Effect::PreferNoSchedule;
     is_hard.then(|| Taint { key: text(value, "/key").into(), value: text(value, "/value").into(), effect })

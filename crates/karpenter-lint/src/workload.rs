@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use karpenter_model::labels;
 use karpenter_model::requirements::{Requirement, Requirements};
-use karpenter_model::taints::{Effect, Toleration, TolerationOperator};
+use karpenter_model::taints::{Effect, Taint, Toleration, TolerationOperator};
 use serde_json::Value;
 
 use crate::pool::{Pool, read_requirement};
@@ -56,7 +56,11 @@ impl<'a> Workload<'a> {
     }
 
     pub(crate) fn tolerates(&self, pool: &Pool<'_>) -> bool {
-        pool.hard_taints.iter().all(|taint| self.tolerations.iter().any(|one| one.tolerates(taint)))
+        self.tolerates_all(pool.hard_taints.iter().cloned())
+    }
+
+    pub(crate) fn tolerates_all(&self, mut taints: impl Iterator<Item = Taint>) -> bool {
+        taints.all(|taint| self.tolerations.iter().any(|one| one.tolerates(&taint)))
     }
 
     /// Where the pod says which nodes it wants.
@@ -105,6 +109,6 @@ fn extended_resources(pod: &Value) -> BTreeSet<&str> {
     names.filter(|name| name.contains('/')).collect()
 }
 
-fn is_zero(amount: &Value) -> bool {
+pub(crate) fn is_zero(amount: &Value) -> bool {
     amount.as_i64() == Some(0) || amount.as_str() == Some("0")
 }

@@ -1,5 +1,7 @@
 //! The command line as data: every command, flag and default. Behaviour lives in the modules the commands name.
 
+mod legacy;
+
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -7,6 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use karpenter_api::scheduler_config::SchedulerConfig;
 use karpenter_model::problem::{self, EFFORT_DEFAULT, EFFORT_MAX};
 use karpenter_model::quantity::Quantity;
+
+pub(crate) use legacy::*;
 
 #[derive(Debug, Parser)]
 #[command(name = "karpenter", version, about = "Plans the cheapest valid Kubernetes nodes for a set of pods")]
@@ -21,6 +25,10 @@ pub(crate) enum Command {
     Plan(PlanArguments),
     /// Print the CustomResourceDefinitions as YAML, ready for kubectl apply
     Crds(CrdsArguments),
+    /// Turn manifests of the API before v1 (Provisioner, AWSNodeTemplate, v1beta1) into v1 manifests
+    Convert(ConvertArguments),
+    /// Find what is valid and still wrong in a set of manifests, with the fix
+    Lint(LintArguments),
     /// Measure the packing engine on generated workloads
     Bench(BenchArguments),
     /// Run a Kubernetes in this process, for kubectl on the same machine
@@ -86,6 +94,10 @@ pub(crate) struct UpArguments {
     /// Nodes that are there from the beginning, with 8 CPUs and 32 GiB each
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=10_000))]
     pub(crate) nodes: u32,
+
+    /// Also install the CustomResourceDefinitions of the API before v1
+    #[arg(long)]
+    pub(crate) legacy: bool,
 
     /// Run the cluster alone, without Karpenter's controllers
     #[arg(long)]
@@ -228,6 +240,10 @@ impl Knobs {
 pub(crate) struct CrdsArguments {
     /// Only this one: kind, plural or full name, e.g. NodePool, nodepools or nodepools.karpenter.sh
     pub(crate) name: Option<String>,
+
+    /// Those of the API before v1 instead: Provisioner and AWSNodeTemplate
+    #[arg(long)]
+    pub(crate) legacy: bool,
 }
 
 #[derive(Debug, Args)]

@@ -9,16 +9,19 @@ use crate::cli::CrdsArguments;
 use crate::{Outcome, diagnostics};
 
 pub(crate) fn run(arguments: &CrdsArguments) -> Result<Outcome> {
+    let served = if arguments.legacy { crds::legacy() } else { crds::all() };
     let chosen: Vec<&Crd> = match &arguments.name {
-        None => crds::all().iter().collect(),
-        Some(name) => crds::all().iter().filter(|crd| is_named(crd, name)).collect(),
+        None => served.iter().collect(),
+        Some(name) => served.iter().filter(|crd| is_named(crd, name)).collect(),
     };
     if chosen.is_empty() {
-        let valid: Vec<&str> = crds::all().iter().map(|crd| crd.kind).collect();
+        let valid: Vec<&str> = served.iter().map(|crd| crd.kind).collect();
+        let name = arguments.name.as_deref().unwrap_or_default();
+        let is_legacy = !arguments.legacy && crds::legacy().iter().any(|crd| is_named(crd, name));
         diagnostics::print_error(&format!(
-            "no CustomResourceDefinition named {:?}; valid: {}",
-            arguments.name.as_deref().unwrap_or_default(),
-            valid.join(", ")
+            "no CustomResourceDefinition named {name:?}; valid: {}{}",
+            valid.join(", "),
+            if is_legacy { ", or --legacy for the API before v1" } else { "" }
         ));
         return Ok(Outcome::InputRefused);
     }

@@ -5,9 +5,12 @@
 mod bench;
 mod cli;
 mod controller;
+mod convert;
 mod crds;
 mod demo;
 mod diagnostics;
+mod legacy;
+mod lint;
 mod plan;
 mod render;
 mod up;
@@ -44,6 +47,8 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),
+        Command::Convert(arguments) => convert::run(&arguments),
+        Command::Lint(arguments) => lint::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Up(arguments) => up::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),

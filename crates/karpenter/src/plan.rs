@@ -5,7 +5,7 @@
 pub(crate) mod consolidate;
 mod decide;
 mod default_pool;
-mod input;
+pub(crate) mod input;
 pub(crate) mod names;
 
 use std::io::{self, BufWriter, Write};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use karpenter_api::manifest;
+use karpenter_api::manifest::{self, Document};
 use karpenter_catalog::aws::{self, AwsNodeClass, AwsZone};
 use karpenter_catalog::kwok;
 use karpenter_model::instance_type::InstanceType;
@@ -24,7 +24,7 @@ use karpenter_state::{CatalogChoice, Note, ObjectReader, Reading, Severity, asse
 use crate::cli::{self, PlanArguments};
 use crate::render::terminal::Terminal;
 use crate::render::{self, Timings, View};
-use crate::{Outcome, diagnostics};
+use crate::{Outcome, diagnostics, legacy};
 
 /// A broken plan repeats itself; the first few violations are enough to find the cause.
 const VIOLATIONS_SHOWN_MAX: usize = 20;
@@ -32,13 +32,13 @@ const VIOLATIONS_SHOWN_MAX: usize = 20;
 pub(crate) fn run(arguments: &PlanArguments) -> Result<Outcome> {
     let mut timings = Timings::default();
     let started = Instant::now();
-    let (mut reading, error_count) = read_objects(arguments)?;
+    let Input { mut reading, error_count, lost_pools } = read_objects(arguments)?;
     // Warnings count too: a field that is not understood may be the one that mattered.
     if arguments.strict && (error_count > 0 || !reading.errors.is_empty()) {
         return Ok(Outcome::InputRefused);
     }
     if reading.objects.node_pools.is_empty() {
-        if reading.errors.iter().any(is_lost_pool) {
+        if lost_pools || reading.errors.iter().any(is_lost_pool) {
             diagnostics::print_error(
                 "every NodePool of the input is in error, so there is nothing to plan with",
             );
@@ -99,19 +99,32 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// What was read, and what was not.
+struct Input {
+    reading: Reading,
+    error_count: usize,
+    /// A pool of the API before v1 has become nothing.
+    lost_pools: bool,
+}
+
 /// Reads and checks every object, reports what is wrong, and counts the errors.
-fn read_objects(arguments: &PlanArguments) -> Result<(Reading, usize)> {
+fn read_objects(arguments: &PlanArguments) -> Result<Input> {
     let inputs = input::read_all(&arguments.filenames)?;
     let mut error_count = inputs.errors.len();
     for error in &inputs.errors {
         diagnostics::print_error(error);
     }
     let mut reader = ObjectReader::default();
+    let mut old_documents = Vec::new();
     let mut document_count = 0_usize;
     for (source, text) in inputs.texts {
         let errors = manifest::read_each(&source, &text, |document| {
             document_count += 1;
-            reader.read(document);
+            if karpenter_legacy::is_legacy(&document.value) {
+                old_documents.push(document);
+            } else {
+                reader.read(document);
+            }
         });
         error_count += errors.len();
         for error in &errors {
@@ -122,6 +135,8 @@ fn read_objects(arguments: &PlanArguments) -> Result<(Reading, usize)> {
         let names: Vec<String> = arguments.filenames.iter().map(|path| path.display().to_string()).collect();
         bail!("{}: no object in the input; valid: at least one Kubernetes manifest", names.join(", "));
     }
+    let old_error_count = read_old(&old_documents, &mut reader);
+    error_count += old_error_count;
     let reading = reader.finish();
     for error in &reading.errors {
         match error.severity {
@@ -137,7 +152,23 @@ fn read_objects(arguments: &PlanArguments) -> Result<(Reading, usize)> {
             reading.ignored.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
         diagnostics::print_note(&format!("not needed for planning: {}", kinds.join(", ")));
     }
-    Ok((reading, error_count))
+    Ok(Input { reading, error_count, lost_pools: old_error_count > 0 })
+}
+
+/// Objects of the API before v1 are planned as what they become; the number of those that become nothing.
+fn read_old(documents: &[Document], reader: &mut ObjectReader) -> usize {
+    if documents.is_empty() {
+        return 0;
+    }
+    let conversion = legacy::convert(documents, &karpenter_legacy::Options::default());
+    conversion.print(karpenter_legacy::Severity::Error);
+    let error_count = conversion.error_count();
+    diagnostics::print_note(&format!(
+        "{} objects of the API before v1 are planned as the v1 objects that karpenter convert makes of them",
+        documents.len()
+    ));
+    conversion.documents.into_iter().for_each(|converted| reader.read(converted.document));
+    error_count
 }
 
 fn is_lost_pool(error: &karpenter_state::ObjectError) -> bool {

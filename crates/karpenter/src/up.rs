@@ -63,7 +63,7 @@ async fn serve(arguments: &UpArguments) -> Result<()> {
         format!("cannot listen on {address}: choose another --port, or 0 for any free one")
     })?;
     let client = Client::new(server.clone(), "default");
-    install::definitions(&client).await?;
+    install::definitions(&client, arguments.legacy).await?;
     let cluster = Cluster::start(client.clone(), Options { clock, ..Options::default() }).await;
     nodes::create(&client, arguments.nodes).await?;
     let operator = match arguments.without_karpenter {

@@ -235,11 +235,10 @@ impl Call<'_> {
                 return Err(bad(FOREIGN_NAMESPACE));
             }
             metadata["namespace"] = json!(self.path.namespace);
-        } else if !namespace.is_empty() {
-            return Err(bad(FOREIGN_NAMESPACE));
-        } else if let Some(fields) = metadata.as_object_mut() {
-            fields.remove("namespace");
+        } else {
+            clear_namespace(object);
         }
+        let metadata = &object["metadata"];
         if let Some(expected) = &self.path.name {
             let name = metadata["name"].as_str().unwrap_or_default();
             if name.is_empty() {
@@ -254,6 +253,13 @@ impl Call<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// A namespace on a kind that has none means nothing; a server drops it without a word.
+pub(crate) fn clear_namespace(object: &mut Value) {
+    if let Some(fields) = object["metadata"].as_object_mut() {
+        fields.remove("namespace");
     }
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use super::Call;
-use super::decode::{bad, go_syntax_error, parse_yaml};
+use super::decode::{bad, clear_namespace, go_syntax_error, parse_yaml};
 use super::pipeline::{Ownership, Unchanged};
 use crate::apply::{self, ApplyRequest};
 use crate::convert;
@@ -136,6 +136,9 @@ impl Call<'_> {
             after["apiVersion"] = before["apiVersion"].clone();
             after["kind"] = before["kind"].clone();
         }
+        if !self.resource.namespaced {
+            clear_namespace(&mut after);
+        }
         self.check_patched_kind(&mut after)?;
         let warnings = self.check_patched(&mut after, options.field_validation)?;
         let after = convert::to_stored(&self.served, after, &self.resource.api_version());
@@ -188,6 +191,8 @@ impl Call<'_> {
             let mut merged = convert::to_stored(&self.served, merged, &self.resource.api_version());
             if self.resource.namespaced {
                 merged["metadata"]["namespace"] = json!(self.path.namespace);
+            } else {
+                clear_namespace(&mut merged);
             }
             let (Some(entry), Some(live)) = (entry, live) else {
                 match self.store_new(merged, Ownership::Settled, options.dry_run) {

@@ -22,6 +22,29 @@ async fn a_dry_run_stores_nothing() {
     assert_eq!(code, 422);
 }
 
+/// Manifests of cluster-wide kinds in the wild name a namespace; it never meant anything.
+#[tokio::test]
+async fn a_namespace_on_a_kind_without_one_is_dropped() {
+    let server = Server::new();
+    let class = |namespace: &str| json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "a", "namespace": namespace}, "value": 1});
+    let path = "/apis/scheduling.k8s.io/v1/priorityclasses";
+    let made = server.create(path, class("elsewhere")).await;
+    assert_eq!(made["metadata"].get("namespace"), None);
+    let named = format!("{path}/a");
+    for content_type in ["application/merge-patch+json", "application/strategic-merge-patch+json"] {
+        let patch = json!({"metadata": {"namespace": "elsewhere", "labels": {"patched": "yes"}}});
+        let (code, patched) = server.request("PATCH", &named, content_type, Some(&patch)).await;
+        assert_eq!(code, 200, "{patched}");
+        assert_eq!(patched["metadata"].get("namespace"), None);
+        assert_eq!(patched["metadata"]["labels"]["patched"], "yes");
+    }
+    let apply = format!("{named}?fieldManager=me&force=true");
+    let (code, applied) =
+        server.request("PATCH", &apply, "application/apply-patch+yaml", Some(&class("elsewhere"))).await;
+    assert_eq!(code, 200, "{applied}");
+    assert_eq!(applied["metadata"].get("namespace"), None);
+}
+
 #[tokio::test]
 async fn places_must_agree() {
     let server = Server::new();

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use karpenter_model::requirements::{Incompatible, Operator, Requirements};
+use karpenter_model::requirements::{Incompatible, Operator, Requirement, Requirements};
 use serde_json::Value;
 
 use crate::finding::{Code, Report};
-use crate::pool::Pool;
-use crate::workload::Workload;
+use crate::pool::{Pool, read_hard_taint};
+use crate::workload::{Workload, is_zero};
 use crate::{Scene, list, text};
 
 const PROVISIONER_NAME: &str = "karpenter.sh/provisioner-name";
@@ -144,20 +144,21 @@ fn check_provisioner_name(scene: &Scene<'_>, workload: &Workload<'_>, report: &m
 }
 
 fn check_placement(scene: &Scene<'_>, workload: &Workload<'_>, report: &mut Report) {
+    if scene.foreign_nodes.iter().any(|(_, node)| fits(workload, node)) {
+        return;
+    }
     let wants = |pool: &&Pool<'_>| {
         workload.wanted.iter().any(|wanted| pool.offered.compatible(wanted, scene.open_keys).is_ok())
     };
     let selectable: Vec<&Pool<'_>> = scene.pools.iter().filter(wants).collect();
     if selectable.is_empty() {
-        if !fits_foreign_node(scene, workload) {
-            report.add(
-                Code::NoSuchNode,
-                workload.place(),
-                workload.selector_field(),
-                nearest_refusal(scene, workload),
-                "select what a pool offers, or add a pool for it",
-            );
-        }
+        report.add(
+            Code::NoSuchNode,
+            workload.place(),
+            workload.selector_field(),
+            nearest_refusal(scene, workload),
+            "select what a pool offers, or add a pool for it",
+        );
         return;
     }
     let has_types = |pool: &&&Pool<'_>| pool.catalog.is_none() || first_type(pool, workload).is_some();
@@ -211,19 +212,22 @@ fn first_type<'a>(
     })
 }
 
-/// Nodes of others take pods as well; those are left to the scheduler.
-fn fits_foreign_node(scene: &Scene<'_>, workload: &Workload<'_>) -> bool {
-    scene.foreign_nodes.iter().any(|(_, node)| {
-        let label = |key: &str| {
-            node.pointer("/metadata/labels").and_then(|labels| labels.get(key)).and_then(Value::as_str)
-        };
-        workload.wanted.iter().any(|wanted| {
-            wanted.iter().all(|requirement| match label(&requirement.key) {
-                Some(value) => requirement.has(value),
-                None => matches!(requirement.operator(), Operator::NotIn | Operator::DoesNotExist),
-            })
-        })
-    })
+/// Nodes of others take pods as well, and that is between them and the scheduler. Sizes are not compared.
+fn fits(workload: &Workload<'_>, node: &Value) -> bool {
+    let label = |key: &str| {
+        node.pointer("/metadata/labels").and_then(|labels| labels.get(key)).and_then(Value::as_str)
+    };
+    let holds = |requirement: &Requirement| match label(&requirement.key) {
+        Some(value) => requirement.has(value),
+        None => matches!(requirement.operator(), Operator::NotIn | Operator::DoesNotExist),
+    };
+    let has_device = |device: &&str| {
+        let amount = node.pointer("/status/allocatable").and_then(|amounts| amounts.get(*device));
+        amount.is_some_and(|amount| !is_zero(amount))
+    };
+    workload.wanted.iter().any(|wanted| wanted.iter().all(holds))
+        && workload.tolerates_all(list(node, "/spec/taints").iter().filter_map(read_hard_taint))
+        && workload.extended.iter().all(has_device)
 }
 
 /// Why the pool that comes closest does not do: one that contradicts is closer than one that says nothing.

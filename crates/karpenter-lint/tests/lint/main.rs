@@ -175,6 +175,9 @@ fn a_pod_for_a_foreign_node_is_none_of_ours() {
         "group",
         &text("group: static"),
     );
+    let tainted = text("group: static")
+        .replace("group: static}}\n", "group: static}}\nspec: {taints: [{key: team, effect: NoSchedule}]}\n");
+    assert!(codes(&tainted).contains(&"L04"), "the node keeps it away");
     let ours = text("group: static, karpenter.sh/nodepool: plain");
     assert!(codes(&ours).contains(&"L04"), "a node of Karpenter's own says nothing about foreign ones");
 }

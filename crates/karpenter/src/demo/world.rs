@@ -52,7 +52,7 @@ impl World {
         let clock = Clock::starting_at(began);
         let config = Config { clock: Arc::new(SharedClock(clock)), seed, ..Config::default() };
         let client = Client::new(ApiServer::new(config), "default");
-        install::definitions(&client).await?;
+        install::definitions(&client, false).await?;
         let kubelet = kubelet::Options {
             boot: Duration::from_secs(5),
             pod_start: Duration::from_secs(2),

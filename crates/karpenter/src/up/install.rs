@@ -9,11 +9,13 @@ use kube::core::{ApiResource, GroupVersionKind};
 /// The field manager of what `up` installs.
 const MANAGER: &str = "karpenter-up";
 
-/// Applies all definitions; those that are there already become what this build ships.
-pub(crate) async fn definitions(client: &Client) -> Result<()> {
+/// Applies all definitions, those of the API before v1 only where asked for; definitions that are there already become
+/// what this build ships.
+pub(crate) async fn definitions(client: &Client, with_legacy: bool) -> Result<()> {
     let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
-    for crd in crds::all() {
+    let legacy = if with_legacy { crds::legacy() } else { &[] };
+    for crd in crds::all().iter().chain(legacy) {
         let definition: serde_json::Value = serde_saphyr::from_str(crd.yaml)
             .with_context(|| format!("the definition of {} is not YAML", crd.kind))?;
         let parameters = PatchParams::apply(MANAGER).force();

@@ -1,0 +1,97 @@
+//! Arguments of `convert` and `lint`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+#[derive(Debug, Args)]
+pub(crate) struct ConvertArguments {
+    /// Manifest file, directory (searched recursively for .yaml, .yml and .json) or - for standard input; repeatable
+    #[arg(short = 'f', long = "filename", required = true, value_name = "FILE|DIR|-")]
+    pub(crate) filenames: Vec<PathBuf>,
+
+    /// Directories are always searched recursively; accepted for the sake of scripts
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+
+    /// Output format
+    #[arg(short = 'o', long, value_enum, default_value_t = ManifestFormat::Yaml)]
+    pub(crate) output: ManifestFormat,
+
+    /// Leave out the requirements that the old webhook added to every Provisioner
+    #[arg(long)]
+    pub(crate) ignore_defaults: bool,
+
+    /// Leave out budgets that keep the old behaviour, so that those of v1 apply
+    #[arg(long)]
+    pub(crate) v1_defaults: bool,
+
+    /// Let drift replace one node at a time, as with the old setting featureGates.driftEnabled
+    #[arg(long)]
+    pub(crate) drift_enabled: bool,
+
+    /// Instance profile for objects that name none: the old setting aws.defaultInstanceProfile
+    #[arg(long, value_name = "NAME")]
+    pub(crate) default_instance_profile: Option<String>,
+
+    /// IAM role of the nodes, where no instance profile is known
+    #[arg(long, value_name = "NAME", conflicts_with = "default_instance_profile")]
+    pub(crate) role: Option<String>,
+
+    /// Name of the cluster; without --role, the role is then KarpenterNodeRole-<name>
+    #[arg(long, value_name = "NAME")]
+    pub(crate) cluster_name: Option<String>,
+
+    /// Tag beneath those of every object: the old setting aws.tags; repeatable
+    #[arg(long = "default-tag", value_name = "KEY=VALUE", value_parser = parse_tag)]
+    pub(crate) default_tags: Vec<(String, String)>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LintArguments {
+    /// Manifest file, directory (searched recursively for .yaml, .yml and .json) or - for standard input; repeatable
+    #[arg(short = 'f', long = "filename", required = true, value_name = "FILE|DIR|-")]
+    pub(crate) filenames: Vec<PathBuf>,
+
+    /// Output format
+    #[arg(short = 'o', long, value_enum, default_value_t = LintFormat::Text)]
+    pub(crate) output: LintFormat,
+
+    /// AWS region whose instance types are looked at; us-east-1 by default
+    #[arg(long)]
+    pub(crate) region: Option<String>,
+
+    /// Which findings make the command end with exit code 1
+    #[arg(long, value_enum, default_value_t = FailOn::Warning)]
+    pub(crate) fail_on: FailOn,
+
+    /// Findings to leave out, by code, e.g. L06; repeatable, or separated by commas
+    #[arg(long, value_name = "CODE", value_delimiter = ',')]
+    pub(crate) ignore: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ManifestFormat {
+    Yaml,
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LintFormat {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FailOn {
+    Error,
+    Warning,
+    Never,
+}
+
+fn parse_tag(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("valid: a key and a value, for example team=payments".to_owned()),
+    }
+}

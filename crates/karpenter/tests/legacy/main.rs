@@ -1,0 +1,47 @@
+//! The API before v1 from outside: `convert`, `lint`, the old definitions on an API server, and the three-pools example.
+
+mod convert;
+mod definitions;
+mod lint;
+mod three_pools;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+pub fn karpenter(arguments: &[&str], stdin: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_karpenter"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    child.stdin.take().expect("piped").write_all(stdin.as_bytes()).expect("the binary reads its input");
+    child.wait_with_output().expect("the binary ends")
+}
+
+pub fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("UTF-8")
+}
+
+pub fn documents(text: &str) -> Vec<Value> {
+    let read = karpenter_api::manifest::read("output", text);
+    assert_eq!(read.errors, []);
+    read.documents.into_iter().map(|document| document.value).collect()
+}
+
+/// Manifests of the wild, with what becomes of them.
+pub fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../karpenter-legacy/tests/fixtures").join(name)
+}
+
+pub fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/three-pools").join(name)
+}
+
+pub fn path(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
