@@ -29,6 +29,9 @@ pub(crate) struct Classes {
     present: BTreeSet<String>,
 }
 
+/// A pool by its position and name, with the kubelet settings that it brings.
+type User<'a> = (usize, &'a str, Option<KubeletConfiguration>);
+
 /// A class by its name, and its kubelet settings.
 type Variant = (String, Option<KubeletConfiguration>);
 
@@ -39,7 +42,7 @@ impl Classes {
         let mut taken = present.clone();
         let mut class_of_pool = BTreeMap::new();
         let mut variants: BTreeMap<String, Vec<Variant>> = BTreeMap::new();
-        let mut users: BTreeMap<String, Vec<(usize, &str, Option<KubeletConfiguration>)>> = BTreeMap::new();
+        let mut users: BTreeMap<String, Vec<User<'_>>> = BTreeMap::new();
         for (index, input) in inputs.iter().enumerate().filter(|(_, input)| kind_of(input) == BETA_NODE_POOL)
         {
             let Some(spec) = quiet_spec(input) else { continue };
