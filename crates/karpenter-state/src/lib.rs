@@ -25,6 +25,7 @@ mod testing;
 
 pub use assemble::{CatalogChoice, assemble};
 pub use controls::ControlError;
+pub use convert::node_class::{SkippedSetting, aws_node_class};
 pub use convert::pool::PoolLeftOut;
 pub use cost::DeletionCosts;
 pub use dump::{Dump, read_dump};

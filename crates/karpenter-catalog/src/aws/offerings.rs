@@ -92,18 +92,24 @@ fn partitioned(requirements: Requirements, partitions: &[u32], interner: &mut In
     partitions.iter().map(with).collect()
 }
 
-/// `offered` says for each of the class's zones whether the type exists there.
+/// The class's zones, and for each whether the type exists there.
+#[derive(Clone, Copy)]
+pub(super) struct Zones<'a> {
+    pub(super) zones: &'a [&'a AwsZone],
+    pub(super) offered: &'a [bool],
+}
+
+/// `reserved` are the positions of the class's reservations of the type.
 pub(super) fn offerings(
     info: &TypeInfo,
-    class: &AwsNodeClass,
-    zones: &[&AwsZone],
-    offered: &[bool],
+    (class, reserved): (&AwsNodeClass, &[usize]),
+    Zones { zones, offered }: Zones<'_>,
     market: &dyn Market,
     labels: &OfferingLabels,
 ) -> Vec<Offering> {
     let compatible = incompatibility(info, class).is_none();
     let on_demand_price = market.on_demand_price(&info.name);
-    let mut offerings = Vec::with_capacity(zones.len() * 2);
+    let mut offerings = Vec::with_capacity(zones.len() * 2 + reserved.len());
     for ((zone, offered), kinds) in zones.iter().zip(offered).zip(&labels.by_zone) {
         let reachable = compatible && *offered && !market.is_shifted(zone);
         for (capacity_type, partitioned) in kinds {
@@ -131,10 +137,8 @@ pub(super) fn offerings(
             }
         }
     }
-    for (held, partitioned) in class.capacity_reservations.iter().zip(&labels.reserved) {
-        if held.instance_type != info.name {
-            continue;
-        }
+    for position in reserved {
+        let (held, partitioned) = (&class.capacity_reservations[*position], &labels.reserved[*position]);
         let place = zones.iter().zip(offered).find(|(zone, _)| *zone.name == *held.zone);
         let reachable = place.is_some_and(|(zone, offered)| *offered && !market.is_shifted(zone));
         let left = market.reservation_left(&held.id);

@@ -41,11 +41,11 @@ impl ClassLabels {
     }
 }
 
-/// `zones` are those of the class that offer the type.
+/// `reserved` are the positions of the class's reservations of the type, and `zones` its zones that offer it.
 pub(super) fn requirements<'a>(
     info: &TypeInfo,
     of_type: &TypeLabels,
-    class: &AwsNodeClass,
+    (class, reserved): (&AwsNodeClass, &[usize]),
     of_class: &ClassLabels,
     zones: impl Iterator<Item = &'a AwsZone> + Clone,
     interner: &mut Interner,
@@ -66,12 +66,12 @@ pub(super) fn requirements<'a>(
         requirements.add(interner.any_of(labels::ZONE_ID, zones.filter_map(|zone| zone.id.as_deref())));
     }
 
-    let reservations = || class.capacity_reservations.iter().filter(|held| held.instance_type == info.name);
-    let reserved = reservations().next().map(|_| core::CAPACITY_TYPE_RESERVED);
-    requirements.add(interner.any_of(core::CAPACITY_TYPE, capacity_types(info).chain(reserved)));
-    if reserved.is_some() {
+    let as_reserved = (!reserved.is_empty()).then_some(core::CAPACITY_TYPE_RESERVED);
+    requirements.add(interner.any_of(core::CAPACITY_TYPE, capacity_types(info).chain(as_reserved)));
+    if as_reserved.is_some() {
         for key in labels::RESERVATION {
-            let values: BTreeSet<&str> = reservations().map(|held| reservation_value(held, key)).collect();
+            let held = reserved.iter().map(|position| &class.capacity_reservations[*position]);
+            let values: BTreeSet<&str> = held.map(|held| reservation_value(held, key)).collect();
             requirements.add(interner.any_of(key, values));
         }
     } else {

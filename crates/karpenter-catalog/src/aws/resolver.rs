@@ -4,14 +4,15 @@
 //! that a whole catalog shares them. Nothing is remembered between resolvers.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use karpenter_model::instance_type::InstanceType;
+use karpenter_model::instance_type::{InstanceType, Offering};
 use karpenter_model::requirements::Requirements;
 
 use super::info::TypeInfo;
 use super::market::Market;
 use super::node_class::{AwsNodeClass, AwsZone};
-use super::offerings::{self, OfferingLabels};
+use super::offerings::{self, OfferingLabels, Zones};
 use super::requirements::{self, ClassLabels};
 use super::{capacity, type_labels};
 use crate::intern::Interner;
@@ -42,6 +43,8 @@ pub struct Resolver<'a> {
     class: &'a AwsNodeClass,
     /// The class's zones by name, each once: several subnets may share a zone.
     zones: Vec<&'a AwsZone>,
+    /// Positions of the class's reservations by type: there may be many.
+    reservations: BTreeMap<Arc<str>, Vec<usize>>,
     interner: Interner,
     class_labels: ClassLabels,
     offering_labels: OfferingLabels,
@@ -53,10 +56,14 @@ impl<'a> Resolver<'a> {
         // Where a zone is listed with and without its id, the id is worth keeping.
         zones.sort_by_key(|zone| (&zone.name, zone.id.is_none(), &zone.id));
         zones.dedup_by_key(|zone| &zone.name);
+        let mut reservations: BTreeMap<Arc<str>, Vec<usize>> = BTreeMap::new();
+        for (position, held) in class.capacity_reservations.iter().enumerate() {
+            reservations.entry(held.instance_type.clone()).or_default().push(position);
+        }
         let mut interner = Interner::default();
         let class_labels = ClassLabels::new(class, &mut interner);
         let offering_labels = OfferingLabels::new(class, &zones, &mut interner);
-        Resolver { class, zones, interner, class_labels, offering_labels }
+        Resolver { class, zones, reservations, interner, class_labels, offering_labels }
     }
 
     pub fn resolve(&mut self, info: &TypeInfo, market: &dyn Market) -> InstanceType {
@@ -85,6 +92,7 @@ impl<'a> Resolver<'a> {
     ) -> InstanceType {
         let offered: Vec<bool> =
             self.zones.iter().map(|zone| market.is_offered(&info.name, &zone.name)).collect();
+        let reserved = self.reservations.get(&info.name).map_or(&[][..], Vec::as_slice);
         let mut overhead = capacity::kube_reserved(info, class, &mut self.interner);
         overhead.add(&capacity::system_reserved(class, &mut self.interner));
         overhead.add(&capacity::eviction_threshold(info, class, &mut self.interner));
@@ -97,19 +105,12 @@ impl<'a> Resolver<'a> {
             requirements: requirements::requirements(
                 info,
                 labels,
-                self.class,
+                (self.class, reserved),
                 &self.class_labels,
                 self.zones.iter().zip(&offered).filter(|(_, offered)| **offered).map(|(zone, _)| *zone),
                 &mut self.interner,
             ),
-            offerings: offerings::offerings(
-                info,
-                self.class,
-                &self.zones,
-                &offered,
-                market,
-                &self.offering_labels,
-            ),
+            offerings: self.offerings_where(info, &offered, market),
             capacity,
             overhead,
             // EC2's limits are shared with network interfaces and local disks in ways that depend
@@ -119,13 +120,15 @@ impl<'a> Resolver<'a> {
     }
 
     /// Only the offerings of a type: they change by the minute, the rest of it by the day.
-    pub fn offerings(
-        &self,
-        info: &TypeInfo,
-        market: &dyn Market,
-    ) -> Vec<karpenter_model::instance_type::Offering> {
+    pub fn offerings(&self, info: &TypeInfo, market: &dyn Market) -> Vec<Offering> {
         let offered: Vec<bool> =
             self.zones.iter().map(|zone| market.is_offered(&info.name, &zone.name)).collect();
-        offerings::offerings(info, self.class, &self.zones, &offered, market, &self.offering_labels)
+        self.offerings_where(info, &offered, market)
+    }
+
+    fn offerings_where(&self, info: &TypeInfo, offered: &[bool], market: &dyn Market) -> Vec<Offering> {
+        let reserved = self.reservations.get(&info.name).map_or(&[][..], Vec::as_slice);
+        let zones = Zones { zones: &self.zones, offered };
+        offerings::offerings(info, (self.class, reserved), zones, market, &self.offering_labels)
     }
 }

@@ -11,13 +11,13 @@ use serde_json::Value;
 
 /// A setting that was not understood and is taken as not given.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SkippedSetting {
-    pub(crate) path: String,
-    pub(crate) why: String,
+pub struct SkippedSetting {
+    pub path: String,
+    pub why: String,
 }
 
 /// The class's settings over `base`, which holds what a manifest cannot say (prices, operator settings).
-pub(crate) fn aws_node_class(raw: &EC2NodeClass, base: &AwsNodeClass) -> (AwsNodeClass, Vec<SkippedSetting>) {
+pub fn aws_node_class(raw: &EC2NodeClass, base: &AwsNodeClass) -> (AwsNodeClass, Vec<SkippedSetting>) {
     let mut class = base.clone();
     let mut skipped = Vec::new();
     let spec = &raw.spec;

@@ -1,0 +1,68 @@
+use karpenter_model::requirements::Operator;
+
+use super::*;
+
+fn selector(id: Option<&str>, name: Option<&str>) -> PlacementGroupSelector {
+    PlacementGroupSelector { id: id.map(str::to_owned), name: name.map(str::to_owned) }
+}
+
+#[test]
+fn selectors_ask_for_an_id_or_a_name() {
+    let id = |id: &str| Some(PlacementGroupQuery::Id(id.to_owned()));
+    let name = |name: &str| Some(PlacementGroupQuery::Name(name.to_owned()));
+    assert_eq!(query(&selector(Some("pg-1"), None)), id("pg-1"));
+    assert_eq!(query(&selector(None, Some("near"))), name("near"));
+    assert_eq!(query(&selector(Some("pg-1"), Some("near"))), id("pg-1"));
+    assert_eq!(query(&selector(Some(""), Some("near"))), name("near"));
+    assert_eq!(query(&selector(None, None)), None);
+    assert_eq!(query(&selector(Some(""), Some(""))), None);
+}
+
+#[test]
+fn groups_of_unknown_strategies_are_not_used() {
+    let group = |strategy: &str, partition_count: i32| PlacementGroup {
+        id: "pg-1".to_owned(),
+        strategy: strategy.to_owned(),
+        partition_count,
+        ..PlacementGroup::default()
+    };
+    let partitions = |strategy, count| facts(&group(strategy, count)).map(|group| group.partitions().count());
+    assert_eq!(partitions("cluster", 0), Some(0));
+    assert_eq!(partitions("spread", 7), Some(0));
+    assert_eq!(partitions("partition", 7), Some(7));
+    assert_eq!(partitions("partition", -1), Some(0));
+    assert_eq!(partitions("huddle", 0), None);
+}
+
+#[test]
+fn a_launch_goes_into_the_lowest_partition_that_is_asked_for() {
+    let group = |count: u32| aws::PlacementGroup {
+        id: "pg-1".into(),
+        name: "near".into(),
+        strategy: aws::PlacementStrategy::Partition,
+        partition_count: count,
+    };
+    let wanted = |operator, values: &[&str]| Requirement::new("partition", operator, values.iter().copied());
+    // "10" sorts before "2" as a text.
+    let table: [(Option<Requirement>, Option<u32>); 9] = [
+        (None, None),
+        (Some(wanted(Operator::In, &["10", "2"])), Some(2)),
+        (Some(wanted(Operator::In, &["3"])), Some(3)),
+        (Some(wanted(Operator::NotIn, &["1"])), Some(2)),
+        (Some(wanted(Operator::Gt, &["4"])), Some(5)),
+        (Some(wanted(Operator::Exists, &[])), None),
+        (Some(wanted(Operator::In, &["99"])), None),
+        (Some(wanted(Operator::DoesNotExist, &[])), None),
+        (Some(wanted(Operator::In, &["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"])), None),
+    ];
+    for (wanted, expected) in table {
+        assert_eq!(launch_partition(&group(10), wanted.as_ref()), expected, "{wanted:?}");
+    }
+    assert_eq!(
+        launch_partition(&group(1), Some(&wanted(Operator::In, &["1"]))),
+        Some(1),
+        "there is no choice"
+    );
+    let spread = aws::PlacementGroup { strategy: aws::PlacementStrategy::Spread, ..group(3) };
+    assert_eq!(launch_partition(&spread, Some(&wanted(Operator::In, &["1"]))), None);
+}

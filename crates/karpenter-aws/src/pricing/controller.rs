@@ -1,0 +1,106 @@
+//! Asks for prices now and then: the price list twice a day, the spot history every hour, because spot prices move
+//! and savings are judged by them. What fails is asked again soon, and what was known stays.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use karpenter_cluster::clock::Clock;
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::ObjectKey;
+
+use super::PriceBook;
+use super::price_list::{currency, is_listed, outcome, queries};
+use crate::api::{Ec2, Pricing};
+
+const ON_DEMAND_PERIOD: Duration = Duration::from_secs(12 * 60 * 60);
+const SPOT_PERIOD: Duration = Duration::from_secs(60 * 60);
+const RETRY: Duration = Duration::from_secs(60);
+
+const ON_DEMAND: &str = "on-demand";
+const SPOT: &str = "spot";
+
+pub struct PricingController {
+    ec2: Arc<dyn Ec2>,
+    pricing: Arc<dyn Pricing>,
+    clock: Clock,
+    region: String,
+    is_isolated: bool,
+    book: PriceBook,
+}
+
+impl PricingController {
+    /// `is_isolated` says that the price list cannot be reached.
+    pub fn new(
+        ec2: Arc<dyn Ec2>,
+        pricing: Arc<dyn Pricing>,
+        clock: Clock,
+        region: impl Into<String>,
+        is_isolated: bool,
+        book: PriceBook,
+    ) -> Self {
+        Self { ec2, pricing, clock, region: region.into(), is_isolated, book }
+    }
+
+    pub fn watch(&self, queue: &Queue) {
+        queue.add(ObjectKey::new("", ON_DEMAND));
+        queue.add(ObjectKey::new("", SPOT));
+    }
+
+    /// One look at the price list; whether it went well.
+    pub async fn update_on_demand(&self) -> bool {
+        if !is_listed(&self.region, self.is_isolated) {
+            tracing::debug!(
+                region = self.region,
+                "on-demand pricing information cannot be updated from here"
+            );
+            return true;
+        }
+        let [shared, metal] = queries(&self.region);
+        let answers = futures::join!(self.pricing.get_products(&shared), self.pricing.get_products(&metal));
+        let outcome = outcome([answers.0, answers.1], currency(&self.region));
+        if outcome.unreadable > 0 {
+            tracing::warn!(count = outcome.unreadable, "products of the price list could not be read");
+        }
+        if self.book.update(|prices| prices.with_on_demand(&outcome.prices)) {
+            let count = self.book.current().prices.on_demand_count();
+            tracing::debug!(instance_type_count = count, "updated on-demand pricing");
+        }
+        if let Some(problem) = &outcome.problem {
+            tracing::error!(
+                error = problem,
+                "on-demand prices could not be read; those known before still hold"
+            );
+        }
+        outcome.problem.is_none()
+    }
+
+    /// One look at the spot history; whether it went well.
+    pub async fn update_spot(&self) -> bool {
+        match self.ec2.describe_spot_price_history(self.clock.now()).await {
+            Ok(history) if history.is_empty() => {
+                tracing::error!("no spot pricing found; prices known before still hold");
+                false
+            }
+            Ok(history) => {
+                if self.book.update(|prices| prices.with_spot(&history)) {
+                    tracing::debug!(price_count = history.len(), "updated spot pricing");
+                }
+                true
+            }
+            Err(error) => {
+                tracing::error!(%error, "spot prices could not be read; those known before still hold");
+                false
+            }
+        }
+    }
+}
+
+impl Reconcile for PricingController {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let (went_well, period) = match key.name.as_str() {
+            ON_DEMAND => (self.update_on_demand().await, ON_DEMAND_PERIOD),
+            _ => (self.update_spot().await, SPOT_PERIOD),
+        };
+        Ok(After::Again(if went_well { period } else { RETRY }))
+    }
+}

@@ -1,0 +1,114 @@
+//! Ask EC2 what it sells, twice a day; tell about offerings, once a minute; keep the prices that overlays state.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use karpenter_api::types::NodeOverlay;
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_controllers::Context;
+use karpenter_controllers::mirrors::listed;
+use karpenter_model::instance_type::InstanceType;
+
+use super::InstanceTypes;
+use super::metrics::{TypeMetrics, told};
+use super::overlay_prices::stated_prices;
+
+const DISCOVERY_PERIOD: Duration = Duration::from_secs(12 * 60 * 60);
+const TELLING_PERIOD: Duration = Duration::from_secs(60);
+const RETRY: Duration = Duration::from_secs(60);
+
+/// Asks again what EC2 sells. The first answer is asked for at the start, by whoever cannot start without it.
+pub struct DiscoveryController {
+    types: InstanceTypes,
+    metrics: TypeMetrics,
+}
+
+impl DiscoveryController {
+    pub fn new(types: InstanceTypes, metrics: TypeMetrics) -> Self {
+        Self { types, metrics }
+    }
+
+    pub fn watch(&self, queue: &Queue) {
+        queue.add(ObjectKey::new("", "all"));
+    }
+}
+
+impl Reconcile for DiscoveryController {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+        let outcome = self.types.discover().await;
+        self.metrics.tell_types(&self.types.discovered());
+        match outcome {
+            Ok(()) => Ok(After::Again(DISCOVERY_PERIOD)),
+            Err(error) => {
+                tracing::error!(%error, "instance types could not be read; those known before still hold");
+                Ok(After::Again(RETRY))
+            }
+        }
+    }
+}
+
+/// Tells what can be had and for how much, over all pools.
+pub struct OfferingMetricsController {
+    context: Context,
+    metrics: TypeMetrics,
+    uses_reservations: bool,
+}
+
+impl OfferingMetricsController {
+    pub fn new(context: Context, metrics: TypeMetrics, uses_reservations: bool) -> Self {
+        Self { context, metrics, uses_reservations }
+    }
+
+    pub fn watch(&self, queue: &Queue) {
+        queue.add(ObjectKey::new("", "all"));
+    }
+}
+
+impl Reconcile for OfferingMetricsController {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+        let mut catalogs: Vec<Arc<Vec<InstanceType>>> = Vec::new();
+        for pool in self.context.mirrors.node_pools.list() {
+            if !self.context.is_managed(&pool.spec.template.spec.node_class_ref) {
+                continue;
+            }
+            // A pool whose class is broken must not hide the offerings of all others.
+            match self.context.cloud.instance_types(&pool).await {
+                Ok(types) if catalogs.iter().any(|known| Arc::ptr_eq(known, &types)) => {}
+                Ok(types) => catalogs.push(types),
+                Err(error) => tracing::debug!(%error, "a pool has no instance types"),
+            }
+        }
+        self.metrics
+            .tell_offerings(&told(catalogs.iter().map(|types| types.as_slice()), self.uses_reservations));
+        Ok(After::Again(TELLING_PERIOD))
+    }
+}
+
+/// Hands on what overlays say about types without a price. To be run only while NodeOverlays are used.
+pub struct OverlayPricesController {
+    context: Context,
+    types: InstanceTypes,
+}
+
+impl OverlayPricesController {
+    pub fn new(context: Context, types: InstanceTypes) -> Self {
+        Self { context, types }
+    }
+
+    pub fn watch(&self, queue: &Queue) {
+        if let Some(overlays) = &self.context.mirrors.node_overlays {
+            let to = queue.clone();
+            overlays.observe(move |_: &Change<NodeOverlay>| to.add_soon(ObjectKey::new("", "all")));
+        }
+        queue.add(ObjectKey::new("", "all"));
+    }
+}
+
+impl Reconcile for OverlayPricesController {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+        let overlays = listed(self.context.mirrors.node_overlays.as_ref());
+        self.types.set_stated_prices(stated_prices(overlays.iter().map(|overlay| &**overlay)));
+        Ok(After::Done)
+    }
+}

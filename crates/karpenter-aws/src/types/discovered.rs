@@ -1,0 +1,82 @@
+//! What EC2 sells in the region, as it told last.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use karpenter_catalog::aws::{self, TypeInfo, TypeLabelMaker, TypeLabels};
+
+use crate::api::ec2::TypeOffering;
+
+/// A type, and the labels that follow from it alone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KnownType {
+    pub info: TypeInfo,
+    pub labels: TypeLabels,
+    /// Where it is sold, in order.
+    pub zones: Vec<Arc<str>>,
+}
+
+/// All types by name.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Discovered {
+    version: u64,
+    types: Vec<KnownType>,
+    zones: BTreeSet<Arc<str>>,
+}
+
+impl Discovered {
+    /// What EC2 does not tell is added from shipped tables. Of a type that is listed twice the last counts.
+    pub fn new(types: Vec<TypeInfo>, offerings: Vec<TypeOffering>, version: u64) -> Self {
+        let mut zones: BTreeSet<Arc<str>> = BTreeSet::new();
+        let mut zones_of: BTreeMap<String, BTreeSet<Arc<str>>> = BTreeMap::new();
+        for TypeOffering { instance_type, zone } in offerings {
+            let zone: Arc<str> = match zones.get(zone.as_str()) {
+                Some(known) => Arc::clone(known),
+                None => Arc::from(zone),
+            };
+            zones.insert(Arc::clone(&zone));
+            zones_of.entry(instance_type).or_default().insert(zone);
+        }
+        let mut by_name: BTreeMap<Arc<str>, TypeInfo> = BTreeMap::new();
+        for mut info in types {
+            aws::catalog().complete(&mut info);
+            by_name.insert(Arc::clone(&info.name), info);
+        }
+        let mut maker = TypeLabelMaker::default();
+        let types = by_name
+            .into_values()
+            .map(|info| KnownType {
+                labels: maker.make(&info),
+                zones: zones_of.remove(&*info.name).unwrap_or_default().into_iter().collect(),
+                info,
+            })
+            .collect();
+        Self { version, types, zones }
+    }
+
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// By name.
+    pub fn types(&self) -> &[KnownType] {
+        &self.types
+    }
+
+    /// Every zone in which anything is sold.
+    pub fn zones(&self) -> &BTreeSet<Arc<str>> {
+        &self.zones
+    }
+
+    pub fn find(&self, name: &str) -> Option<&KnownType> {
+        self.position(name).map(|position| &self.types[position])
+    }
+
+    pub(super) fn position(&self, name: &str) -> Option<usize> {
+        self.types.binary_search_by(|known| (*known.info.name).cmp(name)).ok()
+    }
+
+    pub(super) fn is_same_as(&self, other: &Self) -> bool {
+        self.types == other.types && self.zones == other.zones
+    }
+}

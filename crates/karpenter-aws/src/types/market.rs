@@ -1,0 +1,65 @@
+//! Everything that is known about buying, as the catalog asks for it, for one class.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use karpenter_catalog::aws::{AwsZone, Market, Pool};
+
+use super::class_view::ClassView;
+use super::discovered::Discovered;
+use super::memory::Seen;
+use crate::pricing::Prices;
+use crate::reservations::Left;
+use crate::unavailable::{Shortages, Wish};
+
+pub struct LiveMarket<'a> {
+    pub(super) view: &'a ClassView,
+    pub(super) discovered: &'a Discovered,
+    pub(super) prices: &'a Prices,
+    pub(super) shortages: &'a Shortages,
+    pub(super) left: &'a Left,
+    pub(super) shifted_zone_ids: &'a BTreeSet<String>,
+    pub(super) memory: &'a Seen,
+    pub(super) stated_prices: &'a BTreeMap<String, f64>,
+}
+
+impl Market for LiveMarket<'_> {
+    fn is_offered(&self, instance_type: &str, zone: &str) -> bool {
+        let known = self.discovered.find(instance_type);
+        known.is_some_and(|known| known.zones.binary_search_by(|listed| (**listed).cmp(zone)).is_ok())
+    }
+
+    fn on_demand_price(&self, instance_type: &str) -> Option<f64> {
+        self.prices.on_demand(instance_type)
+    }
+
+    fn spot_price(&self, instance_type: &str, zone: &str) -> Option<f64> {
+        self.prices.spot(instance_type, zone)
+    }
+
+    fn stated_price(&self, instance_type: &str) -> Option<f64> {
+        self.stated_prices.get(instance_type).copied()
+    }
+
+    fn is_short(&self, pool: Pool<'_>) -> bool {
+        self.shortages.is_short(&Wish {
+            instance_type: pool.instance_type,
+            zone: pool.zone,
+            capacity_type: pool.capacity_type,
+            subnet_ids: self.view.subnet_ids.get(pool.zone).map_or(&[], Vec::as_slice),
+            group_id: self.view.facts.placement_group.as_ref().map(|group| &*group.id),
+            partition: pool.partition,
+        })
+    }
+
+    fn is_shifted(&self, zone: &AwsZone) -> bool {
+        self.view.is_closed || zone.id.as_ref().is_some_and(|id| self.shifted_zone_ids.contains(id))
+    }
+
+    fn reservation_left(&self, reservation_id: &str) -> u32 {
+        self.left.of(reservation_id)
+    }
+
+    fn discovered_memory_bytes(&self, instance_type: &str) -> Option<i64> {
+        self.memory.of(instance_type, &self.view.images)
+    }
+}

@@ -1,0 +1,149 @@
+//! How much memory machines turned out to have: hypervisors keep some of it, and only a running node tells how much.
+//!
+//! The smallest amount seen counts, because the next node may be as small. An amount belongs to a type and a set of
+//! images, and is forgotten when it was not confirmed for two months.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use karpenter_cluster::clock::Clock;
+
+const KEPT_FOR: Duration = Duration::from_secs(60 * 24 * 60 * 60);
+
+/// Amounts at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Seen {
+    pub version: u64,
+    /// By type, then by images.
+    bytes: BTreeMap<String, BTreeMap<String, i64>>,
+}
+
+impl Seen {
+    pub fn of(&self, instance_type: &str, images: &str) -> Option<i64> {
+        self.bytes.get(instance_type)?.get(images).copied()
+    }
+}
+
+/// Clones share everything.
+#[derive(Debug, Clone)]
+pub struct DiscoveredMemory {
+    clock: Clock,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Type and images to when it was last confirmed.
+    confirmed: BTreeMap<(String, String), Timestamp>,
+    next_end: Option<Timestamp>,
+    current: Arc<Seen>,
+}
+
+impl DiscoveredMemory {
+    pub fn new(clock: Clock) -> Self {
+        Self { clock, state: Arc::default() }
+    }
+
+    /// A node of a type with a class's images has so much. Whether that is news.
+    pub fn see(&self, instance_type: &str, images: &str, bytes: i64) -> bool {
+        if bytes <= 0 || instance_type.is_empty() {
+            return false;
+        }
+        let mut state = self.lock();
+        self.forget(&mut state);
+        let known = state.current.of(instance_type, images);
+        if known.is_some_and(|known| bytes > known) {
+            return false;
+        }
+        state.confirmed.insert((instance_type.to_owned(), images.to_owned()), self.clock.now());
+        state.next_end = next_end(&state.confirmed);
+        if known == Some(bytes) {
+            return false;
+        }
+        let current = Arc::make_mut(&mut state.current);
+        current.version += 1;
+        current.bytes.entry(instance_type.to_owned()).or_default().insert(images.to_owned(), bytes);
+        true
+    }
+
+    pub fn current(&self) -> Arc<Seen> {
+        let mut state = self.lock();
+        self.forget(&mut state);
+        Arc::clone(&state.current)
+    }
+
+    fn forget(&self, state: &mut State) {
+        let now = self.clock.now();
+        if state.next_end.is_none_or(|end| end > now) {
+            return;
+        }
+        let over: Vec<(String, String)> = state
+            .confirmed
+            .extract_if(.., |_, confirmed| end(*confirmed) <= now)
+            .map(|(key, _)| key)
+            .collect();
+        state.next_end = next_end(&state.confirmed);
+        let current = Arc::make_mut(&mut state.current);
+        current.version += 1;
+        for (instance_type, images) in over {
+            if let Some(by_images) = current.bytes.get_mut(&instance_type) {
+                by_images.remove(&images);
+            }
+        }
+        current.bytes.retain(|_, by_images| !by_images.is_empty());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn end(confirmed: Timestamp) -> Timestamp {
+    confirmed.checked_add(KEPT_FOR).unwrap_or(Timestamp::MAX)
+}
+
+fn next_end(confirmed: &BTreeMap<(String, String), Timestamp>) -> Option<Timestamp> {
+    confirmed.values().min().copied().map(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_smallest_amount_counts_for_two_months_after_it_was_confirmed() {
+        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+        let memory = DiscoveredMemory::new(Clock::starting_at(Timestamp::UNIX_EPOCH));
+        let known = || memory.current().of("m5.large", "ami-1");
+        assert_eq!(known(), None);
+        assert!(memory.see("m5.large", "ami-1", 800));
+        assert!(!memory.see("m5.large", "ami-1", 900), "a larger one is not what the next node can count on");
+        assert_eq!(known(), Some(800));
+        assert!(memory.see("m5.large", "ami-1", 700));
+        assert_eq!(known(), Some(700));
+        assert_eq!(memory.current().of("m5.large", "ami-2"), None);
+        assert_eq!(memory.current().of("m5.xlarge", "ami-1"), None);
+
+        let version = memory.current().version;
+        tokio::time::advance(40 * DAY).await;
+        assert!(!memory.see("m5.large", "ami-1", 700), "confirmed, but no news");
+        assert_eq!(memory.current().version, version);
+        tokio::time::advance(59 * DAY).await;
+        assert_eq!(known(), Some(700));
+        tokio::time::advance(DAY).await;
+        assert_eq!(known(), None);
+        assert!(memory.current().version > version, "readers hear of it");
+        assert!(memory.see("m5.large", "ami-1", 900));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nonsense_is_not_remembered() {
+        let memory = DiscoveredMemory::new(Clock::starting_at(Timestamp::UNIX_EPOCH));
+        assert!(!memory.see("m5.large", "ami-1", 0));
+        assert!(!memory.see("m5.large", "ami-1", -5));
+        assert!(!memory.see("", "ami-1", 5));
+        assert_eq!(memory.current().version, 0);
+    }
+}

@@ -1,0 +1,111 @@
+//! Looks at nodes once they are registered: how much memory did the machine turn out to have?
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Node;
+use karpenter_api::labels;
+use karpenter_api::types::{AmiStatus, EC2NodeClass, NodeClaim};
+use karpenter_cluster::controllers::context::{label, name_of};
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_controllers::Context;
+use karpenter_controllers::mirrors::BY_PROVIDER_ID;
+use karpenter_model::quantity::Quantity;
+use karpenter_model::requirements::{Operator, Requirement, Requirements};
+use kube::ResourceExt;
+
+use super::class_view::images_key;
+use super::memory::DiscoveredMemory;
+
+/// The image that a machine with these labels would boot: the first that fits.
+pub(crate) fn image_for<'a>(labels_of_node: &Requirements, images: &'a [AmiStatus]) -> Option<&'a str> {
+    let nothing_open = BTreeSet::new();
+    let fits = |image: &&AmiStatus| {
+        let wanted: Option<Requirements> = image
+            .requirements
+            .iter()
+            .map(|one| {
+                let operator = Operator::parse(&one.operator)?;
+                Some(Requirement::new(one.key.as_str(), operator, one.values.iter().map(String::as_str)))
+            })
+            .collect();
+        wanted.is_some_and(|wanted| labels_of_node.compatible(&wanted, &nothing_open).is_ok())
+    };
+    images.iter().find(fits).map(|image| image.id.as_str())
+}
+
+/// What a node says about its type: the type, the images it belongs to, and its memory in bytes. Nothing if the node
+/// runs another image than a new one would.
+pub(super) fn finding(node: &Node, claim: &NodeClaim, class: &EC2NodeClass) -> Option<(String, String, i64)> {
+    let instance_type = label(node, labels::INSTANCE_TYPE)?.to_owned();
+    let images = &class.status.as_ref()?.amis;
+    let of_node: Requirements = node
+        .labels()
+        .iter()
+        .map(|(key, value)| Requirement::in_values(key.as_str(), [value.as_str()]))
+        .collect();
+    let booted = claim.status.as_ref()?.image_id.as_deref()?;
+    if image_for(&of_node, images) != Some(booted) {
+        return None;
+    }
+    let memory = node.status.as_ref()?.capacity.as_ref()?.get("memory")?;
+    let bytes = memory.0.parse::<Quantity>().ok()?.value_floor();
+    Some((instance_type, images_key(images), bytes))
+}
+
+/// To be run with one worker.
+pub struct MemoryController {
+    context: Context,
+    memory: DiscoveredMemory,
+}
+
+impl MemoryController {
+    pub fn new(context: Context, memory: DiscoveredMemory) -> Self {
+        Self { context, memory }
+    }
+
+    pub fn watch(&self, queue: &Queue) {
+        let to = queue.clone();
+        let is_registered = |node: &Node| label(node, labels::REGISTERED) == Some("true");
+        self.context.mirrors.nodes.observe(move |change: &Change<Node>| {
+            // Once, when a node becomes registered or is first seen so.
+            if let Change::Applied { old, new } = change
+                && is_registered(new)
+                && !old.as_ref().is_some_and(|old| is_registered(old))
+            {
+                to.add(ObjectKey::of(&new.metadata));
+            }
+        });
+    }
+
+    fn class_of(&self, claim: &NodeClaim) -> Option<EC2NodeClass> {
+        let reference = &claim.spec.node_class_ref;
+        let class = self.context.mirrors.node_class(&reference.group, &reference.kind, &reference.name)?;
+        serde_json::from_value(serde_json::to_value(&*class).ok()?).ok()
+    }
+}
+
+impl Reconcile for MemoryController {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let mirrors = &self.context.mirrors;
+        let Some(node) = mirrors.nodes.get_key(key) else { return Ok(After::Done) };
+        let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default();
+        for claim in mirrors.node_claims.by(BY_PROVIDER_ID, provider_id) {
+            if !self.context.is_managed(&claim.spec.node_class_ref) {
+                continue;
+            }
+            let found = self.class_of(&claim).and_then(|class| finding(&node, &claim, &class));
+            if let Some((instance_type, images, bytes)) = found
+                && self.memory.see(&instance_type, &images, bytes)
+            {
+                tracing::debug!(
+                    node = name_of(&*node),
+                    instance_type,
+                    memory_bytes = bytes,
+                    "updating discovered capacity cache"
+                );
+            }
+        }
+        Ok(After::Done)
+    }
+}
