@@ -1,1 +1,338 @@
+use std::sync::Arc;
 
+use karpenter_catalog::aws;
+use karpenter_model::requirements::{Requirement, Requirements};
+use karpenter_model::resources::ResourceList;
+
+use super::*;
+
+/// One offering as text: `on-demand a 0.10`, or with a reservation `reserved a 0.01 cr-1*3`, with `!` for a capacity
+/// block, `~` for an interruptible one, and `x` in front of what cannot be had.
+fn offering(text: &str) -> Offering {
+    let (available, text) = match text.strip_prefix('x') {
+        Some(rest) => (false, rest),
+        None => (true, text),
+    };
+    let parts: Vec<&str> = text.split_whitespace().collect();
+    let [capacity_type, zone, price, reservation @ ..] = &parts[..] else { panic!("{text}") };
+    let mut requirements: Requirements = [
+        Requirement::in_values(labels::CAPACITY_TYPE, [*capacity_type]),
+        Requirement::in_values(labels::ZONE, [*zone]),
+    ]
+    .into_iter()
+    .collect();
+    let mut capacity = None;
+    if let [reservation] = reservation {
+        let kind = if reservation.contains('!') { "capacity-block" } else { "default" };
+        let is_interruptible = reservation.contains('~').to_string();
+        let plain = reservation.replace(['!', '~'], "");
+        let (id, left) = plain.split_once('*').expect("a count");
+        capacity = Some(left.parse().expect("a number"));
+        let reserved = [
+            (labels::AWS_CAPACITY_RESERVATION_ID, id.to_owned()),
+            (labels::AWS_CAPACITY_RESERVATION_TYPE, kind.to_owned()),
+            (labels::AWS_CAPACITY_RESERVATION_INTERRUPTIBLE, is_interruptible),
+        ];
+        for (key, value) in reserved {
+            requirements.add(Requirement::in_values(key, [value]));
+        }
+    }
+    let price_per_hour = price.parse().expect("a price");
+    Offering { requirements, price_per_hour, available, reservation_capacity: capacity }
+}
+
+fn instance_type(name: &str, offerings: &[&str]) -> InstanceType {
+    let (family, size) = name.split_once('.').expect("a size");
+    let mut capacity: ResourceList = [("cpu", 4000), ("memory", 8 << 30), ("pods", 58)]
+        .map(|(name, amount)| (Arc::from(name), amount))
+        .into_iter()
+        .collect();
+    match family {
+        "gpu" => capacity.set(NVIDIA_GPU, 1),
+        "amd" => capacity.set(AMD_GPU, 1),
+        "inf" => capacity.set(AWS_NEURON, 1),
+        "gaudi" => capacity.set(HABANA_GAUDI, 1),
+        _ => {}
+    }
+    let requirements = [
+        Requirement::in_values(labels::INSTANCE_TYPE, [name]),
+        Requirement::in_values(aws::labels::INSTANCE_SIZE, [size]),
+        Requirement::in_values(aws::labels::INSTANCE_FAMILY, [family]),
+        Requirement::in_values(labels::CAPACITY_TYPE, ["on-demand", "spot", "reserved"]),
+        Requirement::in_values(labels::ZONE, ["a", "b", "c"]),
+    ];
+    InstanceType {
+        name: name.into(),
+        requirements: requirements.into_iter().collect(),
+        offerings: offerings.iter().map(|text| offering(text)).collect(),
+        capacity,
+        overhead: ResourceList::new(),
+        volume_attachment_limits: BTreeMap::new(),
+    }
+}
+
+fn capacity_types(values: &[&str]) -> Requirement {
+    Requirement::in_values(labels::CAPACITY_TYPE, values.iter().copied())
+}
+
+fn wanted(requirements: impl IntoIterator<Item = Requirement>) -> Wanted {
+    Wanted { requirements: requirements.into_iter().collect(), requests: ResourceList::new() }
+}
+
+/// What is left as text: names, each with its offerings as zone and price.
+fn left(types: &[InstanceType], wanted: &Wanted) -> String {
+    let shown = |candidates: Vec<Candidate<'_>>| {
+        let texts = candidates.iter().map(|candidate| {
+            let offers = candidate
+                .offerings
+                .iter()
+                .map(|offer| format!("{}:{}", offer.zone().expect("a zone"), offer.price_per_hour));
+            format!("{}({})", candidate.instance_type.name, offers.collect::<Vec<_>>().join(" "))
+        });
+        texts.collect::<Vec<_>>().join(" ")
+    };
+    filter(types, wanted, true).map_or_else(|error| error.to_string(), shown)
+}
+
+const UNAVAILABLE: &str = "all requested instance types were unavailable during launch";
+
+#[test]
+fn filters() {
+    let any = || wanted([]);
+    let all_kinds = || wanted([capacity_types(&["on-demand", "spot", "reserved"])]);
+    let mixed = || wanted([capacity_types(&["on-demand", "spot"])]);
+    let only_reserved = || wanted([capacity_types(&["reserved"])]);
+    let zone = |zone: &str| wanted([Requirement::in_values(labels::ZONE, [zone])]);
+    let with_min_values =
+        |least| wanted([Requirement::exists(aws::labels::INSTANCE_FAMILY).with_min_values(Some(least))]);
+    let t = instance_type;
+    let table: Vec<(&str, Vec<InstanceType>, Wanted, &str)> = vec![
+        ("nothing", vec![], any(), UNAVAILABLE),
+        (
+            "cheapest first, names decide between equals",
+            vec![t("b.l", &["on-demand a 2"]), t("c.l", &["on-demand a 1"]), t("a.l", &["on-demand a 2"])],
+            any(),
+            "c.l(a:1) a.l(a:2) b.l(a:2)",
+        ),
+        (
+            "what cannot be had is left out",
+            vec![t("a.l", &["xon-demand a 1"]), t("b.l", &["on-demand a 2", "xspot a 1"])],
+            any(),
+            "b.l(a:2)",
+        ),
+        ("all of it", vec![t("a.l", &["xon-demand a 1"])], any(), UNAVAILABLE),
+        ("zones are kept to", vec![t("a.l", &["on-demand a 1", "on-demand b 1"])], zone("b"), "a.l(b:1)"),
+        ("a zone without offers", vec![t("a.l", &["on-demand a 1"])], zone("c"), UNAVAILABLE),
+        ("a zone that the type does not have", vec![t("a.l", &["on-demand a 1"])], zone("z"), UNAVAILABLE),
+        (
+            "kinds are kept to",
+            vec![t("a.l", &["on-demand a 1", "spot a 0.5"])],
+            wanted([capacity_types(&["spot"])]),
+            "a.l(a:0.5)",
+        ),
+        (
+            "an empty reservation cannot be had",
+            vec![t("a.l", &["reserved a 0.1 cr-1*0", "on-demand a 1"])],
+            all_kinds(),
+            "a.l(a:1)",
+        ),
+        (
+            "reserved capacity drops everything else",
+            vec![t("a.l", &["reserved a 0.1 cr-1*1", "on-demand a 1"]), t("b.l", &["on-demand a 0.01"])],
+            all_kinds(),
+            "a.l(a:0.1)",
+        ),
+        (
+            "unless it is not asked for",
+            vec![t("a.l", &["reserved a 0.1 cr-1*1", "on-demand a 1"])],
+            mixed(),
+            "a.l(a:1)",
+        ),
+        (
+            "the cheapest kind of reservation wins",
+            vec![t("a.l", &["reserved a 0.2 cr-1*1"]), t("b.l", &["reserved a 0.1 cr-2*1!"])],
+            only_reserved(),
+            "b.l(a:0.1)",
+        ),
+        (
+            "between equals an ordinary one wins",
+            vec![t("a.l", &["reserved a 0.1 cr-1*1!", "reserved b 0.1 cr-2*1", "reserved c 0.1 cr-3*1~"])],
+            only_reserved(),
+            "a.l(b:0.1)",
+        ),
+        (
+            "then a block",
+            vec![t("a.l", &["reserved a 0.1 cr-1*1!", "reserved c 0.1 cr-3*1~"])],
+            only_reserved(),
+            "a.l(a:0.1)",
+        ),
+        (
+            "an interruptible one when it is cheaper",
+            vec![t("a.l", &["reserved a 0.2 cr-1*1", "reserved c 0.1 cr-3*1~"])],
+            only_reserved(),
+            "a.l(c:0.1)",
+        ),
+        (
+            "of blocks only the cheapest",
+            vec![
+                t("a.l", &["reserved a 0.3 cr-1*1!", "reserved b 0.2 cr-2*1!"]),
+                t("b.l", &["reserved a 0.25 cr-3*1!"]),
+            ],
+            only_reserved(),
+            "a.l(b:0.2)",
+        ),
+        (
+            "one reservation per zone, the one with most room",
+            vec![t("a.l", &["reserved a 0.1 cr-1*1", "reserved a 0.1 cr-2*5", "reserved b 0.1 cr-3*1"])],
+            only_reserved(),
+            "a.l(a:0.1 b:0.1)",
+        ),
+        (
+            "exotic types are for those who ask",
+            vec![
+                t("gpu.l", &["on-demand a 0.1"]),
+                t("amd.l", &["on-demand a 0.1"]),
+                t("inf.l", &["on-demand a 0.1"]),
+                t("gaudi.l", &["on-demand a 0.1"]),
+                t("m.metal", &["on-demand a 0.1"]),
+                t("m.metal-24xl", &["on-demand a 0.1"]),
+                t("m.l", &["on-demand a 5"]),
+            ],
+            any(),
+            "m.l(a:5)",
+        ),
+        (
+            "unless nothing else is left",
+            vec![t("gpu.l", &["on-demand a 2"]), t("m.metal", &["on-demand a 1"])],
+            any(),
+            "m.metal(a:1) gpu.l(a:2)",
+        ),
+        (
+            "or values are counted",
+            vec![t("gpu.l", &["on-demand a 2"]), t("m.l", &["on-demand a 1"])],
+            with_min_values(2),
+            "m.l(a:1) gpu.l(a:2)",
+        ),
+        (
+            "spot dearer than on demand is not worth it",
+            vec![t("a.l", &["on-demand a 1", "spot a 0.9", "spot b 1.1"]), t("b.l", &["spot a 1.2"])],
+            mixed(),
+            "a.l(a:1 a:0.9)",
+        ),
+        ("equally dear spot is", vec![t("a.l", &["on-demand a 1", "spot b 1"])], mixed(), "a.l(a:1 b:1)"),
+        (
+            "dear spot is better than nothing",
+            vec![t("a.l", &["xon-demand a 1", "spot b 2"])],
+            mixed(),
+            "a.l(b:2)",
+        ),
+        (
+            "and stays when only spot is asked for",
+            vec![t("a.l", &["on-demand a 1", "spot b 2"])],
+            wanted([capacity_types(&["spot"])]),
+            "a.l(b:2)",
+        ),
+        (
+            "or values are counted, dear or not",
+            vec![t("a.l", &["on-demand a 1"]), t("b.l", &["spot b 2"])],
+            with_min_values(2),
+            "a.l(a:1) b.l(b:2)",
+        ),
+        (
+            "too few values",
+            vec![t("a.l", &["on-demand a 1"]), t("a.xl", &["on-demand a 2"])],
+            with_min_values(2),
+            "truncating instance types based on the passed-in requirements, validating minValues, minValues requirement is \
+             not met for label(s) (label(s)=[\"karpenter.k8s.aws/instance-family\"])",
+        ),
+    ];
+    for (case, types, wanted, expected) in table {
+        assert_eq!(left(&types, &wanted), expected, "{case}");
+    }
+}
+
+#[test]
+fn requests_must_fit() {
+    let types = [instance_type("a.l", &["on-demand a 1"])];
+    let requests = |pairs: &[(&str, i64)]| Wanted {
+        requirements: Requirements::new(),
+        requests: pairs.iter().map(|(name, amount)| (Arc::from(*name), *amount)).collect(),
+    };
+    let table = [
+        (&[("cpu", 4000)][..], true),
+        (&[("cpu", 4001)][..], false),
+        (&[("memory", 9 << 30)][..], false),
+        (&[("example.com/device", 1)][..], false),
+    ];
+    for (pairs, fits) in table {
+        assert_eq!(filter(&types, &requests(pairs), true).is_ok(), fits, "{pairs:?}");
+    }
+}
+
+#[test]
+fn sixty_types_are_offered_and_no_more() {
+    let types: Vec<InstanceType> = (0..100)
+        .map(|number| instance_type(&format!("f{number:03}.l"), &[&format!("on-demand a {}", 100 - number)]))
+        .collect();
+    let candidates = filter(&types, &wanted([]), true).expect("types");
+    assert_eq!(candidates.len(), INSTANCE_TYPES_MAX);
+    assert_eq!(&*candidates[0].instance_type.name, "f099.l", "the cheapest are kept");
+    let counted = wanted([Requirement::exists(aws::labels::INSTANCE_FAMILY).with_min_values(Some(61))]);
+    assert!(filter(&types, &counted, true).is_err(), "values are counted after truncation");
+    assert!(filter(&types, &counted, false).is_ok(), "best effort launches all the same");
+}
+
+#[test]
+fn values_that_the_claim_excludes_do_not_count() {
+    let types = [instance_type("a.l", &["on-demand a 1"]), instance_type("b.l", &["on-demand a 1"])];
+    let requirement =
+        Requirement::in_values(aws::labels::INSTANCE_FAMILY, ["a", "b"]).with_min_values(Some(2));
+    assert!(filter(&types, &wanted([requirement]), true).is_ok());
+    let zones = Requirement::in_values(labels::ZONE, ["a"]).with_min_values(Some(2));
+    assert!(filter(&types, &wanted([zones]), true).is_err(), "the types' other zones are not the claim's");
+}
+
+#[test]
+fn the_capacity_type_of_a_launch() {
+    let table = [
+        (
+            "all there",
+            vec!["reserved a 0.1 cr-1*1", "spot a 0.5", "on-demand a 1"],
+            vec!["reserved", "spot", "on-demand"],
+            "reserved",
+        ),
+        (
+            "reservation empty",
+            vec!["reserved a 0.1 cr-1*0", "spot a 0.5", "on-demand a 1"],
+            vec!["reserved", "spot", "on-demand"],
+            "spot",
+        ),
+        (
+            "reserved not asked for",
+            vec!["reserved a 0.1 cr-1*1", "spot a 0.5", "on-demand a 1"],
+            vec!["spot", "on-demand"],
+            "spot",
+        ),
+        ("no spot", vec!["xspot a 0.5", "on-demand a 1"], vec!["spot", "on-demand"], "on-demand"),
+        ("only on demand", vec!["spot a 0.5", "on-demand a 1"], vec!["on-demand"], "on-demand"),
+        ("dear spot", vec!["spot a 2", "on-demand a 1"], vec!["spot", "on-demand"], "on-demand"),
+    ];
+    for (case, offerings, asked, expected) in table {
+        let types = [instance_type("a.l", &offerings)];
+        let wanted = wanted([capacity_types(&asked)]);
+        let candidates = filter(&types, &wanted, true).expect("types");
+        assert_eq!(capacity_type(&candidates, &wanted), expected, "{case}");
+    }
+}
+
+#[test]
+fn tenancy_is_dedicated_only_when_nothing_else_is_allowed() {
+    let tenancy = |values: &[&str]| {
+        wanted([Requirement::in_values(labels::AWS_INSTANCE_TENANCY, values.iter().copied())]).tenancy()
+    };
+    assert_eq!(wanted([]).tenancy(), "default");
+    assert_eq!(tenancy(&["default"]), "default");
+    assert_eq!(tenancy(&["dedicated"]), "dedicated");
+    assert_eq!(tenancy(&["dedicated", "default"]), "default");
+    assert_eq!(tenancy(&["host"]), "default");
+}
