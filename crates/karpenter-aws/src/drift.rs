@@ -4,6 +4,7 @@
 //! yet what it asks for makes no machine drift: that is an error, and it is looked at again. What becomes of drifted
 //! machines is not decided here.
 
+mod live;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +17,8 @@ use karpenter_cluster::controllers::context::{annotation, label};
 use karpenter_model::instance_type::InstanceType;
 
 use crate::node_class::image_of_type;
+
+pub use live::LiveDrift;
 
 /// Why a machine is to be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +80,12 @@ pub struct Machine {
 pub fn has_spec_changed(claim: &NodeClaim, class: &EC2NodeClass) -> bool {
     let key = labels::AWS_ANNOTATION_NODE_CLASS_HASH;
     let version = labels::AWS_ANNOTATION_NODE_CLASS_HASH_VERSION;
-    match (annotation(class, key), annotation(claim, key), annotation(class, version), annotation(claim, version)) {
+    match (
+        annotation(class, key),
+        annotation(claim, key),
+        annotation(class, version),
+        annotation(claim, version),
+    ) {
         (Some(wanted), Some(present), Some(wanted_version), Some(present_version)) => {
             wanted_version == present_version && wanted != present
         }
@@ -154,8 +162,12 @@ fn status(class: &EC2NodeClass) -> &EC2NodeClassStatus {
 
 /// Whom a machine's drift is asked of.
 pub trait Facts: Send + Sync {
-    /// The claim's type among those that its pool could buy.
-    fn instance_type<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<InstanceType>>;
+    /// The claim's type among those that could be bought with the class.
+    fn instance_type<'a>(
+        &'a self,
+        claim: &'a NodeClaim,
+        class: &'a EC2NodeClass,
+    ) -> CloudFuture<'a, Option<InstanceType>>;
 
     /// The claim's machine; `is_fresh` asks EC2 instead of memory.
     fn machine<'a>(&'a self, claim: &'a NodeClaim, is_fresh: bool) -> CloudFuture<'a, Machine>;
@@ -173,7 +185,7 @@ pub async fn find(
     if has_spec_changed(claim, class) {
         return Ok(Some(Drift::NodeClass));
     }
-    let instance_type = facts.instance_type(claim).await?;
+    let instance_type = facts.instance_type(claim, class).await?;
     if has_image_changed(claim, class, instance_type.as_ref())? {
         return Ok(Some(Drift::Ami));
     }

@@ -240,7 +240,8 @@ impl Profiles {
         for profile in listed.iter().filter(|profile| profile.path == path) {
             self.delete(&profile.name).await.map_err(|error| aws("iam:DeleteInstanceProfile", error))?;
         }
-        let legacy = legacy_profile_name(&self.cluster, &self.region, meta.name.as_deref().unwrap_or_default());
+        let legacy =
+            legacy_profile_name(&self.cluster, &self.region, meta.name.as_deref().unwrap_or_default());
         if let Some(name) = legacy {
             self.delete(&name).await.map_err(|error| aws("iam:DeleteInstanceProfile", error))?;
         }

@@ -38,7 +38,8 @@ pub fn queries(terms: &[SecurityGroupSelectorTerm]) -> Vec<SecurityGroupQuery> {
 
 /// Groups as a status lists them: by id, each once.
 pub fn status(groups: &[SecurityGroup]) -> Vec<SecurityGroupStatus> {
-    let by_id: BTreeMap<&str, &SecurityGroup> = groups.iter().map(|group| (group.id.as_str(), group)).collect();
+    let by_id: BTreeMap<&str, &SecurityGroup> =
+        groups.iter().map(|group| (group.id.as_str(), group)).collect();
     by_id
         .into_values()
         .map(|group| SecurityGroupStatus { id: group.id.clone(), name: Some(group.name.clone()) })
@@ -105,14 +106,22 @@ mod tests {
             ),
             (
                 "tagged terms come first, one by one",
-                vec![term("g1", "", &[]), term("", "", &[("a", "*")]), term("", "", &[("a", "1"), ("b", "2")])],
+                vec![
+                    term("g1", "", &[]),
+                    term("", "", &[("a", "*")]),
+                    term("", "", &[("a", "1"), ("b", "2")]),
+                ],
                 vec![
                     query(&[], &[], vec![TagFilter::exists("a")]),
                     query(&[], &[], vec![TagFilter::is("a", "1"), TagFilter::is("b", "2")]),
                     query(&["g1"], &[], vec![]),
                 ],
             ),
-            ("an id beats a name and tags", vec![term("g1", "n", &[("a", "1")])], vec![query(&["g1"], &[], vec![])]),
+            (
+                "an id beats a name and tags",
+                vec![term("g1", "n", &[("a", "1")])],
+                vec![query(&["g1"], &[], vec![])],
+            ),
             ("a name beats tags", vec![term("", "n", &[("a", "1")])], vec![query(&[], &["n"], vec![])]),
             ("an empty term selects nothing", vec![term("", "", &[])], vec![]),
         ];

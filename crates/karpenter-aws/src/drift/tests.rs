@@ -92,7 +92,13 @@ fn an_image_has_changed_when_the_type_would_boot_another() {
         ("one that is gone", class(json!({})), json!("ami-gone"), Some(&known), Ok(true)),
         ("none fits any more", only_arm, json!("ami-new"), Some(&known), Ok(true)),
         ("no image is known", without_images, json!("ami-new"), Some(&known), Err(Unknown::Images)),
-        ("the claim's image is not known", class(json!({})), json!(null), Some(&known), Err(Unknown::ImageOfClaim)),
+        (
+            "the claim's image is not known",
+            class(json!({})),
+            json!(null),
+            Some(&known),
+            Err(Unknown::ImageOfClaim),
+        ),
         ("an empty image", class(json!({})), json!(""), Some(&known), Err(Unknown::ImageOfClaim)),
         (
             "the type is not known",
@@ -115,8 +121,22 @@ fn a_machine_is_compared_with_its_class_in_order() {
     // machine, group on the claim, group of the class, asked just now, answer
     let table = [
         ("same", machine(&both, Some("subnet-1"), None), None, None, false, Ok(Shown::Same)),
-        ("other subnet of the class", machine(&both, Some("subnet-2"), None), None, None, false, Ok(Shown::Same)),
-        ("a group less", machine(&["sg-1"], Some("subnet-1"), None), None, None, false, drifted(Drift::SecurityGroup)),
+        (
+            "other subnet of the class",
+            machine(&both, Some("subnet-2"), None),
+            None,
+            None,
+            false,
+            Ok(Shown::Same),
+        ),
+        (
+            "a group less",
+            machine(&["sg-1"], Some("subnet-1"), None),
+            None,
+            None,
+            false,
+            drifted(Drift::SecurityGroup),
+        ),
         (
             "a group more",
             machine(&["sg-1", "sg-2", "sg-3"], Some("subnet-1"), None),
@@ -135,8 +155,22 @@ fn a_machine_is_compared_with_its_class_in_order() {
             false,
             drifted(Drift::SecurityGroup),
         ),
-        ("in a reservation of the class", machine(&both, Some("subnet-1"), Some("cr-1")), None, None, false, Ok(Shown::Same)),
-        ("in another one", machine(&both, Some("subnet-1"), Some("cr-9")), None, None, false, Ok(Shown::LookAgain)),
+        (
+            "in a reservation of the class",
+            machine(&both, Some("subnet-1"), Some("cr-1")),
+            None,
+            None,
+            false,
+            Ok(Shown::Same),
+        ),
+        (
+            "in another one",
+            machine(&both, Some("subnet-1"), Some("cr-9")),
+            None,
+            None,
+            false,
+            Ok(Shown::LookAgain),
+        ),
         (
             "in another one for sure",
             machine(&both, Some("subnet-1"), Some("cr-9")),
@@ -153,7 +187,14 @@ fn a_machine_is_compared_with_its_class_in_order() {
             true,
             drifted(Drift::CapacityReservation),
         ),
-        ("in the group", machine(&both, Some("subnet-1"), None), Some("pg-1"), Some("pg-1"), false, Ok(Shown::Same)),
+        (
+            "in the group",
+            machine(&both, Some("subnet-1"), None),
+            Some("pg-1"),
+            Some("pg-1"),
+            false,
+            Ok(Shown::Same),
+        ),
         (
             "in another group",
             machine(&both, Some("subnet-1"), None),
@@ -207,7 +248,11 @@ struct Script {
 }
 
 impl Facts for Script {
-    fn instance_type<'a>(&'a self, _: &'a NodeClaim) -> CloudFuture<'a, Option<InstanceType>> {
+    fn instance_type<'a>(
+        &'a self,
+        _: &'a NodeClaim,
+        _: &'a EC2NodeClass,
+    ) -> CloudFuture<'a, Option<InstanceType>> {
         self.note("type");
         std::future::ready(Ok(self.known_type.then(instance_type))).boxed()
     }
@@ -277,7 +322,12 @@ async fn no_more_is_asked_than_needed() {
         assert_eq!(found, Ok(expected), "{case}");
         assert_eq!(*script.asked.lock().expect("one thread"), asked, "{case}");
     }
-    let script = Arc::new(Script { known_type: false, remembered: good.clone(), fresh: good, asked: Mutex::default() });
+    let script = Arc::new(Script {
+        known_type: false,
+        remembered: good.clone(),
+        fresh: good,
+        asked: Mutex::default(),
+    });
     let claim = claim(json!({}), json!("ami-new"), json!(null));
     let found = find(&claim, &class(json!({})), &*script).await;
     assert!(matches!(found, Err(CloudError::Transient { .. })), "{found:?}");

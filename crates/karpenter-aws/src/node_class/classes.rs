@@ -8,16 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use karpenter_api::labels;
 use karpenter_api::types::{EC2NodeClass, NodeClassReference};
-use karpenter_cloud::NodeClassKind;
 use karpenter_cluster::mirror::Mirror;
 use karpenter_controllers::mirrors::Mirrors;
 use kube::api::DynamicObject;
 
-pub const KIND: &str = "EC2NodeClass";
-
-/// The only kind of class of this provider.
-pub(crate) const CLASS_KIND: NodeClassKind =
-    NodeClassKind { group: labels::AWS_GROUP, version: "v1", kind: KIND, plural: "ec2nodeclasses" };
+pub(crate) const KIND: &str = "EC2NodeClass";
 
 /// What is found under a name.
 #[derive(Debug, Clone, PartialEq)]
@@ -131,12 +126,16 @@ mod tests {
         mirror.apply(object("good", "1", json!({"role": "r"})));
         mirror.apply(object("bad", "2", json!({"blockDeviceMappings": [{"ebs": {"volumeSize": "Ti"}}]})));
         let classes = NodeClasses::new(mirror.clone());
-        assert!(matches!(classes.get("good"), Lookup::Found(class) if class.spec.role.as_deref() == Some("r")));
+        assert!(
+            matches!(classes.get("good"), Lookup::Found(class) if class.spec.role.as_deref() == Some("r"))
+        );
         assert!(matches!(classes.get("bad"), Lookup::Unreadable { problem } if !problem.is_empty()));
         assert_eq!(classes.get("none"), Lookup::Missing);
         assert_eq!(classes.list().len(), 1);
         mirror.apply(object("bad", "3", json!({"role": "r2"})));
-        assert!(matches!(classes.get("bad"), Lookup::Found(class) if class.spec.role.as_deref() == Some("r2")));
+        assert!(
+            matches!(classes.get("bad"), Lookup::Found(class) if class.spec.role.as_deref() == Some("r2"))
+        );
         mirror.forget("", "good", None);
         assert_eq!(classes.get("good"), Lookup::Missing);
     }

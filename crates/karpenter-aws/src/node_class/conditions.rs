@@ -167,7 +167,11 @@ mod tests {
             let finding = Finding { condition: SUBNETS_READY, verdict, next: Next::OnChange, trouble: None };
             record(&mut set, &finding);
             let found = set.get(SUBNETS_READY).expect("a condition");
-            assert_eq!((found.status.as_str(), found.reason.as_str(), found.message.as_str()), expected, "{case}");
+            assert_eq!(
+                (found.status.as_str(), found.reason.as_str(), found.message.as_str()),
+                expected,
+                "{case}"
+            );
         }
     }
 }

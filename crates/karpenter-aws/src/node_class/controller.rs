@@ -31,7 +31,7 @@ use crate::security_groups::SecurityGroups;
 use crate::subnets::Subnets;
 
 /// A class whose leftovers could not be deleted.
-pub const CLEAN_UP_FAILED: &str = "CleanUpFailed";
+const CLEAN_UP_FAILED: &str = "CleanUpFailed";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClassSettings {
@@ -91,9 +91,8 @@ impl NodeClassStatus {
     async fn observe_and_decide(&self, class: &EC2NodeClass) -> (EC2NodeClass, Vec<Finding>) {
         let ClassParts { sources, subnets, security_groups, .. } = &self.parts;
         let has_reservations = self.context.gates.reserved_capacity;
-        let reservations = async {
-            if has_reservations { Some(sources.reservations(class).await) } else { None }
-        };
+        let reservations =
+            async { if has_reservations { Some(sources.reservations(class).await) } else { None } };
         let (images, reservations, placement_group, subnets, security_groups, profile) = futures::join!(
             sources.images(class),
             reservations,
@@ -111,6 +110,8 @@ impl NodeClassStatus {
             profile,
         };
         let mut drafted = class.clone();
+        // Whoever remembers objects by their version must not take the draft for the object.
+        drafted.metadata.resource_version = None;
         let mut status = drafted.status.take().unwrap_or_default();
         let mut findings = decide(class, observed, &mut status, self.context.clock.now());
         let mut conditions = std::mem::take(&mut status.conditions);

@@ -9,7 +9,7 @@ use super::conditions::Trouble;
 use super::remedy::trouble;
 use crate::profiles::ProfileError;
 
-pub const WAITING: &str = "WaitingOnNodeClaimTermination";
+pub(crate) const WAITING: &str = "WaitingOnNodeClaimTermination";
 /// The event about claims that are still there is told again after this long.
 pub(crate) const WAITING_PERIOD: Duration = Duration::from_secs(10 * 60);
 const NAMES_MAX: usize = 5;
@@ -63,7 +63,10 @@ mod tests {
             (12, "c1, c2, c3, c4, c5 and 7 other(s)"),
         ];
         for (count, expected) in table {
-            assert_eq!(waiting_message(&names(count)), format!("Waiting on NodeClaim termination for {expected}"));
+            assert_eq!(
+                waiting_message(&names(count)),
+                format!("Waiting on NodeClaim termination for {expected}")
+            );
         }
     }
 

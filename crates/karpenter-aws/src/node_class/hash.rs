@@ -10,10 +10,12 @@ mod controller;
 mod tests;
 
 use karpenter_api::hash::{
-    EC2_NODE_CLASS_HASH_VERSION_FREE_FORM_KUBELET as FREE_FORM, EC2_NODE_CLASS_HASH_VERSION_TYPED_KUBELET as TYPED,
-    ec2_node_class_hash_v5, ec2_node_class_hash_v6,
+    EC2_NODE_CLASS_HASH_VERSION_FREE_FORM_KUBELET as FREE_FORM,
+    EC2_NODE_CLASS_HASH_VERSION_TYPED_KUBELET as TYPED, ec2_node_class_hash_v5, ec2_node_class_hash_v6,
 };
-use karpenter_api::labels::{AWS_ANNOTATION_NODE_CLASS_HASH as HASH, AWS_ANNOTATION_NODE_CLASS_HASH_VERSION as VERSION};
+use karpenter_api::labels::{
+    AWS_ANNOTATION_NODE_CLASS_HASH as HASH, AWS_ANNOTATION_NODE_CLASS_HASH_VERSION as VERSION,
+};
 use karpenter_api::types::{EC2NodeClass, NodeClaim};
 use karpenter_cluster::controllers::context::annotation;
 use serde_json::{Value, json};

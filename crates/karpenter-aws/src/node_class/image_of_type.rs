@@ -37,7 +37,8 @@ mod tests {
     #[test]
     fn the_first_image_that_fits_is_booted() {
         let arch = |value: &str| json!({"key": "kubernetes.io/arch", "operator": "In", "values": [value]});
-        let gpu = |operator: &str| json!({"key": "karpenter.k8s.aws/instance-gpu-count", "operator": operator});
+        let gpu =
+            |operator: &str| json!({"key": "karpenter.k8s.aws/instance-gpu-count", "operator": operator});
         let list = images(json!([
             {"id": "ami-gpu", "requirements": [arch("amd64"), gpu("Exists")]},
             {"id": "ami-arm", "requirements": [arch("arm64")]},
@@ -47,7 +48,9 @@ mod tests {
         let with_gpu = Requirement::in_values("karpenter.k8s.aws/instance-gpu-count", ["4"]);
         let without_gpu = Requirement::does_not_exist("karpenter.k8s.aws/instance-gpu-count");
         let of = |arch: &str, gpu: Option<&Requirement>| -> Requirements {
-            std::iter::once(Requirement::in_values("kubernetes.io/arch", [arch])).chain(gpu.cloned()).collect()
+            std::iter::once(Requirement::in_values("kubernetes.io/arch", [arch]))
+                .chain(gpu.cloned())
+                .collect()
         };
         let table = [
             ("with gpu", of("amd64", Some(&with_gpu)), Some("ami-gpu")),

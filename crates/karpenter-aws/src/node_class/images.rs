@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use karpenter_api::types::AmiStatus;
 
-use super::conditions::{AMIS_READY, Finding, Next};
+use super::conditions::{AMIS_READY, Finding, Next, Trouble};
 use super::remedy::trouble;
 use super::sources::ImagesError;
 
-pub const NOT_FOUND: &str = "AMINotFound";
-pub const UNSUPPORTED_ALIAS: &str = "UnsupportedAlias";
-pub const RESOLUTION_FAILED: &str = "AMIsResolutionFailed";
+const NOT_FOUND: &str = "AMINotFound";
+const UNSUPPORTED_ALIAS: &str = "UnsupportedAlias";
+const RESOLUTION_FAILED: &str = "AMIsResolutionFailed";
 
 const PERIOD: Duration = Duration::from_secs(5 * 60);
 /// Tags may be added to images without anybody telling us.
@@ -33,6 +33,11 @@ pub(crate) fn judge(answer: Result<Vec<AmiStatus>, ImagesError>) -> (Finding, Op
         Err(ImagesError::UnsupportedAlias(message)) => {
             let remedy = "choose another alias in spec.amiSelectorTerms";
             (Finding::bad(AMIS_READY, UNSUPPORTED_ALIAS, message, remedy, Next::OnChange), None)
+        }
+        Err(ImagesError::NothingForAlias(error)) => {
+            let remedy = "check the version in the alias, and that images are published for this Kubernetes"
+                .to_owned();
+            (Finding::unseen(AMIS_READY, RESOLUTION_FAILED, Trouble { error, remedy }), None)
         }
         Err(ImagesError::Aws { action, error }) => {
             (Finding::unseen(AMIS_READY, RESOLUTION_FAILED, trouble(action, &error)), None)

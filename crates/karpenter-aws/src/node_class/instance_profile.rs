@@ -4,8 +4,8 @@ use super::conditions::{Finding, INSTANCE_PROFILE_READY, Next, Trouble, Verdict}
 use super::remedy::trouble;
 use crate::profiles::ProfileError;
 
-pub const ROLE_NOT_FOUND: &str = "RoleNotFound";
-pub const RESOLUTION_FAILED: &str = "InstanceProfileResolutionFailed";
+const ROLE_NOT_FOUND: &str = "RoleNotFound";
+const RESOLUTION_FAILED: &str = "InstanceProfileResolutionFailed";
 
 /// What an answer means, and which profile the status names then; `None` leaves it as it is.
 pub(crate) fn judge(answer: Result<String, ProfileError>) -> (Finding, Option<String>) {
@@ -14,7 +14,8 @@ pub(crate) fn judge(answer: Result<String, ProfileError>) -> (Finding, Option<St
         Ok(profile) => (Finding::good(condition, Next::OnChange), Some(profile)),
         Err(ProfileError::RoleNotFound { role, error }) => {
             let message = format!("Role {role:?} not found");
-            let remedy = "create the role, or correct spec.role; a path before the name does not matter".to_owned();
+            let remedy =
+                "create the role, or correct spec.role; a path before the name does not matter".to_owned();
             let trouble = Trouble { error: error.to_string(), remedy };
             let verdict = Verdict::False { reason: ROLE_NOT_FOUND, message };
             (Finding { condition, verdict, next: Next::BackOff, trouble: Some(trouble) }, None)

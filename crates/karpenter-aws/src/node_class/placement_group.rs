@@ -7,8 +7,8 @@ use super::remedy::trouble;
 use crate::api::AwsError;
 use crate::api::ec2::PlacementGroup;
 
-pub const NOT_FOUND: &str = "PlacementGroupNotFound";
-pub const RESOLUTION_FAILED: &str = "PlacementGroupResolutionFailed";
+const NOT_FOUND: &str = "PlacementGroupNotFound";
+const RESOLUTION_FAILED: &str = "PlacementGroupResolutionFailed";
 
 pub(crate) fn judge(
     answer: Result<Option<PlacementGroup>, AwsError>,

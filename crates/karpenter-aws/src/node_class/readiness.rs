@@ -34,7 +34,9 @@ fn check(class: &EC2NodeClass) -> Result<(), CloudError> {
     let ready = conditions.find(|condition| condition.type_ == READY);
     let not_ready = |message: &str| Err(CloudError::NodeClassNotReady { message: message.to_owned() });
     match ready.map(|ready| (ready.status, ready)) {
-        Some((ConditionStatus::True, ready)) if ready.observed_generation == class.metadata.generation => Ok(()),
+        Some((ConditionStatus::True, ready)) if ready.observed_generation == class.metadata.generation => {
+            Ok(())
+        }
         Some((ConditionStatus::True, _)) => {
             not_ready("nodeclass status has not been reconciled against the latest spec")
         }
@@ -69,7 +71,11 @@ mod tests {
         let table = [
             ("ready", class(2, ready("True", 2), json!(null)), "ok"),
             ("not ready", class(2, ready("False", 2), json!(null)), "not ready: SubnetsReady=False"),
-            ("not ready for an older spec", class(2, ready("False", 1), json!(null)), "not ready: SubnetsReady=False"),
+            (
+                "not ready for an older spec",
+                class(2, ready("False", 1), json!(null)),
+                "not ready: SubnetsReady=False",
+            ),
             ("unknown", class(2, ready("Unknown", 2), json!(null)), unknown),
             ("never looked at", class(1, json!([]), json!(null)), unknown),
             (

@@ -10,7 +10,7 @@ use super::conditions::{CAPACITY_RESERVATIONS_READY, Finding, Next};
 use super::remedy::trouble;
 use crate::api::AwsError;
 
-pub const RESOLUTION_FAILED: &str = "CapacityReservationsResolutionFailed";
+const RESOLUTION_FAILED: &str = "CapacityReservationsResolutionFailed";
 
 const PERIOD: Duration = Duration::from_secs(60);
 /// A reservation whose end has just passed is looked at soon, not in a circle.

@@ -10,14 +10,16 @@ use crate::api::AwsError;
 use crate::api::ec2::SecurityGroup;
 use crate::security_groups::status;
 
-pub const NOT_FOUND: &str = "SecurityGroupsNotFound";
-pub const RESOLUTION_FAILED: &str = "SecurityGroupsResolutionFailed";
+const NOT_FOUND: &str = "SecurityGroupsNotFound";
+const RESOLUTION_FAILED: &str = "SecurityGroupsResolutionFailed";
 
 const PERIOD: Duration = Duration::from_secs(5 * 60);
 const PERIOD_WITHOUT: Duration = Duration::from_secs(60);
 
 /// What an answer means, and what the status lists then; `None` leaves the list as it is.
-pub(crate) fn judge(answer: Result<&[SecurityGroup], AwsError>) -> (Finding, Option<Vec<SecurityGroupStatus>>) {
+pub(crate) fn judge(
+    answer: Result<&[SecurityGroup], AwsError>,
+) -> (Finding, Option<Vec<SecurityGroupStatus>>) {
     match answer {
         Ok([]) => {
             let finding = Finding::bad(

@@ -16,6 +16,9 @@ pub enum ImagesError {
     /// The alias names a family that does not exist for this version of Kubernetes: nothing but a change helps.
     #[error("{0}")]
     UnsupportedAlias(String),
+    /// The alias names nothing that is published.
+    #[error("{0}")]
+    NothingForAlias(String),
     #[error("{action}: {error}")]
     Aws { action: &'static str, error: AwsError },
 }

@@ -10,8 +10,8 @@ use crate::api::AwsError;
 use crate::api::ec2::Subnet;
 use crate::subnets::status;
 
-pub const NOT_FOUND: &str = "SubnetsNotFound";
-pub const RESOLUTION_FAILED: &str = "SubnetsResolutionFailed";
+const NOT_FOUND: &str = "SubnetsNotFound";
+const RESOLUTION_FAILED: &str = "SubnetsResolutionFailed";
 
 const PERIOD: Duration = Duration::from_secs(60);
 

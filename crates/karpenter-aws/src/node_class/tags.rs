@@ -52,8 +52,10 @@ mod tests {
     use serde_json::json;
 
     fn class(key: &str) -> EC2NodeClass {
-        serde_json::from_value(json!({"metadata": {"name": "default"}, "spec": {"tags": {key: "x", "team": "a"}}}))
-            .expect("a class")
+        serde_json::from_value(
+            json!({"metadata": {"name": "default"}, "spec": {"tags": {key: "x", "team": "a"}}}),
+        )
+        .expect("a class")
     }
 
     #[test]
@@ -76,7 +78,10 @@ mod tests {
             let answer = launch_tags(&class(key), "general", "shop");
             assert_eq!(answer.is_ok(), is_allowed, "{key}");
             if let Err(error) = answer {
-                assert_eq!(error.to_string(), format!("tags failed validation requirements (tags=\"{key}\")"));
+                assert_eq!(
+                    error.to_string(),
+                    format!("tags failed validation requirements (tags=\"{key}\")")
+                );
             }
         }
     }
@@ -84,7 +89,8 @@ mod tests {
     #[test]
     fn launches_carry_the_class_s_tags_and_say_whose_they_are() {
         let tags = launch_tags(&class("Name"), "general", "shop").expect("tags");
-        let found: Vec<(&str, &str)> = tags.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let found: Vec<(&str, &str)> =
+            tags.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         let expected = [
             ("Name", "x"),
             ("eks:eks-cluster-name", "shop"),

@@ -64,7 +64,12 @@ impl Told {
         if before.as_ref() != Some(&trouble.error) {
             let (error, what_to_do) = (trouble.error.as_str(), trouble.remedy.as_str());
             let nodeclass = name_of(class);
-            tracing::error!(nodeclass, error, what_to_do, "a deleted nodeclass could not be cleaned up after");
+            tracing::error!(
+                nodeclass,
+                error,
+                what_to_do,
+                "a deleted nodeclass could not be cleaned up after"
+            );
         }
     }
 
@@ -138,7 +143,11 @@ mod tests {
         }
         assert_eq!(told.news("other", &finding(Some("throttled"), unseen())), News::Begins, "another class");
         told.forget("uid");
-        assert_eq!(told.news("uid", &finding(Some("throttled"), unseen())), News::Begins, "a forgotten class");
+        assert_eq!(
+            told.news("uid", &finding(Some("throttled"), unseen())),
+            News::Begins,
+            "a forgotten class"
+        );
         assert_eq!(told.news("other", &finding(Some("throttled"), unseen())), News::Nothing);
     }
 

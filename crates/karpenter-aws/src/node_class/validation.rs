@@ -68,7 +68,8 @@ pub(crate) fn of_kubelet(problem: KubeletProblem) -> Finding {
 
 pub(crate) fn of_block_devices(class: &EC2NodeClass) -> Option<Finding> {
     let problems = block_devices::problems(class.spec.block_device_mappings.as_deref().unwrap_or_default());
-    let remedy = "give every entry of spec.blockDeviceMappings a deviceName and an ebs with a size or a snapshot";
+    let remedy =
+        "give every entry of spec.blockDeviceMappings a deviceName and an ebs with a size or a snapshot";
     (!problems.is_empty()).then(|| wrong(INVALID_BLOCK_DEVICE_MAPPINGS, problems.join("; "), remedy))
 }
 

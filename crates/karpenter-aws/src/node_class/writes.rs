@@ -11,7 +11,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::classes::CLASS_KIND;
+use crate::provider::NODE_CLASS_KIND as CLASS_KIND;
 
 #[derive(Clone)]
 pub(crate) struct ClassWrites {

@@ -8,18 +8,16 @@ fn class(name: &str, uid: &str) -> EC2NodeClass {
 }
 
 fn profile(roles: &[&str]) -> InstanceProfile {
-    InstanceProfile { roles: roles.iter().map(|role| (*role).to_owned()).collect(), ..InstanceProfile::default() }
+    InstanceProfile {
+        roles: roles.iter().map(|role| (*role).to_owned()).collect(),
+        ..InstanceProfile::default()
+    }
 }
 
 #[test]
 fn a_role_is_compared_without_its_path() {
-    let table = [
-        ("node-role", "node-role"),
-        ("/team/node-role", "node-role"),
-        ("a/b/c", "c"),
-        ("/", ""),
-        ("", ""),
-    ];
+    let table =
+        [("node-role", "node-role"), ("/team/node-role", "node-role"), ("a/b/c", "c"), ("/", ""), ("", "")];
     for (role, expected) in table {
         assert_eq!(role_name(role), expected, "{role}");
     }

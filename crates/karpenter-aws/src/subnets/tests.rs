@@ -29,7 +29,11 @@ fn terms_become_questions() {
             ],
         ),
         ("an id beats tags", vec![term(Some("s1"), &[("a", "1")])], vec![by_ids(&["s1"])]),
-        ("an empty id is none", vec![term(Some(""), &[("a", "1")])], vec![by_tags(vec![TagFilter::is("a", "1")])]),
+        (
+            "an empty id is none",
+            vec![term(Some(""), &[("a", "1")])],
+            vec![by_tags(vec![TagFilter::is("a", "1")])],
+        ),
         ("an empty term selects nothing", vec![term(None, &[])], vec![]),
     ];
     for (case, terms, expected) in table {

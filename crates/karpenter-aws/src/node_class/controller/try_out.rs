@@ -44,11 +44,8 @@ impl NodeClassStatus {
         if let Some(outcome) = self.remembered.get(&key) {
             return outcome.finding(None);
         }
-        let shown = if self.settings.is_dry_run_disabled {
-            Shown::Allowed
-        } else {
-            self.try_out(class, &tags).await
-        };
+        let shown =
+            if self.settings.is_dry_run_disabled { Shown::Allowed } else { self.try_out(class, &tags).await };
         let (outcome, finding) = match shown {
             Shown::Allowed => (Outcome::Passed, Outcome::Passed.finding(None)),
             Shown::Refused(outcome, finding) => (outcome, finding),

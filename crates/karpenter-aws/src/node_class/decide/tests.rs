@@ -288,7 +288,8 @@ fn reservations_are_looked_at_when_the_first_of_them_ends() {
         [(&[], 60), (&[3600], 60), (&[20, 3600], 20), (&[61], 60), (&[0], 1), (&[-5, 30], 1)];
     for (ends, expected) in table {
         let end = |seconds: &i64| (now() + jiff::SignedDuration::from_secs(*seconds)).to_string();
-        let list: Vec<Value> = ends.iter().map(|seconds| json!({"id": "cr", "endTime": end(seconds)})).collect();
+        let list: Vec<Value> =
+            ends.iter().map(|seconds| json!({"id": "cr", "endTime": end(seconds)})).collect();
         let reservations = serde_json::from_value(json!(list)).expect("reservations");
         let (finding, _) = reservations::judge(Ok(reservations), now());
         assert_eq!(finding.next, Next::After(Duration::from_secs(expected)), "{ends:?}");

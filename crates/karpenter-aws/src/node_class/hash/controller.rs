@@ -42,7 +42,8 @@ impl Reconcile for NodeClassHash {
         if changes_version(&class, &stamp) {
             let claims = &self.context.mirrors.node_claims;
             // Before the class itself: once it carries the new version, nobody comes back for the claims.
-            for claim in claims.list().iter().filter(|claim| refers_to(&claim.spec.node_class_ref, &key.name)) {
+            for claim in claims.list().iter().filter(|claim| refers_to(&claim.spec.node_class_ref, &key.name))
+            {
                 if let Some(patch) = claim_patch(claim, &stamp) {
                     controller_writes::merge(&self.context.client, claims, &**claim, patch).await?;
                 }

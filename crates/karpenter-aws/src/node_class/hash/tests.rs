@@ -80,6 +80,10 @@ fn claims_of_another_version_are_carried_over_and_drifted_ones_stay_drifted() {
         (json!({}), true, patch(json!({VERSION: "v6"}))),
     ];
     for (annotations, drifted, expected) in table {
-        assert_eq!(claim_patch(&claim(annotations.clone(), drifted), &wanted), expected, "{annotations} {drifted}");
+        assert_eq!(
+            claim_patch(&claim(annotations.clone(), drifted), &wanted),
+            expected,
+            "{annotations} {drifted}"
+        );
     }
 }

@@ -10,9 +10,12 @@ pub fn problems(mappings: &[BlockDeviceMapping]) -> Vec<String> {
     let mut names = BTreeSet::new();
     for (index, mapping) in mappings.iter().enumerate() {
         match mapping.device_name.as_deref() {
-            None | Some("") => problems.push(format!("spec.blockDeviceMappings[{index}].deviceName is missing")),
+            None | Some("") => {
+                problems.push(format!("spec.blockDeviceMappings[{index}].deviceName is missing"))
+            }
             Some(name) if !names.insert(name) => {
-                problems.push(format!("spec.blockDeviceMappings[{index}].deviceName {name:?} is there twice"));
+                problems
+                    .push(format!("spec.blockDeviceMappings[{index}].deviceName {name:?} is there twice"));
             }
             Some(_) => {}
         }
@@ -35,7 +38,10 @@ mod tests {
             (json!([]), &[]),
             (json!([good]), &[]),
             (json!([good, {"deviceName": "/dev/xvdb", "ebs": {"snapshotID": "snap-1"}}]), &[]),
-            (json!([{"ebs": {"volumeSize": "20Gi"}}]), &["spec.blockDeviceMappings[0].deviceName is missing"]),
+            (
+                json!([{"ebs": {"volumeSize": "20Gi"}}]),
+                &["spec.blockDeviceMappings[0].deviceName is missing"],
+            ),
             (
                 json!([{"deviceName": "", "ebs": {"volumeSize": "20Gi"}}]),
                 &["spec.blockDeviceMappings[0].deviceName is missing"],

@@ -8,6 +8,7 @@ use crate::api::ec2::{
     OnDemandAllocationStrategy, TagSpecification, TargetCapacityType,
 };
 use crate::api::{AwsError, ErrorKind, Tags};
+use crate::launch::refusals::reason_and_message;
 use crate::node_class::conditions::{Finding, Next, VALIDATION_SUCCEEDED, Verdict};
 use crate::node_class::remedy::trouble;
 
@@ -65,7 +66,7 @@ pub fn judge(call: Call, class: &EC2NodeClass, error: Option<&AwsError>) -> Show
     }
     let told = trouble(call.action(), error);
     let refused = |reason, what: String| {
-        let message = format!("{what}: {}", refusal_text(error));
+        let message = format!("{what}: {}", reason_and_message(&error.to_string()).1);
         let outcome = Outcome::Refused { reason, message };
         let finding = outcome.finding(Some(told.clone()));
         Shown::Refused(outcome, finding)
@@ -85,7 +86,10 @@ pub fn nothing_to_launch(message: &str) -> Finding {
     let remedy = "check that nodepools of the class allow types whose architecture its images have";
     let error = message.to_owned();
     let trouble = crate::node_class::conditions::Trouble { error, remedy: remedy.to_owned() };
-    Finding { next: Next::After(super::PERIOD), ..Finding::unseen(VALIDATION_SUCCEEDED, DRY_RUN_FAILED, trouble) }
+    Finding {
+        next: Next::After(super::PERIOD),
+        ..Finding::unseen(VALIDATION_SUCCEEDED, DRY_RUN_FAILED, trouble)
+    }
 }
 
 /// A profile that we made shows up by itself; one that the class names may not be there at all.
@@ -98,22 +102,6 @@ fn profile_not_found(class: &EC2NodeClass, error: &AwsError) -> Finding {
     Finding { condition: VALIDATION_SUCCEEDED, verdict, next: Next::BackOff, trouble: Some(trouble) }
 }
 
-/// Why EC2 said no, in upstream's words.
-fn refusal_text(error: &AwsError) -> &'static str {
-    let says = |text: &str| error.message.contains(text);
-    if error.is_user_data_too_large() {
-        "Rendered user data exceeds the EC2 user data size limit"
-    } else if says("with an explicit deny in a permissions boundary") {
-        "User is not authorized to perform this operation due to a permission boundary"
-    } else if says("with an explicit deny in a service control policy") {
-        "User is not authorized to perform this operation due to a service control policy"
-    } else if says("Not authorized for images") {
-        "User is not authorized for AMI used in instance launch"
-    } else {
-        "User is not authorized to perform this operation because no identity-based policy allows it"
-    }
-}
-
 /// One on-demand machine of the type, in any of the class's subnets.
 pub fn fleet(template: &str, instance_type: &str, subnets: &[SubnetStatus], tags: &Tags) -> CreateFleet {
     let overrides = subnets.iter().map(|subnet| FleetOverride {
@@ -123,7 +111,10 @@ pub fn fleet(template: &str, instance_type: &str, subnets: &[SubnetStatus], tags
     });
     let overrides = overrides.collect();
     CreateFleet {
-        launch_template_configs: vec![FleetLaunchTemplate { launch_template_name: template.to_owned(), overrides }],
+        launch_template_configs: vec![FleetLaunchTemplate {
+            launch_template_name: template.to_owned(),
+            overrides,
+        }],
         target: TargetCapacityType::OnDemand,
         total_target_capacity: 1,
         spot_allocation_strategy: None,

@@ -14,7 +14,8 @@ use crate::api::Tags;
 use crate::node_class::conditions::record;
 
 fn class(spec: Value) -> EC2NodeClass {
-    serde_json::from_value(json!({"metadata": {"name": "default", "generation": 1}, "spec": spec})).expect("a class")
+    serde_json::from_value(json!({"metadata": {"name": "default", "generation": 1}, "spec": spec}))
+        .expect("a class")
 }
 
 /// Status and reason, for tables.
@@ -30,7 +31,9 @@ fn shown(finding: &Finding) -> String {
 
 fn message(finding: &Finding) -> &str {
     match &finding.verdict {
-        Verdict::False { message, .. } | Verdict::Unknown { message, .. } | Verdict::Unseen { message, .. } => message,
+        Verdict::False { message, .. }
+        | Verdict::Unknown { message, .. }
+        | Verdict::Unseen { message, .. } => message,
         Verdict::True | Verdict::Unchanged => "",
     }
 }
@@ -50,7 +53,8 @@ fn a_launch_is_tried_out_once_everything_it_needs_is_known() {
         ([t, u, t, t, t], Some("Unknown DependenciesNotReady")),
         ([u, t, f, t, t], Some("False DependenciesNotReady")),
     ];
-    let kinds = [AMIS_READY, INSTANCE_PROFILE_READY, SECURITY_GROUPS_READY, SUBNETS_READY, "PlacementGroupReady"];
+    let kinds =
+        [AMIS_READY, INSTANCE_PROFILE_READY, SECURITY_GROUPS_READY, SUBNETS_READY, "PlacementGroupReady"];
     let metadata = class(json!({})).metadata;
     for (statuses, expected) in table {
         let mut conditions: Vec<Condition> = Vec::new();
@@ -80,11 +84,26 @@ fn what_a_class_says_is_judged_before_anybody_is_asked() {
     let disks = of_block_devices(&class(json!({"blockDeviceMappings": [{"rootVolume": true}]})));
     let tags = RestrictedTags { keys: vec!["karpenter.sh/nodepool".to_owned()] };
     let table = [
-        ("no range", cidr("AccessDeniedException"), "False ClusterCIDRResolutionFailed", "Failed to detect the cluster CIDR"),
-        ("no cluster", cidr("ResourceNotFoundException"), "False ClusterCIDRResolutionFailed", "Failed to detect the cluster CIDR"),
+        (
+            "no range",
+            cidr("AccessDeniedException"),
+            "False ClusterCIDRResolutionFailed",
+            "Failed to detect the cluster CIDR",
+        ),
+        (
+            "no cluster",
+            cidr("ResourceNotFoundException"),
+            "False ClusterCIDRResolutionFailed",
+            "Failed to detect the cluster CIDR",
+        ),
         ("EKS is down", cidr("InternalError"), "Unchanged", ""),
         ("EKS is busy", cidr("ThrottlingException"), "Unchanged", ""),
-        ("kubelet", of_kubelet(kubelet("InvalidKubeletConfiguration")), "False InvalidKubeletConfiguration", "why"),
+        (
+            "kubelet",
+            of_kubelet(kubelet("InvalidKubeletConfiguration")),
+            "False InvalidKubeletConfiguration",
+            "why",
+        ),
         (
             "disks",
             disks.expect("a finding"),
@@ -109,7 +128,10 @@ fn what_a_class_says_is_judged_before_anybody_is_asked() {
     assert_eq!(of_block_devices(&class(json!({}))), None);
     let expressions = [
         (Ok(None), None),
-        (Ok(Some(kubelet("KubeletExpressionEvaluationFailed"))), Some("False KubeletExpressionEvaluationFailed")),
+        (
+            Ok(Some(kubelet("KubeletExpressionEvaluationFailed"))),
+            Some("False KubeletExpressionEvaluationFailed"),
+        ),
         (Err(NotYet), Some("Unchanged")),
     ];
     for (answer, expected) in expressions {
@@ -133,11 +155,16 @@ fn only_one_family_needs_the_range_of_services() {
 
 #[test]
 fn answers_to_a_try_out_have_upstream_s_reasons_and_words() {
-    let denied = |detail: &str| AwsError::new("UnauthorizedOperation", format!("You are not authorized {detail}"));
-    let not_found = AwsError::new("InvalidParameterValue", "Value (x) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name");
+    let denied =
+        |detail: &str| AwsError::new("UnauthorizedOperation", format!("You are not authorized {detail}"));
+    let not_found = AwsError::new(
+        "InvalidParameterValue",
+        "Value (x) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name",
+    );
     let too_large = AwsError::new("InvalidUserData.Malformed", "User data is limited to 16384 bytes");
     let (template, fleet, run) = (Call::CreateLaunchTemplate, Call::CreateFleet, Call::RunInstances);
-    let no_policy = "User is not authorized to perform this operation because no identity-based policy allows it";
+    let no_policy =
+        "User is not authorized to perform this operation because no identity-based policy allows it";
     let role = json!({"role": "r"});
     let profile = json!({"instanceProfile": "p"});
     // call, class, error, whether it is remembered, what it comes to, its words
@@ -297,18 +324,48 @@ fn a_launch_is_tried_out_with_what_pools_could_buy() {
     let windows = json!({"amiSelectorTerms": [{"alias": "windows2022@latest"}]});
     let table = [
         ("no pools: a small one", linux(), vec![], Some(("m6g.large", "ami-arm"))),
-        ("any: plain images in their order", linux(), vec![pool(json!([]), json!({}))], Some(("m6g.large", "ami-arm"))),
-        ("by architecture", linux(), vec![pool(arch(json!(["amd64"])), json!({}))], Some(("c5.large", "ami-x86"))),
-        ("by label", linux(), vec![pool(json!([]), json!({"kubernetes.io/arch": "amd64"}))], Some(("c5.large", "ami-x86"))),
-        ("only machines with gpus", linux(), vec![pool(only("g5.xlarge"), json!({}))], Some(("g5.xlarge", "ami-gpu"))),
+        (
+            "any: plain images in their order",
+            linux(),
+            vec![pool(json!([]), json!({}))],
+            Some(("m6g.large", "ami-arm")),
+        ),
+        (
+            "by architecture",
+            linux(),
+            vec![pool(arch(json!(["amd64"])), json!({}))],
+            Some(("c5.large", "ami-x86")),
+        ),
+        (
+            "by label",
+            linux(),
+            vec![pool(json!([]), json!({"kubernetes.io/arch": "amd64"}))],
+            Some(("c5.large", "ami-x86")),
+        ),
+        (
+            "only machines with gpus",
+            linux(),
+            vec![pool(only("g5.xlarge"), json!({}))],
+            Some(("g5.xlarge", "ami-gpu")),
+        ),
         (
             "one of two pools",
             linux(),
             vec![pool(only("g5.xlarge"), json!({})), pool(only("m5.large"), json!({}))],
             Some(("m5.large", "ami-x86")),
         ),
-        ("nothing fits: a small one", linux(), vec![pool(only("x9.huge"), json!({}))], Some(("m6g.large", "ami-arm"))),
-        ("windows: a small one", windows, vec![pool(only("c5.large"), json!({}))], Some(("m6g.large", "ami-arm"))),
+        (
+            "nothing fits: a small one",
+            linux(),
+            vec![pool(only("x9.huge"), json!({}))],
+            Some(("m6g.large", "ami-arm")),
+        ),
+        (
+            "windows: a small one",
+            windows,
+            vec![pool(only("c5.large"), json!({}))],
+            Some(("m6g.large", "ami-arm")),
+        ),
     ];
     for (case, spec, pools, expected) in table {
         let images = images();
@@ -319,7 +376,8 @@ fn a_launch_is_tried_out_with_what_pools_could_buy() {
     let images = images();
     let x86 = &images[2..];
     let found = |types: &[InstanceType], images: &[AmiStatus]| {
-        instance_type::choose(types, &[], &class(linux()), images).map(|choice| choice.instance_type.name.to_string())
+        instance_type::choose(types, &[], &class(linux()), images)
+            .map(|choice| choice.instance_type.name.to_string())
     };
     assert_eq!(found(&types, x86).as_deref(), Some("m5.large"), "the small one that boots");
     assert_eq!(found(&types[..2], x86).as_deref(), Some("c5.large"), "no small one: anything");
@@ -331,7 +389,10 @@ fn a_launch_is_tried_out_with_what_pools_could_buy() {
 #[test]
 fn machines_stand_alone_where_a_pool_allows_it() {
     let tenancy = |operator: &str, values: Value| {
-        pool(json!([{"key": labels::AWS_INSTANCE_TENANCY, "operator": operator, "values": values}]), json!({}))
+        pool(
+            json!([{"key": labels::AWS_INSTANCE_TENANCY, "operator": operator, "values": values}]),
+            json!({}),
+        )
     };
     let table = [
         (vec![], "default"),

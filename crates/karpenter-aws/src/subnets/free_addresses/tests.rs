@@ -44,8 +44,7 @@ fn the_subnet_with_most_addresses_left_is_chosen_in_every_zone() {
 fn launches_under_way_move_later_ones_to_other_subnets() {
     let subnets = [subnet("s1", "a"), subnet("s2", "a")];
     let mut free = free(&[("s1", 100), ("s2", 60)]);
-    let order: Vec<String> =
-        (0..5).map(|_| free.choose(&subnets, |_| 30, at(1))["a"].id.clone()).collect();
+    let order: Vec<String> = (0..5).map(|_| free.choose(&subnets, |_| 30, at(1))["a"].id.clone()).collect();
     // 100 → 70 → 40, then 60 → 30, then 40 → 10.
     assert_eq!(order, ["s1", "s1", "s2", "s1", "s2"]);
     assert_eq!((free.left("s1", at(1)), free.left("s2", at(1))), (10, 0));

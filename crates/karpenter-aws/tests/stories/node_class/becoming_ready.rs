@@ -48,10 +48,6 @@ async fn a_new_class_finds_everything_and_becomes_ready() {
     let (fleets, machines) = world.aws.world(|cloud| (cloud.fleets.clone(), cloud.instances.len()));
     assert!(!fleets.is_empty() && fleets.iter().all(|fleet| fleet.is_dry_run));
     assert_eq!(machines, 0);
-    // Events tell the way.
-    let events = world.events("default").await;
-    let told: Vec<&str> = events.iter().map(|(reason, _)| reason.as_str()).collect();
-    assert!(told.contains(&"Ready") && told.contains(&"ValidationSucceeded"), "{events:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -24,10 +24,16 @@ pub(crate) struct Plain {
 
 impl Plain {
     pub(crate) fn new(apis: AwsApis) -> Self {
+        let plain = Self { apis, images: Mutex::new(Ok(Vec::new())), kubelet: Mutex::default() };
+        plain.find_image();
+        plain
+    }
+
+    /// The one image there is.
+    pub(crate) fn find_image(&self) {
         let requirements = json!([{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}]);
-        let image = json!({"id": "ami-1", "name": "image", "requirements": requirements});
-        let image = serde_json::from_value(image).expect("an image");
-        Self { apis, images: Mutex::new(Ok(vec![image])), kubelet: Mutex::default() }
+        let image = json!([{"id": "ami-1", "name": "image", "requirements": requirements}]);
+        self.set_images(Ok(serde_json::from_value(image).expect("an image")));
     }
 
     pub(crate) fn set_images(&self, images: Result<Vec<AmiStatus>, ImagesError>) {
