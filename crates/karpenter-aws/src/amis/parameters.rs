@@ -1,0 +1,118 @@
+//! Values of parameters, remembered.
+//!
+//! A parameter that does not exist is an answer. Any other error is not: as long as a value was ever read, the last
+//! one holds, so that a hiccup of SSM does not make images disappear and nodes drift.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use karpenter_cluster::clock::Clock;
+
+use crate::api::{AwsError, Ssm};
+use crate::single_flight::SingleFlight;
+
+const TTL: Duration = Duration::from_secs(24 * 60 * 60);
+const CUSTOM_TTL: Duration = Duration::from_secs(5 * 60);
+
+/// How long a value holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lifetime {
+    /// Its value never changes.
+    Fixed,
+    /// Its value changes with every release; see [`super::AmiInvalidation`].
+    Mutable,
+    /// A user's own.
+    Custom,
+}
+
+impl Lifetime {
+    fn ttl(self) -> Duration {
+        match self {
+            Self::Fixed | Self::Mutable => TTL,
+            Self::Custom => CUSTOM_TTL,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    value: String,
+    lifetime: Lifetime,
+    /// From then on it has to be read again; until that works it holds.
+    expires_at: Timestamp,
+}
+
+/// Parameters by name. Clones share everything.
+#[derive(Clone)]
+pub struct Parameters {
+    ssm: Arc<dyn Ssm>,
+    clock: Clock,
+    entries: Arc<Mutex<BTreeMap<String, Entry>>>,
+    flights: SingleFlight<String, Result<String, AwsError>>,
+}
+
+impl Parameters {
+    pub fn new(ssm: Arc<dyn Ssm>, clock: Clock) -> Self {
+        Self { ssm, clock, entries: Arc::default(), flights: SingleFlight::default() }
+    }
+
+    /// The value; `None` if there is no such parameter.
+    pub async fn get(&self, name: &str, lifetime: Lifetime) -> Result<Option<String>, AwsError> {
+        let known = self.lock().get(name).cloned();
+        if let Some(entry) = &known
+            && entry.expires_at > self.clock.now()
+        {
+            return Ok(Some(entry.value.clone()));
+        }
+        let (ssm, own_name) = (Arc::clone(&self.ssm), name.to_owned());
+        let question = || async move { ssm.get_parameter(&own_name).await };
+        match self.flights.run(name.to_owned(), question).await {
+            Ok(value) => {
+                if known.is_none_or(|entry| entry.value != value) {
+                    tracing::info!(parameter = name, value, "discovered ssm parameter");
+                }
+                self.put(name, &value, lifetime);
+                Ok(Some(value))
+            }
+            Err(error) if error.is_not_found() => {
+                self.lock().remove(name);
+                Ok(None)
+            }
+            Err(error) => match known {
+                None => Err(error),
+                Some(entry) => {
+                    let value = entry.value;
+                    tracing::warn!(parameter = name, value, %error, "parameter cannot be read; the last value holds");
+                    Ok(Some(value))
+                }
+            },
+        }
+    }
+
+    fn put(&self, name: &str, value: &str, lifetime: Lifetime) {
+        let ttl = SignedDuration::try_from(lifetime.ttl()).unwrap_or(SignedDuration::MAX);
+        let expires_at = self.clock.now().checked_add(ttl).unwrap_or(Timestamp::MAX);
+        self.lock().insert(name.to_owned(), Entry { value: value.to_owned(), lifetime, expires_at });
+    }
+
+    /// The values that may change, by parameter.
+    pub(super) fn mutable(&self) -> BTreeMap<String, String> {
+        let entries = self.lock();
+        let mutable = entries.iter().filter(|(_, entry)| entry.lifetime == Lifetime::Mutable);
+        mutable.map(|(name, entry)| (name.clone(), entry.value.clone())).collect()
+    }
+
+    /// Has a parameter read again the next time it is asked for, unless its value is another one by now.
+    pub(super) fn expire(&self, name: &str, value: &str) {
+        if let Some(entry) = self.lock().get_mut(name).filter(|entry| entry.value == value) {
+            entry.expires_at = Timestamp::MIN;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+        // No step in here can leave a half-changed map behind.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

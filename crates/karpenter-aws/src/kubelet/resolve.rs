@@ -1,0 +1,207 @@
+//! The settings for one instance type: expressions evaluated, and the result as it is handed to user data.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use karpenter_api::types::KubeletValues;
+use karpenter_catalog::aws::TypeInfo;
+use karpenter_userdata::Kubelet;
+
+use super::expression::{ExpressionError, Expressions, Variables};
+use super::parse::{MaxPods, ParsedKubelet, is_expression};
+use super::units;
+use crate::options::AwsFeatureGates;
+
+/// Why an expression does not work out for an instance type.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EvaluationError {
+    #[error(
+        "evaluating maxPods expression, {error} (instance-type={instance_type}, expression={expression})"
+    )]
+    MaxPods { instance_type: String, expression: String, error: ExpressionError },
+    #[error(
+        "maxPods expression evaluated to a value outside the valid range [0, {}] (instance-type={instance_type}, \
+         expression={expression}, result={result})",
+        i32::MAX
+    )]
+    MaxPodsOutOfRange { instance_type: String, expression: String, result: i64 },
+    #[error(
+        "evaluating kubelet resource expression, {error} (instance-type={instance_type}, field={field}, key={key}, \
+         expression={expression})"
+    )]
+    Reserved {
+        instance_type: String,
+        field: &'static str,
+        key: String,
+        expression: String,
+        error: ExpressionError,
+    },
+    #[error(
+        "kubelet resource expression evaluated to a negative value (instance-type={instance_type}, field={field}, \
+         key={key}, expression={expression}, result={result})"
+    )]
+    NegativeReserved {
+        instance_type: String,
+        field: &'static str,
+        key: String,
+        expression: String,
+        result: i64,
+    },
+}
+
+/// What the settings come to for one instance type. Without expressions it is what was written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Resolved {
+    /// Absent: the family's own number.
+    pub max_pods: Option<i32>,
+    pub kube_reserved: BTreeMap<String, String>,
+    pub system_reserved: BTreeMap<String, String>,
+    /// Reservations that have no value for this type. A class with one of these is not ready; machines of a class
+    /// that was ready are launched without it.
+    pub dropped: Vec<Dropped>,
+}
+
+/// A reservation without a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dropped {
+    pub field: &'static str,
+    pub key: String,
+    pub error: EvaluationError,
+}
+
+/// Works the settings out for one type. `pods` says how many pods the type takes with a `maxPods` setting or without.
+/// With the gate off, expressions count as not written.
+pub fn resolve(
+    parsed: &ParsedKubelet,
+    gates: AwsFeatureGates,
+    expressions: &Expressions,
+    info: &TypeInfo,
+    pods: impl Fn(Option<i32>) -> i64,
+) -> Result<Resolved, EvaluationError> {
+    let max_pods = match &parsed.max_pods {
+        None => None,
+        Some(MaxPods::Count(count)) => Some(*count),
+        Some(MaxPods::Expression(_)) if !gates.node_class_cel => None,
+        Some(MaxPods::Expression(expression)) => {
+            Some(evaluated_max_pods(expression, expressions, &Variables::of(info, pods(None)))?)
+        }
+    };
+    Ok(Resolved { max_pods, ..resolve_reserved(parsed, gates, expressions, info, || pods(max_pods)) })
+}
+
+/// Only the reservations, for a type that is known to take so many pods; `max_pods` stays absent.
+pub fn resolve_reserved(
+    parsed: &ParsedKubelet,
+    gates: AwsFeatureGates,
+    expressions: &Expressions,
+    info: &TypeInfo,
+    pods: impl Fn() -> i64,
+) -> Resolved {
+    let mut resolved = Resolved::default();
+    let mut variables = None;
+    for (field, key, value) in parsed.reserved() {
+        let quantity = if !is_expression(value) {
+            Some(value.to_owned())
+        } else if !gates.node_class_cel {
+            None
+        } else {
+            let variables = variables.get_or_insert_with(|| Variables::of(info, pods()));
+            match evaluated_reserved(field, key, value, expressions, variables) {
+                Ok(amount) => Some(units::quantity(key, amount)),
+                Err(error) => {
+                    resolved.dropped.push(Dropped { field, key: key.to_owned(), error });
+                    None
+                }
+            }
+        };
+        if let Some(quantity) = quantity {
+            let values = match field {
+                "kubeReserved" => &mut resolved.kube_reserved,
+                _ => &mut resolved.system_reserved,
+            };
+            values.insert(key.to_owned(), quantity);
+        }
+    }
+    resolved
+}
+
+/// Whether every expression has a value for a type. A class is not ready until this holds for every type there is.
+pub fn check_on_type(
+    parsed: &ParsedKubelet,
+    expressions: &Expressions,
+    info: &TypeInfo,
+    pods: impl Fn(Option<i32>) -> i64,
+) -> Result<(), EvaluationError> {
+    let gates = AwsFeatureGates { node_class_cel: true };
+    let resolved = resolve(parsed, gates, expressions, info, pods)?;
+    resolved.dropped.into_iter().next().map_or(Ok(()), |dropped| Err(dropped.error))
+}
+
+fn evaluated_max_pods(
+    expression: &str,
+    expressions: &Expressions,
+    variables: &Variables,
+) -> Result<i32, EvaluationError> {
+    let (instance_type, expression) = (variables.instance_type.clone(), expression.to_owned());
+    match expressions.evaluate(&expression, variables) {
+        Err(error) => Err(EvaluationError::MaxPods { instance_type, expression, error }),
+        Ok(result) => match i32::try_from(result) {
+            Ok(count) if count >= 0 => Ok(count),
+            _ => Err(EvaluationError::MaxPodsOutOfRange { instance_type, expression, result }),
+        },
+    }
+}
+
+fn evaluated_reserved(
+    field: &'static str,
+    key: &str,
+    expression: &str,
+    expressions: &Expressions,
+    variables: &Variables,
+) -> Result<i64, EvaluationError> {
+    let instance_type = variables.instance_type.clone();
+    let (key, expression) = (key.to_owned(), expression.to_owned());
+    match expressions.evaluate(&expression, variables) {
+        Err(error) => Err(EvaluationError::Reserved { instance_type, field, key, expression, error }),
+        Ok(result) if result < 0 => {
+            Err(EvaluationError::NegativeReserved { instance_type, field, key, expression, result })
+        }
+        Ok(result) => Ok(result),
+    }
+}
+
+/// The settings of the machines of one launch template. `pods` is what their types take, which stands in where
+/// `maxPods` was not written as a number; `cluster_dns` is the cluster's own DNS server.
+pub fn settings(
+    values: &KubeletValues,
+    parsed: &ParsedKubelet,
+    resolved: &Resolved,
+    pods: i32,
+    cluster_dns: Option<&str>,
+) -> Kubelet {
+    let max_pods = match parsed.max_pods {
+        Some(MaxPods::Count(count)) => count,
+        _ => pods,
+    };
+    let cluster_dns = match parsed.cluster_dns.is_empty() {
+        true => cluster_dns.map(str::to_owned).into_iter().collect(),
+        false => parsed.cluster_dns.clone(),
+    };
+    Kubelet {
+        raw: values.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
+        cluster_dns,
+        max_pods: Some(max_pods),
+        pods_per_core: parsed.pods_per_core,
+        system_reserved: resolved.system_reserved.clone(),
+        kube_reserved: resolved.kube_reserved.clone(),
+        eviction_hard: parsed.eviction_hard.clone(),
+        eviction_soft: parsed.eviction_soft.clone(),
+        eviction_soft_grace_period: parsed.eviction_soft_grace_period.clone(),
+        eviction_max_pod_grace_period_seconds: parsed.eviction_max_pod_grace_period,
+        image_gc_high_threshold_percent: parsed.image_gc_high_threshold_percent,
+        image_gc_low_threshold_percent: parsed.image_gc_low_threshold_percent,
+        cpu_cfs_quota: parsed.cpu_cfs_quota,
+    }
+}
