@@ -109,3 +109,61 @@ impl Reconcile for MemoryController {
         Ok(After::Done)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read<T: serde::de::DeserializeOwned>(object: Value) -> T {
+        serde_json::from_value(object).expect("an object of the kind")
+    }
+
+    fn images() -> Value {
+        let arch = |value: &str| json!({"key": "kubernetes.io/arch", "operator": "In", "values": [value]});
+        let gpu =
+            |operator: &str| json!({"key": "karpenter.k8s.aws/instance-gpu-count", "operator": operator});
+        json!([
+            {"id": "ami-gpu", "requirements": [arch("amd64"), gpu("Exists")]},
+            {"id": "ami-new", "requirements": [arch("amd64"), gpu("DoesNotExist")]},
+            {"id": "ami-arm", "requirements": [arch("arm64")]},
+            {"id": "ami-odd", "requirements": [{"key": "a", "operator": "Like", "values": ["b"]}]},
+        ])
+    }
+
+    fn node(labels: Value, memory: Option<&str>) -> Node {
+        let capacity = memory.map(|memory| json!({"memory": memory, "cpu": "2"}));
+        read(json!({"metadata": {"name": "n", "labels": labels}, "status": {"capacity": capacity}}))
+    }
+
+    #[test]
+    fn only_nodes_with_the_image_a_new_one_would_boot_count() {
+        let of_class: EC2NodeClass =
+            read(json!({"metadata": {"name": "c"}, "spec": {}, "status": {"amis": images()}}));
+        let key = "ami-arm ami-gpu ami-new ami-odd";
+        let m5 = json!({labels::INSTANCE_TYPE: "m5.large", "kubernetes.io/arch": "amd64"});
+        let g5 = json!({
+            labels::INSTANCE_TYPE: "g5.xlarge", "kubernetes.io/arch": "amd64",
+            "karpenter.k8s.aws/instance-gpu-count": "1",
+        });
+        let table: [(Value, Option<&str>, Option<&str>, Option<(&str, i64)>); 9] = [
+            (m5.clone(), Some("7900000Ki"), Some("ami-new"), Some(("m5.large", 7_900_000 * 1024))),
+            (m5.clone(), Some("8000000000"), Some("ami-new"), Some(("m5.large", 8_000_000_000))),
+            (m5.clone(), Some("7900000Ki"), Some("ami-old"), None),
+            (m5.clone(), Some("7900000Ki"), Some("ami-gpu"), None),
+            (m5.clone(), Some("7900000Ki"), None, None),
+            (m5.clone(), Some("plenty"), Some("ami-new"), None),
+            (m5, None, Some("ami-new"), None),
+            (g5, Some("15Gi"), Some("ami-gpu"), Some(("g5.xlarge", 15 << 30))),
+            (json!({"kubernetes.io/arch": "amd64"}), Some("15Gi"), Some("ami-new"), None),
+        ];
+        for (labels, memory, image, expected) in table {
+            let claim: NodeClaim =
+                read(json!({"metadata": {"name": "c"}, "spec": {}, "status": {"imageID": image}}));
+            let found = finding(&node(labels.clone(), memory), &claim, &of_class);
+            let expected = expected.map(|(name, bytes)| (name.to_owned(), key.to_owned(), bytes));
+            assert_eq!(found, expected, "{labels} {memory:?} {image:?}");
+        }
+    }
+}

@@ -5,4 +5,4 @@ mod leftovers;
 mod reserved;
 mod shifts;
 mod tags;
-mod world;
+pub(crate) mod world;

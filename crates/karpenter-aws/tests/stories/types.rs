@@ -1,0 +1,304 @@
+//! What keeps knowledge of types fresh: discovery, prices, memory that nodes turn out to have, prices that overlays
+//! state, and what is told about all of it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use karpenter_api::labels;
+use karpenter_api::types::{EC2NodeClass, NodeClaim, NodeOverlay, NodePool};
+use karpenter_aws::api::AwsError;
+use karpenter_aws::fake::Call;
+use karpenter_aws::placement_groups::PlacementGroups;
+use karpenter_aws::pricing::{PriceBook, PricingController};
+use karpenter_aws::reservations::Reservations;
+use karpenter_aws::types::{
+    DiscoveryController, InstanceTypes, MemoryController, OfferingMetricsController, OverlayPricesController,
+    TypeMetrics, TypeOptions, TypeSources,
+};
+use karpenter_aws::unavailable::{Scope, ShortPool, Unavailable};
+use karpenter_aws::zonal_shift::ZonalShifts;
+use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind};
+use karpenter_controllers::mirrors::{Extras, Mirrors};
+use karpenter_model::instance_type::InstanceType;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+
+use crate::edge::world::World;
+
+const HOUR: Duration = Duration::from_secs(3600);
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn types_of(world: &World) -> InstanceTypes {
+    let ec2 = world.aws.apis().ec2;
+    world.aws.world(|cloud| cloud.types.retain(|info| ["m5.large", "c5.xlarge"].contains(&&*info.name)));
+    let sources = TypeSources {
+        ec2: Arc::clone(&ec2),
+        clock: world.clock,
+        prices: PriceBook::new("us-west-2"),
+        unavailable: Unavailable::new(world.clock),
+        reservations: Reservations::new(Arc::clone(&ec2), world.clock),
+        placement_groups: PlacementGroups::new(ec2, world.clock),
+        shifts: ZonalShifts::default(),
+    };
+    let options = TypeOptions {
+        region: "us-west-2".to_owned(),
+        vm_memory_overhead_percent: 0.075,
+        reserved_enis: 0,
+        uses_reservations: false,
+    };
+    InstanceTypes::new(options, sources)
+}
+
+fn class() -> EC2NodeClass {
+    serde_json::from_value(json!({
+        "metadata": {"name": "default"},
+        "spec": {"amiFamily": "AL2023"},
+        "status": {
+            "subnets": [{"id": "subnet-a", "zone": "us-west-2a", "zoneID": "usw2-az2"}],
+            "amis": [{"id": "ami-1", "requirements": [
+                {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
+            ]}],
+        },
+    }))
+    .expect("a class")
+}
+
+/// A provider that only sells.
+struct Shop(InstanceTypes);
+
+impl CloudProvider for Shop {
+    fn name(&self) -> &'static str {
+        "aws"
+    }
+
+    fn node_class_kinds(&self) -> Vec<NodeClassKind> {
+        let group = labels::AWS_GROUP;
+        vec![NodeClassKind { group, version: "v1", kind: "EC2NodeClass", plural: "ec2nodeclasses" }]
+    }
+
+    fn well_known_labels(&self) -> BTreeSet<Arc<str>> {
+        BTreeSet::new()
+    }
+
+    fn create<'a>(&'a self, _: &'a NodeClaim) -> CloudFuture<'a, Instance> {
+        Box::pin(async { Err(CloudError::Transient { message: "not here".to_owned() }) })
+    }
+
+    fn delete<'a>(&'a self, _: &'a NodeClaim) -> CloudFuture<'a, ()> {
+        Box::pin(async { Err(CloudError::Transient { message: "not here".to_owned() }) })
+    }
+
+    fn get<'a>(&'a self, _: &'a str) -> CloudFuture<'a, Instance> {
+        Box::pin(async { Err(CloudError::NotFound { message: "not here".to_owned() }) })
+    }
+
+    fn list(&self) -> CloudFuture<'_, Vec<Instance>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    /// The pool `broken` has a class that cannot be used.
+    fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<Vec<InstanceType>>> {
+        Box::pin(async move {
+            if pool.metadata.name.as_deref() == Some("broken") {
+                return Err(CloudError::Transient { message: "no subnets found".to_owned() });
+            }
+            let types = self.0.list(&class()).await;
+            types.map_err(|error| CloudError::Transient { message: error.to_string() })
+        })
+    }
+
+    fn drift_reason<'a>(&'a self, _: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
+        Box::pin(async { Ok(None) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ec2_is_asked_twice_a_day_what_it_sells_and_sooner_after_a_failure() {
+    let world = World::start().await;
+    let types = types_of(&world);
+    let metrics = TypeMetrics::new(world.context.metrics.registry());
+    world.spawn(DiscoveryController::new(types.clone(), metrics), DiscoveryController::watch, 1);
+    world.pass(MINUTE).await;
+    let asked = || world.aws.count(Call::DescribeInstanceTypes);
+    assert_eq!((asked(), types.discovered().types().len()), (1, 2));
+    let cores = "karpenter_cloudprovider_instance_type_cpu_cores{instance_type=\"c5.xlarge\"}";
+    assert_eq!(world.metric(cores), 4.0);
+
+    let busy = AwsError::new("RequestLimitExceeded", "slow down");
+    world.aws.fail_next(Call::DescribeInstanceTypes, [busy]);
+    world.pass(12 * HOUR).await;
+    assert_eq!((asked(), types.discovered().types().len()), (2, 2));
+    world.aws.world(|cloud| cloud.types.retain(|info| &*info.name == "m5.large"));
+    world.pass(2 * MINUTE).await;
+    assert_eq!((asked(), types.discovered().types().len()), (3, 1));
+    assert_eq!(world.metric(cores), 0.0, "the series is gone");
+    world.pass(11 * HOUR).await;
+    assert_eq!(asked(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn prices_are_asked_for_each_by_its_own_clock() {
+    let world = World::start().await;
+    let types = types_of(&world);
+    let apis = world.aws.apis();
+    let controller = PricingController::new(
+        apis.ec2,
+        apis.pricing,
+        world.clock,
+        "us-west-2",
+        false,
+        types.prices().clone(),
+    );
+    world.aws.fail_next(Call::GetProducts, [AwsError::new("InternalError", "later")]);
+    world.spawn(controller, PricingController::watch, 2);
+    world.pass(MINUTE / 2).await;
+    let asked = || (world.aws.count(Call::GetProducts), world.aws.count(Call::DescribeSpotPriceHistory));
+    assert_eq!(asked(), (2, 1));
+    world.pass(MINUTE).await;
+    assert_eq!(asked(), (4, 1), "one of two lists failed");
+    world.pass(12 * HOUR).await;
+    assert_eq!(asked(), (6, 13));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_tell_how_much_memory_there_is() {
+    let world = World::start().await;
+    let types = types_of(&world);
+    types.discover().await.expect("an answer");
+    let status = serde_json::to_value(class().status).expect("a status");
+    world.class("default", status).await;
+    world.spawn(
+        MemoryController::new(world.context.clone(), types.memory().clone()),
+        MemoryController::watch,
+        1,
+    );
+    let memory = || async {
+        let listed = types.list(&class()).await.expect("types");
+        listed.iter().find(|one| &*one.name == "m5.large").map_or(0, |one| one.capacity.get("memory"))
+    };
+    let computed = memory().await;
+    let claim = |name: &str, instance_id: &str| {
+        let (world, name, instance_id) = (&world, name.to_owned(), instance_id.to_owned());
+        async move {
+            let claims: Api<NodeClaim> = Api::all(world.client.clone());
+            world
+                .claim(
+                    &name,
+                    &instance_id,
+                    json!({"kubernetes.io/arch": "amd64", labels::REGISTERED: "false"}),
+                )
+                .await;
+            let image = Patch::Merge(json!({"status": {"imageID": "ami-1"}}));
+            claims.patch_status(&name, &PatchParams::default(), &image).await.expect("patched");
+        }
+    };
+    let nodes: Api<Node> = Api::all(world.client.clone());
+    let tell = |name: &str, memory: &str, registered: &str| {
+        let (nodes, name) = (nodes.clone(), name.to_owned());
+        let capacity = Patch::Merge(json!({"status": {"capacity": {"memory": memory}}}));
+        let label = Patch::Merge(json!({"metadata": {"labels": {labels::REGISTERED: registered}}}));
+        async move {
+            nodes.patch_status(&name, &PatchParams::default(), &capacity).await.expect("patched");
+            nodes.patch(&name, &PatchParams::default(), &label).await.expect("patched");
+        }
+    };
+    claim("one", "i-1").await;
+    tell("one", "7700Mi", "false").await;
+    world.pass(MINUTE).await;
+    assert_eq!(memory().await, computed, "not before it is registered");
+    tell("one", "7700Mi", "true").await;
+    world.pass(MINUTE).await;
+    assert_eq!(memory().await, 7700 << 20);
+
+    // Nodes of the story are born registered and become so again.
+    for (name, instance_id, told, expected_mib) in
+        [("two", "i-2", "7800Mi", 7700), ("three", "i-3", "7600Mi", 7600)]
+    {
+        claim(name, instance_id).await;
+        tell(name, told, "false").await;
+        tell(name, told, "true").await;
+        world.pass(MINUTE).await;
+        assert_eq!(memory().await, expected_mib << 20, "the next node may be as small as the smallest");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_can_be_had_is_told_every_minute() {
+    let world = World::start().await;
+    let types = types_of(&world);
+    types.discover().await.expect("an answer");
+    let mut context = world.context.clone();
+    context.cloud = Arc::new(Shop(types.clone()));
+    for name in ["broken", "default"] {
+        let template = json!({"spec": {
+            "nodeClassRef": {"group": labels::AWS_GROUP, "kind": "EC2NodeClass", "name": name}, "requirements": [],
+        }});
+        world.create::<NodePool>(json!({"metadata": {"name": name}, "spec": {"template": template}})).await;
+    }
+    let metrics = TypeMetrics::new(context.metrics.registry());
+    let controller = OfferingMetricsController::new(context, metrics, true);
+    world.spawn(controller, OfferingMetricsController::watch, 1);
+    world.pass(Duration::from_secs(1)).await;
+    let told = |what: &str, capacity_type: &str| {
+        world.metric(&format!(
+            "karpenter_cloudprovider_instance_type_offering_{what}{{capacity_type=\"{capacity_type}\",\
+             instance_type=\"m5.large\",zone=\"us-west-2a\"}}"
+        ))
+    };
+    assert_eq!((told("available", "spot"), told("price_estimate", "on-demand")), (1.0, 0.096));
+    assert_eq!(told("available", "reserved"), 0.0);
+    let pool = ShortPool {
+        instance_type: "m5.large".to_owned(),
+        zone: "us-west-2a".to_owned(),
+        capacity_type: "spot".to_owned(),
+        scope: Scope::Everyone,
+    };
+    types.unavailable().mark_pool(pool, "InsufficientInstanceCapacity");
+    world.pass(MINUTE).await;
+    assert_eq!((told("available", "spot"), told("available", "on-demand")), (0.0, 1.0));
+    world.pass(4 * MINUTE).await;
+    assert_eq!(told("available", "spot"), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn overlays_state_prices_of_types_that_have_none() {
+    let world = World::start().await;
+    let types = types_of(&world);
+    world.aws.world(|cloud| {
+        let mut info = cloud.types[0].clone();
+        info.name = "x99.large".into();
+        cloud.types.push(info);
+        let (instance_type, zone) = ("x99.large".to_owned(), "us-west-2a".to_owned());
+        cloud.offerings.push(karpenter_aws::api::ec2::TypeOffering { instance_type, zone });
+    });
+    types.discover().await.expect("an answer");
+    let extras = Extras { node_overlays: true, ..Extras::default() };
+    let (mirrors, _) = Mirrors::watch_with(&world.client, world.context.cloud.node_class_kinds(), extras);
+    mirrors.synced().await;
+    let mut context = world.context.clone();
+    context.mirrors = mirrors;
+    world.spawn(OverlayPricesController::new(context, types.clone()), OverlayPricesController::watch, 1);
+    let is_available = || async {
+        let listed = types.list(&class()).await.expect("types");
+        listed.iter().any(|one| &*one.name == "x99.large" && one.cheapest_price() == Some(0.5))
+    };
+    let overlay = json!({
+        "metadata": {"name": "x99"},
+        "spec": {"price": "0.5", "requirements": [
+            {"key": labels::INSTANCE_TYPE, "operator": "In", "values": ["x99.large"]},
+        ]},
+    });
+    world.create::<NodeOverlay>(overlay).await;
+    world.pass(MINUTE).await;
+    assert!(!is_available().await, "nobody has looked at the overlay yet");
+    let overlays: Api<NodeOverlay> = Api::all(world.client.clone());
+    let checked = json!({"status": {"conditions": [{
+        "type": "ValidationSucceeded", "status": "True", "reason": "ValidationSucceeded", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}});
+    overlays.patch_status("x99", &PatchParams::default(), &Patch::Merge(checked)).await.expect("patched");
+    world.pass(MINUTE).await;
+    assert!(is_available().await);
+}
