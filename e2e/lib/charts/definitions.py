@@ -14,14 +14,20 @@ def check(cases, root):
         "kwok-only": {"ec2nodeclasses.karpenter.k8s.aws"},
         "least": {"kwoknodeclasses.karpenter.kwok.sh", "nodeoverlays.karpenter.sh", "capacitybuffers.autoscaling.x-k8s.io"},
     }
+    old = {}
+    for path in sorted((root / "crates/karpenter-api/crds/legacy").glob("*.yaml")):
+        definition = yaml.safe_load(path.read_text())
+        old[definition["metadata"]["name"]] = definition
     for name, case in cases.items():
-        case.equal("definitions", set(case.names("CustomResourceDefinition")), set(shipped) - left_out.get(name, set()))
+        wanted = set(shipped) - left_out.get(name, set()) | (set(old) if name == "legacy" else set())
+        case.equal("definitions", set(case.names("CustomResourceDefinition")), wanted)
         for definition in case.all("CustomResourceDefinition"):
-            original = shipped[definition["metadata"]["name"]]
+            original = (shipped | old)[definition["metadata"]["name"]]
             case.equal(f"{definition['metadata']['name']}: spec", definition["spec"], original["spec"])
             case.true("labels", definition["metadata"]["labels"]["app.kubernetes.io/instance"] == "release")
             annotations = definition["metadata"].get("annotations", {})
             case.equal("kept", annotations.get("helm.sh/resource-policy"), "keep" if name == "kept" else None)
+    cases["legacy"].equal("old kinds", sorted(old), ["awsnodetemplates.karpenter.k8s.aws", "provisioners.karpenter.sh"])
     for definition in cases["annotated"].all("CustomResourceDefinition"):
         cases["annotated"].equal("annotation", definition["metadata"]["annotations"]["argocd.argoproj.io/sync-options"],
                                  "ServerSideApply=true")
