@@ -6,6 +6,7 @@
 //! Shell and PowerShell are compared byte by byte; YAML and TOML by value, because writers differ in quoting and order.
 
 mod cases;
+mod hostile;
 
 use karpenter_userdata::{AmiFamily, UserDataError, Warning, render};
 
