@@ -11,15 +11,18 @@
 //! | [`cache`], [`single_flight`], [`batcher`] | values with an age, questions asked once, calls put together |
 //! | `launch` | launch templates, fleets, filters, subnets for launch, and what a refusal means |
 //! | `instances`, `provider` | machines found, listed, tagged and ended; the cloud as Karpenter sees it |
-//! | `kubelet`, `amis` | what a class says about the kubelet, and which image a type boots |
+//! | [`kubelet`], [`amis`] | what a class says about the kubelet, and which image a type boots |
 //! | [`types`], [`unavailable`], [`pricing`], [`reservations`], [`placement_groups`] | what can be bought, where, for how much, right now |
 //! | `node_class`, `subnets`, `security_groups`, `profiles`, `drift` | a class's status, and machines that no longer match it |
 //! | [`interruption`], [`instance_status`], [`reserved_claims`], [`zonal_shift`] | what happens to machines by itself, and what is done about it |
 //! | [`garbage_collection`], [`tagging`], [`machines`] | what is left over, and what machines are called |
 //! | [`version`], [`cluster_facts`], [`options`] | the facts of the cluster, and what an administrator set |
+//! | [`assembly`] | who knows whom |
 //! | [`permissions`] | what the provider may do in an account, compared with what it does |
 
+pub mod amis;
 pub mod api;
+pub mod assembly;
 pub mod batcher;
 pub mod cache;
 pub mod cluster_facts;

@@ -59,7 +59,8 @@ impl OverlayStore {
         stored.evaluated = evaluated;
     }
 
-    fn apply(&self, pool: &NodePool, types: Types) -> Result<Types, CloudError> {
+    /// The types of a pool as overlays correct them.
+    pub fn apply(&self, pool: &NodePool, types: Types) -> Result<Types, CloudError> {
         let name = name_of(pool);
         let mut stored = self.stored();
         if !stored.evaluated.contains(name) {

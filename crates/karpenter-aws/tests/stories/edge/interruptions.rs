@@ -39,7 +39,8 @@ fn health(instance_ids: &[&str]) -> String {
 }
 
 fn listen(world: &World) {
-    let queue = InterruptionQueue::new(world.handler.clone(), world.aws.apis().sqs, QUEUE, world.stop.clone());
+    let queue =
+        InterruptionQueue::new(world.handler.clone(), world.aws.apis().sqs, QUEUE, world.stop.clone());
     world.spawn(queue, InterruptionQueue::watch, RECEIVERS);
 }
 
@@ -94,7 +95,11 @@ async fn each_kind_of_message_does_what_its_row_says() {
         assert_eq!(world.messages_left(), 0, "{kind}");
         assert_eq!(world.metric(&received(kind)), 1.0, "{kind}");
         assert_eq!(world.metric("karpenter_interruption_deleted_messages_total"), 1.0, "{kind}");
-        assert_eq!(world.metric("karpenter_interruption_message_queue_duration_seconds_count"), 1.0, "{kind}");
+        assert_eq!(
+            world.metric("karpenter_interruption_message_queue_duration_seconds_count"),
+            1.0,
+            "{kind}"
+        );
         let disrupted = format!(
             "karpenter_nodeclaims_disrupted_total{{capacity_type=\"spot\",consolidation_policy=\"\",\
              nodepool=\"default\",reason=\"{kind}\",termination_mode=\"graceful\"}}"
@@ -220,7 +225,8 @@ async fn what_could_not_be_acted_on_comes_again() {
 #[tokio::test(start_paused = true)]
 async fn receivers_stop_at_once_although_the_queue_would_let_them_wait() {
     let world = World::start().await;
-    let queue = InterruptionQueue::new(world.handler.clone(), world.aws.apis().sqs, QUEUE, world.stop.clone());
+    let queue =
+        InterruptionQueue::new(world.handler.clone(), world.aws.apis().sqs, QUEUE, world.stop.clone());
     let keys = karpenter_cluster::harness::Queue::default();
     queue.watch(&keys);
     let running = tokio::spawn(karpenter_cluster::harness::run(
@@ -262,8 +268,11 @@ async fn broken_machines_are_not_drained_and_retired_ones_are() {
         world.claim(name, id, json!({})).await;
     }
     world.aws.world(|world| {
-        world.statuses =
-            vec![sick("i-1", true, &[]), sick("i-2", false, &["instance-retirement"]), sick("i-404", true, &[])];
+        world.statuses = vec![
+            sick("i-1", true, &[]),
+            sick("i-2", false, &["instance-retirement"]),
+            sick("i-404", true, &[]),
+        ];
     });
     let poller = InstanceStatusPoller::new(world.handler.clone(), world.aws.apis().ec2);
     world.spawn(poller, InstanceStatusPoller::watch, 1);

@@ -38,7 +38,9 @@ async fn machines_that_no_claim_knows_are_ended_with_their_nodes() {
     machine(&world, "i-2");
     world.claim("known", "i-1", json!({})).await;
     world
-        .create::<Node>(json!({"metadata": {"name": "lost"}, "spec": {"providerID": format!("aws:///{ZONE}/i-2")}}))
+        .create::<Node>(
+            json!({"metadata": {"name": "lost"}, "spec": {"providerID": format!("aws:///{ZONE}/i-2")}}),
+        )
         .await;
     let collector = InstanceCollector::new(world.context.clone(), world.machines());
     world.spawn(collector, InstanceCollector::watch, 1);
@@ -69,7 +71,8 @@ async fn the_collector_looks_often_at_first_and_survives_a_cloud_that_does_not_a
 }
 
 fn profile(world: &World, name: &str, path: &str) {
-    let profile = InstanceProfile { name: name.to_owned(), path: path.to_owned(), ..InstanceProfile::default() };
+    let profile =
+        InstanceProfile { name: name.to_owned(), path: path.to_owned(), ..InstanceProfile::default() };
     world.aws.world(|world| world.profiles.insert(name.to_owned(), profile));
 }
 

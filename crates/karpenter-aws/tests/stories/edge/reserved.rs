@@ -62,7 +62,9 @@ async fn claims_of_a_capacity_block_end_forty_minutes_before_it() {
             world.reservations.insert(id.to_owned(), reservation(id, kind));
         }
     });
-    for (name, id, reservation) in [("block", "i-1", "cr-block"), ("plain", "i-2", "cr-plain"), ("lost", "i-3", "cr-404")] {
+    for (name, id, reservation) in
+        [("block", "i-1", "cr-block"), ("plain", "i-2", "cr-plain"), ("lost", "i-3", "cr-404")]
+    {
         world.claim(name, id, reserved(reservation)).await;
     }
     let controller = ReservationExpiration::new(world.context.clone(), world.aws.apis().ec2);

@@ -30,7 +30,8 @@ fn tags_of(world: &World, id: &str) -> Tags {
 }
 
 async fn is_marked(world: &World, name: &str) -> bool {
-    let annotations = world.get_claim(name).await.and_then(|claim| claim.metadata.annotations).unwrap_or_default();
+    let annotations =
+        world.get_claim(name).await.and_then(|claim| claim.metadata.annotations).unwrap_or_default();
     [ANNOTATION_TAGGED, ANNOTATION_CLUSTER_NAME_TAGGED]
         .iter()
         .all(|key| annotations.get(*key).map(String::as_str) == Some("true"))
@@ -54,7 +55,8 @@ async fn machines_get_their_names_one_call_a_second() {
         let name = format!("claim-{number}");
         assert!(is_marked(&world, &name).await);
         let tags = tags_of(&world, &format!("i-{number}"));
-        let expected = [("Name", "mine"), ("eks:eks-cluster-name", "cluster"), ("karpenter.sh/nodeclaim", &name)];
+        let expected =
+            [("Name", "mine"), ("eks:eks-cluster-name", "cluster"), ("karpenter.sh/nodeclaim", &name)];
         let expected = expected.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         assert_eq!(tags, expected);
     }

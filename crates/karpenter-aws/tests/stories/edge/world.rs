@@ -86,7 +86,10 @@ impl Machines for Direct {
         Box::pin(async move {
             let query = InstanceQuery { ids: vec![instance_id.to_owned()], ..InstanceQuery::default() };
             let found = self.0.ec2.describe_instances(&query).await?;
-            found.into_iter().next().ok_or_else(|| AwsError::new("InvalidInstanceID.NotFound", "no such instance"))
+            found
+                .into_iter()
+                .next()
+                .ok_or_else(|| AwsError::new("InvalidInstanceID.NotFound", "no such instance"))
         })
     }
 

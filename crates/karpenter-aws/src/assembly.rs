@@ -1,0 +1,369 @@
+//! The provider and its controllers, put together: from the calls of AWS, the options and the cluster's own client to
+//! something that the operator can run. Nothing is decided here, only who knows whom.
+//!
+//! [`Assembly::build`] asks everything that has to be known before anything starts, and fails with what to do about it.
+//! The provider is needed to begin watching, and the watches are needed by the provider: [`Assembly::attach`] closes
+//! that circle. [`Assembly::start`] adds the controllers of this provider to those of every provider.
+
+mod late;
+
+use std::sync::Arc;
+
+use karpenter_cluster::clock::Clock;
+use karpenter_controllers::events::Recorder;
+use karpenter_controllers::operator::Operator;
+use karpenter_controllers::{Context, FeatureGates};
+use kube::Client;
+use prometheus::Registry;
+
+use crate::amis::{AmiInvalidation, Amis};
+use crate::api::{AwsApis, AwsError};
+use crate::cluster_facts::{self, ClusterCidr, ClusterFacts};
+use crate::drift::LiveDrift;
+use crate::garbage_collection::{InstanceCollector, LaunchTemplateCollector, ProfileCollector};
+use crate::instance_status::InstanceStatusPoller;
+use crate::instances::Instances;
+use crate::interruption::Handler;
+use crate::interruption::queue::{InterruptionQueue, RECEIVERS};
+use crate::kubelet::{ClassExpressions, Expressions};
+use crate::launch::templates::LaunchTemplates;
+use crate::launch::{LaunchMetrics, LaunchParts, LaunchSettings, Launcher};
+use crate::node_class::{
+    ClassParts, ClassSettings, LiveSources, NodeClassHash, NodeClassStatus, NodeClasses,
+};
+use crate::options::{AwsOptions, WrongOptions};
+use crate::placement_groups::PlacementGroups;
+use crate::pricing::{PriceBook, PricingController};
+use crate::profiles::Profiles;
+use crate::provider::{AwsProvider, ClassKubelet, PartitionHook, ProviderParts, WatchedObjects};
+use crate::reservations::Reservations;
+use crate::reserved_claims::{CapacityTypeController, ReservationExpiration};
+use crate::security_groups::SecurityGroups;
+use crate::subnets::Subnets;
+use crate::tagging::Tagging;
+use crate::types::{
+    DiscoveryController, InstanceTypes, MemoryController, OfferingMetricsController, OverlayPricesController,
+    TypeMetrics, TypeOptions, TypeSources, TypesError,
+};
+use crate::unavailable::Unavailable;
+use crate::version::{KubernetesVersion, VersionController, VersionError, VersionSource};
+use crate::zonal_shift::{ZonalShiftController, ZonalShifts};
+use late::{Forwarded, LateObjects, LateOverlays};
+
+/// Classes that are looked at at once.
+const CLASSES_AT_ONCE: usize = 10;
+
+/// What an assembly is made from.
+#[derive(Clone)]
+pub struct Surroundings {
+    pub apis: AwsApis,
+    pub region: String,
+    pub client: Client,
+    pub clock: Clock,
+    pub options: AwsOptions,
+    pub gates: FeatureGates,
+    /// Whether too few values for minValues are a reason not to launch.
+    pub min_values_are_strict: bool,
+    /// What this process trusts the API server by, in base64.
+    pub own_ca_bundle: Option<String>,
+}
+
+/// Why nothing can start, with what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Options(#[from] WrongOptions),
+    #[error("EC2 in {region} does not let us in: {error}; {}", advice(.error))]
+    Access { region: String, error: AwsError },
+    #[error("the address of cluster {cluster} cannot be found: {error}; give --cluster-endpoint, or {}", advice(.error))]
+    Endpoint { cluster: String, error: AwsError },
+    #[error(
+        "cluster {cluster} is not known to ARC zonal shift: {error}; switch zonal shift on for the cluster, or take \
+         --enable-zonal-shift away, or {}",
+        advice(.error)
+    )]
+    ZonalShift { cluster: String, error: AwsError },
+    #[error(transparent)]
+    Version(#[from] VersionError),
+    #[error("what EC2 sells cannot be found out: {0}")]
+    Types(#[from] TypesError),
+}
+
+fn advice(error: &AwsError) -> &'static str {
+    use crate::api::ErrorKind;
+    match error.kind {
+        ErrorKind::Unauthorized => "grant the permissions that `karpenter bootstrap aws` prints",
+        ErrorKind::BadCredentials => "check the credentials of this process",
+        ErrorKind::Transient => "check the region and the way to AWS",
+        _ => "check region, credentials and cluster name",
+    }
+}
+
+/// The provider with everything around it.
+pub struct Assembly {
+    surroundings: Surroundings,
+    facts: ClusterFacts,
+    version: KubernetesVersion,
+    version_source: VersionSource,
+    shifts: ZonalShifts,
+    /// The cluster's ARN, where zonal shift is on.
+    shifted_arn: Option<String>,
+    amis: Amis,
+    subnets: Arc<Subnets>,
+    profiles: Arc<Profiles>,
+    cluster_cidr: ClusterCidr,
+    expressions: ClassExpressions,
+    provider: AwsProvider,
+    objects: LateObjects,
+    overlays: LateOverlays,
+    registry: Registry,
+}
+
+impl Assembly {
+    /// Finds out what has to be known, and puts the provider together. Nothing is written anywhere.
+    pub async fn build(surroundings: Surroundings) -> Result<Self, StartError> {
+        let Surroundings { apis, region, client, clock, options, gates, .. } = &surroundings;
+        options.check()?;
+        let (clock, cluster) = (*clock, options.cluster_name.clone());
+        let access = apis.ec2.check_access().await;
+        access.map_err(|error| StartError::Access { region: region.clone(), error })?;
+        let own_ca_bundle = surroundings.own_ca_bundle.clone();
+        let facts = cluster_facts::discover(options, region, own_ca_bundle, client, &*apis.eks).await;
+        let facts = facts.map_err(|error| StartError::Endpoint { cluster: cluster.clone(), error })?;
+        let shifts = ZonalShifts::default();
+        let shifted_arn = match options.enable_zonal_shift {
+            true => Some(shifted_arn(apis, &cluster, &shifts).await?),
+            false => None,
+        };
+        let version_source = match options.eks_control_plane {
+            true => VersionSource::Eks { eks: apis.eks.clone(), cluster: cluster.clone() },
+            false => VersionSource::ApiServer(client.clone()),
+        };
+        let version = KubernetesVersion::new(version_source.read().await?);
+
+        let expressions = ClassExpressions::new(options.aws_feature_gates, Arc::new(Expressions::new(clock)));
+        let types = types(&surroundings, &shifts, &expressions);
+        types.discover().await?;
+        let registry = Registry::new();
+        let metrics = LaunchMetrics::new(&registry);
+        let instances = Instances::new(apis.ec2.clone(), clock, &cluster, shifts.clone(), metrics.clone());
+        let subnets = Arc::new(Subnets::new(apis.ec2.clone(), clock, options.subnet_refresh_interval));
+        let cluster_cidr = ClusterCidr::new(apis.eks.clone(), &cluster);
+        let recorder = Recorder::new(client.clone(), clock);
+        let launcher = Launcher::new(LaunchParts {
+            ec2: apis.ec2.clone(),
+            clock,
+            cluster: facts.clone(),
+            cluster_cidr: cluster_cidr.clone(),
+            subnets: subnets.clone(),
+            templates: LaunchTemplates::new(apis.ec2.clone(), clock, &cluster),
+            unavailable: types.unavailable().clone(),
+            reservations: types.reservations().counts().clone(),
+            placement_groups: types.placement_groups().clone(),
+            kubelet_of: Arc::new(ClassKubelet {
+                types: types.clone(),
+                gates: options.aws_feature_gates,
+                expressions: Expressions::new(clock),
+                cluster_dns: facts.dns_ip.map(|ip| ip.to_string()),
+            }),
+            metrics,
+            recorder: Some(recorder.clone()),
+            settings: LaunchSettings {
+                reserved_capacity: gates.reserved_capacity,
+                min_values_are_strict: surroundings.min_values_are_strict,
+            },
+        });
+        let (objects, overlays) = (LateObjects::default(), LateOverlays::default());
+        let drift = LiveDrift {
+            objects: Arc::new(objects.clone()),
+            types: types.clone(),
+            instances: instances.clone(),
+            recorder: Some(recorder.clone()),
+            reserved_capacity: gates.reserved_capacity,
+        };
+        let hook = PartitionHook { instances: instances.clone(), client: client.clone() };
+        let provider = AwsProvider::new(ProviderParts {
+            clock,
+            objects: Arc::new(objects.clone()),
+            types,
+            launcher,
+            instances,
+            drift: Some(Arc::new(drift)),
+            overlays: gates.node_overlay.then(|| Arc::new(overlays.clone()) as _),
+            hooks: vec![Arc::new(hook)],
+            recorder: Some(recorder),
+            ca_bundle: facts.ca_bundle.clone(),
+            reserved_capacity: gates.reserved_capacity,
+        });
+        let amis = Amis::new(apis.ec2.clone(), apis.ssm.clone(), clock, options.ami_refresh_interval);
+        let profiles = Arc::new(Profiles::new(apis.iam.clone(), clock, &cluster, region));
+        Ok(Self {
+            facts,
+            version,
+            version_source,
+            shifts,
+            shifted_arn,
+            amis,
+            subnets,
+            profiles,
+            cluster_cidr,
+            expressions,
+            provider,
+            objects,
+            overlays,
+            registry,
+            surroundings,
+        })
+    }
+
+    pub fn provider(&self) -> AwsProvider {
+        self.provider.clone()
+    }
+
+    pub fn facts(&self) -> &ClusterFacts {
+        &self.facts
+    }
+
+    /// Lets the provider see what the operator watches, and the operator tell what the provider counts. To be called
+    /// once, before anything starts.
+    pub fn attach(&self, context: &Context) {
+        if let Some(classes) = NodeClasses::of(&context.mirrors) {
+            self.objects.set(WatchedObjects { classes, pools: context.mirrors.node_pools.clone() });
+        }
+        self.overlays.set(context.overlays.clone(), context.mirrors.node_pools.clone());
+        // Registered twice it would be told once; that is all that can go wrong.
+        let _ = context.metrics.registry().register(Box::new(Forwarded::new(self.registry.clone())));
+    }
+
+    /// Starts the controllers of this provider. To be called once the operator has started its own.
+    pub fn start(&self, operator: &mut Operator) {
+        let context = operator.context().clone();
+        let Some(classes) = NodeClasses::of(&context.mirrors) else { return };
+        self.start_classes(operator, &context, classes);
+        self.start_market(operator, &context);
+        self.start_machines(operator, &context);
+        self.start_interruptions(operator, &context);
+    }
+
+    fn start_classes(&self, operator: &mut Operator, context: &Context, classes: NodeClasses) {
+        let Surroundings { apis, clock, options, .. } = &self.surroundings;
+        let sources = LiveSources {
+            amis: self.amis.clone(),
+            kubernetes: self.version.clone(),
+            types: self.provider.types().clone(),
+            launcher: self.provider.launcher().clone(),
+            cluster_cidr: self.cluster_cidr.clone(),
+            kubelet: self.expressions.clone(),
+        };
+        let parts = ClassParts {
+            classes: classes.clone(),
+            sources: Arc::new(sources),
+            ec2: apis.ec2.clone(),
+            subnets: self.subnets.clone(),
+            security_groups: Arc::new(SecurityGroups::new(apis.ec2.clone(), *clock)),
+            profiles: self.profiles.clone(),
+        };
+        let settings = ClassSettings {
+            cluster_name: options.cluster_name.clone(),
+            is_isolated_vpc: options.isolated_vpc,
+            is_dry_run_disabled: options.disable_dry_run,
+        };
+        let status = NodeClassStatus::new(context.clone(), parts, settings);
+        operator.spawn("nodeclass", status, NodeClassStatus::watch, CLASSES_AT_ONCE);
+        let hash = NodeClassHash::new(context.clone(), classes, self.facts.ca_bundle.clone());
+        operator.spawn("nodeclass.hash", hash, NodeClassHash::watch, CLASSES_AT_ONCE);
+    }
+
+    fn start_market(&self, operator: &mut Operator, context: &Context) {
+        let Surroundings { apis, region, clock, options, gates, .. } = &self.surroundings;
+        let types = self.provider.types().clone();
+        let (ec2, pricing, book) = (apis.ec2.clone(), apis.pricing.clone(), types.prices().clone());
+        let prices =
+            PricingController::new(ec2, pricing, *clock, region.as_str(), options.isolated_vpc, book);
+        operator.spawn("providers.pricing", prices, PricingController::watch, 2);
+        let metrics = TypeMetrics::new(context.metrics.registry());
+        let discovery = DiscoveryController::new(types.clone(), metrics.clone());
+        operator.spawn("providers.instancetype", discovery, DiscoveryController::watch, 1);
+        let memory = MemoryController::new(context.clone(), types.memory().clone());
+        operator.spawn("providers.instancetype.capacity", memory, MemoryController::watch, 1);
+        let offered = OfferingMetricsController::new(context.clone(), metrics, gates.reserved_capacity);
+        operator.spawn("cloudprovider.metrics", offered, OfferingMetricsController::watch, 1);
+        if gates.node_overlay {
+            let stated = OverlayPricesController::new(context.clone(), types);
+            operator.spawn("nodeoverlay.prices", stated, OverlayPricesController::watch, 1);
+        }
+        let images = AmiInvalidation::new(self.amis.clone());
+        operator.spawn("providers.ssm.invalidation", images, AmiInvalidation::watch, 1);
+        let version = VersionController::new(self.version_source.clone(), self.version.clone());
+        operator.spawn("providers.version", version, VersionController::watch, 1);
+    }
+
+    fn start_machines(&self, operator: &mut Operator, context: &Context) {
+        let Surroundings { apis, region, options, gates, .. } = &self.surroundings;
+        let machines = Arc::new(self.provider.instances().clone());
+        let instances = InstanceCollector::new(context.clone(), machines.clone());
+        operator.spawn("instance.garbagecollection", instances, InstanceCollector::watch, 1);
+        let tagging = Tagging::new(context.clone(), machines, options.cluster_name.clone());
+        operator.spawn("nodeclaim.tagging", tagging, Tagging::watch, 1);
+        let templates = LaunchTemplateCollector::new(self.provider.launcher().templates().clone());
+        operator.spawn("launchtemplate.garbagecollection", templates, LaunchTemplateCollector::watch, 1);
+        if !options.isolated_vpc {
+            let profiles = self.profiles.clone();
+            let profiles = ProfileCollector::new(context.clone(), profiles, region, &options.cluster_name);
+            operator.spawn("instanceprofile.garbagecollection", profiles, ProfileCollector::watch, 1);
+        }
+        if gates.reserved_capacity {
+            let kinds = CapacityTypeController::new(context.clone());
+            operator.spawn("capacityreservation.capacitytype", kinds, CapacityTypeController::watch, 1);
+            let ends = ReservationExpiration::new(context.clone(), apis.ec2.clone());
+            operator.spawn("capacityreservation.expiration", ends, ReservationExpiration::watch, 1);
+        }
+    }
+
+    fn start_interruptions(&self, operator: &mut Operator, context: &Context) {
+        let Surroundings { apis, options, .. } = &self.surroundings;
+        let handler = Handler::new(context.clone(), Arc::new(self.provider.types().clone()));
+        if let Some(queue) = options.queue() {
+            let stop = operator.stop_signal();
+            let queue = InterruptionQueue::new(handler.clone(), apis.sqs.clone(), queue, stop);
+            operator.spawn("interruption", queue, InterruptionQueue::watch, RECEIVERS);
+        }
+        let sick = InstanceStatusPoller::new(handler, apis.ec2.clone());
+        operator.spawn("interruption.instancestatus", sick, InstanceStatusPoller::watch, 1);
+        if let Some(arn) = &self.shifted_arn {
+            let (api, shifts) = (apis.zonal_shift.clone(), self.shifts.clone());
+            let shifting = ZonalShiftController::new(context.clone(), api, arn.clone(), shifts);
+            operator.spawn("zonalshift", shifting, ZonalShiftController::watch, 1);
+        }
+    }
+}
+
+/// The ARN of a cluster that ARC knows; what it says about shifts is taken in at once, so that nothing is launched in a
+/// zone that is shifted away from already.
+async fn shifted_arn(apis: &AwsApis, cluster: &str, shifts: &ZonalShifts) -> Result<String, StartError> {
+    let unknown = |error| StartError::ZonalShift { cluster: cluster.to_owned(), error };
+    let arn = apis.eks.describe_cluster(cluster).await.map_err(unknown)?.arn;
+    let answer = apis.zonal_shift.get_managed_resource(&arn).await.map_err(unknown)?;
+    shifts.replace(&answer);
+    Ok(arn)
+}
+
+fn types(surroundings: &Surroundings, shifts: &ZonalShifts, expressions: &ClassExpressions) -> InstanceTypes {
+    let Surroundings { apis, region, clock, options, gates, .. } = surroundings;
+    let sources = TypeSources {
+        ec2: apis.ec2.clone(),
+        clock: *clock,
+        prices: PriceBook::new(region),
+        unavailable: Unavailable::new(*clock),
+        reservations: Reservations::new(apis.ec2.clone(), *clock),
+        placement_groups: PlacementGroups::new(apis.ec2.clone(), *clock),
+        shifts: shifts.clone(),
+    };
+    let options = TypeOptions {
+        region: region.clone(),
+        vm_memory_overhead_percent: options.vm_memory_overhead_percent,
+        reserved_enis: options.reserved_enis,
+        uses_reservations: gates.reserved_capacity,
+    };
+    InstanceTypes::with_expressions(options, sources, Some(Arc::new(expressions.clone())))
+}

@@ -1,0 +1,84 @@
+//! What the provider is given before it is there: objects that the operator watches for it, and the page that tells
+//! what it counts.
+
+use std::sync::{Arc, OnceLock};
+
+use karpenter_api::types::NodePool;
+use karpenter_cluster::mirror::Mirror;
+use karpenter_controllers::offers::OverlayStore;
+use karpenter_model::instance_type::InstanceType;
+use prometheus::Registry;
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+
+use crate::node_class::Lookup;
+use crate::provider::{Objects, OverlaysOf, WatchedObjects};
+
+/// Objects as they are watched; none as long as nothing is.
+#[derive(Clone, Default)]
+pub(super) struct LateObjects(Arc<OnceLock<WatchedObjects>>);
+
+impl LateObjects {
+    /// The first one counts.
+    pub(super) fn set(&self, objects: WatchedObjects) {
+        let _ = self.0.set(objects);
+    }
+}
+
+impl Objects for LateObjects {
+    fn class(&self, name: &str) -> Lookup {
+        self.0.get().map_or(Lookup::Missing, |objects| objects.class(name))
+    }
+
+    fn pool(&self, name: &str) -> Option<Arc<NodePool>> {
+        self.0.get()?.pool(name)
+    }
+}
+
+/// Overlays as they were evaluated; none as long as nothing is watched.
+#[derive(Clone, Default)]
+pub(super) struct LateOverlays(Arc<OnceLock<(OverlayStore, Mirror<NodePool>)>>);
+
+impl LateOverlays {
+    pub(super) fn set(&self, overlays: OverlayStore, pools: Mirror<NodePool>) {
+        let _ = self.0.set((overlays, pools));
+    }
+}
+
+impl OverlaysOf for LateOverlays {
+    /// A pool that was not evaluated has no claims to launch; its types are what they are.
+    fn apply(&self, pool_name: &str, types: Arc<Vec<InstanceType>>) -> Arc<Vec<InstanceType>> {
+        let Some((overlays, pools)) = self.0.get() else { return types };
+        let Some(pool) = pools.get("", pool_name) else { return types };
+        overlays.apply(&pool, types.clone()).unwrap_or(types)
+    }
+}
+
+/// A whole registry inside another.
+pub(super) struct Forwarded {
+    registry: Registry,
+    described: Vec<Desc>,
+}
+
+impl Forwarded {
+    pub(super) fn new(registry: Registry) -> Self {
+        let help = "Whether what the provider counts is told too; always 1.";
+        let described = Desc::new(
+            "karpenter_cloudprovider_counts_told".to_owned(),
+            help.to_owned(),
+            Vec::new(),
+            Default::default(),
+        );
+        Self { registry, described: described.into_iter().collect() }
+    }
+}
+
+impl Collector for Forwarded {
+    fn desc(&self) -> Vec<&Desc> {
+        self.described.iter().collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        self.registry.gather()
+    }
+}
