@@ -5,7 +5,7 @@ use karpenter_model::instance_type::InstanceType;
 use karpenter_model::resources::PODS;
 use karpenter_userdata::Kubelet;
 
-use crate::kubelet::{Expressions, ParsedKubelet, resolve, settings};
+use crate::kubelet::{Expressions, ParsedKubelet, resolve_reserved, settings};
 use crate::launch::groups::KubeletOf;
 use crate::options::AwsFeatureGates;
 use crate::types::InstanceTypes;
@@ -28,8 +28,11 @@ impl KubeletOf for ClassKubelet {
         let info = known.ok_or_else(|| format!("instance type {} is not known", instance_type.name))?;
         // What the type was resolved with is what its machines are told.
         let pods = i32::try_from(instance_type.capacity.get(PODS)).unwrap_or(i32::MAX);
-        let resolved = resolve(&parsed, self.gates, &self.expressions, &info.info, |_| i64::from(pods));
-        let resolved = resolved.map_err(|error| error.to_string())?;
+        let resolved =
+            resolve_reserved(&parsed, self.gates, &self.expressions, &info.info, || i64::from(pods));
+        for dropped in &resolved.dropped {
+            tracing::warn!(instance_type = &*instance_type.name, error = %dropped.error, "no value for the kubelet");
+        }
         Ok(settings(&values, &parsed, &resolved, pods, self.cluster_dns.as_deref()))
     }
 }
