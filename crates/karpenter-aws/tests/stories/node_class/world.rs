@@ -11,8 +11,12 @@ use karpenter_api::types::{EC2NodeClass, NodeClaim, NodePool};
 use karpenter_apiserver::clock::Clock as ServerClock;
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_aws::fake::FakeAws;
-use karpenter_aws::node_class::{ClassParts, ClassSettings, NodeClassHash, NodeClassStatus, NodeClasses};
+use karpenter_aws::node_class::{
+    ClassParts, ClassSettings, NodeClassHash, NodeClassStatus, NodeClasses, Sources,
+};
+use karpenter_aws::options::AwsFeatureGates;
 use karpenter_aws::profiles::Profiles;
+use karpenter_aws::provider::{AwsProvider, WatchedObjects};
 use karpenter_aws::security_groups::SecurityGroups;
 use karpenter_aws::subnets::Subnets;
 use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind};
@@ -26,6 +30,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
+use super::assembly::assemble;
 use super::sources::Plain;
 
 pub(crate) const ROLE: &str = "KarpenterNodeRole-cluster";
@@ -84,6 +89,13 @@ fn refused<'a, T: Send + 'a>() -> CloudFuture<'a, T> {
     Box::pin(std::future::ready(Err(CloudError::Transient { message: "no cloud".to_owned() })))
 }
 
+/// What the provider itself is put together from, and where it goes.
+struct Live<'a> {
+    gates: AwsFeatureGates,
+    provider: Option<AwsProvider>,
+    prepare: Option<Box<dyn FnOnce(&FakeAws) + 'a>>,
+}
+
 pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) aws: Arc<FakeAws>,
@@ -105,6 +117,23 @@ impl World {
 
     /// `change`: other settings than usual.
     pub(crate) async fn start_with(change: impl FnOnce(&mut Context, &mut ClassSettings)) -> Self {
+        Self::start_on(change, None).await
+    }
+
+    /// The same with the provider itself behind the classes, on the cloud that `prepare` has seen.
+    pub(crate) async fn start_live(
+        gates: AwsFeatureGates,
+        prepare: impl FnOnce(&FakeAws),
+    ) -> (Self, AwsProvider) {
+        let mut wanted = Live { gates, provider: None, prepare: Some(Box::new(prepare)) };
+        let world = Self::start_on(|_, _| {}, Some(&mut wanted)).await;
+        (world, wanted.provider.expect("put together"))
+    }
+
+    async fn start_on(
+        change: impl FnOnce(&mut Context, &mut ClassSettings),
+        live: Option<&mut Live<'_>>,
+    ) -> Self {
         let clock = Clock::starting_at("2026-01-01T12:00:00Z".parse().expect("a time"));
         let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
         let client = Client::new(server, "default");
@@ -115,14 +144,28 @@ impl World {
         let mut context = Context::new(client.clone(), mirrors, cloud, clock);
         let aws = FakeAws::new(clock, "us-west-2");
         let apis = aws.apis();
-        let sources = Arc::new(Plain::new(apis.clone()));
+        let plain = Arc::new(Plain::new(apis.clone()));
+        let subnets = Arc::new(Subnets::new(apis.ec2.clone(), clock, Duration::from_secs(60)));
         let profiles = Arc::new(Profiles::new(apis.iam.clone(), clock, "cluster", "us-west-2"));
         let classes = NodeClasses::of(&context.mirrors).expect("the kind is watched");
+        let mut sources: Arc<dyn Sources> = plain.clone();
+        if let Some(live) = live {
+            if let Some(prepare) = live.prepare.take() {
+                prepare(&aws);
+            }
+            let objects = Arc::new(WatchedObjects {
+                classes: classes.clone(),
+                pools: context.mirrors.node_pools.clone(),
+            });
+            let (whole, provider) = assemble(&apis, clock, live.gates, subnets.clone(), objects).await;
+            sources = Arc::new(whole);
+            live.provider = Some(provider);
+        }
         let parts = ClassParts {
             classes: classes.clone(),
-            sources: sources.clone(),
+            sources,
             ec2: apis.ec2.clone(),
-            subnets: Arc::new(Subnets::new(apis.ec2.clone(), clock, Duration::from_secs(60))),
+            subnets,
             security_groups: Arc::new(SecurityGroups::new(apis.ec2, clock)),
             profiles: profiles.clone(),
         };
@@ -137,7 +180,7 @@ impl World {
         let queue = Queue::default();
         hash.watch(&queue);
         tokio::spawn(harness::run(hash, queue, 10, clock, stop.clone()));
-        Self { client, aws, sources, profiles, stop }
+        Self { client, aws, sources: plain, profiles, stop }
     }
 
     /// A class with a role, `changes` merged into its spec.

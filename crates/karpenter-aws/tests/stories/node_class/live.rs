@@ -1,0 +1,283 @@
+use std::time::Duration;
+
+use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_aws::api::AwsError;
+use karpenter_aws::fake::{Call, FakeAws};
+use karpenter_aws::options::AwsFeatureGates;
+use karpenter_aws::provider::AwsProvider;
+use karpenter_cloud::CloudProvider;
+use kube::api::{Api, PostParams};
+use serde_json::{Value, json};
+
+use super::world::World;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn with_images(aws: &FakeAws) {
+    aws.world(|cloud| cloud.add_al2023_images("1.35"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_becomes_ready_with_the_whole_provider_behind_it() {
+    let (world, _) = World::start_live(AwsFeatureGates::default(), with_images).await;
+    world.create_class("default", json!({})).await;
+    world.until("default", "Ready", "True").await;
+    let status = world.class("default").await.status.expect("a status");
+    let mut images: Vec<&str> = status.amis.iter().map(|image| image.id.as_str()).collect();
+    images.sort_unstable();
+    assert_eq!(images, ["ami-arm64standard", "ami-x8664neuron", "ami-x8664nvidia", "ami-x8664standard"]);
+    // The template that was tried out is a plain one, of this class and of no pool.
+    let made = world.aws.world(|cloud| cloud.created_templates.clone());
+    assert_eq!(made.len(), 1);
+    assert!(["ami-arm64standard", "ami-x8664standard"].contains(&made[0].data.image_id.as_str()));
+    assert_eq!(made[0].data.instance_profile_name, status.instance_profile);
+    assert_eq!(made[0].tags["karpenter.k8s.aws/ec2nodeclass"], "default");
+    assert_eq!(made[0].tags["karpenter.sh/nodepool"], "");
+    assert_eq!(world.aws.world(|cloud| cloud.instances.len()), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_provider_has_against_a_class_shows() {
+    let off = AwsFeatureGates { node_class_cel: false };
+    let on = AwsFeatureGates { node_class_cel: true };
+    let nothing: Option<(Call, AwsError)> = None;
+    let alias = |alias: &str| json!({"amiSelectorTerms": [{"alias": alias}]});
+    // case, gates, a call that fails, the class, condition, status, reason, some of its words
+    let table = [
+        (
+            "an alias that is over",
+            off,
+            nothing.clone(),
+            alias("al2@latest"),
+            "AMIsReady",
+            "False",
+            "UnsupportedAlias",
+            "AL2",
+        ),
+        (
+            "a version that never was",
+            off,
+            nothing.clone(),
+            alias("al2023@v19990101"),
+            "AMIsReady",
+            "Unknown",
+            "AMIsResolutionFailed",
+            "al2023@v19990101",
+        ),
+        (
+            "parameters may not be read",
+            off,
+            Some((Call::GetParameter, AwsError::new("AccessDeniedException", "not authorized"))),
+            json!({}),
+            "AMIsReady",
+            "Unknown",
+            "AMIsResolutionFailed",
+            "ssm:GetParameter: AccessDeniedException: not authorized",
+        ),
+        (
+            "an image that is not there",
+            off,
+            nothing.clone(),
+            json!({"amiSelectorTerms": [{"id": "ami-none"}], "amiFamily": "AL2023"}),
+            "AMIsReady",
+            "False",
+            "AMINotFound",
+            "AMISelector did not match any AMIs",
+        ),
+        (
+            "a field that no kubelet has",
+            off,
+            nothing.clone(),
+            json!({"kubelet": {"maxPodz": 5}}),
+            "ValidationSucceeded",
+            "False",
+            "InvalidKubeletConfiguration",
+            "maxPodz",
+        ),
+        (
+            "an expression without the gate",
+            off,
+            nothing.clone(),
+            json!({"kubelet": {"maxPods": "vcpus * 10"}}),
+            "ValidationSucceeded",
+            "False",
+            "KubeletExpressionsDisabled",
+            "NodeClassCEL",
+        ),
+        (
+            "an expression that fails on some type",
+            on,
+            nothing.clone(),
+            json!({"kubelet": {"maxPods": "vcpus > 8 ? -1 : 1"}}),
+            "ValidationSucceeded",
+            "False",
+            "KubeletExpressionEvaluationFailed",
+            "outside the valid range",
+        ),
+        (
+            "an expression that is fine",
+            on,
+            nothing.clone(),
+            json!({"kubelet": {"maxPods": "vcpus * 10"}}),
+            "Ready",
+            "True",
+            "Ready",
+            "",
+        ),
+        (
+            "reservations may not be read",
+            off,
+            Some((Call::DescribeCapacityReservations, AwsError::new("UnauthorizedOperation", "no"))),
+            json!({"capacityReservationSelectorTerms": [{"id": "cr-1"}]}),
+            "CapacityReservationsReady",
+            "Unknown",
+            "CapacityReservationsResolutionFailed",
+            "ec2:DescribeCapacityReservations: UnauthorizedOperation: no",
+        ),
+        (
+            "a placement group that is not there",
+            off,
+            nothing,
+            json!({"placementGroupSelector": {"name": "mine"}}),
+            "PlacementGroupReady",
+            "False",
+            "PlacementGroupNotFound",
+            "Placement group \"mine\" not found",
+        ),
+    ];
+    for (case, gates, fault, spec, condition, status, reason, words) in table {
+        let (world, _) = World::start_live(gates, |aws| {
+            with_images(aws);
+            if let Some((call, error)) = fault {
+                aws.fail_always(call, Some(error));
+            }
+        })
+        .await;
+        world.create_class("default", spec).await;
+        world.pass(Duration::from_secs(20)).await;
+        let said = world.said("default", condition).await.expect("a condition");
+        assert_eq!(
+            (said.status.as_str(), said.reason.as_str()),
+            (status, reason),
+            "{case}: {}",
+            said.message
+        );
+        assert!(said.message.contains(words), "{case}: {}", said.message);
+    }
+}
+
+fn reference() -> Value {
+    json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"})
+}
+
+/// A pool, and a claim of it as it is after its launch.
+async fn launch(world: &World, provider: &AwsProvider) -> NodeClaim {
+    let pool = json!({
+        "metadata": {"name": "general"},
+        "spec": {"template": {"spec": {"requirements": [], "nodeClassRef": reference()}}},
+    });
+    let pools: Api<NodePool> = Api::all(world.client.clone());
+    pools
+        .create(&PostParams::default(), &serde_json::from_value(pool).expect("a pool"))
+        .await
+        .expect("created");
+    world.pass(Duration::from_secs(1)).await;
+    let only = |key: &str, value: &str| json!({"key": key, "operator": "In", "values": [value]});
+    let requirements = json!([
+        only("node.kubernetes.io/instance-type", "m5.large"),
+        only("karpenter.sh/capacity-type", "on-demand"),
+        only("topology.kubernetes.io/zone", "us-west-2a"),
+    ]);
+    let claim = json!({
+        "metadata": {"name": "claim", "uid": "uid-1", "labels": {"karpenter.sh/nodepool": "general"}},
+        "spec": {"requirements": requirements, "nodeClassRef": reference()},
+    });
+    let mut claim: NodeClaim = serde_json::from_value(claim).expect("a claim");
+    let machine = provider.create(&claim).await.expect("a machine");
+    claim.metadata.labels.get_or_insert_default().extend(machine.labels);
+    claim.metadata.annotations.get_or_insert_default().extend(machine.annotations);
+    let status = json!({"providerID": machine.provider_id, "imageID": machine.image_id});
+    claim.status = serde_json::from_value(status).expect("a status");
+    claim
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_drifts_with_whatever_its_class_asks_for() {
+    type Change = fn(&World) -> Value;
+    // case, what happens to the cloud and to the class, the reason
+    let table: [(&str, Change, Option<&str>); 8] = [
+        ("nothing", |_| json!({}), None),
+        ("another field of the spec", |_| json!({"userData": "echo"}), Some("NodeClassDrift")),
+        ("a field that does not count", |_| json!({"ipPrefixCount": 1}), None),
+        (
+            "newer images",
+            |world| {
+                world.aws.world(|cloud| {
+                    cloud.add_image(
+                        "ami-new",
+                        "new",
+                        "x86_64",
+                        "2026-01-01T00:00:00Z".parse().expect("a time"),
+                    );
+                });
+                json!({"amiSelectorTerms": [{"id": "ami-new"}], "amiFamily": "AL2023"})
+            },
+            Some("AMIDrift"),
+        ),
+        (
+            "another security group",
+            |world| {
+                world.aws.world(|cloud| cloud.add_security_group("sg-more", "more"));
+                json!({})
+            },
+            Some("SecurityGroupDrift"),
+        ),
+        ("other subnets", |_| json!({"subnetSelectorTerms": [{"id": "subnet-b"}]}), Some("SubnetDrift")),
+        (
+            "groups before subnets",
+            |world| {
+                world.aws.world(|cloud| cloud.add_security_group("sg-more", "more"));
+                json!({"subnetSelectorTerms": [{"id": "subnet-b"}]})
+            },
+            Some("SecurityGroupDrift"),
+        ),
+        (
+            "no images at all, which says nothing",
+            |_| json!({"amiSelectorTerms": [{"id": "ami-none"}], "amiFamily": "AL2023"}),
+            Some("error"),
+        ),
+    ];
+    for (case, change, expected) in table {
+        let (world, provider) = World::start_live(AwsFeatureGates::default(), with_images).await;
+        world.create_class("default", json!({})).await;
+        world.until("default", "Ready", "True").await;
+        let claim = launch(&world, &provider).await;
+        assert_eq!(provider.drift_reason(&claim).await, Ok(None), "{case}: right after the launch");
+        let spec = change(&world);
+        world.patch_class("default", json!({ "spec": spec })).await;
+        world.pass(6 * MINUTE).await;
+        let found = match provider.drift_reason(&claim).await {
+            Ok(reason) => reason,
+            Err(_) => Some("error".to_owned()),
+        };
+        assert_eq!(found.as_deref(), expected, "{case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_pool_or_a_class_nothing_drifts() {
+    let (world, provider) = World::start_live(AwsFeatureGates::default(), with_images).await;
+    world.create_class("default", json!({})).await;
+    world.until("default", "Ready", "True").await;
+    let mut claim = launch(&world, &provider).await;
+    world.patch_class("default", json!({"spec": {"userData": "echo"}})).await;
+    world.pass(Duration::from_secs(5)).await;
+    assert_eq!(provider.drift_reason(&claim).await, Ok(Some("NodeClassDrift".to_owned())));
+    world.delete_class("default").await;
+    world.pass(Duration::from_secs(5)).await;
+    assert_eq!(provider.drift_reason(&claim).await, Ok(None));
+    if let Some(labels) = &mut claim.metadata.labels {
+        labels.remove("karpenter.sh/nodepool");
+    }
+    assert_eq!(provider.drift_reason(&claim).await, Ok(None));
+}
