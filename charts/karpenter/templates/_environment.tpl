@@ -74,7 +74,13 @@
 {{- include "karpenter.variable" (list $ "AMI_REFRESH_INTERVAL" $settings.amiRefreshInterval) }}
 {{- include "karpenter.variable" (list $ "SUBNET_REFRESH_INTERVAL" $settings.subnetRefreshInterval) }}
 {{- include "karpenter.variable" (list $ "AWS_FEATURE_GATES" (include "karpenter.gates" ($settings.awsFeatureGates | default dict))) }}
-{{- include "karpenter.variable" (list $ "AWS_DEFAULT_INSTANCE_PROFILE" $settings.defaultInstanceProfile) }}
+{{- end }}
+{{- if .Values.legacyApi.enabled }}
+{{- include "karpenter.variable" (list $ "LEGACY_API" true) }}
+{{- include "karpenter.variable" (list $ "LEGACY_DEFAULT_INSTANCE_PROFILE" $settings.defaultInstanceProfile) }}
+{{- if or $settings.featureGates.driftEnabled $settings.featureGates.drift }}
+{{- include "karpenter.variable" (list $ "LEGACY_DRIFT_ENABLED" true) }}
+{{- end }}
 {{- end }}
 {{- with .Values.controller.env }}
 {{ toYaml . }}

@@ -28,8 +28,8 @@ An old value counts where the one of today was left at its default, so a file th
 - {old: settings.aws.nodeNameConvention, why: "nodes have the name that the cloud gives them"}
 - {old: settings.aws.assumeRoleARN, why: "give the service account the role itself"}
 - {old: settings.aws.assumeRoleDuration, why: "give the service account the role itself"}
-- {old: settings.featureGates.driftEnabled, why: "drift is always on; a disruption budget of a NodePool can hold it back"}
-- {old: settings.featureGates.drift, why: "drift is always on; a disruption budget of a NodePool can hold it back"}
+- {old: settings.featureGates.driftEnabled, why: "drift of NodePools is always on, a disruption budget can hold it back; for Provisioners it counts with legacyApi.enabled"}
+- {old: settings.featureGates.drift, why: "drift of NodePools is always on, a disruption budget can hold it back; for Provisioners it counts with legacyApi.enabled"}
 - {old: webhook, why: "there is no webhook: the CRDs hold the rules"}
 {{- end -}}
 

@@ -18,6 +18,8 @@ for chart, check in {"karpenter": controller.check, "karpenter-crd": definitions
         check(cases, root)
     except (KeyError, LookupError, ValueError, TypeError) as error:
         kit.findings.append(f"{chart}: a check could not go on: {error!r}, line {error.__traceback__.tb_next.tb_lineno}")
+if (folder / "help").exists():
+    controller.check_variables(kit.load(folder, "karpenter"), (folder / "help").read_text())
 for case, line, holds in controller.check_notes(folder / "notes"):
     if not holds:
         kit.findings.append(f"karpenter/{case}: the notes lack: {line}")

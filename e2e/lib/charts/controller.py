@@ -1,6 +1,7 @@
 """What the chart karpenter must render for each of its values files."""
 
 import pathlib
+import re
 
 import yaml
 
@@ -96,11 +97,26 @@ def check_permissions(rendered, root, provider, extra):
 
 
 LEGACY = (
-    {("karpenter.sh", "provisioners", verb, None) for verb in ["get", "list", "watch"]}
-    | {("karpenter.sh", "provisioners/status", "patch", None)}
+    {(group, kind, verb, None) for group, kind in [("karpenter.sh", "provisioners"), ("karpenter.k8s.aws", "awsnodetemplates")]
+     for verb in ["list", "watch"]}
+    | {("karpenter.sh", "provisioners/status", "patch", None), ("karpenter.k8s.aws", "awsnodetemplates/status", "patch", None)}
     | {("karpenter.sh", "nodepools", verb, None) for verb in ["create", "delete"]}
+    | {("karpenter.k8s.aws", "ec2nodeclasses", verb, None) for verb in ["list", "watch", "create", "patch", "delete"]}
 )
 FINALIZERS = {("karpenter.sh", f"{kind}/finalizers", "update", None) for kind in ["nodepools", "nodeclaims"]}
+
+
+def check_variables(cases, help_text):
+    """The process knows every variable that it is given. One without AWS or the old API can only be asked about the others."""
+    known = set(re.findall(r"\[env:\s+([A-Z0-9_]+)", help_text)) | {"SYSTEM_NAMESPACE", "KUBERNETES_MIN_VERSION"}
+    of_aws = set(variables(cases["production"])) - set(variables(cases["kwok"]))
+    for case in cases.values():
+        given = {each["name"] for each in container(case)["env"]} - {"AWS_REGION"}
+        if "CLUSTER_NAME" not in known:
+            given -= of_aws
+        if "LEGACY_API" not in known:
+            given -= {"LEGACY_API", "LEGACY_DEFAULT_INSTANCE_PROFILE", "LEGACY_DRIFT_ENABLED"}
+        case.equal("variables that nobody reads", sorted(given - known), [])
 
 
 def check(cases, root):
@@ -120,7 +136,7 @@ def check(cases, root):
     case.equal("FEATURE_GATES", set(env["FEATURE_GATES"].split(",")), {
         "NodeRepair=false", "NodeOverlay=false", "ReservedCapacity=true", "SpotToSpotConsolidation=false",
         "StaticCapacity=false", "CapacityBuffer=false"})
-    case.equal("variables that nobody set", sorted({"INTERRUPTION_QUEUE", "CLUSTER_ENDPOINT", "AWS_DEFAULT_INSTANCE_PROFILE"}
+    case.equal("variables that nobody set", sorted({"INTERRUPTION_QUEUE", "CLUSTER_ENDPOINT", "LEGACY_API", "LEGACY_DEFAULT_INSTANCE_PROFILE"}
                                                    & set(env)), [])
     case.equal("arguments", container(case)["args"], ["controller", "--provider", "aws"])
     pod = case.one("Deployment")["spec"]["template"]["spec"]
@@ -194,10 +210,12 @@ def check(cases, root):
 
     for name, expected in {
         "seed-0.27": {"CLUSTER_NAME": "demo", "CLUSTER_ENDPOINT": "https://demo.example", "INTERRUPTION_QUEUE": "demo-queue",
-                      "AWS_DEFAULT_INSTANCE_PROFILE": "KarpenterNodeInstanceProfile-demo", "VM_MEMORY_OVERHEAD_PERCENT": "0.1",
+                      "LEGACY_API": "true", "LEGACY_DEFAULT_INSTANCE_PROFILE": "KarpenterNodeInstanceProfile-demo",
+                      "LEGACY_DRIFT_ENABLED": "true", "VM_MEMORY_OVERHEAD_PERCENT": "0.1",
                       "LOG_LEVEL": "debug", "LOG_FORMAT": "console", "LOG_OUTPUT_PATHS": "stdout,/var/log/karpenter"},
         "seed-0.18": {"CLUSTER_NAME": "demo", "CLUSTER_ENDPOINT": "https://demo.example", "BATCH_MAX_DURATION": "20s",
-                      "AWS_DEFAULT_INSTANCE_PROFILE": "KarpenterNodeInstanceProfile-demo"},
+                      # Meaningless, and refused by the process, without the old API.
+                      "LEGACY_DEFAULT_INSTANCE_PROFILE": None},
     }.items():
         env = variables(cases[name])
         for key, value in expected.items():
@@ -216,7 +234,7 @@ def check_notes(notes):
                       "settings.featureGates.driftEnabled: has no effect", "logEncoding: understood",
                       "controller.outputPaths: understood"],
         "seed-0.18": ["clusterName: understood", "aws.defaultInstanceProfile: understood", "controller.image: understood",
-                      "extraObjects: rendered"],
+                      "extraObjects: rendered", "set legacyApi.enabled=true"],
         "defaults": ["No image was named"],
     }.items():
         text = pathlib.Path(notes, f"{case}.txt").read_text()
