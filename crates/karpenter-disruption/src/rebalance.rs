@@ -4,7 +4,7 @@
 //! each command can be carried out by itself and makes the fleet cheaper by itself, no pod is moved twice, and only
 //! what budgets allow now is returned as commands.
 
-mod accept;
+pub(crate) mod accept;
 mod deletes;
 mod draft;
 mod fluid;
@@ -51,6 +51,10 @@ pub struct Rebalancing {
 /// Many small questions are asked; none of them gets the effort that one for a whole fleet would get.
 const EFFORT_SHARE: u64 = 3;
 
+/// A fleet that costs no more than this many times the least possible is left in peace, unless much is to be had for
+/// little trouble.
+const DEAR: f64 = 1.02;
+
 pub fn plan(
     fleet: &Fleet,
     simulator: &Simulator<'_>,
@@ -76,7 +80,13 @@ pub fn plan(
     let problem = draft.simulator.problem().clone();
     let windows = Windows::new(fleet, &problem, candidates, &draft.node_of, waste);
     let effort = (settings.effort / EFFORT_SHARE).max(1);
-    replacing::run(&mut draft, &windows, &rules, budget_left, effort, &mut moves);
+    replacing::run(&mut draft, &windows, &rules, &replacing::EASY, budget_left, effort, &mut moves);
+    let price_now: f64 = fleet.machines.iter().map(|machine| machine.price_per_hour).sum();
+    let good_enough = worths.lower_bound_per_hour * DEAR;
+    let is_thorough = moves.is_empty() && price_now > good_enough;
+    if is_thorough {
+        replacing::run(&mut draft, &windows, &rules, &replacing::THOROUGH, budget_left, effort, &mut moves);
+    }
     let zones = Zones::new(&fleet.problem);
     let gone: BTreeSet<usize> =
         moves.iter().flat_map(|one| &one.sources).map(|source| draft.node_of[*source]).collect();
@@ -90,7 +100,6 @@ pub fn plan(
     moves.sort_by(|a, b| {
         b.saving_per_trouble().total_cmp(&a.saving_per_trouble()).then_with(|| a.sources.cmp(&b.sources))
     });
-    let price_now: f64 = fleet.machines.iter().map(|machine| machine.price_per_hour).sum();
     let mut rebalancing = Rebalancing {
         price_now_per_hour: price_now,
         lower_bound_per_hour: worths.lower_bound_per_hour,
@@ -98,6 +107,9 @@ pub fn plan(
     };
     let (mut price, mut pods_moved) = (price_now, 0);
     for one in moves {
+        if is_thorough && price <= good_enough {
+            break;
+        }
         price -= one.saving_per_hour();
         pods_moved += one.moves.len();
         rebalancing.steps.push(Step { pods_moved, price_per_hour: price });

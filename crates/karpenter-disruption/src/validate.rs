@@ -13,8 +13,12 @@ use crate::explain::{Unplaced, Why};
 use crate::fleet::Fleet;
 use crate::pass::Pass;
 use crate::pod_budgets::{Jointly, PodBudgetUse};
+use crate::rebalance::accept::pays_for_launches;
 use crate::settings::{Mode, Settings};
 use crate::{emptiness, multi, propose, savings, single};
+
+/// How much of what was promised has to be left.
+const SAVING_KEPT: f64 = 0.5;
 
 /// Why a proposed command is dropped.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,7 +74,8 @@ impl fmt::Display for Rejection {
 /// The command as it may be carried out on the fleet as it is now, indexes and all, or why it may not.
 ///
 /// Empty nodes that are no longer candidates are left out one by one; of other commands all nodes have to be. The nodes
-/// to launch are planned anew: they have to be as many and, in mode Compat, of types that were foreseen.
+/// to launch are planned anew: in mode Compat they have to be as many and of types that were foreseen, in mode Cost they
+/// have to save at least half of what was promised.
 ///
 /// Methods that are not validated have nothing to fear from a second look: only their nodes are looked up again.
 pub fn revalidate(command: &Command, fleet: &Fleet, settings: &Settings) -> Result<Command, Rejection> {
@@ -150,11 +155,13 @@ fn anew(pass: &Pass<'_>, command: &Command, candidates: &[Candidate]) -> Result<
         _ => savings::replan(pass, pass.simulator(), candidates),
     };
     let fresh = fresh.map_err(|why| rejection(why, pass))?;
-    if fresh.replacements.len() > command.replacements.len() {
+    if command.replacements.is_empty() && !fresh.replacements.is_empty() {
         return Err(Rejection::NewResults);
     }
     if command.method == Method::Rebalance {
-        return Ok(fresh);
+        // Other nodes than foreseen are as good, as long as the trouble is paid for.
+        let is_enough = fresh.saving_per_hour() >= SAVING_KEPT * command.saving_per_hour();
+        return if is_enough && pays_for_launches(&fresh) { Ok(fresh) } else { Err(Rejection::NotCheaper) };
     }
     // Fewer nodes than foreseen: there is likely something better to be done.
     if fresh.replacements.len() != command.replacements.len() {

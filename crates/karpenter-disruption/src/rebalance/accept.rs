@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::command;
 use super::draft::{Draft, Move};
 use crate::balanced::{self, Totals};
+use crate::command::Command;
 use crate::controls::is_worth_it;
 use crate::fleet::Fleet;
 
@@ -17,28 +18,51 @@ const SAVING_SHARE_MIN: f64 = 0.005;
 /// and every one of them runs its own daemons.
 const SAVING_SHARE_PER_NODE_MORE: f64 = 0.01;
 
+/// How much of what the fleet costs a move has to save for its share of the trouble of moving all pods.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Yield(f64);
+
+impl Yield {
+    /// A tenth: moving every tenth pod has to save a hundredth.
+    pub(crate) const GOOD: Self = Self(0.1);
+    /// What is left when nothing of good yield is, in fleets that are still dear.
+    pub(crate) const POOR: Self = Self(0.01);
+}
+
 pub(crate) struct Rules<'a> {
     fleet: &'a Fleet,
     totals: BTreeMap<Arc<str>, Totals>,
+    /// What the whole fleet costs, and what it would be to move all of it.
+    whole: Totals,
 }
 
 impl<'a> Rules<'a> {
     pub(crate) fn new(fleet: &'a Fleet) -> Self {
-        Self { fleet, totals: balanced::totals(fleet) }
+        let totals = balanced::totals(fleet);
+        let whole = totals.values().fold(Totals::default(), |sum, one| Totals {
+            price_per_hour: sum.price_per_hour + one.price_per_hour,
+            reschedule_cost: sum.reschedule_cost + one.reschedule_cost,
+        });
+        Self { fleet, totals, whole }
     }
 
     pub(crate) fn is_many_to_many(&self, pool: &Arc<str>) -> bool {
         self.fleet.pools.get(pool).is_none_or(|pool| pool.controls.is_many_to_many_enabled)
     }
 
-    pub(crate) fn accepts(&self, draft: &Draft<'_>, one: &Move) -> bool {
+    pub(crate) fn accepts(&self, draft: &Draft<'_>, one: &Move, least: Yield) -> bool {
         if one.replacements.len() > 1
             && !one.sources.iter().all(|source| self.is_many_to_many(&draft.candidates[*source].pool))
         {
             return false;
         }
         if !one.replacements.is_empty() {
-            if one.saving_per_hour() <= saving_share_min(one) * one.price_before_per_hour {
+            let share = saving_share_min(one.sources.len(), one.replacements.len());
+            if one.saving_per_hour() <= share * one.price_before_per_hour {
+                return false;
+            }
+            let trouble_share = one.trouble / self.whole.reschedule_cost.max(f64::MIN_POSITIVE);
+            if one.saving_per_hour() < least.0 * trouble_share * self.whole.price_per_hour {
                 return false;
             }
             // The same nodes again, at another price perhaps: that is no improvement to last.
@@ -81,7 +105,13 @@ impl<'a> Rules<'a> {
     }
 }
 
-fn saving_share_min(one: &Move) -> f64 {
-    let more = one.replacements.len().saturating_sub(one.sources.len());
-    SAVING_SHARE_MIN + SAVING_SHARE_PER_NODE_MORE * more as f64 / one.sources.len().max(1) as f64
+/// Whether a command that launches nodes saves enough for that.
+pub(crate) fn pays_for_launches(command: &Command) -> bool {
+    let share = saving_share_min(command.candidates.len(), command.replacements.len());
+    command.replacements.is_empty() || command.saving_per_hour() > share * command.price_before_per_hour
+}
+
+fn saving_share_min(sources: usize, replacements: usize) -> f64 {
+    let more = replacements.saturating_sub(sources);
+    SAVING_SHARE_MIN + SAVING_SHARE_PER_NODE_MORE * more as f64 / sources.max(1) as f64
 }

@@ -8,19 +8,43 @@ use std::sync::Arc;
 use karpenter_model::problem::Mode;
 use rayon::prelude::*;
 
-use super::accept::Rules;
+use super::accept::{Rules, Yield};
 use super::draft::{Draft, Found, Move};
 use super::order::Zones;
 use super::windows::{Choice, Windows};
 
-/// How many nodes are replaced together. Small sets first: they are less to carry out at once; large ones waste less.
-const ROUNDS: [(Choice, usize); 5] = [
-    (Choice::Complementary, 8),
-    (Choice::Complementary, 16),
-    (Choice::Wasteful, 16),
-    (Choice::Complementary, 32),
-    (Choice::Complementary, 64),
-];
+/// How nodes are put together to be replaced, how many at once, and what that has to be worth.
+pub(crate) struct Manner {
+    rounds: &'static [(Choice, usize)],
+    least: Yield,
+}
+
+/// Little trouble for what it saves: small sets first.
+pub(crate) const EASY: Manner = Manner {
+    rounds: &[
+        (Choice::Complementary, 1),
+        (Choice::Complementary, 2),
+        (Choice::Complementary, 4),
+        (Choice::Complementary, 8),
+        (Choice::Complementary, 16),
+    ],
+    least: Yield::GOOD,
+};
+
+/// Large sets waste less, and move many pods for that.
+pub(crate) const THOROUGH: Manner = Manner {
+    rounds: &[
+        (Choice::Complementary, 8),
+        (Choice::Complementary, 16),
+        (Choice::Wasteful, 16),
+        (Choice::Complementary, 32),
+        (Choice::Complementary, 64),
+    ],
+    least: Yield::POOR,
+};
+
+/// Sets of so many nodes get all the effort.
+const EFFORT_NODES: usize = 16;
 /// Where several may be replaced only by one.
 const MANY_TO_ONE: usize = 3;
 
@@ -28,14 +52,15 @@ pub(crate) fn run(
     draft: &mut Draft<'_>,
     windows: &Windows<'_>,
     rules: &Rules<'_>,
+    manner: &Manner,
     budget_left: &BTreeMap<Arc<str>, u32>,
     effort: u64,
     moves: &mut Vec<Move>,
 ) {
     let mut zones = Zones::new(draft.simulator.problem());
-    for (round, (choice, size)) in ROUNDS.into_iter().enumerate() {
+    for (round, (choice, size)) in manner.rounds.iter().copied().enumerate() {
         let size_in = |pool: &Arc<str>| {
-            let most = if rules.is_many_to_many(pool) { size } else { (size / 8).min(MANY_TO_ONE) };
+            let most = if rules.is_many_to_many(pool) { size } else { size.min(MANY_TO_ONE) };
             // A set that no budget lets through is of no use.
             match budget_left.get(pool) {
                 Some(left) if *left > 0 => most.min(*left as usize),
@@ -44,9 +69,11 @@ pub(crate) fn run(
         };
         let sets = windows.choose(choice, &draft.is_open, size_in);
         let asked = with_room(draft, sets, round);
+        // What few nodes could become is soon found out.
+        let effort = (effort * size.min(EFFORT_NODES) as u64 / EFFORT_NODES as u64).max(1);
         let found: Vec<Found> = asked
             .par_iter()
-            .filter_map(|(sources, onto)| replace(draft, rules, sources, onto, effort))
+            .filter_map(|(sources, onto)| replace(draft, rules, sources, onto, manner.least, effort))
             .collect();
         zones.begin();
         for found in found {
@@ -55,7 +82,7 @@ pub(crate) fn run(
                 Some(found)
             } else {
                 let onto = found.onto.clone();
-                replace(draft, rules, &found.one.sources, &onto, effort)
+                replace(draft, rules, &found.one.sources, &onto, manner.least, effort)
             };
             let Some(found) = found else { continue };
             zones.note(draft, &found.one);
@@ -85,11 +112,13 @@ fn replace(
     rules: &Rules<'_>,
     sources: &[usize],
     onto: &[usize],
+    least: Yield,
     effort: u64,
 ) -> Option<Found> {
     let is_many = sources.iter().all(|source| rules.is_many_to_many(&draft.candidates[*source].pool));
     let mode = if is_many { Mode::Cost } else { Mode::Compat };
-    let found = draft.ask(sources, onto, mode, effort).filter(|found| rules.accepts(draft, &found.one))?;
+    let found =
+        draft.ask(sources, onto, mode, effort).filter(|found| rules.accepts(draft, &found.one, least))?;
     let kept = rules.launched_again(draft, &found.one);
     if !kept.is_empty() && kept.len() < sources.len() {
         // A node like one of those that go would be launched: better leave that one where it is.
@@ -98,7 +127,7 @@ fn replace(
         wider.extend(kept.iter().map(|source| draft.node_of[*source]));
         wider.sort_unstable();
         let with_kept =
-            draft.ask(&fewer, &wider, mode, effort).filter(|found| rules.accepts(draft, &found.one));
+            draft.ask(&fewer, &wider, mode, effort).filter(|found| rules.accepts(draft, &found.one, least));
         if let Some(with_kept) = with_kept
             && with_kept.one.saving_per_trouble() >= found.one.saving_per_trouble()
         {
