@@ -206,25 +206,20 @@ fn deletion_order(one: &Pod, two: &Pod, neighbours: &BTreeMap<String, usize>, no
         .then_with(|| pods::is_ready(one).cmp(&pods::is_ready(two)))
         .then_with(|| deletion_cost(one).cmp(&deletion_cost(two)))
         .then_with(|| rank(two).cmp(&rank(one)))
-        .then_with(|| younger_first(pods::ready_since(one), pods::ready_since(two), one, two, now))
+        .then_with(|| younger_first(pods::ready_since(one), pods::ready_since(two), now))
         .then_with(|| restarts(two).cmp(&restarts(one)))
-        .then_with(|| younger_first(created(one), created(two), one, two, now))
-        .then_with(|| one.metadata.name.cmp(&two.metadata.name))
+        .then_with(|| younger_first(created(one), created(two), now))
+        .then_with(|| uid_of(one).cmp(uid_of(two)))
 }
 
 /// Ages are compared by their order of magnitude, so that among pods of about the same age the choice is arbitrary
-/// (by uid) rather than always the newest.
-fn younger_first(
-    one: Option<Timestamp>,
-    two: Option<Timestamp>,
-    first: &Pod,
-    second: &Pod,
-    now: Timestamp,
-) -> Ordering {
+/// (by uid) rather than always the newest. The original lets the uid decide here already, which is no order: of three
+/// pods each could come before the next.
+fn younger_first(one: Option<Timestamp>, two: Option<Timestamp>, now: Timestamp) -> Ordering {
     match (one, two) {
-        (Some(one), Some(two)) if one != two => {
+        (Some(one), Some(two)) => {
             let magnitude = |time| (since(now, time).as_nanos().max(1)).ilog2();
-            magnitude(one).cmp(&magnitude(two)).then_with(|| uid_of(first).cmp(uid_of(second)))
+            magnitude(one).cmp(&magnitude(two))
         }
         (None, Some(_)) => Ordering::Less,
         (Some(_), None) => Ordering::Greater,
