@@ -34,6 +34,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<Outcome> {
         .into_iter()
         .filter(|case| arguments.workloads.is_empty() || arguments.workloads.contains(&case.workload))
         .filter(|case| arguments.max_pods.is_none_or(|most| case.pods <= most))
+        .filter(|case| is_wanted(arguments, &case.name))
         .collect();
     let mut runs: Vec<Run> = Vec::new();
     for case in &cases {
@@ -70,6 +71,10 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<Outcome> {
 /// W7.
 const FLEETS: u8 = 7;
 
+fn is_wanted(arguments: &BenchArguments, name: &str) -> bool {
+    arguments.case.as_deref().is_none_or(|text| name.contains(text))
+}
+
 fn consolidate(arguments: &BenchArguments) -> Vec<consolidation::Run> {
     let modes: &[Savings] = match arguments.mode {
         Some(ModeChoice::Compat) => &[Savings::Compat],
@@ -77,9 +82,10 @@ fn consolidate(arguments: &BenchArguments) -> Vec<consolidation::Run> {
         None => &[Savings::Compat, Savings::Cost],
     };
     let mut runs = Vec::new();
-    for case in consolidation::cases(arguments.seeds, arguments.max_pods) {
+    let cases = consolidation::cases(arguments.seeds, arguments.max_pods);
+    for case in cases.iter().filter(|case| is_wanted(arguments, &case.name)) {
         for mode in modes {
-            let run = consolidation::run(&case, *mode, arguments.effort.0);
+            let run = consolidation::run(case, *mode, arguments.effort.0);
             diagnostics::print_note(&format!(
                 "{} seed {} {}: {:.0} ms",
                 run.name, run.seed, run.mode, run.total_ms

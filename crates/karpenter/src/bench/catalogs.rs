@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
 use karpenter_catalog::aws::{self, AwsNodeClass};
+use karpenter_catalog::kwok;
 use karpenter_model::instance_type::{InstanceType, Offering};
 use karpenter_model::labels;
 use karpenter_model::problem::{NodePool, PodGroup, Problem};
@@ -61,6 +62,22 @@ fn metal_sizes(types: &[InstanceType]) -> BTreeSet<Arc<str>> {
         .filter(|size| size.starts_with("metal"))
         .cloned()
         .collect()
+}
+
+/// kwok's own types of at most 32 vCPU: amd64, Linux, on-demand.
+pub(crate) fn kwok_problem(pods: Vec<PodGroup>) -> Problem {
+    let types = Arc::new(kwok::generic());
+    let values = |key: &str, values: &[&str]| Requirement::in_values(key, values.iter().copied());
+    let requirements: Requirements = [
+        values(labels::CAPACITY_TYPE, &[labels::CAPACITY_TYPE_ON_DEMAND]),
+        values(labels::ARCH, &["amd64"]),
+        values(labels::OS, &["linux"]),
+        values(kwok::INSTANCE_CPU, &["1", "2", "4", "8", "16", "32"]),
+    ]
+    .into_iter()
+    .collect();
+    let well_known = [kwok::INSTANCE_SIZE, kwok::INSTANCE_FAMILY, kwok::INSTANCE_CPU, kwok::INSTANCE_MEMORY];
+    problem(types, requirements, &well_known, pods)
 }
 
 /// Type i of upstream's benchmark has i CPUs, 2·i GiB and 10·i pods, at one price everywhere.

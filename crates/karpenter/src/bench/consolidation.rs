@@ -86,6 +86,7 @@ pub(crate) fn run(case: &Case, mode: Mode, effort: u64) -> Run {
     };
     reset_peak_rss();
     while run.passes < PASSES_MAX {
+        case.allow(&mut fleet);
         let started = Instant::now();
         let proposal = propose(&fleet, &settings);
         let ms = started.elapsed().as_secs_f64() * 1000.0;

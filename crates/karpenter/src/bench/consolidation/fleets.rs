@@ -1,18 +1,18 @@
 //! The fleets: forty shapes of pods, packed in upstream's order on AWS types of 4 to 32 vCPU, of which each node then
 //! lost its own share between none and four fifths, forty percent altogether.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use karpenter_disruption::carried_out;
-use karpenter_disruption::fleet::Fleet;
+use karpenter_disruption::fleet::{Fleet, Occupant, Reason};
 use karpenter_model::labels::ZONE;
 use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::{EFFORT_DEFAULT, Mode, PodGroup, PodNames, Problem};
 use karpenter_model::requirements::Requirement;
 
-use crate::bench::build::{group, hard_spread, hostname_anti_affinity, labels};
-use crate::bench::catalogs::{AwsPool, aws_problem};
+use crate::bench::build::{group, hard_spread, hostname_anti_affinity, labels, pod};
+use crate::bench::catalogs::{AwsPool, aws_problem, kwok_problem};
 use crate::bench::rng::SplitMix64;
 use crate::bench::workloads::shaped_pods;
 
@@ -27,6 +27,9 @@ enum Variant {
     Constrained,
     /// Ten pools, each with Deployments of its own.
     Pools,
+    /// Two Deployments on kwok's types, planned at least cost, of which three tenths of the pods went; at most a tenth
+    /// of the nodes may go at once. What the comparison with the original runs on a real control plane.
+    ScaledIn,
 }
 
 pub(crate) struct Case {
@@ -52,6 +55,11 @@ pub(crate) fn cases(seeds: u64, pods_max: Option<u32>) -> Vec<Case> {
             }
         }
     }
+    for (nodes, pods) in [(75, 1_000), (750, 10_000)] {
+        for seed in 0..seeds {
+            cases.push(Case { name: format!("scaled in {pods}"), seed, nodes, variant: Variant::ScaledIn });
+        }
+    }
     // About ten pods per node.
     cases.retain(|case| pods_max.is_none_or(|most| case.nodes * 10 <= most));
     cases
@@ -59,6 +67,9 @@ pub(crate) fn cases(seeds: u64, pods_max: Option<u32>) -> Vec<Case> {
 
 impl Case {
     pub(crate) fn fleet(&self) -> Fleet {
+        if self.variant == Variant::ScaledIn {
+            return self.scaled_in();
+        }
         // How many pods fill a node depends on the seed: try with a few, then in proportion.
         let trial = 2_000;
         let nodes = karpenter_scheduling::schedule(&self.problem(trial)).new_nodes.len().max(1) as u32;
@@ -69,10 +80,42 @@ impl Case {
         fleet
     }
 
+    /// What budgets allow in the next pass.
+    pub(crate) fn allow(&self, fleet: &mut Fleet) {
+        if self.variant != Variant::ScaledIn {
+            return;
+        }
+        let most = fleet.machines.len().div_ceil(10) as u32;
+        for pool in fleet.pools.values_mut() {
+            pool.allowed.insert(Reason::Underutilized, most);
+        }
+    }
+
+    fn scaled_in(&self) -> Fleet {
+        let each = self.nodes * 1_000 / 75 / 2;
+        let groups =
+            vec![group("small", pod(900, 3_100), each), group("large", pod(3_500, 28 * 1_024), each)];
+        let mut problem = kwok_problem(groups);
+        problem.options.mode = Mode::Cost;
+        let plan = karpenter_scheduling::schedule(&problem);
+        let mut fleet = carried_out::fleet_of(&problem, &plan);
+        let mut rng = SplitMix64::new(1_000 + self.seed);
+        for prefix in ["default/small", "default/large"] {
+            // Any of them, and exactly so many.
+            let mut order: Vec<(u64, String)> =
+                (0..each).map(|number| (rng.next(), format!("{prefix}-{number}"))).collect();
+            order.sort_unstable();
+            let gone: BTreeSet<String> =
+                order.into_iter().take(each as usize * 3 / 10).map(|(_, name)| name).collect();
+            retain(&mut fleet, |occupant| !gone.contains(&*occupant.name));
+        }
+        fleet
+    }
+
     fn problem(&self, pods: u32) -> Problem {
         let shapes = shaped_pods(pods, 40, self.seed);
         let groups = match self.variant {
-            Variant::Plain => shapes,
+            Variant::Plain | Variant::ScaledIn => shapes,
             Variant::Constrained => deployments(&shapes)
                 .map(|(number, name, spec, count)| {
                     let own = labels("app", &name);
@@ -122,15 +165,27 @@ fn deployments(shapes: &[PodGroup]) -> impl Iterator<Item = (usize, String, PodS
 
 fn thin(fleet: &mut Fleet, seed: u64) {
     let mut rng = SplitMix64::new(1_000 + seed);
-    for machine in &mut fleet.machines {
+    for machine in 0..fleet.machines.len() {
         let share = rng.unit() * 0.8;
-        let Some(at) = machine.at else { continue };
-        let stays: Vec<bool> = machine.occupants.iter().map(|_| rng.unit() >= share).collect();
-        let mut next = stays.iter();
-        machine.occupants.retain(|_| next.next().copied().unwrap_or(true));
-        let mut next = stays.iter();
-        fleet.problem.nodes[at].pods.retain(|_| next.next().copied().unwrap_or(true));
+        retain_on(fleet, machine, |_| rng.unit() >= share);
     }
+}
+
+fn retain(fleet: &mut Fleet, mut stays: impl FnMut(&Occupant) -> bool) {
+    for machine in 0..fleet.machines.len() {
+        retain_on(fleet, machine, &mut stays);
+    }
+}
+
+/// Takes pods off a machine, and off its node.
+fn retain_on(fleet: &mut Fleet, machine: usize, stays: impl FnMut(&Occupant) -> bool) {
+    let machine = &mut fleet.machines[machine];
+    let Some(at) = machine.at else { return };
+    let stays: Vec<bool> = machine.occupants.iter().map(stays).collect();
+    let mut next = stays.iter();
+    machine.occupants.retain(|_| next.next().copied().unwrap_or(true));
+    let mut next = stays.iter();
+    fleet.problem.nodes[at].pods.retain(|_| next.next().copied().unwrap_or(true));
 }
 
 /// What no fleet for the remaining pods can cost less than.
