@@ -9,12 +9,13 @@
 
 mod again;
 mod door;
+mod gathering;
 mod room;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
@@ -26,12 +27,12 @@ use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::{is_deleting, label, name_of, uid_of};
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
-use tokio::sync::Semaphore;
 
 pub use self::again::Renomination;
+use self::door::Door;
+use self::gathering::{Answer, Gathering};
 use crate::context::Context;
 use crate::mirrors::BY_PROVIDER_ID;
-use crate::nodeclaim::hooks::Turn;
 use crate::pods;
 use crate::state::Place;
 
@@ -39,8 +40,6 @@ use crate::state::Place;
 const AT_ONCE: usize = 64;
 /// How often a write is tried again because the scheduler touched the pod meanwhile.
 const TRIES_MAX: usize = 3;
-/// Nodes that are being opened at the same time.
-const OPENING_AT_ONCE: usize = 4;
 /// Nodes that were held at the door and never opened are forgotten after this long.
 const DOOR_FORGOTTEN: Duration = Duration::from_secs(60);
 
@@ -51,13 +50,9 @@ pub async fn nominate_for(context: &Context, claim_name: &str) {
     if !context.nominates_pods {
         return;
     }
-    let claim = context.mirrors.node_claims.get("", claim_name);
-    let Some(node) = node_of(context, claim_name, claim.as_deref()) else { return };
-    if !door::is_about_to_open(&node, claim.as_deref()) {
-        return;
-    }
-    let name = node.metadata.name.clone().unwrap_or_default();
-    nominate_all(context, context.state.places_on(claim_name), &name).await;
+    let told = places_at_the_door(context, claim_name);
+    let Some(name) = told.first().map(|(_, name)| name.clone()) else { return };
+    nominate_all(context, told.into_iter().map(|(place, _)| place).collect(), &name).await;
 }
 
 async fn nominate_all(context: &Context, places: Vec<Place>, node: &str) {
@@ -68,33 +63,36 @@ async fn nominate_all(context: &Context, places: Vec<Place>, node: &str) {
         .await;
 }
 
-/// Nodes on their way to being opened: those whose unregistered taint waits for other obstacles to go first, and whose
-/// turn it is. Clones share everything.
-#[derive(Debug, Clone)]
+/// Nodes on their way to being opened: those whose unregistered taint waits for other obstacles to go first, and those
+/// that wait for each other. Clones share everything.
+#[derive(Debug, Clone, Default)]
 pub struct Doors {
     seen_since: Arc<Mutex<BTreeMap<String, Timestamp>>>,
-    turns: Arc<Semaphore>,
-}
-
-impl Default for Doors {
-    fn default() -> Self {
-        Self { seen_since: Arc::default(), turns: Arc::new(Semaphore::new(OPENING_AT_ONCE)) }
-    }
+    gathering: Arc<Mutex<Gathering>>,
 }
 
 impl Doors {
-    /// Tells the pods planned for the claim, once it is its turn. The turn lasts until the node is open.
-    ///
-    /// Every node that opens makes the scheduler try all waiting pods, and those that it tries between the name and the
-    /// opening lose the name or go elsewhere. Nodes that took their turns all at once would make that time long for
-    /// every one of them.
-    pub async fn open(&self, context: &Context, claim_name: &str) -> Turn {
-        if !context.nominates_pods || context.state.places_on(claim_name).is_empty() {
-            return None;
+    /// Tells the pods planned for the claim, and those of all nodes that open together with its node if it is the one
+    /// to do so.
+    pub async fn open(&self, context: &Context, claim_name: &str) {
+        if !context.nominates_pods {
+            return;
         }
-        let turn = self.turns.clone().acquire_owned().await.ok();
-        nominate_for(context, claim_name).await;
-        turn
+        let together = self.gathering().take(claim_name);
+        if together.is_empty() {
+            if !self.gathering().is_seen_to(claim_name) {
+                nominate_for(context, claim_name).await;
+            }
+            return;
+        }
+        let told: Vec<(Place, String)> =
+            together.iter().flat_map(|claim| places_at_the_door(context, claim)).collect();
+        stream::iter(told)
+            .map(|(place, node)| async move { nominate(context, place, &node).await })
+            .buffered(AT_ONCE)
+            .for_each(|()| std::future::ready(()))
+            .await;
+        self.gathering().told(claim_name, together, context.clock.now());
     }
 
     /// How much longer the unregistered taint should stay on the node, looked at again whenever the node changes; `None`
@@ -107,12 +105,47 @@ impl Doors {
         let mut seen_since = self.seen_since.lock().unwrap_or_else(PoisonError::into_inner);
         let since_when = *seen_since.entry(uid_of(claim).to_owned()).or_insert(now);
         let wait = door::hold(node, claim, since(now, since_when));
-        if wait.is_none() {
-            seen_since.remove(uid_of(claim));
-            seen_since.retain(|_, at| since(now, *at) < DOOR_FORGOTTEN);
+        if wait.is_some() {
+            return wait;
         }
-        wait
+        seen_since.remove(uid_of(claim));
+        seen_since.retain(|_, at| since(now, *at) < DOOR_FORGOTTEN);
+        drop(seen_since);
+        if door::door(node, Some(claim)) != Door::Ours {
+            return None;
+        }
+        let pods = context.state.places_on(name_of(claim)).len();
+        let is_anyone_coming = |there: &BTreeMap<String, usize>| is_anyone_coming(context, there);
+        match self.gathering().ask(name_of(claim), pods, now, is_anyone_coming) {
+            Answer::Wait(wait) => Some(wait),
+            Answer::Lead | Answer::Go => None,
+        }
     }
+
+    fn gathering(&self) -> MutexGuard<'_, Gathering> {
+        self.gathering.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a node that pods were planned for is there and not open yet, besides those at the door.
+fn is_anyone_coming(context: &Context, there: &BTreeMap<String, usize>) -> bool {
+    let others = context.state.claims_with_places().into_iter().filter(|claim| !there.contains_key(claim));
+    others.into_iter().any(|name| {
+        let claim = context.mirrors.node_claims.get("", &name);
+        let node = node_of(context, &name, claim.as_deref());
+        node.is_some_and(|node| matches!(door::door(&node, claim.as_deref()), Door::Unready | Door::Ours))
+    })
+}
+
+/// The places on a claim whose node is about to open, with the node's name.
+fn places_at_the_door(context: &Context, claim_name: &str) -> Vec<(Place, String)> {
+    let claim = context.mirrors.node_claims.get("", claim_name);
+    let Some(node) = node_of(context, claim_name, claim.as_deref()) else { return Vec::new() };
+    if !door::is_about_to_open(&node, claim.as_deref()) {
+        return Vec::new();
+    }
+    let name = node.metadata.name.clone().unwrap_or_default();
+    context.state.places_on(claim_name).into_iter().map(|place| (place, name.clone())).collect()
 }
 
 /// Takes back names that this process wrote and that no longer hold. What fails is left to the scheduler, which forgets

@@ -140,12 +140,12 @@ impl Operator {
         let nominating = self.context.clone();
         let state = self.context.state.clone();
         let (doors, holding) = (Doors::default(), self.context.clone());
-        let turns = doors.clone();
+        let opening = doors.clone();
         Hooks {
             hold_closed: Arc::new(move |claim, node| doors.hold(&holding, claim, node)),
             before_opening: Arc::new(move |claim, _| {
-                let (context, turns) = (nominating.clone(), turns.clone());
-                Box::pin(async move { turns.open(&context, name_of(&*claim)).await })
+                let (context, doors) = (nominating.clone(), opening.clone());
+                Box::pin(async move { doors.open(&context, name_of(&*claim)).await })
             }),
             planned_pods: Arc::new(move |claim| {
                 state.places_on(name_of(claim)).into_iter().map(|place| place.pod).collect()

@@ -123,6 +123,11 @@ impl State {
         places
     }
 
+    /// Claims, or nodes without one, that pods have places on.
+    pub fn claims_with_places(&self) -> Vec<String> {
+        self.inner().by_claim.keys().cloned().collect()
+    }
+
     /// Remembers that this process named `node` in the pod's status, or took the name back.
     pub fn set_nominated(&self, uid: &str, node: Option<&str>) {
         if let Some(place) = self.inner().places.get_mut(uid) {

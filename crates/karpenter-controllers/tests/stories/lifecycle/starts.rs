@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::{ConditionStatus, NodeClaim, NodePool};
 use karpenter_apiserver::ApiServer;
 use karpenter_cloud::CloudProvider;
-use karpenter_controllers::nodeclaim::hooks::{Hooks, Milestone, Turn};
+use karpenter_controllers::nodeclaim::hooks::{Hooks, Milestone};
 use kube::Client;
 use kube::client::Body;
 use serde_json::json;
@@ -202,7 +202,7 @@ async fn the_last_moment_before_a_node_opens_is_told() {
         let is_ready = conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True");
         let is_closed = node.spec.iter().any(|spec| spec.taints.is_some());
         to.lock().expect("a list").push((started.elapsed().as_secs(), is_ready, is_closed));
-        Box::pin(std::future::ready(None)) as futures::future::BoxFuture<'static, Turn>
+        Box::pin(std::future::ready(())) as futures::future::BoxFuture<'static, ()>
     };
     let hooks = Hooks { before_opening: Arc::new(before_opening), ..Hooks::default() };
     let world = World::with(hooks, |server| Client::new(server, "default")).await;
