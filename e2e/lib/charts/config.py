@@ -55,10 +55,10 @@ def check_every(case):
                   len(spec.get("userData", "").encode()) <= USER_DATA_BYTES_MAX)
 
 
-def check_seed(cases, root):
+def check_january_2024(cases, root):
     """The chart of January 2024: by the table in v1, and in the old API by what its templates say."""
-    case = cases["seed-000"]
-    expected = list(yaml.safe_load_all((root / "e2e/lib/charts/seed-000-v1.yaml").read_text()))
+    case = cases["january-2024"]
+    expected = list(yaml.safe_load_all((root / "e2e/lib/charts/january-2024-v1.yaml").read_text()))
     wanted = next(each for each in expected if each["kind"] == "EC2NodeClass")["spec"]
     for name in ["default", "gpu-default", "inferentia-default"]:
         case.equal(f"class {name}", case.one("EC2NodeClass", name)["spec"], wanted)
@@ -67,7 +67,7 @@ def check_seed(cases, root):
             case.equal(f"pool {each['metadata']['name']}", pool(case, each["metadata"]["name"]), each["spec"])
     case.equal("pools", len(case.all("NodePool")), 4)
 
-    case = cases["old-seed-000"]
+    case = cases["old-january-2024"]
     case.equal("templates", case.names("AWSNodeTemplate"), ["default", "gpu-default", "inferentia-default"])
     case.equal("template", case.one("AWSNodeTemplate", "default")["spec"], {
         "instanceProfile": "demo-profile",
@@ -97,7 +97,7 @@ def check_seed(cases, root):
 def check_parameters(case, root):
     """Every parameter of the chart of January 2024 is there, with the same default."""
     values = yaml.safe_load((root / "charts/karpenter-config/values.yaml").read_text())
-    for line in (root / "e2e/lib/charts/seed-000-parameters").read_text().splitlines():
+    for line in (root / "e2e/lib/charts/january-2024-parameters").read_text().splitlines():
         if line.startswith("#"):
             continue
         name, _, default = line.partition(" ")
@@ -162,8 +162,8 @@ def check_soci(cases):
 def check(cases, root):
     for case in cases.values():
         check_every(case)
-    check_parameters(cases["seed-000"], root)
-    check_seed(cases, root)
+    check_parameters(cases["january-2024"], root)
+    check_january_2024(cases, root)
     check_soci(cases)
 
     case = cases["defaults"]

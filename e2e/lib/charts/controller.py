@@ -209,11 +209,11 @@ def check(cases, root):
     case.equal("variable", variables(case)["AWS_REGION"], "eu-west-1")
 
     for name, expected in {
-        "seed-0.27": {"CLUSTER_NAME": "demo", "CLUSTER_ENDPOINT": "https://demo.example", "INTERRUPTION_QUEUE": "demo-queue",
+        "chart-0.27": {"CLUSTER_NAME": "demo", "CLUSTER_ENDPOINT": "https://demo.example", "INTERRUPTION_QUEUE": "demo-queue",
                       "LEGACY_API": "true", "LEGACY_DEFAULT_INSTANCE_PROFILE": "KarpenterNodeInstanceProfile-demo",
                       "LEGACY_DRIFT_ENABLED": "true", "VM_MEMORY_OVERHEAD_PERCENT": "0.1",
                       "LOG_LEVEL": "debug", "LOG_FORMAT": "console", "LOG_OUTPUT_PATHS": "stdout,/var/log/karpenter"},
-        "seed-0.18": {"CLUSTER_NAME": "demo", "CLUSTER_ENDPOINT": "https://demo.example", "BATCH_MAX_DURATION": "20s",
+        "chart-0.18": {"CLUSTER_NAME": "demo", "CLUSTER_ENDPOINT": "https://demo.example", "BATCH_MAX_DURATION": "20s",
                       # Meaningless, and refused by the process, without the old API.
                       "LEGACY_DEFAULT_INSTANCE_PROFILE": None},
     }.items():
@@ -221,7 +221,7 @@ def check(cases, root):
         for key, value in expected.items():
             cases[name].equal(key, env.get(key), value)
         cases[name].true("old gates reach the process", "rift" not in env["FEATURE_GATES"])
-    case = cases["seed-0.18"]
+    case = cases["chart-0.18"]
     case.equal("image", container(case)["image"].split(":")[0], "registry.example/karpenter/controller")
     case.equal("extra object", case.one("ConfigMap", "release-karpenter-extra")["data"], {"cluster": "demo"})
 
@@ -229,11 +229,11 @@ def check(cases, root):
 def check_notes(notes):
     """Notes of the values files of old: each old value is named with what became of it, and three commands follow."""
     for case, expected in {
-        "seed-0.27": ["settings.aws.clusterName: understood", "settings.aws.interruptionQueueName: understood",
+        "chart-0.27": ["settings.aws.clusterName: understood", "settings.aws.interruptionQueueName: understood",
                       "settings.aws.enablePodENI: has no effect", "settings.aws.tags: has no effect", "webhook: has no effect",
                       "settings.featureGates.driftEnabled: has no effect", "logEncoding: understood",
                       "controller.outputPaths: understood"],
-        "seed-0.18": ["clusterName: understood", "aws.defaultInstanceProfile: understood", "controller.image: understood",
+        "chart-0.18": ["clusterName: understood", "aws.defaultInstanceProfile: understood", "controller.image: understood",
                       "extraObjects: rendered", "set legacyApi.enabled=true"],
         "defaults": ["No image was named"],
     }.items():
