@@ -9,8 +9,8 @@
 //! | [`api`] | the calls of AWS as narrow traits, plain structs and classified errors |
 //! | `fake` | an in-process cloud behind those traits (feature `fake`) |
 //! | [`cache`], [`single_flight`], [`batcher`] | values with an age, questions asked once, calls put together |
-//! | `launch` | launch templates, fleets, filters, subnets for launch, and what a refusal means |
-//! | `instances`, `provider` | machines found, listed, tagged and ended; the cloud as Karpenter sees it |
+//! | [`launch`] | launch templates, fleets, filters, subnets for launch, and what a refusal means |
+//! | [`instances`], [`provider`] | machines found, listed, tagged and ended; the cloud as Karpenter sees it |
 //! | [`kubelet`], [`amis`] | what a class says about the kubelet, and which image a type boots |
 //! | [`types`], [`unavailable`], [`pricing`], [`reservations`], [`placement_groups`] | what can be bought, where, for how much, right now |
 //! | `node_class`, `subnets`, `security_groups`, `profiles`, `drift` | a class's status, and machines that no longer match it |

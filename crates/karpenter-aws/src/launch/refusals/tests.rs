@@ -186,9 +186,9 @@ fn lessons_of_refusals() {
 }
 
 fn candidates(types: &[InstanceType]) -> Vec<Candidate<'_>> {
-    let candidate = |instance_type| {
-        let InstanceType { offerings, .. } = instance_type;
-        Candidate { instance_type, offerings: offerings.iter().collect() }
-    };
-    types.iter().map(candidate).collect()
+    let all = types.iter().map(|of_type| Candidate {
+        instance_type: of_type,
+        offerings: of_type.offerings.iter().collect(),
+    });
+    all.collect()
 }
