@@ -1,14 +1,17 @@
-//! Events on objects, told once: the same reason with the same words is not repeated for a while.
+//! Events on objects, told once: the same reason with the same words is not repeated for a while, and then counted up
+//! instead of written anew. Other words about the same object are another event.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::{Event, EventSeries};
 use karpenter_cluster::clock::{Clock, since};
-use kube::runtime::events::{Event, EventType, Reporter};
+use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
+use serde_json::json;
 
 /// The source that upstream's events name.
 pub const COMPONENT: &str = "karpenter";
@@ -16,6 +19,10 @@ pub const COMPONENT: &str = "karpenter";
 pub const REPEAT_AFTER: Duration = Duration::from_secs(120);
 /// More remembered events than this are forgotten, oldest first.
 const REMEMBERED_MAX: usize = 20_000;
+/// Longer words are refused by the API server.
+const NOTE_BYTES_MAX: usize = 1024;
+/// An event that was not repeated for this long may be gone from the API server, and is written anew.
+const COUNTED_FOR: Duration = Duration::from_secs(6 * 60);
 
 /// Something worth telling about an object.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,63 +74,185 @@ impl Notice {
 
 type Key = (String, &'static str, String, String);
 
+/// When something was told, and as which event.
+#[derive(Debug, Clone)]
+struct Told {
+    at: Timestamp,
+    written: Option<Written>,
+}
+
+#[derive(Debug, Clone)]
+struct Written {
+    name: String,
+    count: i32,
+}
+
 /// Sends notices to the API server. Clones share what was told.
 #[derive(Clone)]
 pub struct Recorder {
-    inner: kube::runtime::events::Recorder,
+    client: Client,
     clock: Clock,
-    told: Arc<Mutex<BTreeMap<Key, Timestamp>>>,
+    told: Arc<Mutex<BTreeMap<Key, Told>>>,
+    /// The number in the last event's name.
+    last_number: Arc<Mutex<i128>>,
 }
 
 impl Recorder {
     pub fn new(client: Client, clock: Clock) -> Self {
-        let reporter = Reporter { controller: COMPONENT.to_owned(), instance: None };
-        let inner = kube::runtime::events::Recorder::new(client, reporter);
-        Self { inner, clock, told: Arc::default() }
+        Self { client, clock, told: Arc::default(), last_number: Arc::default() }
     }
 
     /// Tells it, unless it was told lately. A failure to tell is not worth failing for: the event is lost.
     pub async fn publish(&self, notice: Notice) {
-        if !self.is_news(&notice) {
-            return;
-        }
-        let event = Event {
-            type_: if notice.is_warning { EventType::Warning } else { EventType::Normal },
-            reason: notice.reason.to_owned(),
-            note: Some(notice.message),
-            action: notice.reason.to_owned(),
-            secondary: None,
+        let Some(earlier) = self.begin(&notice) else { return };
+        // What belongs to no namespace is told in the usual one.
+        let namespace = notice.about.namespace.as_deref().unwrap_or("default");
+        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        let counted = match earlier {
+            Some(written) => self.count_up(&events, written).await,
+            None => None,
         };
-        let _ = self.inner.publish(&event, &notice.about).await;
+        let written = match counted {
+            Some(written) => Some(written),
+            None => self.write(&events, &notice).await,
+        };
+        if let Some(told) = self.told().get_mut(&key(&notice)) {
+            told.written = written;
+        }
+    }
+
+    async fn count_up(&self, events: &Api<Event>, written: Written) -> Option<Written> {
+        let count = written.count.saturating_add(1);
+        let series = EventSeries { count, last_observed_time: self.clock.micro_time() };
+        let patch = Patch::Merge(json!({ "series": series }));
+        events.patch(&written.name, &PatchParams::default(), &patch).await.ok()?;
+        Some(Written { count, ..written })
+    }
+
+    async fn write(&self, events: &Api<Event>, notice: &Notice) -> Option<Written> {
+        let name = format!("{}.{:x}", notice.about.name.as_deref().unwrap_or(COMPONENT), self.next_number());
+        let event = Event {
+            metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
+            type_: Some(if notice.is_warning { "Warning" } else { "Normal" }.to_owned()),
+            reason: Some(notice.reason.to_owned()),
+            note: Some(shortened(&notice.message).to_owned()),
+            action: Some(notice.reason.to_owned()),
+            event_time: Some(self.clock.micro_time()),
+            regarding: Some(notice.about.clone()),
+            reporting_controller: Some(COMPONENT.to_owned()),
+            reporting_instance: Some(COMPONENT.to_owned()),
+            ..Event::default()
+        };
+        events.create(&PostParams::default(), &event).await.ok()?;
+        Some(Written { name, count: 1 })
+    }
+
+    /// Nanoseconds, or one more than last time if no time has passed.
+    fn next_number(&self) -> i128 {
+        let mut last = self.last_number.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = (*last + 1).max(self.clock.now().as_nanosecond());
+        *last
     }
 
     /// Whether it would be told now.
     pub fn would_tell(&self, notice: &Notice) -> bool {
         let now = self.clock.now();
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.get(&key(notice)).is_none_or(|at| since(now, *at) >= notice.repeat_after)
+        self.told().get(&key(notice)).is_none_or(|told| since(now, told.at) >= notice.repeat_after)
     }
 
-    fn is_news(&self, notice: &Notice) -> bool {
+    /// `None` if it was told lately; otherwise the event to count up, if there is one.
+    fn begin(&self, notice: &Notice) -> Option<Option<Written>> {
         let key = key(notice);
         let now = self.clock.now();
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.get(&key).is_some_and(|at| since(now, *at) < notice.repeat_after) {
-            return false;
+        let mut told = self.told();
+        let earlier = told.get(&key).cloned();
+        if earlier.as_ref().is_some_and(|earlier| since(now, earlier.at) < notice.repeat_after) {
+            return None;
         }
         if told.len() >= REMEMBERED_MAX {
-            let mut ages: Vec<Timestamp> = told.values().copied().collect();
+            let mut ages: Vec<Timestamp> = told.values().map(|told| told.at).collect();
             ages.sort_unstable();
             let middle = ages[ages.len() / 2];
-            told.retain(|_, at| *at > middle);
+            told.retain(|_, told| told.at > middle);
         }
-        told.insert(key, now);
-        true
+        told.insert(key, Told { at: now, written: None });
+        Some(
+            earlier
+                .filter(|earlier| since(now, earlier.at) < COUNTED_FOR)
+                .and_then(|earlier| earlier.written),
+        )
     }
+
+    fn told(&self) -> MutexGuard<'_, BTreeMap<Key, Told>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// As much as the API server takes, cut between characters.
+fn shortened(message: &str) -> &str {
+    &message[..message.floor_char_boundary(NOTE_BYTES_MAX)]
 }
 
 /// What makes a notice the same as another.
 fn key(notice: &Notice) -> Key {
     let about = notice.about.uid.clone().or_else(|| notice.about.name.clone()).unwrap_or_default();
     (about, notice.reason, notice.message.clone(), notice.episode.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use karpenter_apiserver::{ApiServer, Config};
+    use kube::api::ListParams;
+
+    #[test]
+    fn long_words_are_cut_between_characters() {
+        for (text, bytes) in [
+            ("short".to_owned(), 5),
+            ("x".repeat(2000), 1024),
+            ("ü".repeat(600), 1024),
+            ("€".repeat(400), 1023),
+        ] {
+            let cut = shortened(&text);
+            assert_eq!(cut.len(), bytes);
+            assert!(text.starts_with(cut));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_words_are_counted_and_other_words_are_another_event() {
+        let client = Client::new(ApiServer::new(Config::default()), "default");
+        let clock = Clock::starting_at("2026-01-01T12:00:00Z".parse().expect("a time"));
+        let recorder = Recorder::new(client.clone(), clock);
+        let pool = karpenter_api::types::NodePool {
+            metadata: ObjectMeta { name: Some("general".to_owned()), ..ObjectMeta::default() },
+            ..Default::default()
+        };
+        let tell = |words: &'static str| recorder.publish(Notice::warning(&pool, "Reason", words));
+        let listed = async || {
+            let events: Api<Event> = Api::all(client.clone());
+            let list = events.list(&ListParams::default()).await.expect("events");
+            let count = |event: &Event| event.series.as_ref().map_or(1, |series| series.count);
+            let mut found: Vec<(String, i32)> = list
+                .items
+                .iter()
+                .map(|event| (event.note.clone().unwrap_or_default(), count(event)))
+                .collect();
+            found.sort();
+            found
+        };
+        tell("one").await;
+        tell("one").await;
+        tell("two").await;
+        assert_eq!(listed().await, [("one".to_owned(), 1), ("two".to_owned(), 1)]);
+        tokio::time::advance(Duration::from_secs(121)).await;
+        tell("one").await;
+        tokio::time::advance(Duration::from_secs(121)).await;
+        tell("one").await;
+        assert_eq!(listed().await, [("one".to_owned(), 3), ("two".to_owned(), 1)]);
+        // After a long while it may be gone.
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        tell("one").await;
+        assert_eq!(listed().await, [("one".to_owned(), 1), ("one".to_owned(), 3), ("two".to_owned(), 1)]);
+    }
 }
