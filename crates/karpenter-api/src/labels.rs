@@ -27,6 +27,12 @@ pub const DO_NOT_SYNC_TAINTS: &str = "karpenter.sh/do-not-sync-taints";
 /// On a Node while it drains: load balancers stop sending traffic.
 pub const EXCLUDE_FROM_LOAD_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 pub const EXCLUDE_FROM_LOAD_BALANCERS_VALUE: &str = "karpenter";
+/// On nodes of the API before v1: the Provisioner they belong to.
+pub const PROVISIONER_NAME: &str = "karpenter.sh/provisioner-name";
+/// On objects that the controller made of objects of the API before v1: what they were made of.
+pub const DERIVED_FROM: &str = "compatibility.karpenter.sh/derived-from";
+pub const DERIVED_FROM_PROVISIONER: &str = "provisioner";
+pub const DERIVED_FROM_NODE_TEMPLATE: &str = "awsnodetemplate";
 
 // Annotations.
 pub const ANNOTATION_DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
@@ -224,4 +230,10 @@ impl LabelRules {
 
 fn is_within_domain(domain: &str, owner: &str) -> bool {
     domain.strip_suffix(owner).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
+/// The Provisioner that a pool was derived from: it has the pool's name.
+pub fn provisioner_of(metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> Option<&str> {
+    let origin = metadata.labels.as_ref()?.get(DERIVED_FROM)?;
+    (origin == DERIVED_FROM_PROVISIONER).then(|| metadata.name.as_deref().unwrap_or_default())
 }

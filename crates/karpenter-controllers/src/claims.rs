@@ -190,13 +190,20 @@ fn node_labels(
     result.extend(template.and_then(|metadata| metadata.labels.clone()).unwrap_or_default());
     result.insert(labels::NODEPOOL.to_owned(), pool.metadata.name.clone().unwrap_or_default());
     result.insert(labels::node_class_label(&class.group, &class.kind), class.name.clone());
+    result.extend(provisioner_label(pool));
     result
+}
+
+/// Nodes of the API before v1 also carry the label of their time. It is no requirement: v1 refuses it as one.
+fn provisioner_label(pool: &NodePool) -> Option<(String, String)> {
+    let provisioner = labels::provisioner_of(&pool.metadata)?;
+    Some((labels::PROVISIONER_NAME.to_owned(), provisioner.to_owned()))
 }
 
 /// What the plan asks for, with the instance types by name and the capacity types that can be had with them.
 fn requirements(planned: &PlannedNode, catalog: &[InstanceType]) -> Requirements {
     let mut requirements = planned.requirements.clone();
-    for key in [labels::HOSTNAME, labels::REGISTERED, labels::INITIALIZED] {
+    for key in [labels::HOSTNAME, labels::REGISTERED, labels::INITIALIZED, labels::PROVISIONER_NAME] {
         requirements.remove(key);
     }
     let options: Vec<&InstanceType> =

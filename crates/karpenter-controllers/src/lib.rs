@@ -12,6 +12,7 @@ pub mod context;
 pub mod disruption;
 pub mod events;
 pub mod journal;
+pub mod legacy;
 pub mod metrics;
 pub mod mirrors;
 pub mod node;

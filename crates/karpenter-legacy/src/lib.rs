@@ -11,6 +11,7 @@ mod beta;
 mod class;
 mod convert;
 mod defaults;
+mod derive;
 mod finding;
 mod labels;
 mod metadata;
@@ -24,6 +25,7 @@ mod selectors;
 pub mod types;
 
 pub use convert::{Converted, ConvertedObject, convert, is_legacy};
+pub use derive::{Derived, Foreign, Refusal, derive, provisioner_status, template_status};
 pub use finding::{Code, Finding, Severity};
 pub use labels::{PROVISIONER_NAME, normalize};
 pub use options::{Expiration, Options, ROLE_PLACEHOLDER, TTL_UNTIL_EXPIRED_ANNOTATION};

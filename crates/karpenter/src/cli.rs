@@ -71,6 +71,9 @@ pub(crate) struct ControllerArguments {
 
     #[command(flatten)]
     pub(crate) options: karpenter_controllers::operator::Options,
+
+    #[command(flatten)]
+    pub(crate) legacy: LegacyApiArguments,
 }
 
 #[derive(Debug, Args)]
@@ -95,7 +98,7 @@ pub(crate) struct UpArguments {
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=10_000))]
     pub(crate) nodes: u32,
 
-    /// Also install the CustomResourceDefinitions of the API before v1
+    /// Also install and serve Provisioner and AWSNodeTemplate of the API before v1
     #[arg(long)]
     pub(crate) legacy: bool,
 
@@ -259,6 +262,10 @@ pub(crate) struct BenchArguments {
     /// Leave out cases with more pods than this
     #[arg(long, value_name = "PODS")]
     pub(crate) max_pods: Option<u32>,
+
+    /// Only cases whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) case: Option<String>,
 
     /// Only this mode; both by default
     #[arg(long, value_enum)]

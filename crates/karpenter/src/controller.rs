@@ -106,6 +106,9 @@ async fn work(arguments: &ControllerArguments) -> Result<()> {
             tracing::error!(%error, "launches that an earlier process began could not be taken up");
         }
         operator.start().await;
+        if arguments.legacy.legacy_api {
+            crate::legacy::serve(&mut operator, arguments.legacy.options(None)).await;
+        }
         std::future::pending::<()>().await;
     };
     let is_lost = tokio::select! {

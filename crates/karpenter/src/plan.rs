@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+use karpenter_api::labels::{DERIVED_FROM, DERIVED_FROM_PROVISIONER};
 use karpenter_api::manifest::{self, Document};
 use karpenter_catalog::aws::{self, AwsNodeClass, AwsZone};
 use karpenter_catalog::kwok;
@@ -167,7 +168,13 @@ fn read_old(documents: &[Document], reader: &mut ObjectReader) -> usize {
         "{} objects of the API before v1 are planned as the v1 objects that karpenter convert makes of them",
         documents.len()
     ));
-    conversion.documents.into_iter().for_each(|converted| reader.read(converted.document));
+    for mut converted in conversion.documents {
+        // So that pods which select the Provisioner by its label find it.
+        if converted.provisioner.is_some() {
+            converted.document.value["metadata"]["labels"][DERIVED_FROM] = DERIVED_FROM_PROVISIONER.into();
+        }
+        reader.read(converted.document);
+    }
     error_count
 }
 

@@ -68,7 +68,7 @@ async fn serve(arguments: &UpArguments) -> Result<()> {
     nodes::create(&client, arguments.nodes).await?;
     let operator = match arguments.without_karpenter {
         true => None,
-        false => Some(start_karpenter(&client, clock).await?),
+        false => Some(start_karpenter(&client, clock, arguments.legacy).await?),
     };
     let kubeconfig = kubeconfig_path(arguments, &serving);
     files::write_private(&kubeconfig, &serving.kubeconfig())?;
@@ -88,12 +88,15 @@ async fn serve(arguments: &UpArguments) -> Result<()> {
 }
 
 /// Karpenter with kwok's machines, in this process and on the cluster's time.
-async fn start_karpenter(client: &Client, clock: Clock) -> Result<Operator> {
+async fn start_karpenter(client: &Client, clock: Clock, with_legacy: bool) -> Result<Operator> {
     let kwok = Kwok::generic(client.clone(), clock);
     kwok.resume().await.context("launches of an earlier run cannot be taken up")?;
     let options = karpenter_controllers::operator::Options::default();
     let mut operator = Operator::watch(client.clone(), Arc::new(kwok), clock, options);
     operator.start().await;
+    if with_legacy {
+        crate::legacy::serve(&mut operator, karpenter_legacy::Options::default()).await;
+    }
     Ok(operator)
 }
 

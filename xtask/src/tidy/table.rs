@@ -55,6 +55,7 @@ pub(crate) const CRATES: [Crate; 18] = [
             "karpenter-model",
             "karpenter-scheduling",
             "karpenter-disruption",
+            "karpenter-legacy",
             "karpenter-api",
             "karpenter-state",
             "karpenter-cluster",

@@ -44,7 +44,7 @@ pub async fn discover(client: &Client) -> kube::Result<Vec<Arc<ServedKind>>> {
     };
     let mut kinds: Vec<Arc<ServedKind>> = Vec::new();
     for group in discovery.groups_alphabetical() {
-        for (resource, capabilities) in group.recommended_resources() {
+        for (resource, capabilities) in group.resources_by_stability() {
             let supports = |verb| capabilities.supports_operation(verb);
             if !(supports(verbs::LIST) && supports(verbs::WATCH) && supports(verbs::DELETE)) {
                 continue;

@@ -19,9 +19,13 @@ impl ServerClock for OnTokio {
 }
 
 pub(crate) async fn define_kinds(client: &Client) {
+    define(client, crds::all()).await;
+}
+
+pub(crate) async fn define(client: &Client, definitions: &[crds::Crd]) {
     let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
-    for crd in crds::all() {
+    for crd in definitions {
         let definition: Value = serde_saphyr::from_str(crd.yaml).expect("YAML");
         let parameters = PatchParams::apply("test").force();
         api.patch(crd.name, &parameters, &Patch::Apply(&definition)).await.expect("defined");

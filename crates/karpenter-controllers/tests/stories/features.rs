@@ -1,6 +1,7 @@
 //! What gates and settings switch on, on an embedded cluster with all of Karpenter and a simulated cloud.
 
 mod buffers;
+mod legacy;
 mod metrics;
 mod overlays;
 mod settled;

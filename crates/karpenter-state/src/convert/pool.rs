@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use karpenter_api::labels::{PROVISIONER_NAME, provisioner_of};
 use karpenter_api::types::{ConditionStatus, NodePool as RawPool};
 use karpenter_model::labels;
 use karpenter_model::problem::NodePool;
@@ -65,6 +66,9 @@ pub(crate) fn convert_pool(
     let class = &template.spec.node_class_ref;
     if !class.group.is_empty() && !class.kind.is_empty() {
         labels.insert(interner.get(&node_class_label(&class.group, &class.kind)), interner.get(&class.name));
+    }
+    if let Some(provisioner) = provisioner_of(&pool.metadata) {
+        labels.insert(interner.get(PROVISIONER_NAME), interner.get(provisioner));
     }
     let limits = pool.spec.limits.iter().flatten().map(|(name, amount)| (name.as_str(), *amount));
     NodePool {

@@ -98,7 +98,8 @@ fn restriction(key: &str, well_known: &BTreeSet<Arc<str>>) -> Option<String> {
     if key == labels::HOSTNAME {
         return Some(format!("label {key} is restricted: it is not known before a node exists"));
     }
-    if well_known.contains(key) {
+    // Pods may choose among pools of the API before v1 by it; other pools do not have it.
+    if well_known.contains(key) || key == karpenter_api::labels::PROVISIONER_NAME {
         return None;
     }
     let (domain, _) = key.split_once('/')?;

@@ -47,6 +47,33 @@ pub(crate) struct ConvertArguments {
     pub(crate) default_tags: Vec<(String, String)>,
 }
 
+/// Settings of the API before v1, for commands that serve it.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct LegacyApiArguments {
+    /// Serve Provisioner and AWSNodeTemplate of the API before v1; their definitions must be installed
+    #[arg(long, env = "LEGACY_API")]
+    pub(crate) legacy_api: bool,
+
+    /// Instance profile for old objects that name none: the old setting aws.defaultInstanceProfile
+    #[arg(long, env = "LEGACY_DEFAULT_INSTANCE_PROFILE", value_name = "NAME", requires = "legacy_api")]
+    pub(crate) legacy_default_instance_profile: Option<String>,
+
+    /// Let drift replace nodes of old objects, one at a time: the old setting featureGates.driftEnabled
+    #[arg(long, env = "LEGACY_DRIFT_ENABLED", requires = "legacy_api")]
+    pub(crate) legacy_drift_enabled: bool,
+}
+
+impl LegacyApiArguments {
+    pub(crate) fn options(&self, cluster_name: Option<&str>) -> karpenter_legacy::Options {
+        karpenter_legacy::Options {
+            default_instance_profile: self.legacy_default_instance_profile.clone(),
+            drift_enabled: self.legacy_drift_enabled,
+            cluster_name: cluster_name.filter(|name| !name.is_empty()).map(str::to_owned),
+            ..karpenter_legacy::Options::default()
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct LintArguments {
     /// Manifest file, directory (searched recursively for .yaml, .yml and .json) or - for standard input; repeatable

@@ -122,6 +122,13 @@ fn old_objects_are_planned_as_what_they_become() {
     let plan: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(plan["nodes"].as_array().map(Vec::len), Some(1), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("1 objects of the API before v1"), "{}", text(&output.stderr));
+    let by_name = pod.replace("role: ops}", "karpenter.sh/provisioner-name: ops-provisioner}");
+    let output = karpenter(
+        &["plan", "--region", "ap-northeast-2", "-o", "json", "-f", path(&input), "-f", "-"],
+        &by_name,
+    );
+    let plan: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(plan["nodes"].as_array().map(Vec::len), Some(1), "{plan}");
     let lost = karpenter(&["plan", "-f", "-"], &format!("{BAD}---\n{pod}"));
     assert_eq!(lost.status.code(), Some(1), "no pool is made up in place of a wrong one");
     assert!(text(&lost.stderr).contains("E18 Provisioner bad"), "{}", text(&lost.stderr));

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::embedded::{OnTokio, define_kinds};
+use crate::embedded::{OnTokio, define, define_kinds};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use karpenter_api::types::{Condition, KWOKNodeClass, NodeClaim, NodePool};
@@ -12,6 +12,7 @@ use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cluster::clock::Clock;
 use karpenter_cluster::cluster::{Cluster, Options as ClusterOptions};
 use karpenter_controllers::Context;
+use karpenter_controllers::legacy::LegacyApi;
 use karpenter_controllers::operator::{Operator, Options};
 use karpenter_kwok::Kwok;
 use kube::api::{Api, ListParams, PostParams};
@@ -61,6 +62,14 @@ impl World {
             "budgets": [{"nodes": "100%"}]});
         let pool = json!({"metadata": {"name": "default"}, "spec": {"template": template, "disruption": disruption}});
         create(&self.all::<NodePool>(), typed("karpenter.sh/v1", "NodePool", pool)).await;
+    }
+
+    /// Defines the kinds of the API before v1 and serves them.
+    pub(crate) async fn serve_legacy(&mut self) {
+        define(&self.client, karpenter_api::crds::legacy()).await;
+        let options = karpenter_legacy::Options::default();
+        let legacy = LegacyApi::start(self.operator.context().clone(), options).await;
+        self.operator.spawn("legacy", legacy, LegacyApi::watch, 1);
     }
 
     pub(crate) fn context(&self) -> &Context {

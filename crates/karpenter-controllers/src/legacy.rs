@@ -1,0 +1,312 @@
+//! Serves the API before v1: keeps v1 objects behind Provisioners and AWSNodeTemplates, and tells them how they fare.
+//!
+//! What is derived is decided in `karpenter-legacy`; here it is applied with a field manager of its own, so that edits of
+//! derived objects are undone, and deleted with its owner by the cluster's garbage collection. Objects that were not
+//! derived are never written.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use karpenter_api::labels::{DERIVED_FROM, provisioner_of};
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::{Change, Mirror, ObjectKey, keep_all};
+use karpenter_legacy::{Derived, Foreign, Options, Refusal, derive, provisioner_status, template_status};
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::context::Context;
+
+const MANAGER: &str = "karpenter-legacy";
+/// Changes gather this long before everything is derived anew.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// The one key of this controller: names and conflicts concern all old objects together.
+fn everything() -> ObjectKey {
+    ObjectKey::new("", "")
+}
+
+/// Keeps derived objects as they should be. One pass looks at all of them.
+pub struct LegacyApi {
+    context: Context,
+    options: Options,
+    provisioners: Kind,
+    templates: Kind,
+    classes: Kind,
+    watches: Vec<JoinHandle<()>>,
+    /// What was applied last, with the generation that came of it: writes that would change nothing are not made.
+    applied: Mutex<BTreeMap<(String, String), (Value, i64)>>,
+}
+
+/// One kind without a type here: how to speak about it, and what there is of it.
+struct Kind {
+    resource: ApiResource,
+    mirror: Mirror<DynamicObject>,
+}
+
+impl Kind {
+    fn watch(
+        client: &Client,
+        group: &str,
+        version: &str,
+        kind: &str,
+        tasks: &mut Vec<JoinHandle<()>>,
+    ) -> Self {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let mirror = Mirror::empty(keep_all, &[]);
+        let api = Api::<DynamicObject>::all_with(client.clone(), &resource);
+        tasks.push(tokio::spawn(
+            mirror.clone().feed(watcher(api, watcher::Config::default()).default_backoff()),
+        ));
+        Self { resource, mirror }
+    }
+
+    fn api(&self, client: &Client) -> Api<DynamicObject> {
+        Api::all_with(client.clone(), &self.resource)
+    }
+}
+
+impl LegacyApi {
+    /// Begins to watch the old kinds, whose definitions must be there.
+    pub async fn start(context: Context, options: Options) -> Self {
+        let mut tasks = Vec::new();
+        let client = context.client.clone();
+        let kinds = [
+            ("karpenter.sh", "v1alpha5", "Provisioner"),
+            ("karpenter.k8s.aws", "v1alpha1", "AWSNodeTemplate"),
+            ("karpenter.k8s.aws", "v1", "EC2NodeClass"),
+        ];
+        let [provisioners, templates, classes] =
+            kinds.map(|(group, version, kind)| Kind::watch(&client, group, version, kind, &mut tasks));
+        let legacy = Self {
+            provisioners,
+            templates,
+            classes,
+            context,
+            options,
+            watches: tasks,
+            applied: Mutex::default(),
+        };
+        for kind in [&legacy.provisioners, &legacy.templates, &legacy.classes] {
+            kind.mirror.synced().await;
+        }
+        legacy
+    }
+
+    pub fn watch(&self, queue: &Queue) {
+        let clock = self.context.clock;
+        for kind in [&self.provisioners, &self.templates, &self.classes] {
+            let to = queue.clone();
+            kind.mirror
+                .observe(move |_: &Change<DynamicObject>| to.add_at(everything(), clock.deadline(SETTLE)));
+        }
+        let to = queue.clone();
+        self.context.mirrors.node_pools.observe(move |_| to.add_at(everything(), clock.deadline(SETTLE)));
+        queue.add(everything());
+    }
+
+    /// Names of v1 objects that are not ours to write.
+    fn foreign(&self) -> Foreign {
+        let pools = self.context.mirrors.node_pools.list();
+        let classes = self.classes.mirror.list();
+        Foreign {
+            pools: pools
+                .iter()
+                .filter(|pool| !is_derived(pool.labels()))
+                .map(|pool| pool.name_any())
+                .collect(),
+            classes: classes
+                .iter()
+                .filter(|class| !is_derived(class.labels()))
+                .map(|class| class.name_any())
+                .collect(),
+        }
+    }
+
+    /// The object as it is now, whichever of the two derived kinds it is.
+    fn present(&self, kind: &str, name: &str) -> Option<Value> {
+        match kind {
+            "NodePool" => self
+                .context
+                .mirrors
+                .node_pools
+                .get("", name)
+                .and_then(|pool| serde_json::to_value(&*pool).ok()),
+            _ => self.classes.mirror.get("", name).and_then(|class| serde_json::to_value(&*class).ok()),
+        }
+    }
+
+    async fn apply(&self, object: &Value) -> kube::Result<()> {
+        let text =
+            |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let key = (text("/kind"), text("/metadata/name"));
+        let generation =
+            |value: &Value| value.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0);
+        let present = self.present(&key.0, &key.1);
+        let last = self.applied.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        if let (Some(present), Some((value, seen))) = (&present, &last)
+            && value == object
+            && generation(present) == *seen
+            && has_metadata_of(present, object)
+        {
+            return Ok(());
+        }
+        let resource = match key.0.as_str() {
+            "NodePool" => pool_resource(),
+            _ => self.classes.resource.clone(),
+        };
+        let api: Api<DynamicObject> = Api::all_with(self.context.client.clone(), &resource);
+        let written = api.patch(&key.1, &PatchParams::apply(MANAGER).force(), &Patch::Apply(object)).await?;
+        let came_of_it = written.metadata.generation.unwrap_or(0);
+        self.applied.lock().unwrap_or_else(PoisonError::into_inner).insert(key, (object.clone(), came_of_it));
+        Ok(())
+    }
+
+    /// Writes the status of an old object where it differs.
+    async fn tell(&self, kind: &Kind, object: &DynamicObject, status: Value) -> kube::Result<()> {
+        let old = object.data.get("status").cloned().unwrap_or(Value::Null);
+        if status
+            .as_object()
+            .is_some_and(|fields| fields.iter().all(|(name, value)| old.get(name) == Some(value)))
+        {
+            return Ok(());
+        }
+        let mut patch = json!({"metadata": {"uid": object.uid()}, "status": status});
+        // A merge keeps what it does not name, and a resource that is gone must go.
+        let gone = old.pointer("/resources").and_then(Value::as_object).into_iter().flatten();
+        for (name, _) in
+            gone.filter(|(name, _)| status.pointer("/resources").is_some_and(|now| now.get(*name).is_none()))
+        {
+            patch["status"]["resources"][name] = Value::Null;
+        }
+        let api = kind.api(&self.context.client);
+        match api.patch_status(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(written) => kind.mirror.apply(written),
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+impl LegacyApi {
+    /// Classes that an old object no longer needs, such as one for kubelet settings that were removed.
+    async fn prune(&self, owners: &BTreeMap<String, usize>, derived: &Derived) -> kube::Result<()> {
+        for class in self.classes.mirror.list() {
+            let owner = class.owner_references().iter().find_map(|owner| owners.get(&owner.uid));
+            let is_wanted = derived.objects.iter().any(|(_, object)| {
+                object["kind"] == "EC2NodeClass" && object["metadata"]["name"] == class.name_any()
+            });
+            // What an owner in error has is kept: it may be a mistake that is mended soon.
+            let is_settled = owner.is_some_and(|owner| !derived.refusals.contains_key(owner));
+            if is_derived(class.labels()) && is_settled && !is_wanted {
+                self.delete(
+                    &self.classes.resource,
+                    &class.name_any(),
+                    class.uid(),
+                    DeleteParams::background(),
+                )
+                .await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Pools whose Provisioner was deleted without them: they go too, and their nodes stay.
+    async fn let_go(&self, provisioners: &[Arc<DynamicObject>]) -> kube::Result<()> {
+        for pool in self.context.mirrors.node_pools.list() {
+            let is_orphan = provisioner_of(&pool.metadata).is_some() && pool.owner_references().is_empty();
+            let is_claimed = provisioners.iter().any(|one| one.name_any() == pool.name_any());
+            if is_orphan && !is_claimed && pool.metadata.deletion_timestamp.is_none() {
+                self.delete(&pool_resource(), &pool.name_any(), pool.uid(), DeleteParams::orphan()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn delete(
+        &self,
+        resource: &ApiResource,
+        name: &str,
+        uid: Option<String>,
+        params: DeleteParams,
+    ) -> kube::Result<()> {
+        let api: Api<DynamicObject> = Api::all_with(self.context.client.clone(), resource);
+        let params =
+            DeleteParams { preconditions: Some(Preconditions { uid, resource_version: None }), ..params };
+        match api.delete(name, &params).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
+            outcome => outcome.map(drop),
+        }
+    }
+}
+
+impl Drop for LegacyApi {
+    fn drop(&mut self) {
+        self.watches.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl Reconcile for LegacyApi {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+        let provisioners = self.provisioners.mirror.list();
+        let templates = self.templates.mirror.list();
+        let value = |object: &DynamicObject| serde_json::to_value(object).unwrap_or(Value::Null);
+        let objects: Vec<Value> = provisioners.iter().chain(&templates).map(|object| value(object)).collect();
+        let mut derived = derive(&objects, &self.foreign(), &self.options);
+        let mut first_error = None;
+        for (input, object) in &derived.objects {
+            match self.apply(object).await {
+                Ok(()) => {}
+                // What the old rules allowed and v1 refuses is told to the owner; others are served all the same.
+                Err(kube::Error::Api(status)) if status.is_invalid() => {
+                    let refusal = Refusal { reason: "Invalid", message: status.message.clone() };
+                    derived.refusals.entry(*input).or_insert(refusal);
+                }
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
+        }
+        let now = self.context.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        for (input, object) in provisioners.iter().enumerate() {
+            let refusal = derived.refusals.get(&input);
+            let pool = self.context.mirrors.node_pools.get("", &object.name_any());
+            let pool = pool
+                .filter(|pool| is_derived(pool.labels()))
+                .and_then(|pool| serde_json::to_value(&*pool).ok());
+            let old = object.data.get("status").cloned().unwrap_or(Value::Null);
+            self.tell(&self.provisioners, object, provisioner_status(refusal, pool.as_ref(), &old, &now))
+                .await?;
+        }
+        for object in &templates {
+            let class = self.classes.mirror.get("", &object.name_any());
+            let class = class.filter(|class| is_derived(class.labels())).map(|class| value(&class));
+            self.tell(&self.templates, object, template_status(class.as_ref())).await?;
+        }
+        let uids = provisioners.iter().chain(&templates).enumerate();
+        let owners = uids.filter_map(|(input, object)| Some((object.uid()?, input))).collect();
+        self.prune(&owners, &derived).await?;
+        self.let_go(&provisioners).await?;
+        first_error.map_or(Ok(After::Done), Err)
+    }
+}
+
+fn pool_resource() -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("karpenter.sh", "v1", "NodePool"))
+}
+
+fn is_derived(labels: &BTreeMap<String, String>) -> bool {
+    labels.contains_key(DERIVED_FROM)
+}
+
+/// Whether labels, annotations and owners are still what was applied; a change of those makes no new generation.
+fn has_metadata_of(present: &Value, wanted: &Value) -> bool {
+    let pairs = ["labels", "annotations"].iter().all(|field| {
+        let wanted = wanted["metadata"].get(*field).and_then(Value::as_object).into_iter().flatten();
+        wanted.into_iter().all(|(key, value)| present["metadata"][*field].get(key) == Some(value))
+    });
+    pairs && present["metadata"].get("ownerReferences") == wanted["metadata"].get("ownerReferences")
+}

@@ -1,0 +1,271 @@
+//! What a cluster that still has objects of the old API needs: the v1 objects behind them, owned by them, and what each
+//! old object has to say about itself.
+//!
+//! The objects are those of [`convert`](crate::convert) with two differences: expiration stays graceful, and a name that
+//! belongs to somebody else is not taken. Nothing is compared with what is there; that is the caller's work.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+
+use crate::convert::{AWS_NODE_TEMPLATE, PROVISIONER, convert, kind_of};
+use crate::finding::{Code, Finding, Severity};
+use crate::metadata::{name_of, title};
+use crate::options::{Expiration, Options};
+
+/// The label on derived objects, and its values.
+const DERIVED_FROM: &str = "compatibility.karpenter.sh/derived-from";
+
+/// v1 objects of a cluster that were not derived: their names are taken.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Foreign {
+    pub pools: BTreeSet<String>,
+    pub classes: BTreeSet<String>,
+}
+
+/// Why an old object is not served, in the words of its condition `Active`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// What becomes of the old objects of a cluster.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Derived {
+    /// v1 objects with label and owner, each with the position of its owner.
+    pub objects: Vec<(usize, Value)>,
+    /// By position: why an old object has no derived objects.
+    pub refusals: BTreeMap<usize, Refusal>,
+}
+
+/// Derives v1 objects for all Provisioners and AWSNodeTemplates; those on their way out get none.
+pub fn derive(objects: &[Value], foreign: &Foreign, options: &Options) -> Derived {
+    let options = Options { expiration: Expiration::Graceful, ..options.clone() };
+    let is_leaving =
+        |object: &Value| object.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null());
+    // Positions must stay what they are, so what leaves is emptied, not removed.
+    let inputs: Vec<Value> =
+        objects.iter().map(|object| if is_leaving(object) { json!({}) } else { object.clone() }).collect();
+    let converted = convert(&inputs, &options);
+    let mut derived = Derived::default();
+    for finding in &converted.findings {
+        if let Some(refusal) = refusal(finding) {
+            derived.refusals.entry(finding.input).or_insert(refusal);
+        }
+    }
+    for object in &converted.objects {
+        let names = if object.value["kind"] == "NodePool" { &foreign.pools } else { &foreign.classes };
+        if names.contains(name_of(&object.value)) {
+            let message = format!(
+                "{} exists and was not made from this object; rename one of them, or delete it",
+                title(&object.value)
+            );
+            derived.refusals.entry(object.input).or_insert(Refusal { reason: "NameConflict", message });
+        }
+    }
+    for object in converted.objects {
+        let owner = &objects[object.input];
+        if !derived.refusals.contains_key(&object.input)
+            && [PROVISIONER, AWS_NODE_TEMPLATE].contains(&kind_of(owner))
+        {
+            derived.objects.push((object.input, owned(object.value, owner)));
+        }
+    }
+    derived
+}
+
+fn refusal(finding: &Finding) -> Option<Refusal> {
+    let reason = match (finding.code, finding.code.severity()) {
+        (Code::NeverValid, _) => "Invalid",
+        (Code::ClassElsewhere | Code::KubeletWithoutClass, _) => "TemplateNotFound",
+        (Code::NameTaken, _) => "NameConflict",
+        (_, Severity::Error) => "Unsupported",
+        _ => return None,
+    };
+    let field = if finding.field.is_empty() { String::new() } else { format!("{}: ", finding.field) };
+    let message = format!("{}: {field}{} (fix: {})", finding.code.as_str(), finding.message, finding.fix);
+    Some(Refusal { reason, message })
+}
+
+/// The object with its label and its owner.
+fn owned(mut object: Value, owner: &Value) -> Value {
+    let origin = if kind_of(owner) == PROVISIONER { "provisioner" } else { "awsnodetemplate" };
+    let mut labels =
+        object.pointer("/metadata/labels").and_then(Value::as_object).cloned().unwrap_or_default();
+    labels.insert(DERIVED_FROM.to_owned(), json!(origin));
+    let (version, kind) = kind_of(owner);
+    let reference = json!({
+        "apiVersion": version,
+        "kind": kind,
+        "name": name_of(owner),
+        "uid": owner.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default(),
+        "controller": true,
+        "blockOwnerDeletion": true,
+    });
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("labels".to_owned(), Value::Object(labels));
+        metadata.insert("ownerReferences".to_owned(), json!([reference]));
+    }
+    object
+}
+
+/// The status of a Provisioner: whether it is served, and what its nodes add up to.
+pub fn provisioner_status(refusal: Option<&Refusal>, pool: Option<&Value>, old: &Value, now: &str) -> Value {
+    let ready = pool.and_then(|pool| condition(pool, "Ready"));
+    let text = |field: &str| ready.and_then(|ready| ready[field].as_str()).unwrap_or_default();
+    let (status, reason, message) = match (refusal, text("status")) {
+        (Some(refusal), _) => ("False", refusal.reason, refusal.message.clone()),
+        (None, "True") => ("True", "Active", String::new()),
+        (None, "False") => ("False", "NodeClassNotReady", text("message").to_owned()),
+        (None, _) => {
+            ("Unknown", "NotReconciled", "the NodePool behind it has not said anything yet".to_owned())
+        }
+    };
+    let resources = pool.and_then(|pool| pool.pointer("/status/resources")).and_then(Value::as_object);
+    let is_shown = |name: &str, amount: &Value| {
+        name != "nodes" && !matches!(amount.as_str(), Some("0")) && amount.as_i64() != Some(0)
+    };
+    let resources: Map<String, Value> = resources
+        .into_iter()
+        .flatten()
+        .filter(|(name, amount)| is_shown(name, amount))
+        .map(|(name, amount)| (name.clone(), amount.clone()))
+        .collect();
+    json!({"conditions": [active(status, reason, &message, old, now)], "resources": resources})
+}
+
+fn active(status: &str, reason: &str, message: &str, old: &Value, now: &str) -> Value {
+    let before = condition(&json!({"status": old}), "Active").cloned();
+    let since = before
+        .as_ref()
+        .filter(|before| before["status"] == status)
+        .and_then(|before| before["lastTransitionTime"].as_str())
+        .unwrap_or(now)
+        .to_owned();
+    json!({"type": "Active", "status": status, "reason": reason, "message": message, "lastTransitionTime": since})
+}
+
+fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array)?;
+    conditions.iter().find(|condition| condition["type"] == kind)
+}
+
+/// The status of an AWSNodeTemplate: what the class behind it found, in the old words.
+pub fn template_status(class: Option<&Value>) -> Value {
+    let reduced = |list: &str, fields: &[&str]| -> Vec<Value> {
+        let items =
+            class.and_then(|class| class.pointer(&format!("/status/{list}"))).and_then(Value::as_array);
+        let keep = |item: &Value| {
+            let fields =
+                fields.iter().filter_map(|field| Some(((*field).to_owned(), item.get(*field)?.clone())));
+            Value::Object(fields.collect())
+        };
+        items.into_iter().flatten().map(keep).collect()
+    };
+    json!({
+        "subnets": reduced("subnets", &["id", "zone"]),
+        "securityGroups": reduced("securityGroups", &["id", "name"]),
+        "amis": reduced("amis", &["id", "name", "requirements"]),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn template(name: &str, uid: &str) -> Value {
+        json!({
+            "apiVersion": "karpenter.k8s.aws/v1alpha1", "kind": "AWSNodeTemplate", "metadata": {"name": name, "uid": uid},
+            "spec": {"instanceProfile": "p", "subnetSelector": {"a": "b"}, "securityGroupSelector": {"a": "b"}},
+        })
+    }
+
+    fn provisioner(name: &str, template: &str, more: Value) -> Value {
+        let mut spec = json!({"providerRef": {"name": template}, "ttlSecondsUntilExpired": 600});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"apiVersion": "karpenter.sh/v1alpha5", "kind": "Provisioner", "metadata": {"name": name, "uid": "u-1"}, "spec": spec})
+    }
+
+    fn derived(objects: &[Value]) -> Derived {
+        derive(objects, &Foreign::default(), &Options::default())
+    }
+
+    #[test]
+    fn derived_objects_are_owned_labelled_and_graceful() {
+        let derived = derived(&[provisioner("default", "t", json!({})), template("t", "u-2")]);
+        assert!(derived.refusals.is_empty(), "{:?}", derived.refusals);
+        let [(0, pool), (1, class)] = &derived.objects[..] else { panic!("{derived:?}") };
+        assert_eq!(pool["metadata"]["labels"][DERIVED_FROM], "provisioner");
+        assert_eq!(pool["metadata"]["ownerReferences"][0]["uid"], "u-1");
+        assert_eq!(pool["metadata"]["ownerReferences"][0]["kind"], "Provisioner");
+        assert_eq!(pool["metadata"]["annotations"][crate::TTL_UNTIL_EXPIRED_ANNOTATION], "600");
+        assert_eq!(pool["spec"]["template"]["spec"]["expireAfter"], "Never");
+        assert_eq!(class["metadata"]["labels"][DERIVED_FROM], "awsnodetemplate");
+        assert_eq!(class["metadata"]["ownerReferences"][0]["uid"], "u-2");
+    }
+
+    #[test]
+    fn one_wrong_object_costs_one_object() {
+        let wrong = provisioner("wrong", "t", json!({"weight": 200}));
+        let lost = provisioner("lost", "nowhere", json!({}));
+        let unmanaged = json!({
+            "apiVersion": "karpenter.k8s.aws/v1alpha1", "kind": "AWSNodeTemplate", "metadata": {"name": "lt"},
+            "spec": {"subnetSelector": {"a": "b"}, "launchTemplate": "mine"},
+        });
+        let derived = derived(&[wrong, template("t", "u"), lost, unmanaged]);
+        let reasons: Vec<(usize, &str)> =
+            derived.refusals.iter().map(|(at, refusal)| (*at, refusal.reason)).collect();
+        assert_eq!(reasons, [(0, "Invalid"), (2, "TemplateNotFound"), (3, "Unsupported")]);
+        assert_eq!(derived.objects.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [1]);
+        assert!(derived.refusals[&0].message.contains("spec.weight"), "{:?}", derived.refusals[&0]);
+    }
+
+    #[test]
+    fn names_of_others_are_not_taken_and_what_leaves_is_let_go() {
+        let foreign = Foreign { pools: ["default".to_owned()].into(), classes: BTreeSet::new() };
+        let mut leaving = template("t", "u");
+        let objects = [provisioner("default", "t", json!({})), leaving.clone()];
+        let conflict = derive(&objects, &foreign, &Options::default());
+        assert_eq!(conflict.refusals[&0].reason, "NameConflict");
+        assert_eq!(conflict.objects.len(), 1, "the class is not in anybody's way");
+        leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        let left = derived(&[provisioner("default", "t", json!({})), leaving]);
+        assert_eq!(left.refusals[&0].reason, "TemplateNotFound");
+        assert!(left.objects.is_empty());
+    }
+
+    #[test]
+    fn a_provisioner_says_what_its_pool_says() {
+        let pool = json!({"status": {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "resources": {"cpu": "4", "memory": "0", "nodes": "1"},
+        }});
+        let status = provisioner_status(None, Some(&pool), &json!({}), "now");
+        assert_eq!(status["resources"], json!({"cpu": "4"}));
+        assert_eq!(
+            (&status["conditions"][0]["status"], &status["conditions"][0]["lastTransitionTime"]),
+            (&json!("True"), &json!("now"))
+        );
+        let later = provisioner_status(None, Some(&pool), &status, "later");
+        assert_eq!(later["conditions"][0]["lastTransitionTime"], "now", "nothing has changed");
+        let refusal = Refusal { reason: "Invalid", message: "no".to_owned() };
+        let refused = provisioner_status(Some(&refusal), None, &status, "later");
+        assert_eq!(refused["conditions"][0]["reason"], "Invalid");
+        assert_eq!(refused["conditions"][0]["lastTransitionTime"], "later");
+        assert_eq!(provisioner_status(None, None, &json!({}), "now")["conditions"][0]["status"], "Unknown");
+    }
+
+    #[test]
+    fn a_template_says_what_its_class_found() {
+        let class = json!({"status": {
+            "subnets": [{"id": "subnet-1", "zone": "a", "zoneID": "use1-az1"}],
+            "securityGroups": [{"id": "sg-1", "name": "nodes"}],
+            "amis": [{"id": "ami-1", "name": "image", "requirements": [], "deprecated": true}],
+        }});
+        let status = template_status(Some(&class));
+        assert_eq!(status["subnets"], json!([{"id": "subnet-1", "zone": "a"}]));
+        assert_eq!(status["amis"], json!([{"id": "ami-1", "name": "image", "requirements": []}]));
+        assert_eq!(template_status(None)["subnets"], json!([]));
+    }
+}
