@@ -23,8 +23,10 @@ pub use controller::PricingController;
 pub struct Prices {
     on_demand: BTreeMap<Arc<str>, f64>,
     /// By type and zone; nothing until the first answer.
-    spot: Option<BTreeMap<Arc<str>, BTreeMap<Arc<str>, f64>>>,
+    spot: Option<BTreeMap<Arc<str>, ZonalPrices>>,
 }
+
+type ZonalPrices = BTreeMap<Arc<str>, f64>;
 
 impl Prices {
     /// What the shipped tables say about a region, or else about us-east-1.

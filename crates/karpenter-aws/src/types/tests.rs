@@ -357,3 +357,58 @@ async fn interruptions_close_pools_and_reservations() {
     let left = ["a on-demand", "b on-demand", "b spot"];
     assert_eq!(available(&scene.one(&class, "m5.large").await), left);
 }
+
+/// Whatever happens in whatever order, what is made anew in parts equals what is made from nothing.
+#[tokio::test(start_paused = true)]
+async fn parts_made_anew_always_fit_together() {
+    let scene = Scene::discovered().await;
+    scene.cloud.world(|world| {
+        let group = crate::api::ec2::PlacementGroup {
+            id: "pg-1".to_owned(),
+            name: "near".to_owned(),
+            strategy: "partition".to_owned(),
+            partition_count: 3,
+            state: "available".to_owned(),
+            ..Default::default()
+        };
+        world.placement_groups.insert(group.id.clone(), group);
+    });
+    let mut class = class();
+    class.spec.placement_group_selector =
+        Some(karpenter_api::types::PlacementGroupSelector { id: Some("pg-1".to_owned()), name: None });
+    class.status.as_mut().expect("a status").capacity_reservations = vec![offerings::reservation("cr-1")];
+    let names = ["m5.large", "m5.metal", "t3.large", "none.such"];
+    // A fixed sequence that looks random: equal on every machine, and long enough to meet most pairs of events.
+    let mut state: u64 = 7;
+    let mut draw = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    for step in 0..300 {
+        let name = names[draw(4) as usize];
+        let zone = ["us-east-1a", "us-east-1b"][draw(2) as usize];
+        let partition = [None, Some(1), Some(3)][draw(3) as usize];
+        let group = [None, Some("pg-1"), Some("pg-2")][draw(3) as usize];
+        let types = &scene.types;
+        let counts = types.reservations().counts();
+        let now = scene.clock.now();
+        match draw(9) {
+            0..=2 => {
+                types.unavailable().mark_pool(short(name, zone, "spot", Scope::of(group, partition)), "x")
+            }
+            3 => types.unavailable().mark_subnet(["subnet-a", "subnet-b"][draw(2) as usize]),
+            4 => counts.sync([("cr-1".to_owned(), draw(3) as u32)], now),
+            5 => counts.launched("cr-1", now),
+            6 => {
+                let price = BTreeMap::from([(name.to_owned(), 1.0 + draw(5) as f64)]);
+                types.prices().update(|prices| prices.with_on_demand(&price));
+            }
+            7 => drop(types.memory().see(name, "", 8_000_000_000 - draw(1_000_000_000) as i64)),
+            _ => tokio::time::advance(Duration::from_secs(draw(120))).await,
+        }
+        let listed = scene.list(&class).await;
+        let view = types.view(&class).await;
+        let from_nothing = Resolved::make(view, types.inputs(types.discovered()), None, None);
+        assert_eq!(listed, from_nothing.types(), "step {step}");
+    }
+}
