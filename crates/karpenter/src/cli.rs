@@ -1,5 +1,7 @@
 //! The command line as data: every command, flag and default. Behaviour lives in the modules the commands name.
 
+#[cfg(feature = "aws")]
+pub(crate) mod bootstrap;
 mod legacy;
 
 use std::path::PathBuf;
@@ -36,7 +38,10 @@ pub(crate) enum Command {
     /// Watch Karpenter work on a cluster in virtual time: a story of a few minutes, told in seconds
     Demo(DemoArguments),
     /// Run Karpenter's controllers on a cluster
-    Controller(ControllerArguments),
+    Controller(Box<ControllerArguments>),
+    /// Print what a cloud account needs before Karpenter can work in it
+    #[cfg(feature = "aws")]
+    Bootstrap(bootstrap::BootstrapArguments),
 }
 
 #[derive(Debug, Args)]
@@ -57,6 +62,8 @@ pub(crate) struct DemoArguments {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProviderChoice {
     Kwok,
+    #[cfg(feature = "aws")]
+    Aws,
 }
 
 #[derive(Debug, Args)]
@@ -74,6 +81,10 @@ pub(crate) struct ControllerArguments {
 
     #[command(flatten)]
     pub(crate) legacy: LegacyApiArguments,
+
+    #[cfg(feature = "aws")]
+    #[command(flatten)]
+    pub(crate) aws: karpenter_aws::options::AwsOptions,
 }
 
 #[derive(Debug, Args)]

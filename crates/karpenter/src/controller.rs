@@ -3,23 +3,24 @@
 //! Connects, waits for its turn, works until it is told to stop or loses the lease, and gives the lease back. What it
 //! does while it works is in `karpenter-controllers`.
 
+#[cfg(feature = "aws")]
+mod aws;
 mod connect;
 mod logs;
+mod provider;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use karpenter_cluster::clock::Clock;
+use karpenter_controllers::operator::Operator;
 use karpenter_controllers::operator::election::{Election, Settings};
 use karpenter_controllers::operator::http::Port;
-use karpenter_controllers::operator::{Operator, Options};
-use karpenter_kwok::Kwok;
-use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
 
+use self::provider::Provider;
 use crate::Outcome;
-use crate::cli::{ControllerArguments, ProviderChoice};
+use crate::cli::ControllerArguments;
 
 /// Passes that take longer than this to end are cut off.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
@@ -53,12 +54,14 @@ async fn work(arguments: &ControllerArguments) -> Result<()> {
         () = &mut told_to_stop => return Ok(()),
     };
     let clock = Clock::system();
-    let kwok = match arguments.provider {
-        ProviderChoice::Kwok => kwok(&connected.client, clock, options)?,
+    let provider = tokio::select! {
+        provider = Provider::choose(arguments, &connected, clock) => provider?,
+        () = &mut told_to_stop => return Ok(()),
     };
-    Operator::check(&kwok, options).context("feature gate NodeRepair")?;
-    let mut operator =
-        Operator::watch(connected.client.clone(), Arc::new(kwok.clone()), clock, options.clone());
+    let cloud = provider.cloud();
+    Operator::check(&*cloud, options).context("feature gate NodeRepair")?;
+    let mut operator = Operator::watch(connected.client.clone(), cloud, clock, options.clone());
+    provider.attach(&operator);
     let health = open(options.health_probe_port, "--health-probe-port", operator.health_pages()).await?;
     let metrics = open(options.metrics_port, "--metrics-port", operator.metrics_pages()).await?;
     tracing::info!(
@@ -102,10 +105,9 @@ async fn work(arguments: &ControllerArguments) -> Result<()> {
         }
     };
     let starting = async {
-        if let Err(error) = kwok.resume().await {
-            tracing::error!(%error, "launches that an earlier process began could not be taken up");
-        }
+        provider.resume().await;
         operator.start().await;
+        provider.start(&mut operator);
         if arguments.legacy.legacy_api {
             crate::legacy::serve(&mut operator, arguments.legacy.options(None)).await;
         }
@@ -135,17 +137,6 @@ async fn work(arguments: &ControllerArguments) -> Result<()> {
     }
     tracing::info!("stopped");
     Ok(())
-}
-
-fn kwok(client: &Client, clock: Clock, options: &Options) -> Result<Kwok> {
-    let file = &options.instance_types_file_path;
-    if file.is_empty() {
-        return Ok(Kwok::generic(client.clone(), clock));
-    }
-    let text = std::fs::read_to_string(file)
-        .with_context(|| format!("cannot read --instance-types-file-path {file}"))?;
-    Kwok::from_json(client.clone(), clock, &text)
-        .with_context(|| format!("--instance-types-file-path {file} is not in kwok's format"))
 }
 
 async fn open(port: u16, flag: &str, pages: karpenter_controllers::operator::http::Pages) -> Result<Port> {

@@ -3,6 +3,8 @@
 //! This crate reads files, looks at the terminal and the clock, and prints; it decides nothing about pods or nodes.
 
 mod bench;
+#[cfg(feature = "aws")]
+mod bootstrap;
 mod cli;
 mod controller;
 mod convert;
@@ -53,6 +55,8 @@ fn main() -> ExitCode {
         Command::Up(arguments) => up::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Controller(arguments) => controller::run(&arguments),
+        #[cfg(feature = "aws")]
+        Command::Bootstrap(arguments) => bootstrap::run(&arguments),
     };
     match result {
         Ok(outcome) => outcome.into(),

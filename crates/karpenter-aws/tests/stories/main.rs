@@ -5,3 +5,4 @@ mod edge;
 mod launch;
 mod node_class;
 mod types;
+mod whole;

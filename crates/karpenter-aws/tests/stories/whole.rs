@@ -1,0 +1,5 @@
+//! Everything together: the operator with the assembled provider, on an embedded cluster and an in-process AWS whose
+//! machines boot. From pods that wait to machines and back.
+
+mod inflate;
+mod world;

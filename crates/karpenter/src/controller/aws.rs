@@ -1,0 +1,92 @@
+//! AWS: the account that this process has credentials for, and what new nodes trust the API server by.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use karpenter_aws::assembly::{Assembly, Surroundings};
+use karpenter_aws_sdk::Settings;
+use karpenter_cluster::clock::Clock;
+use karpenter_controllers::operator::options::MinValuesPolicy;
+use kube::config::Kubeconfig;
+
+use super::connect::Connected;
+use crate::cli::ControllerArguments;
+
+/// Where a pod finds the certificates of its API server.
+const OWN_CA_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
+
+pub(super) async fn assemble(
+    arguments: &ControllerArguments,
+    connected: &Connected,
+    clock: Clock,
+) -> Result<Assembly> {
+    let options = &arguments.options;
+    // Before anything is asked of anybody.
+    arguments.aws.check()?;
+    let settings =
+        Settings { region: arguments.aws.region.clone(), version: env!("CARGO_PKG_VERSION").to_owned() };
+    let aws = karpenter_aws_sdk::connect(&settings).await?;
+    let surroundings = Surroundings {
+        apis: aws.apis,
+        region: aws.region,
+        client: connected.client.clone(),
+        clock,
+        options: arguments.aws.clone(),
+        gates: options.feature_gates,
+        min_values_are_strict: options.min_values_policy == MinValuesPolicy::Strict,
+        own_ca_bundle: own_ca_bundle(arguments.kubeconfig.as_deref()),
+    };
+    Assembly::build(surroundings).await.context("the AWS provider cannot start")
+}
+
+/// The certificates this process trusts the API server by, byte for byte as they were given to it: the hash of a class
+/// counts them.
+fn own_ca_bundle(kubeconfig: Option<&Path>) -> Option<String> {
+    let config = match kubeconfig {
+        Some(file) => Kubeconfig::read_from(file).ok(),
+        None => Kubeconfig::read().ok(),
+    };
+    match config {
+        Some(config) => of_kubeconfig(&config),
+        None => std::fs::read(OWN_CA_FILE).ok().map(|bytes| BASE64_STANDARD.encode(bytes)),
+    }
+}
+
+fn of_kubeconfig(config: &Kubeconfig) -> Option<String> {
+    let name = config.current_context.as_ref()?;
+    let context = config.contexts.iter().find(|context| context.name == *name)?.context.as_ref()?;
+    let cluster = config.clusters.iter().find(|cluster| cluster.name == context.cluster)?.cluster.as_ref()?;
+    match (&cluster.certificate_authority_data, &cluster.certificate_authority) {
+        (Some(data), _) => {
+            let bytes = BASE64_STANDARD.decode(data.trim()).ok()?;
+            Some(BASE64_STANDARD.encode(bytes))
+        }
+        (None, Some(file)) => std::fs::read(file).ok().map(|bytes| BASE64_STANDARD.encode(bytes)),
+        (None, None) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_of_the_current_cluster_are_taken_as_they_are() {
+        let config: Kubeconfig = serde_json::from_value(serde_json::json!({
+            "current-context": "b",
+            "contexts": [
+                {"name": "a", "context": {"cluster": "one", "user": "u"}},
+                {"name": "b", "context": {"cluster": "two", "user": "u"}},
+            ],
+            "clusters": [
+                {"name": "one", "cluster": {"server": "https://one", "certificate-authority-data": "b25l"}},
+                {"name": "two", "cluster": {"server": "https://two", "certificate-authority-data": "dHdv"}},
+            ],
+        }))
+        .expect("a kubeconfig");
+        assert_eq!(of_kubeconfig(&config).as_deref(), Some("dHdv"));
+        assert_eq!(of_kubeconfig(&Kubeconfig::default()), None);
+    }
+}

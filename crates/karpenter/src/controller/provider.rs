@@ -1,0 +1,87 @@
+//! Which cloud, and what is peculiar about starting to work with it.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use karpenter_cloud::CloudProvider;
+use karpenter_cluster::clock::Clock;
+use karpenter_controllers::operator::{Operator, Options};
+use karpenter_kwok::Kwok;
+use kube::Client;
+
+use super::connect::Connected;
+use crate::cli::{ControllerArguments, ProviderChoice};
+
+pub(super) enum Provider {
+    Kwok(Kwok),
+    #[cfg(feature = "aws")]
+    Aws(Box<karpenter_aws::assembly::Assembly>),
+}
+
+impl Provider {
+    pub(super) async fn choose(
+        arguments: &ControllerArguments,
+        connected: &Connected,
+        clock: Clock,
+    ) -> Result<Self> {
+        match arguments.provider {
+            ProviderChoice::Kwok => kwok(&connected.client, clock, &arguments.options).map(Self::Kwok),
+            #[cfg(feature = "aws")]
+            ProviderChoice::Aws => {
+                let assembly = super::aws::assemble(arguments, connected, clock).await?;
+                Ok(Self::Aws(Box::new(assembly)))
+            }
+        }
+    }
+
+    pub(super) fn cloud(&self) -> Arc<dyn CloudProvider> {
+        match self {
+            Self::Kwok(kwok) => Arc::new(kwok.clone()),
+            #[cfg(feature = "aws")]
+            Self::Aws(assembly) => Arc::new(assembly.provider()),
+        }
+    }
+
+    /// Once it is known what is watched, before anything starts.
+    pub(super) fn attach(&self, _operator: &Operator) {
+        match self {
+            Self::Kwok(_) => {}
+            #[cfg(feature = "aws")]
+            Self::Aws(assembly) => assembly.attach(_operator.context()),
+        }
+    }
+
+    /// Takes up what an earlier process began.
+    pub(super) async fn resume(&self) {
+        match self {
+            Self::Kwok(kwok) => {
+                if let Err(error) = kwok.resume().await {
+                    tracing::error!(%error, "launches that an earlier process began could not be taken up");
+                }
+            }
+            // What it launched is found by the collector of instances.
+            #[cfg(feature = "aws")]
+            Self::Aws(_) => {}
+        }
+    }
+
+    /// Controllers of its own, after those of every provider.
+    pub(super) fn start(&self, _operator: &mut Operator) {
+        match self {
+            Self::Kwok(_) => {}
+            #[cfg(feature = "aws")]
+            Self::Aws(assembly) => assembly.start(_operator),
+        }
+    }
+}
+
+fn kwok(client: &Client, clock: Clock, options: &Options) -> Result<Kwok> {
+    let file = &options.instance_types_file_path;
+    if file.is_empty() {
+        return Ok(Kwok::generic(client.clone(), clock));
+    }
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("cannot read --instance-types-file-path {file}"))?;
+    Kwok::from_json(client.clone(), clock, &text)
+        .with_context(|| format!("--instance-types-file-path {file} is not in kwok's format"))
+}
