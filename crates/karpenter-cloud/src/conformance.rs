@@ -126,7 +126,8 @@ fn check_offering(instance_type: &InstanceType, offering: &Offering) -> Verdict 
     ensure("offerings have one zone and one capacity type", is_placed, || {
         format!("an offering of {name} has not")
     })?;
-    let agrees = offering.requirements.intersects(&instance_type.requirements);
+    // What cannot be bought may be listed all the same, so that an explanation can name it.
+    let agrees = !offering.available || offering.requirements.intersects(&instance_type.requirements);
     ensure("offerings agree with their type", agrees, || {
         format!("{name} does not allow its own offering {}", offering.requirements)
     })?;
@@ -163,7 +164,7 @@ async fn check_life(world: &mut World<'_>, types: &[InstanceType]) -> Verdict {
         format!("{} is not", first.provider_id)
     })?;
 
-    claim.status.get_or_insert_default().provider_id = Some(first.provider_id.clone());
+    write_down(&mut claim, &first);
     must("drift can be asked for", cloud.drift_reason(&claim).await)?;
     end(cloud, &claim).await?;
     let again = cloud.delete(&claim).await;
@@ -204,7 +205,7 @@ async fn check_choice(world: &mut World<'_>, types: &[InstanceType]) -> Verdict 
         let mut claim = world.new_claim.new_claim(wish.clone()).await;
         let instance = must("an allowed offering is launched", world.cloud.create(&claim).await)?;
         check_labels(&instance, types, &wish)?;
-        claim.status.get_or_insert_default().provider_id = Some(instance.provider_id.clone());
+        write_down(&mut claim, &instance);
         end(world.cloud, &claim).await?;
     }
     Ok(())
@@ -291,6 +292,15 @@ async fn check_strangers(world: &mut World<'_>) -> Verdict {
         matches!(&launched, Err(CloudError::InsufficientCapacity { .. })),
         || format!("{launched:?}"),
     )
+}
+
+/// What became of a launch, on its claim, as the claim's own controller writes it.
+fn write_down(claim: &mut NodeClaim, instance: &Instance) {
+    claim.metadata.labels.get_or_insert_default().extend(instance.labels.clone());
+    claim.metadata.annotations.get_or_insert_default().extend(instance.annotations.clone());
+    let status = claim.status.get_or_insert_default();
+    status.provider_id = Some(instance.provider_id.clone());
+    status.image_id.clone_from(&instance.image_id);
 }
 
 async fn end(cloud: &dyn CloudProvider, claim: &NodeClaim) -> Verdict {
