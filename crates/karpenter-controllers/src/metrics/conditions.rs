@@ -308,8 +308,8 @@ impl ConditionMetrics {
             let classes = class_kinds.iter().map(|(group, kind)| labels::node_class_label(group, kind));
             classes.chain(more.iter().map(|key| (*key).to_owned())).collect()
         };
-        let class = |(group, kind): &(&'static str, &'static str)| {
-            bucketed(*group, *kind, Vec::new(), true, prometheus::DEFAULT_BUCKETS)
+        let class = |&(group, kind): &(&'static str, &'static str)| {
+            bucketed(group, kind, Vec::new(), true, prometheus::DEFAULT_BUCKETS)
         };
         Self {
             claims: kind("karpenter.sh", "NodeClaim", with(&[labels::NODEPOOL]), true),
