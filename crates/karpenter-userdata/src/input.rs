@@ -1,7 +1,7 @@
 //! Everything user data is made of, as plain values with every decision already taken.
 
+use core::net::IpAddr;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use karpenter_model::duration::GoDuration;
 use karpenter_model::taints::Taint;
