@@ -112,7 +112,7 @@ struct Launch<'a> {
 
 /// How one try ended.
 enum Tried {
-    Machine(Machine),
+    Machine(Box<Machine>),
     /// The templates were gone; they are made anew.
     TemplatesGone(CloudError),
 }
@@ -142,9 +142,9 @@ impl Launcher {
     ) -> Result<Machine, CloudError> {
         let launch = self.prepare(class, claim, types).await?;
         match self.attempt(&launch).await? {
-            Tried::Machine(machine) => Ok(machine),
+            Tried::Machine(machine) => Ok(*machine),
             Tried::TemplatesGone(_) => match self.attempt(&launch).await? {
-                Tried::Machine(machine) => Ok(machine),
+                Tried::Machine(machine) => Ok(*machine),
                 Tried::TemplatesGone(error) => Err(error),
             },
         }
@@ -201,7 +201,9 @@ impl Launcher {
         self.parts.subnets.settle(chosen.values(), &used);
         let (templates, answer) = answer?;
         match answer {
-            Ok(answer) => self.conclude(launch, &chosen, answer).await.map(Tried::Machine),
+            Ok(answer) => {
+                self.conclude(launch, &chosen, answer).await.map(|machine| Tried::Machine(Box::new(machine)))
+            }
             Err(error) => {
                 tracing::warn!(claim = launch.claim.metadata.name, %error, "fleet request was refused");
                 if error.is_launch_template_not_found() {

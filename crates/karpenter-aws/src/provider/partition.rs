@@ -21,7 +21,7 @@ pub struct PartitionHook {
 }
 
 /// Whether a claim's partition is still to be found out.
-pub fn is_open(claim: &NodeClaim) -> bool {
+fn is_open(claim: &NodeClaim) -> bool {
     let labels = claim.metadata.labels.as_ref();
     let partition = labels.and_then(|labels| labels.get(labels::AWS_PLACEMENT_GROUP_PARTITION));
     partition.is_some_and(String::is_empty)
