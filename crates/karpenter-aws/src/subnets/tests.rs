@@ -50,7 +50,8 @@ fn a_status_lists_roomy_subnets_first_and_each_once() {
         available_ip_count: free,
         ..Subnet::default()
     };
-    let table: [(&[(&str, i64)], &[&str]); 5] = [
+    type Row<'a> = (&'a [(&'a str, i64)], &'a [&'a str]);
+    let table: [Row; 5] = [
         (&[], &[]),
         (&[("s1", 1), ("s2", 5)], &["s2", "s1"]),
         (&[("s2", 5), ("s1", 5)], &["s1", "s2"]),

@@ -89,11 +89,13 @@ fn refused<'a, T: Send + 'a>() -> CloudFuture<'a, T> {
     Box::pin(std::future::ready(Err(CloudError::Transient { message: "no cloud".to_owned() })))
 }
 
+type Prepare<'a> = Box<dyn FnOnce(&FakeAws) + 'a>;
+
 /// What the provider itself is put together from, and where it goes.
 struct Live<'a> {
     gates: AwsFeatureGates,
     provider: Option<AwsProvider>,
-    prepare: Option<Box<dyn FnOnce(&FakeAws) + 'a>>,
+    prepare: Option<Prepare<'a>>,
 }
 
 pub(crate) struct World {
