@@ -186,9 +186,8 @@ fn lessons_of_refusals() {
 }
 
 fn candidates(types: &[InstanceType]) -> Vec<Candidate<'_>> {
-    let all = types.iter().map(|of_type| Candidate {
-        instance_type: of_type,
-        offerings: of_type.offerings.iter().collect(),
-    });
+    let all = types
+        .iter()
+        .map(|of_type| Candidate { instance_type: of_type, offerings: of_type.offerings.iter().collect() });
     all.collect()
 }
