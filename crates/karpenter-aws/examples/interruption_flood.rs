@@ -43,7 +43,7 @@ impl Feedback for Nobody {
 /// Knows its class, and nothing else.
 struct Cloud;
 
-fn nothing<'a, T>() -> CloudFuture<'a, T> {
+fn nothing<'a, T: Send + 'a>() -> CloudFuture<'a, T> {
     Box::pin(std::future::ready(Err(CloudError::Transient { message: "nothing here".to_owned() })))
 }
 
