@@ -71,23 +71,41 @@ pub(super) fn kubernetes<T: DeserializeOwned>(
 
 fn kubernetes_with_care<T: DeserializeOwned>(value: &Value) -> Decoded<T> {
     let mut problems = Vec::new();
-    let result: Result<T, serde_json::Error> = serde_ignored::deserialize(value, |path| {
+    let mut note = |path: Path<'_>| {
         let mut text = String::new();
         write_path(&path, &mut text);
         // Written by old clients, dropped by every server for years.
         if text != "metadata.selfLink" && text != "metadata.clusterName" {
             problems.push((Severity::Warning, Problem::new(text, "unknown field, not looked at")));
         }
-    });
+    };
+    let result: Result<T, _> = read_erased(serde_ignored::Deserializer::new(value, &mut note));
     match result {
         Ok(object) => Decoded { object: Some(object), problems },
         Err(error) => {
-            let located = serde_path_to_error::deserialize::<_, T>(value).err();
-            let path = located.map(|located| located.path().to_string()).filter(|path| path != ".");
-            problems.push((Severity::Error, type_problem(path.unwrap_or_default(), &error.to_string())));
+            let path = located::<T>(value).err().map(|(path, _)| path).unwrap_or_default();
+            problems.push((Severity::Error, type_problem(path, &error.to_string())));
             Decoded { object: None, problems }
         }
     }
+}
+
+/// Reads through a pointer: readers within readers are generated anew for every type of every object otherwise, which
+/// was most of what this crate took to build.
+fn read_erased<'de, T: DeserializeOwned, D: serde::Deserializer<'de>>(
+    reader: D,
+) -> Result<T, erased_serde::Error> {
+    erased_serde::deserialize(&mut <dyn erased_serde::Deserializer<'_>>::erase(reader))
+}
+
+/// An object, or the place and the words of what is wrong with it.
+fn located<T: DeserializeOwned>(value: &Value) -> Result<T, (String, String)> {
+    let mut track = serde_path_to_error::Track::new();
+    let read = read_erased(serde_path_to_error::Deserializer::new(value, &mut track));
+    read.map_err(|error| {
+        let path = track.path().to_string();
+        (if path == "." { String::new() } else { path }, error.to_string())
+    })
 }
 
 /// An object of one of this project's kinds: defaulted and checked as the API server and the controllers would.
@@ -115,11 +133,10 @@ pub(super) fn own<T: serde::Serialize + DeserializeOwned>(value: &Value) -> Deco
             None
         }
     };
-    let object = admitted.and_then(|admitted| match serde_path_to_error::deserialize::<_, T>(&admitted) {
+    let object = admitted.and_then(|admitted| match located::<T>(&admitted) {
         Ok(object) => Some(object),
-        Err(error) => {
-            problems
-                .push((Severity::Error, type_problem(error.path().to_string(), &error.inner().to_string())));
+        Err((path, message)) => {
+            problems.push((Severity::Error, type_problem(path, &message)));
             None
         }
     });
