@@ -107,7 +107,7 @@ impl Amis {
 
     /// The images of a class as its status lists them.
     pub async fn statuses(&self, request: AmiRequest<'_>) -> Result<Vec<AmiStatus>, AmiError> {
-        Ok(statuses(&*self.list(request).await?))
+        Ok(statuses(&self.list(request).await?))
     }
 
     /// The images of a class, newest first.

@@ -21,7 +21,7 @@ mod resume;
 pub mod standings;
 mod tell;
 
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use karpenter_api::types::NodeClaim;
@@ -89,6 +89,14 @@ impl Disruption {
             let is_lost = change.is_deleted() || change.object().metadata.deletion_timestamp.is_some();
             if is_replacement && (is_lost || becomes_ready(change)) {
                 to.add(commands_key());
+            }
+        });
+        // The last of those that were going is gone: budgets are open again.
+        let (to, mirrors) = (queue.clone(), self.context.mirrors.clone());
+        self.context.mirrors.node_claims.observe(move |change: &Change<NodeClaim>| {
+            let is_going = |claim: &Arc<NodeClaim>| claim.metadata.deletion_timestamp.is_some();
+            if change.is_deleted() && !mirrors.node_claims.list().iter().any(is_going) {
+                to.add(evaluation_key());
             }
         });
     }

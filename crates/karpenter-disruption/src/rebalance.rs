@@ -19,7 +19,7 @@ use std::sync::Arc;
 use karpenter_scheduling::simulate::Simulator;
 
 use crate::command::{Candidate, Command, Decision, Method};
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, Machine};
 use crate::settings::Settings;
 use accept::Rules;
 use draft::{Draft, Move};
@@ -55,6 +55,9 @@ const EFFORT_SHARE: u64 = 3;
 /// little trouble.
 const DEAR: f64 = 1.02;
 
+/// How long what was moved is not moved again for a poor yield.
+const REST_SECS: i64 = 600;
+
 pub fn plan(
     fleet: &Fleet,
     simulator: &Simulator<'_>,
@@ -85,6 +88,9 @@ pub fn plan(
     let good_enough = worths.lower_bound_per_hour * DEAR;
     let is_thorough = moves.is_empty() && price_now > good_enough;
     if is_thorough {
+        for (candidate, is_open) in candidates.iter().zip(&mut draft.is_open) {
+            *is_open &= has_rested(&fleet.machines[candidate.machine], fleet.now_secs);
+        }
         replacing::run(&mut draft, &windows, &rules, &replacing::THOROUGH, budget_left, effort, &mut moves);
     }
     let zones = Zones::new(&fleet.problem);
@@ -117,6 +123,13 @@ pub fn plan(
     }
     rebalancing.price_after_all_per_hour = price;
     rebalancing
+}
+
+/// Whether nothing was moved here lately. Pods do not always land where they were planned, and putting that right for
+/// little again and again would never end.
+fn has_rested(machine: &Machine, now_secs: i64) -> bool {
+    let moved = machine.occupants.iter().filter_map(|occupant| occupant.moved_at_secs);
+    moved.chain(machine.moved_onto_at_secs).all(|at| now_secs.saturating_sub(at) >= REST_SECS)
 }
 
 fn command(candidates: &[Candidate], one: Move) -> Command {

@@ -92,7 +92,8 @@ async fn the_best_image_of_each_kind_is_taken() {
     const PAST: Option<&str> = Some("2025-12-31T23:59:59Z");
     const NOW: Option<&str> = Some("2026-01-01T00:00:00Z");
     const FUTURE: Option<&str> = Some("2026-01-01T00:00:01Z");
-    let table: [(&str, &[(&str, &str, &str, &str, Option<&str>)], &[&str]); 11] = [
+    type Listed<'a> = &'a [(&'a str, &'a str, &'a str, &'a str, Option<&'a str>)];
+    let table: [(&str, Listed<'_>, &[&str]); 11] = [
         ("one", &[("ami-a", "x", "x86_64", OLD, None)], &["ami-a"]),
         ("newer", &[("ami-a", "x", "x86_64", OLD, None), ("ami-b", "x", "x86_64", NEW, None)], &["ami-b"]),
         (

@@ -20,33 +20,33 @@ pub enum EvaluationError {
     #[error(
         "evaluating maxPods expression, {error} (instance-type={instance_type}, expression={expression})"
     )]
-    MaxPods { instance_type: String, expression: String, error: ExpressionError },
+    MaxPods { instance_type: Box<str>, expression: Box<str>, error: Box<ExpressionError> },
     #[error(
         "maxPods expression evaluated to a value outside the valid range [0, {}] (instance-type={instance_type}, \
          expression={expression}, result={result})",
         i32::MAX
     )]
-    MaxPodsOutOfRange { instance_type: String, expression: String, result: i64 },
+    MaxPodsOutOfRange { instance_type: Box<str>, expression: Box<str>, result: i64 },
     #[error(
         "evaluating kubelet resource expression, {error} (instance-type={instance_type}, field={field}, key={key}, \
          expression={expression})"
     )]
     Reserved {
-        instance_type: String,
+        instance_type: Box<str>,
         field: &'static str,
-        key: String,
-        expression: String,
-        error: ExpressionError,
+        key: Box<str>,
+        expression: Box<str>,
+        error: Box<ExpressionError>,
     },
     #[error(
         "kubelet resource expression evaluated to a negative value (instance-type={instance_type}, field={field}, \
          key={key}, expression={expression}, result={result})"
     )]
     NegativeReserved {
-        instance_type: String,
+        instance_type: Box<str>,
         field: &'static str,
-        key: String,
-        expression: String,
+        key: Box<str>,
+        expression: Box<str>,
         result: i64,
     },
 }
@@ -144,9 +144,10 @@ fn evaluated_max_pods(
     expressions: &Expressions,
     variables: &Variables,
 ) -> Result<i32, EvaluationError> {
-    let (instance_type, expression) = (variables.instance_type.clone(), expression.to_owned());
+    let (instance_type, expression): (Box<str>, Box<str>) =
+        (variables.instance_type.as_str().into(), expression.into());
     match expressions.evaluate(&expression, variables) {
-        Err(error) => Err(EvaluationError::MaxPods { instance_type, expression, error }),
+        Err(error) => Err(EvaluationError::MaxPods { instance_type, expression, error: Box::new(error) }),
         Ok(result) => match i32::try_from(result) {
             Ok(count) if count >= 0 => Ok(count),
             _ => Err(EvaluationError::MaxPodsOutOfRange { instance_type, expression, result }),
@@ -161,10 +162,13 @@ fn evaluated_reserved(
     expressions: &Expressions,
     variables: &Variables,
 ) -> Result<i64, EvaluationError> {
-    let instance_type = variables.instance_type.clone();
-    let (key, expression) = (key.to_owned(), expression.to_owned());
+    let instance_type: Box<str> = variables.instance_type.as_str().into();
+    let (key, expression): (Box<str>, Box<str>) = (key.into(), expression.into());
     match expressions.evaluate(&expression, variables) {
-        Err(error) => Err(EvaluationError::Reserved { instance_type, field, key, expression, error }),
+        Err(error) => {
+            let error = Box::new(error);
+            Err(EvaluationError::Reserved { instance_type, field, key, expression, error })
+        }
         Ok(result) if result < 0 => {
             Err(EvaluationError::NegativeReserved { instance_type, field, key, expression, result })
         }

@@ -147,7 +147,8 @@ mod tests {
             labels::INSTANCE_TYPE: "g5.xlarge", "kubernetes.io/arch": "amd64",
             "karpenter.k8s.aws/instance-gpu-count": "1",
         });
-        let table: [(Value, Option<&str>, Option<&str>, Option<(&str, i64)>); 9] = [
+        type Row<'a> = (Value, Option<&'a str>, Option<&'a str>, Option<(&'a str, i64)>);
+        let table: [Row<'_>; 9] = [
             (m5.clone(), Some("7900000Ki"), Some("ami-new"), Some(("m5.large", 7_900_000 * 1024))),
             (m5.clone(), Some("8000000000"), Some("ami-new"), Some(("m5.large", 8_000_000_000))),
             (m5.clone(), Some("7900000Ki"), Some("ami-old"), None),

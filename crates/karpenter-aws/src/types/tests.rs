@@ -295,9 +295,15 @@ async fn a_change_is_worked_off_as_far_as_it_goes() {
     check(&|| counts.launched("cr-1", now), of(&["m5.large"]));
     check(&|| counts.sync([("cr-of-others".to_owned(), 3)], now), Work::Nothing);
     let price = BTreeMap::from([("m5.large".to_owned(), 7.0)]);
-    check(&|| drop(scene.types.prices().update(|prices| prices.with_on_demand(&price))), Work::AllOfferings);
+    let cheaper = || {
+        scene.types.prices().update(|prices| prices.with_on_demand(&price));
+    };
+    check(&cheaper, Work::AllOfferings);
     check(&|| scene.types.set_stated_prices(price.clone()), Work::AllOfferings);
-    check(&|| drop(scene.types.memory().see("m5.large", "", 7_000_000_000)), Work::Everything);
+    let seen = || {
+        scene.types.memory().see("m5.large", "", 7_000_000_000);
+    };
+    check(&seen, Work::Everything);
     let shift = crate::api::zonal_shift::Shift {
         away_from_zone_id: "use1-az6".to_owned(),
         is_applied: true,
