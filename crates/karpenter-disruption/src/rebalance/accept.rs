@@ -26,7 +26,7 @@ impl Yield {
     /// A tenth: moving every tenth pod has to save a hundredth.
     pub(crate) const GOOD: Self = Self(0.1);
     /// What is left when nothing of good yield is, in fleets that are still dear.
-    pub(crate) const POOR: Self = Self(0.02);
+    pub(crate) const POOR: Self = Self(0.01);
 }
 
 pub(crate) struct Rules<'a> {
