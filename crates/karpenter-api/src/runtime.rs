@@ -5,7 +5,7 @@
 //! need a cluster or a cloud are not here.
 
 mod kubelet;
-mod kubelet_fields;
+pub mod kubelet_fields;
 mod names;
 mod requirement;
 #[cfg(test)]

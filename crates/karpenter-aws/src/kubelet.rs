@@ -6,7 +6,6 @@
 
 mod class;
 mod expression;
-mod fields;
 mod parse;
 mod resolve;
 mod shape;

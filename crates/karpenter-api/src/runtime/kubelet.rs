@@ -9,7 +9,7 @@ use karpenter_model::duration::parse_go_duration;
 use karpenter_model::quantity::Quantity;
 use serde_json::{Map, Value};
 
-use super::kubelet_fields::{FieldKind, field_kind};
+use super::kubelet_fields::{Kind, field_kind};
 use super::runtime_error;
 use crate::error::FieldError;
 
@@ -195,35 +195,40 @@ impl<'a> Check<'a> {
     }
 }
 
-fn type_problem(kind: FieldKind, value: &Value) -> Option<&'static str> {
-    let is_int32 = |value: &Value| value.as_i64().is_some_and(|number| i32::try_from(number).is_ok());
-    let all = |predicate: fn(&Value) -> bool| value.as_array().is_some_and(|list| list.iter().all(predicate));
-    let all_entries =
-        |predicate: fn(&Value) -> bool| value.as_object().is_some_and(|map| map.values().all(predicate));
-    let is_text_list = |value: &Value| value.as_array().is_some_and(|list| list.iter().all(Value::is_string));
-    let (is_right, expected) = match kind {
-        FieldKind::Bool => (value.is_boolean(), "true or false"),
-        FieldKind::BoolMap => (all_entries(Value::is_boolean), "a map of true or false"),
-        FieldKind::Duration => {
-            let is_duration = value.as_str().is_some_and(|text| parse_go_duration(text).is_ok());
-            (is_duration, "a duration such as 30s or 5m")
-        }
-        FieldKind::Int32 => (is_int32(value), "a 32-bit whole number"),
-        FieldKind::Int32List => {
-            (value.as_array().is_some_and(|list| list.iter().all(is_int32)), "a list of 32-bit whole numbers")
-        }
-        FieldKind::Int64 => (value.is_i64(), "a whole number"),
-        FieldKind::Number => (value.is_number(), "a number"),
-        FieldKind::Object => (value.is_object(), "an object"),
-        FieldKind::ObjectList => (all(Value::is_object), "a list of objects"),
-        FieldKind::Text => (value.is_string(), "text"),
-        FieldKind::TextList => (all(Value::is_string), "a list of texts"),
-        FieldKind::TextListMap => {
-            (value.as_object().is_some_and(|map| map.values().all(is_text_list)), "a map of lists of texts")
-        }
-        FieldKind::TextMap => (all_entries(Value::is_string), "a map of texts"),
+/// Nested objects are known by their shape only; their own fields are looked at by the provider.
+fn type_problem(kind: &Kind, value: &Value) -> Option<&'static str> {
+    let expected = match kind {
+        Kind::Bool => "true or false",
+        Kind::Map(Kind::Bool) => "a map of true or false",
+        Kind::Duration => "a duration such as 30s or 5m",
+        Kind::Int32 => "a 32-bit whole number",
+        Kind::List(Kind::Int32) => "a list of 32-bit whole numbers",
+        Kind::Int64 | Kind::Uint32 => "a whole number",
+        Kind::Number | Kind::DurationOrNumber | Kind::Quantity => "a number",
+        Kind::Record(_) => "an object",
+        Kind::List(Kind::Record(_)) => "a list of objects",
+        Kind::Text | Kind::Time => "text",
+        Kind::List(_) => "a list of texts",
+        Kind::Map(Kind::List(_)) => "a map of lists of texts",
+        Kind::Map(_) => "a map of texts",
     };
-    (!is_right).then_some(expected)
+    (!has_shape(kind, value)).then_some(expected)
+}
+
+fn has_shape(kind: &Kind, value: &Value) -> bool {
+    match kind {
+        Kind::Bool => value.is_boolean(),
+        Kind::Duration => value.as_str().is_some_and(|text| parse_go_duration(text).is_ok()),
+        Kind::Int32 => value.as_i64().is_some_and(|number| i32::try_from(number).is_ok()),
+        Kind::Uint32 => value.as_u64().is_some_and(|number| u32::try_from(number).is_ok()),
+        Kind::Int64 => value.is_i64(),
+        Kind::Number => value.is_number(),
+        Kind::DurationOrNumber | Kind::Quantity => value.is_number() || value.is_string(),
+        Kind::Text | Kind::Time => value.is_string(),
+        Kind::Record(_) => value.is_object(),
+        Kind::List(of) => value.as_array().is_some_and(|list| list.iter().all(|item| has_shape(of, item))),
+        Kind::Map(of) => value.as_object().is_some_and(|map| map.values().all(|item| has_shape(of, item))),
+    }
 }
 
 /// A threshold is a percentage or an amount.

@@ -1,44 +1,48 @@
-//! The fields of an upstream `KubeletConfiguration` (kubelet.config.k8s.io/v1beta1, Kubernetes 1.36) and their types.
+//! The fields of the kubelet's own configuration (kubelet.config.k8s.io/v1beta1, Kubernetes 1.36), all the way down.
 //!
-//! Nested objects are known by their type only; their own fields are left to the kubelet.
+//! A data table; a newer Kubernetes adds lines. What values mean is nobody's business here.
 
-/// The JSON shape a field must have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FieldKind {
+use Kind::*;
+
+/// The shape of a value.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Kind {
     Bool,
-    BoolMap,
-    /// Text in Go's duration notation.
-    Duration,
     Int32,
-    Int32List,
     Int64,
+    Uint32,
     Number,
-    Object,
-    ObjectList,
     Text,
-    TextList,
-    TextListMap,
-    TextMap,
+    /// Text in Go's notation, such as `30s`.
+    Duration,
+    /// A duration, or a number of nanoseconds.
+    DurationOrNumber,
+    Quantity,
+    /// Text as in RFC 3339.
+    Time,
+    List(&'static Kind),
+    Map(&'static Kind),
+    Record(&'static [Field]),
 }
 
-/// The type of a kubelet field, or `None` if there is no such field.
-pub(super) fn field_kind(name: &str) -> Option<FieldKind> {
-    FIELDS.binary_search_by_key(&name, |(field, _)| field).ok().map(|index| FIELDS[index].1)
-}
+pub type Field = (&'static str, Kind);
 
-use FieldKind::*;
+/// The type of a field at the top, or `None` if there is no such field.
+pub(super) fn field_kind(name: &str) -> Option<&'static Kind> {
+    KUBELET.binary_search_by_key(&name, |(field, _)| field).ok().map(|index| &KUBELET[index].1)
+}
 
 /// Sorted by name.
-const FIELDS: [(&str, FieldKind); 127] = [
+pub const KUBELET: &[Field] = &[
     ("address", Text),
-    ("allowedUnsafeSysctls", TextList),
+    ("allowedUnsafeSysctls", List(&Text)),
     ("apiVersion", Text),
-    ("authentication", Object),
-    ("authorization", Object),
+    ("authentication", Record(AUTHENTICATION)),
+    ("authorization", Record(AUTHORIZATION)),
     ("cgroupDriver", Text),
     ("cgroupRoot", Text),
     ("cgroupsPerQOS", Bool),
-    ("clusterDNS", TextList),
+    ("clusterDNS", List(&Text)),
     ("clusterDomain", Text),
     ("configMapAndSecretChangeDetectionStrategy", Text),
     ("containerLogMaxFiles", Int32),
@@ -50,9 +54,9 @@ const FIELDS: [(&str, FieldKind); 127] = [
     ("cpuCFSQuota", Bool),
     ("cpuCFSQuotaPeriod", Duration),
     ("cpuManagerPolicy", Text),
-    ("cpuManagerPolicyOptions", TextMap),
+    ("cpuManagerPolicyOptions", Map(&Text)),
     ("cpuManagerReconcilePeriod", Duration),
-    ("crashLoopBackOff", Object),
+    ("crashLoopBackOff", Record(CRASH_LOOP_BACK_OFF)),
     ("enableContentionProfiling", Bool),
     ("enableControllerAttachDetach", Bool),
     ("enableDebugFlagsHandler", Bool),
@@ -61,18 +65,18 @@ const FIELDS: [(&str, FieldKind); 127] = [
     ("enableServer", Bool),
     ("enableSystemLogHandler", Bool),
     ("enableSystemLogQuery", Bool),
-    ("enforceNodeAllocatable", TextList),
+    ("enforceNodeAllocatable", List(&Text)),
     ("eventBurst", Int32),
     ("eventRecordQPS", Int32),
-    ("evictionHard", TextMap),
+    ("evictionHard", Map(&Text)),
     ("evictionMaxPodGracePeriod", Int32),
-    ("evictionMinimumReclaim", TextMap),
+    ("evictionMinimumReclaim", Map(&Text)),
     ("evictionPressureTransitionPeriod", Duration),
-    ("evictionSoft", TextMap),
-    ("evictionSoftGracePeriod", TextMap),
+    ("evictionSoft", Map(&Text)),
+    ("evictionSoftGracePeriod", Map(&Text)),
     ("failCgroupV1", Bool),
     ("failSwapOn", Bool),
-    ("featureGates", BoolMap),
+    ("featureGates", Map(&Bool)),
     ("fileCheckFrequency", Duration),
     ("hairpinMode", Text),
     ("healthzBindAddress", Text),
@@ -90,18 +94,18 @@ const FIELDS: [(&str, FieldKind); 127] = [
     ("kind", Text),
     ("kubeAPIBurst", Int32),
     ("kubeAPIQPS", Int32),
-    ("kubeReserved", TextMap),
+    ("kubeReserved", Map(&Text)),
     ("kubeReservedCgroup", Text),
     ("kubeletCgroups", Text),
     ("localStorageCapacityIsolation", Bool),
-    ("logging", Object),
+    ("logging", Record(LOGGING)),
     ("makeIPTablesUtilChains", Bool),
     ("maxOpenFiles", Int64),
     ("maxParallelImagePulls", Int32),
     ("maxPods", Int32),
     ("memoryManagerPolicy", Text),
     ("memoryReservationPolicy", Text),
-    ("memorySwap", Object),
+    ("memorySwap", Record(MEMORY_SWAP)),
     ("memoryThrottlingFactor", Number),
     ("mergeDefaultEvictionSettings", Bool),
     ("nodeLeaseDurationSeconds", Int32),
@@ -114,16 +118,16 @@ const FIELDS: [(&str, FieldKind); 127] = [
     ("podPidsLimit", Int64),
     ("podsPerCore", Int32),
     ("port", Int32),
-    ("preloadedImagesVerificationAllowlist", TextList),
+    ("preloadedImagesVerificationAllowlist", List(&Text)),
     ("protectKernelDefaults", Bool),
     ("providerID", Text),
-    ("qosReserved", TextMap),
+    ("qosReserved", Map(&Text)),
     ("readOnlyPort", Int32),
     ("registerNode", Bool),
-    ("registerWithTaints", ObjectList),
+    ("registerWithTaints", List(&Record(TAINT))),
     ("registryBurst", Int32),
     ("registryPullQPS", Int32),
-    ("reservedMemory", ObjectList),
+    ("reservedMemory", List(&Record(RESERVED_MEMORY))),
     ("reservedSystemCPUs", Text),
     ("resolvConf", Text),
     ("rotateCertificates", Bool),
@@ -134,30 +138,72 @@ const FIELDS: [(&str, FieldKind); 127] = [
     ("serverTLSBootstrap", Bool),
     ("showHiddenMetricsForVersion", Text),
     ("shutdownGracePeriod", Duration),
-    ("shutdownGracePeriodByPodPriority", ObjectList),
+    ("shutdownGracePeriodByPodPriority", List(&Record(SHUTDOWN_BY_PRIORITY))),
     ("shutdownGracePeriodCriticalPods", Duration),
     ("singleProcessOOMKill", Bool),
     ("staticPodPath", Text),
     ("staticPodURL", Text),
-    ("staticPodURLHeader", TextListMap),
+    ("staticPodURLHeader", Map(&List(&Text))),
     ("streamingConnectionIdleTimeout", Duration),
     ("syncFrequency", Duration),
     ("systemCgroups", Text),
-    ("systemReserved", TextMap),
+    ("systemReserved", Map(&Text)),
     ("systemReservedCgroup", Text),
     ("tlsCertFile", Text),
-    ("tlsCipherSuites", TextList),
-    ("tlsCurvePreferences", Int32List),
+    ("tlsCipherSuites", List(&Text)),
+    ("tlsCurvePreferences", List(&Int32)),
     ("tlsMinVersion", Text),
     ("tlsPrivateKeyFile", Text),
     ("topologyManagerPolicy", Text),
-    ("topologyManagerPolicyOptions", TextMap),
+    ("topologyManagerPolicyOptions", Map(&Text)),
     ("topologyManagerScope", Text),
-    ("tracing", Object),
-    ("userNamespaces", Object),
+    ("tracing", Record(TRACING)),
+    ("userNamespaces", Record(USER_NAMESPACES)),
     ("volumePluginDir", Text),
     ("volumeStatsAggPeriod", Duration),
 ];
+
+const AUTHENTICATION: &[Field] =
+    &[("anonymous", Record(ANONYMOUS)), ("webhook", Record(AUTHENTICATION_WEBHOOK)), ("x509", Record(X509))];
+
+const ANONYMOUS: &[Field] = &[("enabled", Bool)];
+
+const AUTHENTICATION_WEBHOOK: &[Field] = &[("cacheTTL", Duration), ("enabled", Bool)];
+
+const X509: &[Field] = &[("clientCAFile", Text)];
+
+const AUTHORIZATION: &[Field] = &[("mode", Text), ("webhook", Record(AUTHORIZATION_WEBHOOK))];
+
+const AUTHORIZATION_WEBHOOK: &[Field] =
+    &[("cacheAuthorizedTTL", Duration), ("cacheUnauthorizedTTL", Duration)];
+
+const CRASH_LOOP_BACK_OFF: &[Field] = &[("maxContainerRestartPeriod", Duration)];
+
+const LOGGING: &[Field] = &[
+    ("flushFrequency", DurationOrNumber),
+    ("format", Text),
+    ("options", Record(LOGGING_OPTIONS)),
+    ("verbosity", Uint32),
+    ("vmodule", List(&Record(VMODULE))),
+];
+
+const LOGGING_OPTIONS: &[Field] = &[("json", Record(OUTPUT)), ("text", Record(OUTPUT))];
+
+const OUTPUT: &[Field] = &[("infoBufferSize", Quantity), ("splitStream", Bool)];
+
+const VMODULE: &[Field] = &[("filePattern", Text), ("verbosity", Uint32)];
+
+const MEMORY_SWAP: &[Field] = &[("swapBehavior", Text)];
+
+const TAINT: &[Field] = &[("effect", Text), ("key", Text), ("timeAdded", Time), ("value", Text)];
+
+const RESERVED_MEMORY: &[Field] = &[("limits", Map(&Quantity)), ("numaNode", Int32)];
+
+const SHUTDOWN_BY_PRIORITY: &[Field] = &[("priority", Int32), ("shutdownGracePeriodSeconds", Int64)];
+
+const TRACING: &[Field] = &[("endpoint", Text), ("samplingRatePerMillion", Int32)];
+
+const USER_NAMESPACES: &[Field] = &[("idsPerPod", Int64)];
 
 #[cfg(test)]
 mod tests {
@@ -165,8 +211,8 @@ mod tests {
 
     #[test]
     fn the_table_is_sorted_so_that_every_field_is_found() {
-        assert!(FIELDS.is_sorted_by(|a, b| a.0 < b.0));
-        for (name, kind) in FIELDS {
+        assert!(KUBELET.is_sorted_by(|a, b| a.0 < b.0));
+        for (name, kind) in KUBELET {
             assert_eq!(field_kind(name), Some(kind));
         }
         assert_eq!(field_kind("noSuchField"), None);

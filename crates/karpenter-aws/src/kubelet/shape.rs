@@ -1,11 +1,10 @@
 //! Whether values have the shape that the kubelet's configuration gives them: every field known, every type right.
 
+use karpenter_api::runtime::kubelet_fields::{Field, KUBELET, Kind};
 use karpenter_api::types::KubeletValues;
 use karpenter_model::duration::parse_go_duration;
 use karpenter_model::quantity::Quantity;
 use serde_json::Value;
-
-use super::fields::{Field, KUBELET, Kind};
 
 /// What is wrong, in the order of the fields. Upstream stops at the first wrong type; this tells all of them.
 pub(super) fn problems(values: &KubeletValues) -> Vec<String> {
