@@ -1,15 +1,18 @@
-//! Shares equal strings: a catalog repeats the same label keys and values tens of thousands of times.
+//! Shares equal strings and requirements: a catalog repeats the same ones tens of thousands of times.
 
 use std::sync::Arc;
 
 use karpenter_model::requirements::Requirement;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Hands out one [`Arc`] per distinct text. Only ever looked up, never walked, so hashing cannot
-/// leak an order into results.
+/// Hands out one [`Arc`] per distinct text, and one per requirement of a single value. Only ever looked up, never
+/// walked, so hashing cannot leak an order into results.
 #[derive(Default)]
 pub(crate) struct Interner {
     known: FxHashSet<Arc<str>>,
+    /// By key and value.
+    singles: FxHashMap<Arc<str>, FxHashMap<Arc<str>, Arc<Requirement>>>,
+    absents: FxHashMap<Arc<str>, Arc<Requirement>>,
 }
 
 impl Interner {
@@ -22,21 +25,46 @@ impl Interner {
         shared
     }
 
-    pub(crate) fn single(&mut self, key: &str, value: &str) -> Requirement {
-        Requirement::in_values(self.get(key), [self.get(value)])
+    pub(crate) fn single(&mut self, key: &str, value: &str) -> Arc<Requirement> {
+        if let Some(known) = self.singles.get(key).and_then(|of_key| of_key.get(value)) {
+            return Arc::clone(known);
+        }
+        let (key, value) = (self.get(key), self.get(value));
+        let made = Arc::new(Requirement::in_values(key.clone(), [value.clone()]));
+        self.singles.entry(key).or_default().insert(value, Arc::clone(&made));
+        made
     }
 
-    pub(crate) fn any_of<'a>(&mut self, key: &str, values: impl IntoIterator<Item = &'a str>) -> Requirement {
+    /// A value that nobody else has, so nothing to share or to look up.
+    pub(crate) fn single_of_its_own(&mut self, key: &str, value: Arc<str>) -> Arc<Requirement> {
+        Arc::new(Requirement::in_values(self.get(key), [value]))
+    }
+
+    pub(crate) fn any_of<'a>(
+        &mut self,
+        key: &str,
+        values: impl IntoIterator<Item = &'a str>,
+    ) -> Arc<Requirement> {
         let values: Vec<Arc<str>> = values.into_iter().map(|value| self.get(value)).collect();
-        Requirement::in_values(self.get(key), values)
+        match values.as_slice() {
+            [] => self.absent(key),
+            [value] => self.single(key, &Arc::clone(value)),
+            _ => Arc::new(Requirement::in_values(self.get(key), values)),
+        }
     }
 
-    pub(crate) fn absent(&mut self, key: &str) -> Requirement {
-        Requirement::does_not_exist(self.get(key))
+    pub(crate) fn absent(&mut self, key: &str) -> Arc<Requirement> {
+        if let Some(known) = self.absents.get(key) {
+            return Arc::clone(known);
+        }
+        let key = self.get(key);
+        let made = Arc::new(Requirement::does_not_exist(key.clone()));
+        self.absents.insert(key, Arc::clone(&made));
+        made
     }
 
     /// The value if there is one, and otherwise the statement that nodes of the type lack the label.
-    pub(crate) fn single_or_absent(&mut self, key: &str, value: Option<&str>) -> Requirement {
+    pub(crate) fn single_or_absent(&mut self, key: &str, value: Option<&str>) -> Arc<Requirement> {
         match value {
             Some(value) => self.single(key, value),
             None => self.absent(key),

@@ -52,7 +52,7 @@ struct Definition<'a> {
 
 struct OfferingDefinition {
     /// As listed: of two statements about one key, the first decides the type's own labels.
-    requirements: Vec<Requirement>,
+    requirements: Vec<Arc<Requirement>>,
     price_per_hour: f64,
     reservation_capacity: Option<u32>,
 }
@@ -62,16 +62,16 @@ impl Definition<'_> {
         let text = |name: &str| self.resources.get(name).map(Quantity::to_string).unwrap_or_default();
         let (cpu, memory) = (text(CPU), text(MEMORY));
         let mut requirements = Requirements::new();
-        requirements.add(interner.single(labels::INSTANCE_TYPE, self.name));
-        requirements.add(interner.single(labels::ARCH, self.architecture));
-        requirements.add(interner.any_of(labels::OS, self.operating_systems.iter().copied()));
+        requirements.add_shared(interner.single(labels::INSTANCE_TYPE, self.name));
+        requirements.add_shared(interner.single(labels::ARCH, self.architecture));
+        requirements.add_shared(interner.any_of(labels::OS, self.operating_systems.iter().copied()));
         for key in [labels::ZONE, labels::CAPACITY_TYPE] {
             requirements.add(Requirement::in_values(interner.get(key), self.offered_values(key)));
         }
-        requirements.add(interner.single(INSTANCE_SIZE, size(self.name).unwrap_or(&cpu)));
-        requirements.add(interner.single(INSTANCE_FAMILY, family(self.name)));
-        requirements.add(interner.single(INSTANCE_CPU, &cpu));
-        requirements.add(interner.single(INSTANCE_MEMORY, &memory));
+        requirements.add_shared(interner.single(INSTANCE_SIZE, size(self.name).unwrap_or(&cpu)));
+        requirements.add_shared(interner.single(INSTANCE_FAMILY, family(self.name)));
+        requirements.add_shared(interner.single(INSTANCE_CPU, &cpu));
+        requirements.add_shared(interner.single(INSTANCE_MEMORY, &memory));
 
         let mut capacity = ResourceList::new();
         capacity.set(interner.get(PODS), DEFAULT_PODS);

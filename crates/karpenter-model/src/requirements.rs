@@ -4,7 +4,7 @@
 //! Values are sets or complements of sets with optional integer bounds. Nothing here knows about scheduling order or
 //! prices. Upstream: pkg/scheduling/requirement.go, requirements.go.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -262,11 +262,12 @@ pub enum Incompatible {
 
 /// A conjunction of requirements, at most one per key.
 ///
-/// Copies share what they say until one of them changes: a catalog has tens of thousands of offerings with the same
-/// few label sets.
+/// Copies share what they say until one of them changes, and a changed copy still shares the single requirements: a
+/// catalog has tens of thousands of offerings and types that say mostly the same.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Requirements {
-    by_key: Arc<BTreeMap<Arc<str>, Requirement>>,
+    /// Ordered by key. There are a few dozen at most, for which a list is faster than a tree.
+    all: Arc<Vec<Arc<Requirement>>>,
 }
 
 impl Requirements {
@@ -282,58 +283,84 @@ impl Requirements {
         labels.into_iter().map(|(key, value)| Requirement::in_values(key.clone(), [value.clone()])).collect()
     }
 
+    fn position(&self, key: &str) -> Result<usize, usize> {
+        self.all.binary_search_by(|present| (*present.key).cmp(key))
+    }
+
+    /// The list to change, no longer shared. Copied at its new size: most copies are made to be added to.
+    fn all_with_room(&mut self, count: usize) -> &mut Vec<Arc<Requirement>> {
+        if Arc::get_mut(&mut self.all).is_none() {
+            let mut copy = Vec::with_capacity(self.all.len() + count);
+            copy.extend_from_slice(&self.all);
+            self.all = Arc::new(copy);
+        }
+        Arc::make_mut(&mut self.all)
+    }
+
     /// Adds a requirement, intersecting with what is already there for the key.
     pub fn add(&mut self, requirement: Requirement) {
-        let by_key = Arc::make_mut(&mut self.by_key);
-        match by_key.get_mut(&requirement.key) {
-            Some(present) => *present = present.intersection(&requirement),
-            None => {
-                by_key.insert(requirement.key.clone(), requirement);
-            }
+        self.add_shared(Arc::new(requirement));
+    }
+
+    /// [`Requirements::add`] of what others say too.
+    pub fn add_shared(&mut self, requirement: Arc<Requirement>) {
+        let position = self.position(&requirement.key);
+        let all = self.all_with_room(1);
+        match position {
+            Ok(position) => all[position] = Arc::new(all[position].intersection(&requirement)),
+            Err(position) => all.insert(position, requirement),
         }
     }
 
     pub fn extend(&mut self, others: &Self) {
-        for requirement in others.iter() {
-            self.add(requirement.clone());
+        if self.is_empty() {
+            self.all = Arc::clone(&others.all);
+            return;
+        }
+        self.all_with_room(others.len());
+        for requirement in &*others.all {
+            self.add_shared(Arc::clone(requirement));
         }
     }
 
     /// Replaces whatever is there for the key.
     pub fn replace(&mut self, requirement: Requirement) {
-        Arc::make_mut(&mut self.by_key).insert(requirement.key.clone(), requirement);
+        let position = self.position(&requirement.key);
+        let all = Arc::make_mut(&mut self.all);
+        match position {
+            Ok(position) => all[position] = Arc::new(requirement),
+            Err(position) => all.insert(position, Arc::new(requirement)),
+        }
     }
 
     pub fn remove(&mut self, key: &str) -> Option<Requirement> {
         // What is shared is not copied for nothing.
-        if !self.has_key(key) {
-            return None;
-        }
-        Arc::make_mut(&mut self.by_key).remove(key)
+        let position = self.position(key).ok()?;
+        Some(Arc::unwrap_or_clone(Arc::make_mut(&mut self.all).remove(position)))
     }
 
     pub fn get(&self, key: &str) -> Option<&Requirement> {
-        self.by_key.get(key)
+        self.position(key).ok().map(|position| &*self.all[position])
     }
 
     pub fn has_key(&self, key: &str) -> bool {
-        self.by_key.contains_key(key)
+        self.position(key).is_ok()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Requirement> {
-        self.by_key.values()
+        self.all.iter().map(|requirement| &**requirement)
     }
 
     pub fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.by_key.keys()
+        self.all.iter().map(|requirement| &requirement.key)
     }
 
     pub fn len(&self) -> usize {
-        self.by_key.len()
+        self.all.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.by_key.is_empty()
+        self.all.is_empty()
     }
 
     pub fn has_min_values(&self) -> bool {
@@ -348,14 +375,12 @@ impl Requirements {
     /// The first key (in key order) on which `intersects` fails.
     pub fn first_conflict(&self, incoming: &Self) -> Option<Incompatible> {
         let (small, large) = if self.len() <= incoming.len() { (self, incoming) } else { (incoming, self) };
-        for key in small.by_key.keys() {
-            if !large.by_key.contains_key(key) {
+        for one in small.iter() {
+            let Some(other) = large.get(&one.key) else { continue };
+            if one.has_intersection(other) || (only_excludes(one) && only_excludes(other)) {
                 continue;
             }
-            let (offered, wanted) = (&self.by_key[key], &incoming.by_key[key]);
-            if offered.has_intersection(wanted) || (only_excludes(offered) && only_excludes(wanted)) {
-                continue;
-            }
+            let (offered, wanted) = if std::ptr::eq(small, self) { (one, other) } else { (other, one) };
             return Some(Incompatible::Conflict { offered: offered.clone(), wanted: wanted.clone() });
         }
         None
@@ -380,9 +405,15 @@ impl Requirements {
 
 impl FromIterator<Requirement> for Requirements {
     fn from_iter<I: IntoIterator<Item = Requirement>>(iter: I) -> Self {
+        iter.into_iter().map(Arc::new).collect()
+    }
+}
+
+impl FromIterator<Arc<Requirement>> for Requirements {
+    fn from_iter<I: IntoIterator<Item = Arc<Requirement>>>(iter: I) -> Self {
         let mut requirements = Self::new();
         for requirement in iter {
-            requirements.add(requirement);
+            requirements.add_shared(requirement);
         }
         requirements
     }

@@ -4,10 +4,13 @@
 //! An offering that cannot be used is listed as unavailable rather than left out, so that an
 //! explanation can tell "not offered there" from "no such type".
 
+use std::collections::BTreeMap;
+
 use karpenter_model::instance_type::Offering;
 use karpenter_model::labels as core;
 use karpenter_model::requirements::Requirements;
 
+use super::account::{CapacityReservation, ReservationKind};
 use super::compatibility::incompatibility;
 use super::info::TypeInfo;
 use super::labels;
@@ -32,14 +35,19 @@ pub(super) struct OfferingLabels {
 type Partitioned = Vec<(Option<u32>, Requirements)>;
 
 impl OfferingLabels {
-    pub(super) fn new(class: &AwsNodeClass, zones: &[&AwsZone], interner: &mut Interner) -> OfferingLabels {
+    pub(super) fn new<'a>(
+        class: &'a AwsNodeClass,
+        zones: &[&AwsZone],
+        interner: &mut Interner,
+    ) -> OfferingLabels {
         let partitions: Vec<u32> =
             class.placement_group.iter().flat_map(|group| group.partitions()).collect();
         let mut bought_as = |capacity_type, zone: &AwsZone| {
-            // Without these a pool that asks for a reservation would accept ordinary capacity.
-            let absent = labels::RESERVATION.map(|key| interner.absent(key));
             let mut requirements = place_and_kind(capacity_type, &zone.name, zone.id.as_deref(), interner);
-            requirements.extend(&absent.into_iter().collect());
+            // Without these a pool that asks for a reservation would accept ordinary capacity.
+            for key in labels::RESERVATION {
+                requirements.add_shared(interner.absent(key));
+            }
             (capacity_type, partitioned(requirements, &partitions, interner))
         };
         let by_zone = zones
@@ -48,19 +56,26 @@ impl OfferingLabels {
                 [bought_as(core::CAPACITY_TYPE_ON_DEMAND, zone), bought_as(core::CAPACITY_TYPE_SPOT, zone)]
             })
             .collect();
-        let reserved = class
-            .capacity_reservations
-            .iter()
-            .map(|held| {
+        // There may be thousands, which differ in little but their ids.
+        let mut alike: BTreeMap<(&str, ReservationKind, bool), Requirements> = BTreeMap::new();
+        let of_reservation = |held: &'a CapacityReservation| {
+            let shared = alike.entry((&held.zone, held.kind, held.interruptible)).or_insert_with(|| {
                 let zone = zones.iter().find(|zone| *zone.name == *held.zone);
                 let id = zone.and_then(|zone| zone.id.as_deref());
                 let mut requirements = place_and_kind(core::CAPACITY_TYPE_RESERVED, &held.zone, id, interner);
                 for key in labels::RESERVATION {
-                    requirements.add(interner.single(key, reservation_value(held, key)));
+                    if key != labels::CAPACITY_RESERVATION_ID {
+                        requirements.add_shared(interner.single(key, reservation_value(held, key)));
+                    }
                 }
-                partitioned(requirements, &partitions, interner)
-            })
-            .collect();
+                requirements
+            });
+            let mut requirements = shared.clone();
+            requirements
+                .add_shared(interner.single_of_its_own(labels::CAPACITY_RESERVATION_ID, held.id.clone()));
+            partitioned(requirements, &partitions, interner)
+        };
+        let reserved = class.capacity_reservations.iter().map(of_reservation).collect();
         OfferingLabels { by_zone, reserved }
     }
 }
@@ -72,10 +87,10 @@ fn place_and_kind(
     interner: &mut Interner,
 ) -> Requirements {
     let mut requirements = Requirements::new();
-    requirements.add(interner.single(core::CAPACITY_TYPE, capacity_type));
-    requirements.add(interner.single(core::ZONE, zone));
+    requirements.add_shared(interner.single(core::CAPACITY_TYPE, capacity_type));
+    requirements.add_shared(interner.single(core::ZONE, zone));
     if let Some(id) = zone_id {
-        requirements.add(interner.single(labels::ZONE_ID, id));
+        requirements.add_shared(interner.single(labels::ZONE_ID, id));
     }
     requirements
 }
@@ -86,7 +101,7 @@ fn partitioned(requirements: Requirements, partitions: &[u32], interner: &mut In
     }
     let with = |number: &u32| {
         let mut requirements = requirements.clone();
-        requirements.add(interner.single(labels::PLACEMENT_GROUP_PARTITION, &number.to_string()));
+        requirements.add_shared(interner.single(labels::PLACEMENT_GROUP_PARTITION, &number.to_string()));
         (Some(*number), requirements)
     };
     partitions.iter().map(with).collect()

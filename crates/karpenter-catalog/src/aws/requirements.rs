@@ -5,9 +5,11 @@
 //! exist only with a group, as pools cannot ask for them otherwise.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use karpenter_model::labels as core;
 use karpenter_model::requirements::{Requirement, Requirements};
+use rustc_hash::FxHashMap;
 
 use super::account::CapacityReservation;
 use super::info::TypeInfo;
@@ -17,10 +19,42 @@ use super::resolver::TypeLabels;
 use super::type_labels::architecture;
 use crate::intern::Interner;
 
-/// Requirements that are the same for every type of a class, save for types with reservations.
+/// What a class says about its types. Most types are sold in the same places and ways, so what follows from those is
+/// made once for each combination.
 pub(super) struct ClassLabels {
-    common: Vec<Requirement>,
-    without_reservation: [Requirement; 3],
+    common: Vec<Arc<Requirement>>,
+    made: FxHashMap<Sold, Requirements>,
+}
+
+/// Where and how a type is sold.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Sold {
+    /// Whether it exists in each zone of the class.
+    pub(super) offered: Vec<bool>,
+    operating_system: Option<&'static str>,
+    capacity_types: [Option<&'static str>; 3],
+}
+
+impl Sold {
+    pub(super) fn new(info: &TypeInfo, class: &AwsNodeClass, offered: Vec<bool>, is_reserved: bool) -> Sold {
+        // There are no Windows images for Arm: no operating system at all, so nothing can run there.
+        let operating_system = match (class.ami_family.is_windows(), architecture(info)) {
+            (false, _) => Some("linux"),
+            (true, "amd64") => Some("windows"),
+            (true, _) => None,
+        };
+        let bought = |capacity_type| info.has_usage_class(capacity_type).then_some(capacity_type);
+        let capacity_types = [
+            bought(core::CAPACITY_TYPE_ON_DEMAND),
+            bought(core::CAPACITY_TYPE_SPOT),
+            is_reserved.then_some(core::CAPACITY_TYPE_RESERVED),
+        ];
+        Sold { offered, operating_system, capacity_types }
+    }
+
+    fn is_reserved(&self) -> bool {
+        self.capacity_types[2].is_some()
+    }
 }
 
 impl ClassLabels {
@@ -37,46 +71,57 @@ impl ClassLabels {
                 common.push(interner.any_of(labels::PLACEMENT_GROUP_PARTITION, partitions));
             }
         }
-        ClassLabels { common, without_reservation: labels::RESERVATION.map(|key| interner.absent(key)) }
+        ClassLabels { common, made: FxHashMap::default() }
+    }
+
+    /// What the class says about all types that are sold like this. What reservations say is another matter.
+    fn of(&mut self, sold: &Sold, zones: &[&AwsZone], interner: &mut Interner) -> &Requirements {
+        if !self.made.contains_key(sold) {
+            let made = self.make(sold, zones, interner);
+            self.made.insert(sold.clone(), made);
+        }
+        &self.made[sold]
+    }
+
+    fn make(&self, sold: &Sold, zones: &[&AwsZone], interner: &mut Interner) -> Requirements {
+        let mut made: Requirements = self.common.iter().cloned().collect();
+        let zones =
+            zones.iter().zip(&sold.offered).filter(|(_, is_offered)| **is_offered).map(|(zone, _)| *zone);
+        made.add_shared(interner.any_of(core::OS, sold.operating_system));
+        made.add_shared(interner.any_of(core::ZONE, zones.clone().map(|zone| zone.name.as_str())));
+        if zones.clone().any(|zone| zone.id.is_some()) {
+            made.add_shared(interner.any_of(labels::ZONE_ID, zones.filter_map(|zone| zone.id.as_deref())));
+        }
+        made.add_shared(interner.any_of(core::CAPACITY_TYPE, sold.capacity_types.into_iter().flatten()));
+        if !sold.is_reserved() {
+            for key in labels::RESERVATION {
+                made.add_shared(interner.absent(key));
+            }
+        }
+        made
     }
 }
 
-/// `reserved` are the positions of the class's reservations of the type, and `zones` its zones that offer it.
-pub(super) fn requirements<'a>(
-    info: &TypeInfo,
+/// `reserved` are the positions of the class's reservations of the type.
+pub(super) fn requirements(
     of_type: &TypeLabels,
+    sold: &Sold,
     (class, reserved): (&AwsNodeClass, &[usize]),
-    of_class: &ClassLabels,
-    zones: impl Iterator<Item = &'a AwsZone> + Clone,
+    of_class: &mut ClassLabels,
+    zones: &[&AwsZone],
     interner: &mut Interner,
 ) -> Requirements {
     let mut requirements = of_type.0.clone();
-    for requirement in &of_class.common {
-        requirements.add(requirement.clone());
-    }
-    // There are no Windows images for Arm: no operating system at all, so nothing can run there.
-    let operating_system = match (class.ami_family.is_windows(), architecture(info)) {
-        (false, _) => Some("linux"),
-        (true, "amd64") => Some("windows"),
-        (true, _) => None,
-    };
-    requirements.add(interner.any_of(core::OS, operating_system));
-    requirements.add(interner.any_of(core::ZONE, zones.clone().map(|zone| zone.name.as_str())));
-    if zones.clone().any(|zone| zone.id.is_some()) {
-        requirements.add(interner.any_of(labels::ZONE_ID, zones.filter_map(|zone| zone.id.as_deref())));
-    }
-
-    let as_reserved = (!reserved.is_empty()).then_some(core::CAPACITY_TYPE_RESERVED);
-    requirements.add(interner.any_of(core::CAPACITY_TYPE, capacity_types(info).chain(as_reserved)));
-    if as_reserved.is_some() {
+    requirements.extend(of_class.of(sold, zones, interner));
+    if sold.is_reserved() {
+        let held = reserved.iter().map(|position| &class.capacity_reservations[*position]);
+        let ids = held.clone().map(|held| held.id.clone());
+        requirements.add(Requirement::in_values(interner.get(labels::CAPACITY_RESERVATION_ID), ids));
         for key in labels::RESERVATION {
-            let held = reserved.iter().map(|position| &class.capacity_reservations[*position]);
-            let values: BTreeSet<&str> = held.map(|held| reservation_value(held, key)).collect();
-            requirements.add(interner.any_of(key, values));
-        }
-    } else {
-        for requirement in &of_class.without_reservation {
-            requirements.add(requirement.clone());
+            if key != labels::CAPACITY_RESERVATION_ID {
+                let values: BTreeSet<&str> = held.clone().map(|held| reservation_value(held, key)).collect();
+                requirements.add_shared(interner.any_of(key, values));
+            }
         }
     }
     requirements
@@ -90,11 +135,4 @@ pub(super) fn reservation_value<'a>(held: &'a CapacityReservation, key: &str) ->
         _ if held.interruptible => "true",
         _ => "false",
     }
-}
-
-/// The capacity types the type can be bought in, reservations aside.
-pub(super) fn capacity_types(info: &TypeInfo) -> impl Iterator<Item = &'static str> + '_ {
-    [core::CAPACITY_TYPE_ON_DEMAND, core::CAPACITY_TYPE_SPOT]
-        .into_iter()
-        .filter(|capacity_type| info.has_usage_class(capacity_type))
 }

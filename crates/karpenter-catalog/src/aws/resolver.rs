@@ -4,16 +4,16 @@
 //! that a whole catalog shares them. Nothing is remembered between resolvers.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use karpenter_model::instance_type::{InstanceType, Offering};
 use karpenter_model::requirements::Requirements;
+use rustc_hash::FxHashMap;
 
 use super::info::TypeInfo;
 use super::market::Market;
 use super::node_class::{AwsNodeClass, AwsZone};
 use super::offerings::{self, OfferingLabels, Zones};
-use super::requirements::{self, ClassLabels};
+use super::requirements::{self, ClassLabels, Sold};
 use super::{capacity, type_labels};
 use crate::intern::Interner;
 
@@ -43,8 +43,8 @@ pub struct Resolver<'a> {
     class: &'a AwsNodeClass,
     /// The class's zones by name, each once: several subnets may share a zone.
     zones: Vec<&'a AwsZone>,
-    /// Positions of the class's reservations by type: there may be many.
-    reservations: BTreeMap<Arc<str>, Vec<usize>>,
+    /// Positions of the class's reservations by type: there may be many. Only ever looked up.
+    reservations: FxHashMap<&'a str, Vec<usize>>,
     interner: Interner,
     class_labels: ClassLabels,
     offering_labels: OfferingLabels,
@@ -56,9 +56,9 @@ impl<'a> Resolver<'a> {
         // Where a zone is listed with and without its id, the id is worth keeping.
         zones.sort_by_key(|zone| (&zone.name, zone.id.is_none(), &zone.id));
         zones.dedup_by_key(|zone| &zone.name);
-        let mut reservations: BTreeMap<Arc<str>, Vec<usize>> = BTreeMap::new();
+        let mut reservations: FxHashMap<&str, Vec<usize>> = FxHashMap::default();
         for (position, held) in class.capacity_reservations.iter().enumerate() {
-            reservations.entry(held.instance_type.clone()).or_default().push(position);
+            reservations.entry(&held.instance_type).or_default().push(position);
         }
         let mut interner = Interner::default();
         let class_labels = ClassLabels::new(class, &mut interner);
@@ -90,9 +90,8 @@ impl<'a> Resolver<'a> {
         labels: &TypeLabels,
         market: &dyn Market,
     ) -> InstanceType {
-        let offered: Vec<bool> =
-            self.zones.iter().map(|zone| market.is_offered(&info.name, &zone.name)).collect();
-        let reserved = self.reservations.get(&info.name).map_or(&[][..], Vec::as_slice);
+        let reserved = self.reservations.get(&*info.name).map_or(&[][..], Vec::as_slice);
+        let sold = Sold::new(info, self.class, self.offered(info, market), !reserved.is_empty());
         let mut overhead = capacity::kube_reserved(info, class, &mut self.interner);
         overhead.add(&capacity::system_reserved(class, &mut self.interner));
         overhead.add(&capacity::eviction_threshold(info, class, &mut self.interner));
@@ -103,14 +102,14 @@ impl<'a> Resolver<'a> {
         InstanceType {
             name: info.name.clone(),
             requirements: requirements::requirements(
-                info,
                 labels,
+                &sold,
                 (self.class, reserved),
-                &self.class_labels,
-                self.zones.iter().zip(&offered).filter(|(_, offered)| **offered).map(|(zone, _)| *zone),
+                &mut self.class_labels,
+                &self.zones,
                 &mut self.interner,
             ),
-            offerings: self.offerings_where(info, &offered, market),
+            offerings: self.offerings_where(info, &sold.offered, market),
             capacity,
             overhead,
             // EC2's limits are shared with network interfaces and local disks in ways that depend
@@ -121,13 +120,15 @@ impl<'a> Resolver<'a> {
 
     /// Only the offerings of a type: they change by the minute, the rest of it by the day.
     pub fn offerings(&self, info: &TypeInfo, market: &dyn Market) -> Vec<Offering> {
-        let offered: Vec<bool> =
-            self.zones.iter().map(|zone| market.is_offered(&info.name, &zone.name)).collect();
-        self.offerings_where(info, &offered, market)
+        self.offerings_where(info, &self.offered(info, market), market)
+    }
+
+    fn offered(&self, info: &TypeInfo, market: &dyn Market) -> Vec<bool> {
+        self.zones.iter().map(|zone| market.is_offered(&info.name, &zone.name)).collect()
     }
 
     fn offerings_where(&self, info: &TypeInfo, offered: &[bool], market: &dyn Market) -> Vec<Offering> {
-        let reserved = self.reservations.get(&info.name).map_or(&[][..], Vec::as_slice);
+        let reserved = self.reservations.get(&*info.name).map_or(&[][..], Vec::as_slice);
         let zones = Zones { zones: &self.zones, offered };
         offerings::offerings(info, (self.class, reserved), zones, market, &self.offering_labels)
     }

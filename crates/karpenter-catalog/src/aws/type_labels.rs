@@ -12,12 +12,12 @@ use crate::intern::Interner;
 
 pub(super) fn requirements(info: &TypeInfo, interner: &mut Interner) -> Requirements {
     let mut requirements = Requirements::new();
-    requirements.add(interner.single(core::INSTANCE_TYPE, &info.name));
-    requirements.add(interner.single(core::ARCH, architecture(info)));
+    requirements.add_shared(interner.single(core::INSTANCE_TYPE, &info.name));
+    requirements.add_shared(interner.single(core::ARCH, architecture(info)));
     // Whoever launches it decides between shared and dedicated hardware.
-    requirements.add(interner.any_of(labels::INSTANCE_TENANCY, ["dedicated", "default"]));
+    requirements.add_shared(interner.any_of(labels::INSTANCE_TENANCY, ["dedicated", "default"]));
     for (key, value) in values(info) {
-        requirements.add(interner.single_or_absent(key, value.as_deref()));
+        requirements.add_shared(interner.single_or_absent(key, value.as_deref()));
     }
     requirements
 }

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use karpenter_model::instance_type::InstanceType;
 use karpenter_model::quantity::Quantity;
@@ -86,7 +87,7 @@ fn define_offering(
         }
         let key = interner.get(&given.key.0);
         let values: Vec<_> = given.values.iter().map(|value| interner.get(&value.0)).collect();
-        requirements.push(Requirement::new(key, operator, values));
+        requirements.push(Arc::new(Requirement::new(key, operator, values)));
     }
     Ok(OfferingDefinition {
         requirements,

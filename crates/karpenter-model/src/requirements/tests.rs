@@ -110,3 +110,40 @@ fn display_cuts_long_lists() {
     assert_eq!(r.to_string(), "k In [1 2 3 4 5 and 2 others]");
     assert_eq!(req(Operator::Gt, &["3"]).to_string(), "k Exists >=4");
 }
+
+#[test]
+fn copies_share_until_they_change() {
+    let key = |name: &str| Requirement::in_values(name, ["a", "b"]);
+    let first: Requirements = [key("m"), key("c"), key("x")].into_iter().collect();
+    let mut second = first.clone();
+    second.add(key("d"));
+    second.add(Requirement::in_values("m", ["b", "c"]));
+    second.remove("x");
+    assert_eq!(first.keys().map(|key| &**key).collect::<Vec<_>>(), ["c", "m", "x"]);
+    assert_eq!(first.get("m"), Some(&key("m")));
+    assert_eq!(second.keys().map(|key| &**key).collect::<Vec<_>>(), ["c", "d", "m"]);
+    assert_eq!(second.get("m"), Some(&Requirement::in_values("m", ["b"])));
+    assert_eq!(second.remove("x"), None);
+
+    let mut all = Requirements::new();
+    all.extend(&first);
+    all.extend(&second);
+    assert_eq!(all.to_string(), "c In [a b], d In [a b], m In [b], x In [a b]");
+    all.replace(key("m"));
+    all.replace(Requirement::exists("a"));
+    assert_eq!(all.to_string(), "a Exists, c In [a b], d In [a b], m In [a b], x In [a b]");
+}
+
+#[test]
+fn a_conflict_says_which_side_offers() {
+    let few: Requirements = [Requirement::in_values("k", ["a"])].into_iter().collect();
+    let many: Requirements =
+        [Requirement::in_values("k", ["b"]), Requirement::exists("l")].into_iter().collect();
+    for (offered, wanted) in [(&few, &many), (&many, &few)] {
+        let expected = Incompatible::Conflict {
+            offered: offered.get("k").expect("there").clone(),
+            wanted: wanted.get("k").expect("there").clone(),
+        };
+        assert_eq!(offered.first_conflict(wanted), Some(expected));
+    }
+}
