@@ -100,8 +100,39 @@ impl<'a> Check<'a> {
                     self.errors
                         .push(error.with_valid(format!("a number, or feature gate {EXPRESSION_GATE}")));
                 }
-            } else if let Some(expected) = type_problem(kind, value) {
-                self.push(path(field), format!("{field} must be {expected}"));
+            } else {
+                self.shape(path(field), field, kind, value);
+            }
+        }
+    }
+
+    /// Records are looked into, however deep they are; a list or map of anything else is told about as a whole.
+    fn shape(&mut self, path: String, field: &str, kind: &Kind, value: &Value) {
+        match (kind, value) {
+            (_, Value::Null) => {}
+            (Kind::Record(fields), Value::Object(entries)) => {
+                for (name, value) in entries {
+                    let path = format!("{path}.{name}");
+                    match fields.iter().find(|(known, _)| known == name) {
+                        Some((_, kind)) => self.shape(path, name, kind, value),
+                        None => self.push(path, format!("the kubelet has no setting {name:?} in {field}")),
+                    }
+                }
+            }
+            (Kind::List(of), Value::Array(items)) if holds_records(of) => {
+                for (position, item) in items.iter().enumerate() {
+                    self.shape(format!("{path}[{position}]"), field, of, item);
+                }
+            }
+            (Kind::Map(of), Value::Object(entries)) if holds_records(of) => {
+                for (key, item) in entries {
+                    self.shape(format!("{path}[{key}]"), field, of, item);
+                }
+            }
+            _ => {
+                if let Some(expected) = type_problem(kind, value) {
+                    self.push(path, format!("{field} must be {expected}"));
+                }
             }
         }
     }
@@ -195,7 +226,14 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Nested objects are known by their shape only; their own fields are looked at by the provider.
+fn holds_records(kind: &Kind) -> bool {
+    match kind {
+        Kind::Record(_) => true,
+        Kind::List(of) | Kind::Map(of) => holds_records(of),
+        _ => false,
+    }
+}
+
 fn type_problem(kind: &Kind, value: &Value) -> Option<&'static str> {
     let expected = match kind {
         Kind::Bool => "true or false",

@@ -300,6 +300,24 @@ fn kubelet_settings() {
             json!({"featureGates": {"A": "true"}}),
             vec![".featureGates: featureGates must be a map of true or false"],
         ),
+        (
+            json!({"authentication": {"anonymous": {"enable": false}, "webhok": {}}}),
+            vec![
+                ".authentication.anonymous.enable: the kubelet has no setting \"enable\" in anonymous",
+                ".authentication.webhok: the kubelet has no setting \"webhok\" in authentication",
+            ],
+        ),
+        (
+            json!({"logging": {"options": {"json": {"splitStream": "yes"}}, "vmodule": null}}),
+            vec![".logging.options.json.splitStream: splitStream must be true or false"],
+        ),
+        (
+            json!({"shutdownGracePeriodByPodPriority": [{"priority": 1}, {"priority": "high"}, 5]}),
+            vec![
+                ".shutdownGracePeriodByPodPriority[1].priority: priority must be a 32-bit whole number",
+                ".shutdownGracePeriodByPodPriority[2]: shutdownGracePeriodByPodPriority must be an object",
+            ],
+        ),
         (json!({"kubeReserved": {"cpu": 1}}), vec![".kubeReserved: kubeReserved must be a map of texts"]),
         (
             json!({"registerWithTaints": []}),
