@@ -3,45 +3,56 @@
 locals {
   reads_eks_state     = var.backend_s3_bucket_name != "" && var.eks_s3_key != "" && var.region != ""
   reads_network_state = var.backend_s3_bucket_name != "" && var.infra_network_s3_key != "" && var.region != ""
-  eks_state           = local.reads_eks_state ? data.terraform_remote_state.eks[0].outputs : {}
-  network_state       = local.reads_network_state ? data.terraform_remote_state.network[0].outputs : {}
+  eks_state           = try(data.terraform_remote_state.eks[0].outputs, {})
+  network_state       = try(data.terraform_remote_state.network[0].outputs, {})
 
-  region = var.region != "" ? var.region : null
+  # Empty where neither the variable nor the state says it.
+  given = {
+    for name, value in {
+      cluster_name      = var.eks_cluster_name
+      endpoint          = var.eks_endpoint_url
+      ca_data           = var.eks_cluster_certificate_authority_data
+      oidc_provider_arn = var.eks_oidc_provider_arn
+      oidc_provider_url = var.eks_oidc_provider_url
+    } : name => try(coalesce(value, lookup(local.eks_state, var.state_outputs[name], "")), "")
+  }
+  # Asked only if something is missing, so that those who give everything need no permission for it.
+  asks_for_cluster = anytrue([for name in ["endpoint", "ca_data", "oidc_provider_url"] : nonsensitive(local.given[name] == "")])
 
-  eks_cluster_name = coalesce(var.eks_cluster_name, lookup(local.eks_state, var.state_outputs.cluster_name, ""), "unknown")
+  eks_cluster_name                       = local.given.cluster_name
+  eks_endpoint_url                       = local.given.endpoint != "" ? local.given.endpoint : data.aws_eks_cluster.this[0].endpoint
+  eks_cluster_certificate_authority_data = local.given.ca_data != "" ? local.given.ca_data : data.aws_eks_cluster.this[0].certificate_authority[0].data
+  eks_auth_token                         = var.eks_auth_token != "" ? var.eks_auth_token : data.aws_eks_cluster_auth.this[0].token
 
-  eks_endpoint_url = coalesce(
-    var.eks_endpoint_url,
-    lookup(local.eks_state, var.state_outputs.endpoint, ""),
-    try(data.aws_eks_cluster.this[0].endpoint, ""),
+  # Without its scheme, as trust policies name it. A cluster whose provider was never made has none to ask for.
+  eks_oidc_provider_url = trimprefix(
+    local.given.oidc_provider_url != "" ? local.given.oidc_provider_url : try(data.aws_eks_cluster.this[0].identity[0].oidc[0].issuer, ""),
+    "https://",
   )
-  eks_cluster_certificate_authority_data = coalesce(
-    var.eks_cluster_certificate_authority_data,
-    lookup(local.eks_state, var.state_outputs.ca_data, ""),
-    try(data.aws_eks_cluster.this[0].certificate_authority[0].data, ""),
-  )
-  eks_auth_token = var.eks_auth_token != "" ? var.eks_auth_token : data.aws_eks_cluster_auth.this[0].token
-
-  # Without its scheme, as trust policies name it.
-  eks_oidc_provider_url = trimprefix(coalesce(
-    var.eks_oidc_provider_url,
-    lookup(local.eks_state, var.state_outputs.oidc_provider_url, ""),
-    try(data.aws_eks_cluster.this[0].identity[0].oidc[0].issuer, ""),
-    "https://unknown",
-  ), "https://")
-  eks_oidc_provider_arn = coalesce(
-    var.eks_oidc_provider_arn,
-    lookup(local.eks_state, var.state_outputs.oidc_provider_arn, ""),
-    "arn:${local.partition}:iam::${local.account}:oidc-provider/${local.eks_oidc_provider_url}",
+  eks_oidc_provider_arn = (
+    local.given.oidc_provider_arn != "" ? local.given.oidc_provider_arn
+    : "arn:${local.partition}:iam::${local.account}:oidc-provider/${local.eks_oidc_provider_url}"
   )
 
   partition = data.aws_partition.this.partition
   account   = data.aws_caller_identity.this.account_id
+  region    = data.aws_region.this.id
 
   tags = { for key, value in { project = var.project, env = var.env } : key => value if value != "" }
 }
 
-data "aws_partition" "this" {}
+data "aws_partition" "this" {
+  lifecycle {
+    precondition {
+      condition     = local.eks_cluster_name != ""
+      error_message = "The state of the EKS stack has no output ${var.state_outputs.cluster_name}: say in state_outputs what it is called there, or give eks_cluster_name."
+    }
+    precondition {
+      condition     = length(local.eks_cluster_name) <= 46
+      error_message = "Cluster names of more than 46 characters make names of roles that IAM does not take."
+    }
+  }
+}
 
 data "aws_caller_identity" "this" {}
 
@@ -69,16 +80,13 @@ data "terraform_remote_state" "network" {
   }
 }
 
-# Asked only if something is missing, so that those who give everything need no permission for it.
 data "aws_eks_cluster" "this" {
-  count = (
-    var.eks_endpoint_url != "" && var.eks_cluster_certificate_authority_data != "" && var.eks_oidc_provider_url != "" ? 0 : 1
-  )
-  name = local.eks_cluster_name
+  count = local.asks_for_cluster ? 1 : 0
+  name  = local.eks_cluster_name
 }
 
 data "aws_eks_cluster_auth" "this" {
-  count = var.eks_auth_token == "" ? 1 : 0
+  count = nonsensitive(var.eks_auth_token == "") ? 1 : 0
   name  = local.eks_cluster_name
 }
 

@@ -1,13 +1,12 @@
 locals {
-  # Worked out instead of read from the resources: policies can then be seen in a plan.
+  # The name that the policies let the controller pass on.
   node_role_name = "KarpenterNodeRole-${local.eks_cluster_name}"
-  node_role_arn  = "arn:${local.partition}:iam::${local.account}:role/${local.node_role_name}"
-  cluster_arn    = "arn:${local.partition}:eks:${data.aws_region.this.name}:${local.account}:cluster/${local.eks_cluster_name}"
 
   node_policies = [
     "AmazonEKS_CNI_Policy", "AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly", "AmazonSSMManagedInstanceCore",
   ]
 
+  # Worked out instead of read from the resource: the values of the chart can then be seen in a plan.
   controller_role_name  = "${local.eks_cluster_name}-karpenter"
   controller_role_arn   = "arn:${local.partition}:iam::${local.account}:role/${local.controller_role_name}"
   instance_profile_name = "KarpenterNodeInstanceProfile-${local.eks_cluster_name}"
@@ -40,7 +39,7 @@ resource "aws_iam_role" "node" {
   name = local.node_role_name
   assume_role_policy = jsonencode({
     Version   = "2012-10-17"
-    Statement = [{ Effect = "Allow", Action = "sts:AssumeRole", Principal = { Service = "ec2.amazonaws.com" } }]
+    Statement = [{ Effect = "Allow", Action = "sts:AssumeRole", Principal = { Service = "ec2.${data.aws_partition.this.dns_suffix}" } }]
   })
 }
 
@@ -65,8 +64,8 @@ resource "aws_iam_role" "controller" {
 resource "aws_iam_policy" "controller" {
   for_each = local.policies
 
-  name   = "${local.eks_cluster_name}-karpenter-${each.key}"
-  policy = jsonencode({ Version = "2012-10-17", Statement = each.value })
+  name   = "${each.key}-${local.eks_cluster_name}"
+  policy = each.value
 }
 
 resource "aws_iam_role_policy_attachment" "controller" {
@@ -98,7 +97,7 @@ resource "terraform_data" "aws_auth" {
   count = var.node_auth == "aws_auth" ? 1 : 0
   input = {
     cluster  = local.eks_cluster_name
-    region   = data.aws_region.this.name
+    region   = local.region
     role_arn = aws_iam_role.node.arn
   }
 

@@ -1,15 +1,20 @@
 locals {
-  # SQS takes 80 characters of a small alphabet.
-  queue_name = substr(replace(local.eks_cluster_name, "/[^A-Za-z0-9_-]/", "-"), 0, 80)
-  queue_arn  = "arn:${local.partition}:sqs:${data.aws_region.this.name}:${local.account}:${local.queue_name}"
+  queue_name = local.eks_cluster_name
+  queue_arn  = "arn:${local.partition}:sqs:${local.region}:${local.account}:${local.queue_name}"
 
   events = {
-    health               = { source = "aws.health", type = "AWS Health Event" }
-    spot                 = { source = "aws.ec2", type = "EC2 Spot Instance Interruption Warning" }
-    rebalance            = { source = "aws.ec2", type = "EC2 Instance Rebalance Recommendation" }
-    state                = { source = "aws.ec2", type = "EC2 Instance State-change Notification" }
-    capacity-reservation = { source = "aws.ec2", type = "EC2 Capacity Reservation Instance Interruption Warning" }
+    # Of all that AWS says about its health, what is planned for machines.
+    health = {
+      source      = ["aws.health"]
+      detail-type = ["AWS Health Event"]
+      detail      = { service = ["EC2"], eventTypeCategory = ["scheduledChange"] }
+    }
+    spot                 = { source = ["aws.ec2"], detail-type = ["EC2 Spot Instance Interruption Warning"] }
+    rebalance            = { source = ["aws.ec2"], detail-type = ["EC2 Instance Rebalance Recommendation"] }
+    state                = { source = ["aws.ec2"], detail-type = ["EC2 Instance State-change Notification"] }
+    capacity-reservation = { source = ["aws.ec2"], detail-type = ["EC2 Capacity Reservation Instance Interruption Warning"] }
   }
+  rule_names = { for key in keys(local.events) : key => "${local.eks_cluster_name}-karpenter-${key}" }
 }
 
 resource "aws_sqs_queue" "interruption" {
@@ -47,10 +52,11 @@ resource "aws_sqs_queue_policy" "interruption" {
 }
 
 resource "aws_cloudwatch_event_rule" "interruption" {
-  for_each = { for key, event in local.events : key => event if var.interruption }
+  for_each = { for key, name in local.rule_names : key => name if var.interruption }
 
-  name          = substr("${local.eks_cluster_name}-karpenter-${each.key}", 0, 64)
-  event_pattern = jsonencode({ source = [each.value.source], "detail-type" = [each.value.type] })
+  # Of 64 characters at most; those that are longer end in something that tells them apart.
+  name          = length(each.value) <= 64 ? each.value : "${substr(each.value, 0, 55)}-${substr(sha256(each.value), 0, 8)}"
+  event_pattern = jsonencode(local.events[each.key])
 }
 
 resource "aws_cloudwatch_event_target" "interruption" {

@@ -96,7 +96,7 @@ resource "helm_release" "karpenter" {
 resource "terraform_data" "machines" {
   input = {
     cluster         = local.eks_cluster_name
-    region          = data.aws_region.this.name
+    region          = local.region
     on_destroy      = var.on_destroy
     timeout_seconds = var.helm_timeout_seconds
   }

@@ -38,7 +38,7 @@ variable "infra_network_s3_key" {
 }
 
 variable "eks_cluster_name" {
-  description = "name of the EKS cluster"
+  description = "name of the EKS cluster, of 46 characters at most"
   type        = string
   default     = ""
 
@@ -144,6 +144,14 @@ variable "tolerations" {
   description = "tolerations of the controller, as a list; {} is none"
   type        = any
   default     = {}
+
+  validation {
+    condition = alltrue([
+      for toleration in flatten([var.tolerations]) :
+      length(setsubtract(try(keys(toleration), ["?"]), ["key", "operator", "value", "effect", "tolerationSeconds"])) == 0
+    ])
+    error_message = "Give a list of tolerations with key, operator, value, effect and tolerationSeconds, or {} for none."
+  }
 }
 
 # --- ours

@@ -15,7 +15,7 @@ terraform {
 }
 
 provider "aws" {
-  region = local.region
+  region = var.region != "" ? var.region : null
 
   default_tags {
     tags = local.tags

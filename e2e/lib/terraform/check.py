@@ -1,8 +1,11 @@
-"""Checks packaging/terraform with the evaluator of e2e/modules/hcl: check.py EVALUATOR [HELM...]"""
+"""Checks packaging/terraform with OpenTofu and the stand-in of e2e/modules/standin: check.py TOFU STANDIN [HELM...]"""
 
 import json
+import os
 import pathlib
+import platform
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -12,181 +15,206 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 MODULE = ROOT / "packaging/terraform"
-evaluator, helms = None, []
-POLICY_CHARACTERS_MAX = 6144
+SCHEMAS = pathlib.Path(__file__).parent / "schemas"
+# The module takes two major versions of the provider of AWS.
+PROVIDERS = [("aws-5.99.1", "helm-2.17.0"), ("aws-6.25.0", "helm-2.17.0")]
+tofu, standin, helms = None, None, []
 
-# What the controller calls, by what it is for.
-ACTIONS = {
-    "ec2": {"RunInstances", "CreateFleet", "CreateLaunchTemplate", "CreateTags", "TerminateInstances", "DeleteLaunchTemplate",
-            "DescribeCapacityReservations", "DescribeImages", "DescribeInstanceStatus", "DescribeInstanceTypeOfferings",
-            "DescribeInstanceTypes", "DescribeInstances", "DescribeLaunchTemplates", "DescribePlacementGroups",
-            "DescribeSecurityGroups", "DescribeSpotPriceHistory", "DescribeSubnets"},
-    "iam": {"PassRole", "CreateInstanceProfile", "TagInstanceProfile", "AddRoleToInstanceProfile", "RemoveRoleFromInstanceProfile",
-            "DeleteInstanceProfile", "GetInstanceProfile", "ListInstanceProfiles"},
-    "eks": {"DescribeCluster"},
-    "arc-zonal-shift": {"GetManagedResource"},
-    "sqs": {"DeleteMessage", "GetQueueUrl", "ReceiveMessage"},
-    "ssm": {"GetParameter"},
-    "pricing": {"GetProducts"},
+# Programs that the module's scripts call; they say what they were called with, and nothing else happens.
+STUBS = {
+    "aws": 'exit 0',
+    "kubectl": """case "$*" in
+  "get nodeclaims.karpenter.sh"*) printf '%s' "$CLAIMS" ;;
+  *"get configmap aws-auth"*) printf -- '- rolearn: arn:of-another-role' ;;
+  *"patch configmap aws-auth"*) cp "${@: -1}" "$STANDIN_LOG.patch" ;;
+esac""",
 }
 
 
-def run(*files, **variables):
-    values = [f"{name}={json.dumps(value)}" for name, value in variables.items()]
-    result = subprocess.run([evaluator, MODULE, *files, "--", *values], capture_output=True, text=True)
-    return result.returncode, result.stdout, result.stderr
+class Folder:
+    """A copy of the module that OpenTofu may write to, with providers that are files beside it."""
+
+    def __init__(self, providers=PROVIDERS[0]):
+        self.path = pathlib.Path(tempfile.mkdtemp())
+        self.module = self.path / "module"
+        shutil.copytree(MODULE, self.module)
+        machine = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
+        for each in providers:
+            name, version = each.split("-")
+            place = self.path / f"mirror/registry.opentofu.org/hashicorp/{name}/{version}/linux_{machine}"
+            place.mkdir(parents=True)
+            os.link(standin, place / f"terraform-provider-{name}_v{version}")
+            shutil.copy(SCHEMAS / f"{each}.json", place / "schema.json")
+        (self.path / "config").write_text(f'provider_installation {{\n  filesystem_mirror {{\n    path = "{self.path}/mirror"\n  }}\n}}\n')
+        programs = self.path / "programs"
+        programs.mkdir()
+        for name, text in STUBS.items():
+            (programs / name).write_text(
+                f'#!/usr/bin/env bash\nprintf \'{{"verb": "run", "what": "%s"}}\\n\' "{name} $*" >>"$STANDIN_LOG"\n{text}\n')
+            (programs / name).chmod(0o755)
+        self.log = self.path / "log"
+        self.environment = os.environ | {
+            "TF_CLI_CONFIG_FILE": str(self.path / "config"), "TF_IN_AUTOMATION": "1", "STANDIN_LOG": str(self.log), "CLAIMS": "",
+            "CHECKPOINT_DISABLE": "1", "PATH": f"{programs}:{os.environ['PATH']}"}
+
+    def run(self, *arguments, **environment):
+        return subprocess.run([tofu, *arguments, "-no-color"], cwd=self.module, env=self.environment | environment,
+                              capture_output=True, text=True)
+
+    def must(self, *arguments, **environment):
+        result = self.run(*arguments, **environment)
+        if result.returncode != 0:
+            raise AssertionError(f"tofu {' '.join(arguments)}\n{result.stdout}\n{result.stderr}")
+        return result.stdout
+
+    def apply(self, *variables):
+        self.must("init")
+        self.must("apply", "-auto-approve", "-input=false", "-var-file=example/example.tfvars", *(f"-var={each}" for each in variables))
+        return self.events()
+
+    def destroy(self, **environment):
+        """What happens, and whether it came to its end."""
+        self.log.write_text("")
+        arguments = ["destroy", "-auto-approve", "-input=false", "-var-file=example/example.tfvars"]
+        result = self.run(*arguments, **environment)
+        return [" ".join([each["verb"], each["what"], each.get("values", {}).get("name", "")]).strip()
+                for each in self.events() if each["verb"] != "configure"], result
+
+    def events(self):
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
 
 
-def evaluated(*files, **variables):
-    status, output, errors = run(*files, **({} if files else {"eks_cluster_name": "demo"}) | variables)
-    if status != 0:
-        raise AssertionError(errors)
-    return json.loads(output)
+class Schemas(unittest.TestCase):
+    """`fmt`, `validate` and `test`, against the schemas of both versions."""
+
+    def test_module(self):
+        for providers in PROVIDERS:
+            with self.subTest(providers):
+                folder = Folder(providers)
+                folder.must("fmt", "-check", "-recursive", "-diff")
+                folder.must("init")
+                self.assertNotIn("Warning", folder.must("validate"))
+                passed = re.search(r"Success! (\d+) passed, 0 failed", folder.must("test"))
+                self.assertIsNotNone(passed)
+                print(f"{' '.join(providers)}: {passed[1]} runs of tofu test passed")
+
+    def test_mistakes_are_seen(self):
+        """Or else none of the above would mean anything."""
+        mistakes = [
+            ("iam.tf", "  role = aws_iam_role.node.name\n", "  rolle = aws_iam_role.node.name\n", "Unsupported argument"),
+            ("iam.tf", "  principal_arn = aws_iam_role.node.arn\n", "", "Missing required argument"),
+            ("queue.tf", "message_retention_seconds = 300", 'message_retention_seconds = "300s"', "Incorrect attribute value type"),
+            ("queue.tf", "aws_sqs_queue.interruption[0].url", "aws_sqs_queue.interruption[0].address", "Unsupported attribute"),
+            ("versions.tf", "    host  ", "    hosts ", "Unsupported argument"),
+            ("versions.tf", "  default_tags {", "  all_tags {", "Unsupported block type"),
+            ("cluster.tf", 'data "aws_caller_identity"', 'data "aws_caller_identities"', "Invalid data source"),
+        ]
+        folder = Folder()
+        folder.must("init")
+        for name, right, wrong, message in mistakes:
+            with self.subTest(wrong):
+                text = (MODULE / name).read_text()
+                self.assertIn(right, text)
+                (folder.module / name).write_text(text.replace(right, wrong, 1))
+                result = folder.run("validate")
+                (folder.module / name).write_text(text)
+                self.assertEqual(result.returncode, 1)
+                self.assertIn(message, result.stderr)
 
 
-def statements(locals_):
-    return [each for policy in locals_["policies"].values() for each in policy]
+class Life(unittest.TestCase):
+    """What is made is made up, but the order of things and what providers and scripts are told is OpenTofu's own."""
 
+    KUBELETS_LIVE_BY = ["end aws_iam_role KarpenterNodeRole-demo-dev", "end aws_iam_instance_profile KarpenterNodeInstanceProfile-demo-dev",
+                        "end aws_eks_access_entry", "end aws_iam_role_policy_attachment"]
 
-def actions(locals_):
-    found = {}
-    for statement in statements(locals_):
-        for action in statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]:
-            service, name = action.split(":")
-            found.setdefault(service, set()).add(name)
-    return found
+    def test_providers_are_told(self):
+        told = {each["what"]: each["values"] for each in Folder().apply("region=us-west-2") if each["verb"] == "configure"}
+        self.assertEqual(told["aws"]["region"], "us-west-2")
+        self.assertEqual(told["aws"]["default_tags"][0]["tags"], {"project": "demo", "env": "dev"})
+        self.assertEqual({key: told["helm"]["kubernetes"][0][key] for key in ["host", "cluster_ca_certificate", "token"]},
+                         {"host": "https://aws.example", "cluster_ca_certificate": "aws", "token": "token-of-aws"})
 
+    def test_drain_comes_first_and_roles_last(self):
+        folder = Folder()
+        folder.apply()
+        happened, result = folder.destroy(CLAIMS="nodeclaim.karpenter.sh/default-1")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        kinds = ["provisioners.karpenter.sh", "nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "awsnodetemplates.karpenter.k8s.aws",
+                 "ec2nodeclasses.karpenter.k8s.aws"]
+        deleted = [each for each in happened if each.startswith("run kubectl delete")]
+        self.assertEqual(deleted, [f"run kubectl delete {kind} --all --timeout 1800s" for kind in kinds])
+        controller = happened.index("end helm_release karpenter")
+        self.assertLess(happened.index(deleted[-1]), controller)
+        for each in ["end helm_release karpenter-crd", *self.KUBELETS_LIVE_BY]:
+            self.assertLess(controller, happened.index(each), each)
 
-def variables_of_module():
-    text = (MODULE / "variables.tf").read_text()
-    return re.findall(r'^variable "([a-z0-9_]+)"', text, re.MULTILINE)
+    def test_fail_stops_while_there_are_machines(self):
+        folder = Folder()
+        folder.apply("on_destroy=fail")
+        happened, result = folder.destroy(CLAIMS="nodeclaim.karpenter.sh/default-1")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("nodeclaim.karpenter.sh/default-1", result.stdout + result.stderr)
+        self.assertEqual([each for each in happened if each.startswith("end ")], [])
+        happened, result = folder.destroy()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("end helm_release karpenter", happened)
 
+    def test_keep_touches_no_machine(self):
+        folder = Folder()
+        folder.apply("on_destroy=keep")
+        # As the README says, so that machines keep what they live by.
+        kept = re.search(r"`terraform state rm ([^`]*)`", (MODULE / "README.md").read_text())[1].split()
+        folder.must("state", "rm", *kept)
+        happened, result = folder.destroy(CLAIMS="nodeclaim.karpenter.sh/default-1")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual([each for each in happened if each.startswith("run ")], [])
+        self.assertIn("end aws_iam_role demo-dev-karpenter", happened)
+        self.assertEqual(set(happened) & set(self.KUBELETS_LIVE_BY[:-1]), set())
 
-class Cluster(unittest.TestCase):
-    STATE = {"backend_s3_bucket_name": "states", "eks_s3_key": "eks", "region": "ap-northeast-2"}
+    def test_aws_auth(self):
+        folder = Folder()
+        folder.apply("node_auth=aws_auth")
+        patch = yaml.safe_load(pathlib.Path(f"{folder.log}.patch").read_text())
+        roles = yaml.safe_load(patch["data"]["mapRoles"])
+        self.assertEqual([each["rolearn"].split("/")[-1] for each in roles], ["arn:of-another-role", "KarpenterNodeRole-demo-dev"])
+        self.assertEqual(roles[1]["groups"], ["system:bootstrappers", "system:nodes"])
 
-    def test_nothing_given(self):
-        status, _, errors = run()
-        self.assertEqual(status, 1)
-        for name in ["eks_cluster_name", "backend_s3_bucket_name", "eks_s3_key", "region"]:
-            self.assertIn(name, errors)
-
-    def test_given_before_state_before_aws(self):
-        by_aws = evaluated()
-        self.assertEqual((by_aws["eks_cluster_name"], by_aws["eks_endpoint_url"], by_aws["eks_oidc_provider_url"]),
-                         ("demo", "https://aws.example", "oidc.aws.example/id/AWS"))
-        by_state = evaluated(**self.STATE, eks_cluster_name="")
-        self.assertEqual((by_state["eks_cluster_name"], by_state["eks_endpoint_url"], by_state["eks_oidc_provider_url"]),
-                         ("from-state", "https://state.example", "oidc.state.example/id/STATE"))
-        given = evaluated(**self.STATE, eks_cluster_name="given", eks_endpoint_url="https://given.example",
-                          eks_oidc_provider_arn="arn:given", eks_auth_token="given", eks_cluster_certificate_authority_data="Z2l2ZW4=")
-        self.assertEqual([given[key] for key in ["eks_cluster_name", "eks_endpoint_url", "eks_oidc_provider_arn", "eks_auth_token",
-                                                 "eks_cluster_certificate_authority_data"]],
-                         ["given", "https://given.example", "arn:given", "given", "Z2l2ZW4="])
-
-    def test_a_bucket_alone_is_no_state(self):
-        self.assertEqual(evaluated(backend_s3_bucket_name="states", region="ap-northeast-2")["eks_endpoint_url"], "https://aws.example")
-
-    def test_oidc_with_and_without_scheme(self):
-        for url in ["https://oidc.example/id/A", "oidc.example/id/A"]:
-            trust = json.loads(evaluated(eks_oidc_provider_url=url)["irsa_trust"])["Statement"][0]
-            self.assertEqual(trust["Condition"]["StringEquals"], {
-                "oidc.example/id/A:sub": "system:serviceaccount:karpenter:karpenter", "oidc.example/id/A:aud": "sts.amazonaws.com"})
-            self.assertEqual(trust["Principal"]["Federated"], "arn:aws:iam::111122223333:oidc-provider/oidc.example/id/A")
-
-    def test_tags(self):
-        self.assertEqual(evaluated(project="p", env="")["tags"], {"project": "p"})
-
-
-class Permissions(unittest.TestCase):
-    def test_exactly_what_is_called(self):
-        self.assertEqual(actions(evaluated()), ACTIONS)
-        self.assertNotIn("sqs", actions(evaluated(interruption=False)))
-
-    def test_nothing_of_others_is_changed(self):
-        """Whatever writes is bound to tags of this cluster, to the node role or to the queue."""
-        reads = re.compile(r"^(ec2:Describe|ssm:Get|pricing:Get|iam:Get|iam:List|eks:Describe|arc-zonal-shift:Get)")
-        for statement in statements(evaluated()):
-            listed = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
-            if all(reads.match(action) for action in listed) or statement["Sid"] in ["LaunchFrom", "Interruption", "PassNodeRole"]:
-                continue
-            self.assertIn("kubernetes.io/cluster/demo", json.dumps(statement["Condition"]), statement["Sid"])
-
-    def test_pass_role(self):
-        statement, = [each for each in statements(evaluated()) if each["Sid"] == "PassNodeRole"]
-        self.assertEqual(statement["Resource"], "arn:aws:iam::111122223333:role/KarpenterNodeRole-demo")
-
-    def test_policies_are_small_enough(self):
-        for name, policy in evaluated(eks_cluster_name="c" * 100)["policies"].items():
-            text = json.dumps({"Version": "2012-10-17", "Statement": policy}, separators=(",", ":"))
-            self.assertLess(len(text), POLICY_CHARACTERS_MAX, name)
-
-    def test_events(self):
-        self.assertEqual({(each["source"], each["type"]) for each in evaluated()["events"].values()}, {
-            ("aws.health", "AWS Health Event"), ("aws.ec2", "EC2 Spot Instance Interruption Warning"),
-            ("aws.ec2", "EC2 Instance Rebalance Recommendation"), ("aws.ec2", "EC2 Instance State-change Notification"),
-            ("aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning")})
-
-    def test_queue_name(self):
-        found = evaluated(eks_cluster_name="a.b/" + "c" * 100)
-        self.assertRegex(found["queue_name"], r"^[A-Za-z0-9_-]{80}$")
-        self.assertTrue(found["queue_arn"].endswith(f":{found['queue_name']}"))
-
-
-class Values(unittest.TestCase):
-    OFF_OWN_NODES = {"karpenter.sh/nodepool", "karpenter.sh/provisioner-name"}
-
-    def keys(self, values):
-        terms = values["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-        return [{each["key"] for each in term["matchExpressions"]} for term in terms]
-
-    def test_defaults_leave_placement_to_the_chart(self):
-        values = evaluated()["own_values"]
-        self.assertEqual({"affinity", "tolerations", "nodeSelector", "controller"} & set(values), set())
-        self.assertEqual(values["settings"]["interruptionQueue"], "demo")
-
-    def test_an_affinity_keeps_it_off_its_own_nodes(self):
-        term = {"matchExpressions": [{"key": "role", "operator": "In", "values": ["ops"]}]}
-        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term, {}]}}}
-        self.assertEqual(self.keys(evaluated(affinity=affinity)["own_values"]),
-                         [{"role"} | self.OFF_OWN_NODES, self.OFF_OWN_NODES])
-        self.assertEqual(evaluated(affinity=affinity, allow_self_scheduling=True)["own_values"]["affinity"], affinity)
-        spread = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname"}]}}
-        found = evaluated(affinity=spread)["own_values"]
-        self.assertEqual((self.keys(found), found["affinity"]["podAntiAffinity"]), ([self.OFF_OWN_NODES], spread["podAntiAffinity"]))
-
-    def test_tolerations_as_list_or_map(self):
-        mixed = [{"key": "role", "operator": "Equal", "value": "ops", "effect": "NoSchedule"}, {"operator": "Exists"}]
-        self.assertEqual(evaluated(tolerations=mixed)["own_values"]["tolerations"], mixed)
-        for none in [{}, []]:
-            self.assertNotIn("tolerations", evaluated(tolerations=none)["own_values"])
-
-    def test_identity(self):
-        self.assertEqual(evaluated()["own_values"]["serviceAccount"]["annotations"],
-                         {"eks.amazonaws.com/role-arn": "arn:aws:iam::111122223333:role/demo-karpenter"})
-        self.assertEqual(evaluated(pod_identity=True)["own_values"]["serviceAccount"]["annotations"], {})
-
-    def test_the_chart_takes_them(self):
-        locals_ = evaluated(MODULE / "example/example.tfvars")
+    def test_the_chart_takes_the_values(self):
+        folder = Folder()
+        releases = {each["values"]["name"]: each["values"] for each in folder.apply() if each["what"] == "helm_release"}
         for helm in helms:
-            with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-                file.write(json.dumps(locals_["own_values"]))
-                file.flush()
-                text = subprocess.run([helm, "template", "karpenter", ROOT / "charts/karpenter", "--namespace", "karpenter",
-                                       "--values", file.name], check=True, capture_output=True, text=True).stdout
-            deployment, = [each for each in yaml.safe_load_all(text) if each and each["kind"] == "Deployment"]
-            pod = deployment["spec"]["template"]["spec"]
-            self.assertEqual(self.keys(pod), [{"role"} | self.OFF_OWN_NODES])
-            self.assertEqual(pod["containers"][0]["image"].split(":")[0], "registry.example/karpenter/controller")
-            self.assertEqual(pod["nodeSelector"]["role"], "ops")
+            for name, chart in [("karpenter", "karpenter"), ("karpenter-crd", "karpenter-crd")]:
+                arguments = []
+                for number, text in enumerate(releases[name]["values"]):
+                    (folder.path / f"{number}.yaml").write_text(text)
+                    arguments += ["--values", folder.path / f"{number}.yaml"]
+                self.assertTrue(releases[name]["chart"].endswith(f"/charts/{chart}"))
+                text = subprocess.run([helm, "template", name, ROOT / "charts" / chart, "--namespace", releases[name]["namespace"], *arguments],
+                                      check=True, capture_output=True, text=True).stdout
+                if name != "karpenter":
+                    continue
+                deployment, = [each for each in yaml.safe_load_all(text) if each and each["kind"] == "Deployment"]
+                pod = deployment["spec"]["template"]["spec"]
+                terms = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+                self.assertEqual([{each["key"] for each in term["matchExpressions"]} for term in terms],
+                                 [{"role", "karpenter.sh/nodepool", "karpenter.sh/provisioner-name"}])
+                self.assertEqual(pod["containers"][0]["image"].split(":")[0], "registry.example/karpenter/controller")
+                self.assertEqual(pod["nodeSelector"]["role"], "ops")
 
 
 class Documents(unittest.TestCase):
+    VARIABLES = re.findall(r'^variable "([a-z0-9_]+)"', (MODULE / "variables.tf").read_text(), re.MULTILINE)
+
     def test_both_readmes_list_the_variables(self):
-        wanted = variables_of_module()
         for name in ["README.md", "README.ko.md"]:
             listed = re.findall(r"^\| `([a-z0-9_]+)` \|", (MODULE / name).read_text(), re.MULTILINE)
-            self.assertEqual(listed, wanted, name)
+            self.assertEqual(listed, self.VARIABLES, name)
+
+    def test_every_variable_is_tried(self):
+        tests = "".join(path.read_text() for path in MODULE.glob("tests/*.tftest.hcl"))
+        untried = [name for name in self.VARIABLES if not re.search(rf"\b{name}\b", tests)]
+        self.assertEqual(untried, [])
 
     def test_table_of_old(self):
         """The variables that users of the module have in their files."""
@@ -194,18 +222,9 @@ class Documents(unittest.TestCase):
                "eks_cluster_certificate_authority_data eks_oidc_provider_arn eks_oidc_provider_url eks_auth_token helm_release_name "
                "helm_chart_name helm_chart_version helm_repository_url create_namespace namespace replica_count karpenter_values "
                "node_selector affinity tolerations").split()
-        self.assertEqual(variables_of_module()[:len(old)], old)
-
-    def test_destruction_keeps_what_kubelets_live_by_until_the_end(self):
-        """The controller depends on roles and entries, and machines on the controller; destruction goes the other way."""
-        text = (MODULE / "release.tf").read_text()
-        release = text[text.index('resource "helm_release" "karpenter"'):]
-        for name in ["aws_eks_access_entry.node", "aws_iam_instance_profile.node", "aws_iam_role_policy_attachment.node",
-                     "terraform_data.aws_auth", "helm_release.crds"]:
-            self.assertIn(name, release[:release.index("resource \"terraform_data\"")])
-        self.assertIn("depends_on = [helm_release.karpenter]", release[release.index('resource "terraform_data" "machines"'):])
+        self.assertEqual(self.VARIABLES[:len(old)], old)
 
 
 if __name__ == "__main__":
-    evaluator, helms = sys.argv[1], sys.argv[2:]
+    tofu, standin, helms = sys.argv[1], sys.argv[2], sys.argv[3:]
     unittest.main(argv=sys.argv[:1])
