@@ -1,5 +1,6 @@
 """Checks packaging/terraform with OpenTofu and the stand-in of e2e/modules/standin: check.py TOFU STANDIN [HELM...]"""
 
+import http.server
 import json
 import os
 import pathlib
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 import yaml
@@ -201,6 +203,58 @@ class Life(unittest.TestCase):
                                  [{"role", "karpenter.sh/nodepool", "karpenter.sh/provisioner-name"}])
                 self.assertEqual(pod["containers"][0]["image"].split(":")[0], "registry.example/karpenter/controller")
                 self.assertEqual(pod["nodeSelector"]["role"], "ops")
+
+
+class States(unittest.TestCase):
+    """The states of other stacks, read by OpenTofu from something that answers like S3."""
+
+    IDENTITY = ("<GetCallerIdentityResponse xmlns='https://sts.amazonaws.com/doc/2011-06-15/'><GetCallerIdentityResult>"
+                "<Arn>arn:aws:iam::111122223333:user/demo</Arn><UserId>demo</UserId><Account>111122223333</Account>"
+                "</GetCallerIdentityResult></GetCallerIdentityResponse>")
+
+    @staticmethod
+    def state(**outputs):
+        kinds = {str: "string", list: ["list", "string"]}
+        return json.dumps({"version": 4, "terraform_version": "1.9.0", "serial": 1, "lineage": "demo", "resources": [],
+                           "outputs": {name: {"value": value, "type": kinds[type(value)]} for name, value in outputs.items()}})
+
+    def test_both_stacks(self):
+        objects = {
+            "/states/eks.tfstate": self.state(cluster_name="of-state", cluster_endpoint="https://state.example", oidc_provider="oidc.state.example",
+                                              cluster_certificate_authority_data="c3RhdGU=", node_groups=["a", "b"]),
+            "/states/network.tfstate": self.state(private_subnets=["subnet-1", "subnet-2"], vpc="vpc-1"),
+        }
+
+        class Answers(http.server.BaseHTTPRequestHandler):
+            def answer(self):
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                is_list = "list-type=2" in self.path
+                text = States.IDENTITY if self.command == "POST" else "<ListBucketResult/>" if is_list else objects.get(self.path.split("?")[0])
+                self.send_response(200 if text else 404)
+                self.send_header("Content-Length", str(len(text or "")))
+                self.end_headers()
+                if text and self.command != "HEAD":
+                    self.wfile.write(text.encode())
+
+            do_GET = do_HEAD = do_POST = answer
+
+            def log_message(self, *_):
+                pass
+
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            folder = Folder()
+            folder.environment |= {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}", "AWS_ACCESS_KEY_ID": "demo",
+                                   "AWS_SECRET_ACCESS_KEY": "demo", "AWS_EC2_METADATA_DISABLED": "true"}
+            events = folder.apply("backend_s3_bucket_name=states", "eks_s3_key=eks.tfstate", "infra_network_s3_key=network.tfstate",
+                                  "eks_cluster_name=", "tag_subnets=true")
+            server.shutdown()
+        made = [each for each in events if each["verb"] == "make"]
+        self.assertEqual(sorted((each["values"]["resource_id"], each["values"]["value"]) for each in made if each["what"] == "aws_ec2_tag"),
+                         [("subnet-1", "of-state"), ("subnet-2", "of-state")])
+        release, = [each["values"] for each in made if each["values"].get("name") == "karpenter"]
+        settings = yaml.safe_load(release["values"][0])["settings"]
+        self.assertEqual((settings["clusterName"], settings["clusterEndpoint"]), ("of-state", "https://state.example"))
 
 
 class Documents(unittest.TestCase):
