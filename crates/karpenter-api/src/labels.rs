@@ -33,6 +33,15 @@ pub const PROVISIONER_NAME: &str = "karpenter.sh/provisioner-name";
 pub const DERIVED_FROM: &str = "compatibility.karpenter.sh/derived-from";
 pub const DERIVED_FROM_PROVISIONER: &str = "provisioner";
 pub const DERIVED_FROM_NODE_TEMPLATE: &str = "awsnodetemplate";
+/// On a pool that was made from a Provisioner: its ttlSecondsUntilExpired.
+pub const ANNOTATION_TTL_UNTIL_EXPIRED: &str =
+    "compatibility.karpenter.sh/v1alpha5-ttl-seconds-until-expired";
+/// On a Node of the API before v1: since when it is empty.
+pub const ANNOTATION_EMPTINESS_TIMESTAMP: &str = "karpenter.sh/emptiness-timestamp";
+/// On a Node of the API before v1: `true` keeps it from consolidation, anything else offers it.
+pub const ANNOTATION_DO_NOT_CONSOLIDATE: &str = "karpenter.sh/do-not-consolidate";
+/// On a Pod: the do-not-disrupt of the API before v1, which never held up a drain.
+pub const ANNOTATION_DO_NOT_EVICT: &str = "karpenter.sh/do-not-evict";
 
 // Annotations.
 pub const ANNOTATION_DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
@@ -78,6 +87,8 @@ pub const TAINT_UNREGISTERED: &str = "karpenter.sh/unregistered";
 pub const TAINT_REBOOTING: &str = "karpenter.sh/rebooting";
 pub const FINALIZER_TERMINATION: &str = "karpenter.sh/termination";
 
+/// On a Node that was closed to new pods by hand, or by a drain before v1.
+pub const TAINT_UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 const TAINT_NOT_READY: &str = "node.kubernetes.io/not-ready";
 const TAINT_UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const TAINT_CLOUD_UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";

@@ -37,7 +37,7 @@ use crate::batcher::{Batcher, Windows};
 use crate::cluster_facts::{ClusterCidr, ClusterFacts};
 use crate::instances::Machine;
 use crate::node_class::TemplateRequest;
-use crate::node_class::tags::launch_tags;
+use crate::node_class::tags::{add_provisioner, launch_tags};
 use crate::placement_groups::{PlacementGroups, facts, launch_partition};
 use crate::reservations::Counts;
 use crate::subnets::{LaunchSubnet, Subnets};
@@ -156,10 +156,13 @@ impl Launcher {
         claim: &'a NodeClaim,
         types: &'a [InstanceType],
     ) -> Result<Launch<'a>, CloudError> {
-        let pool = claim.metadata.labels.as_ref().and_then(|labels| labels.get(labels::NODEPOOL));
-        let pool = pool.map_or("", String::as_str);
-        let tags = launch_tags(class, pool, &self.parts.cluster.name)
+        let label = |key: &str| claim.metadata.labels.as_ref().and_then(|labels| labels.get(key));
+        let pool = label(labels::NODEPOOL).map_or("", String::as_str);
+        let mut tags = launch_tags(class, pool, &self.parts.cluster.name)
             .map_err(|error| CloudError::NodeClassNotReady { message: error.to_string() })?;
+        if let Some(provisioner) = label(labels::PROVISIONER_NAME) {
+            add_provisioner(&mut tags, provisioner);
+        }
         let wanted = Wanted::of(claim);
         let candidates = filter(types, &wanted, self.parts.settings.min_values_are_strict)
             .map_err(|error| CloudError::InsufficientCapacity { message: error.to_string() })?;

@@ -7,6 +7,7 @@
 //! ready is not decided here.
 
 mod choice;
+mod ec2;
 mod faults;
 mod naming;
 mod node;
@@ -15,6 +16,7 @@ mod sickness;
 mod unavailable;
 
 pub use choice::Choice;
+pub use ec2::{EC2_NODE_CLASS_KIND, Ec2Classes};
 pub use faults::{Faults, OfferingPattern, Registration};
 pub use naming::node_name;
 pub use node::{

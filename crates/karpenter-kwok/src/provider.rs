@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
-use karpenter_api::types::{ConditionStatus, KWOKNodeClass, NodeClaim, NodePool};
-use karpenter_catalog::{CatalogError, kwok as catalog};
+use karpenter_api::types::{
+    ConditionStatus, EC2NodeClass, KWOKNodeClass, NodeClaim, NodeClassReference, NodePool,
+};
+use karpenter_catalog::{CatalogError, aws, kwok as catalog};
 use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind, RepairPolicy};
 use karpenter_cluster::clock::Clock;
 use karpenter_model::instance_type::InstanceType;
@@ -15,6 +17,7 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 
 use crate::choice::{candidates, unknown_type};
+use crate::ec2::EC2_NODE_CLASS_KIND;
 use crate::faults::{Faults, Registration};
 use crate::naming;
 use crate::node::{self, KWOK_MARK, KWOK_MARK_VALUE, PROVIDER_ID_PREFIX};
@@ -46,6 +49,8 @@ struct Inner {
     clock: Clock,
     well_known: BTreeSet<Arc<str>>,
     unavailable: Mutex<Unavailable>,
+    /// What pools of an EC2NodeClass can buy, where this cloud plays EC2 as well.
+    ec2: Option<Mutex<Unavailable>>,
     faults: Mutex<Faults>,
     /// Machines that have no Node yet, by the uid of their claim.
     under_way: Mutex<BTreeMap<String, Node>>,
@@ -53,12 +58,32 @@ struct Inner {
 
 impl Kwok {
     pub fn new(client: Client, clock: Clock, types: Vec<InstanceType>) -> Self {
+        Self::with_markets(client, clock, types, None)
+    }
+
+    /// With the types that kwok brings along, and these for pools whose node class is an EC2NodeClass: the classes have
+    /// to be said to be ready by somebody, such as [`crate::Ec2Classes`].
+    pub fn playing_ec2(client: Client, clock: Clock, types: Vec<InstanceType>) -> Self {
+        Self::with_markets(client, clock, catalog::generic(), Some(types))
+    }
+
+    fn with_markets(
+        client: Client,
+        clock: Clock,
+        types: Vec<InstanceType>,
+        ec2: Option<Vec<InstanceType>>,
+    ) -> Self {
         let types = Arc::new(types);
+        let mut well_known = catalog::well_known_labels(&types);
+        if ec2.is_some() {
+            well_known.extend(aws::labels::WELL_KNOWN.map(Arc::from));
+        }
         let inner = Inner {
             client,
             clock,
-            well_known: catalog::well_known_labels(&types),
+            well_known,
             unavailable: Mutex::new(Unavailable::new(types)),
+            ec2: ec2.map(|types| Mutex::new(Unavailable::new(Arc::new(types)))),
             faults: Mutex::default(),
             under_way: Mutex::default(),
         };
@@ -153,6 +178,15 @@ impl Kwok {
 
     async fn registration_delay(&self, claim: &NodeClaim) -> Result<Duration, CloudError> {
         let name = &claim.spec.node_class_ref.name;
+        if self.inner.plays(&claim.spec.node_class_ref) {
+            let classes: Api<EC2NodeClass> = Api::all(self.inner.client.clone());
+            return match classes.get_opt(name).await.map_err(failure)? {
+                Some(_) => Ok(Duration::ZERO),
+                None => Err(CloudError::InsufficientCapacity {
+                    message: format!("resolving node class from nodeclaim, EC2NodeClass {name:?} not found"),
+                }),
+            };
+        }
         let classes: Api<KWOKNodeClass> = Api::all(self.inner.client.clone());
         let Some(class) = classes.get_opt(name).await.map_err(failure)? else {
             let message = format!(
@@ -175,7 +209,8 @@ impl Kwok {
     /// The Node of the cheapest offering that is not sold out. Those that are get remembered.
     fn choose(&self, claim: &NodeClaim, uid: &str) -> Result<Node, CloudError> {
         let now = self.inner.clock.now();
-        let types = lock(&self.inner.unavailable).types(now);
+        let market = self.inner.market(&claim.spec.node_class_ref);
+        let types = lock(market).types(now);
         if let Some(name) = unknown_type(claim, &types) {
             return Err(CloudError::Transient { message: format!("instance type {name:?} not found") });
         }
@@ -184,7 +219,7 @@ impl Kwok {
             if !faults.is_sold_out(&choice.instance_type.name, choice.offering) {
                 return Ok(node::build(claim, choice));
             }
-            lock(&self.inner.unavailable).refuse(&choice.instance_type.name, choice.offering, now);
+            lock(market).refuse(&choice.instance_type.name, choice.offering, now);
         }
         Err(CloudError::InsufficientCapacity {
             message: "no offering that the claim allows is available".to_owned(),
@@ -280,6 +315,15 @@ impl Kwok {
 }
 
 impl Inner {
+    /// Whether the class is one of EC2's that this cloud has taken on.
+    fn plays(&self, class: &NodeClassReference) -> bool {
+        self.ec2.is_some() && class.kind == EC2_NODE_CLASS_KIND.kind
+    }
+
+    fn market(&self, class: &NodeClassReference) -> &Mutex<Unavailable> {
+        self.ec2.as_ref().filter(|_| self.plays(class)).unwrap_or(&self.unavailable)
+    }
+
     fn nodes(&self) -> Api<Node> {
         Api::all(self.client.clone())
     }
@@ -332,7 +376,8 @@ impl CloudProvider for Kwok {
     }
 
     fn node_class_kinds(&self) -> Vec<NodeClassKind> {
-        vec![NODE_CLASS_KIND]
+        let ec2 = self.inner.ec2.as_ref().map(|_| EC2_NODE_CLASS_KIND);
+        std::iter::once(NODE_CLASS_KIND).chain(ec2).collect()
     }
 
     fn well_known_labels(&self) -> BTreeSet<Arc<str>> {
@@ -355,8 +400,9 @@ impl CloudProvider for Kwok {
         Box::pin(self.list_all())
     }
 
-    fn instance_types<'a>(&'a self, _: &'a NodePool) -> CloudFuture<'a, Arc<Vec<InstanceType>>> {
-        let types = lock(&self.inner.unavailable).types(self.inner.clock.now());
+    fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<Vec<InstanceType>>> {
+        let market = self.inner.market(&pool.spec.template.spec.node_class_ref);
+        let types = lock(market).types(self.inner.clock.now());
         Box::pin(std::future::ready(Ok(types)))
     }
 

@@ -68,6 +68,12 @@ pub(crate) fn spec(
     if let Some(kubelet) = kubelet {
         add_kubelet(&mut spec, kubelet, report);
     }
+    if let Some(max_pods) = options.max_pods {
+        let kubelet = spec.entry("kubelet").or_insert_with(|| json!({}));
+        if kubelet.get("maxPods").is_none() {
+            kubelet["maxPods"] = json!(max_pods);
+        }
+    }
     Value::Object(spec)
 }
 

@@ -22,6 +22,7 @@ mod quantities;
 mod read;
 mod rules;
 mod selectors;
+mod settings;
 pub mod types;
 
 pub use convert::{Converted, ConvertedObject, convert, is_legacy};
@@ -29,3 +30,4 @@ pub use derive::{Derived, Foreign, Refusal, derive, provisioner_status, template
 pub use finding::{Code, Finding, Severity};
 pub use labels::{PROVISIONER_NAME, normalize};
 pub use options::{Expiration, Options, ROLE_PLACEHOLDER, TTL_UNTIL_EXPIRED_ANNOTATION};
+pub use settings::{GLOBAL_SETTINGS, GlobalSettings};

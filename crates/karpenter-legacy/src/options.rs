@@ -35,5 +35,7 @@ pub struct Options {
     pub tags: BTreeMap<String, String>,
     /// The old setting `featureGates.driftEnabled`.
     pub drift_enabled: bool,
+    /// Pods per node for classes that do not say, where the old setting `aws.enableENILimitedPodDensity` was off.
+    pub max_pods: Option<i64>,
     pub expiration: Expiration,
 }

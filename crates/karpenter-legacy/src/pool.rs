@@ -28,7 +28,7 @@ pub(crate) fn spec(spec: &ProvisionerSpec, class: &str, options: &Options, repor
         }
     }
     let mut template = Map::new();
-    let metadata = template_metadata(spec, report);
+    let metadata = template_metadata(spec, options, report);
     if !metadata.is_empty() {
         template.insert("metadata".to_owned(), Value::Object(metadata));
     }
@@ -126,7 +126,7 @@ fn converted_taints(list: &str, taints: &[LegacyTaint], report: &mut Report) -> 
     json!(cleaned.collect::<Vec<_>>())
 }
 
-fn template_metadata(spec: &ProvisionerSpec, report: &mut Report) -> Map<String, Value> {
+fn template_metadata(spec: &ProvisionerSpec, options: &Options, report: &mut Report) -> Map<String, Value> {
     let mut labels = BTreeMap::new();
     for (key, value) in &spec.labels {
         let today = normalize(key);
@@ -141,7 +141,9 @@ fn template_metadata(spec: &ProvisionerSpec, report: &mut Report) -> Map<String,
         }
     }
     let mut annotations = spec.annotations.clone();
-    if let Some(value) = annotations.remove(DO_NOT_CONSOLIDATE) {
+    // Where the old rules are served, the old annotation keeps its meaning.
+    let is_served = options.expiration == Expiration::Graceful;
+    if !is_served && let Some(value) = annotations.remove(DO_NOT_CONSOLIDATE) {
         report.add(
             Code::AnnotationRenamed,
             format!("spec.annotations[{DO_NOT_CONSOLIDATE}]"),
@@ -180,7 +182,9 @@ fn disruption(spec: &ProvisionerSpec, options: &Options, report: &mut Report) ->
             "none needed if that is meant",
         );
     } else {
-        let drifted = if options.drift_enabled { "1" } else { "0" };
+        // Only nodes of a template ever drifted.
+        let may_drift = options.drift_enabled && spec.provider.is_none();
+        let drifted = if may_drift { "1" } else { "0" };
         disruption["budgets"] = json!([
             {"nodes": "100%", "reasons": ["Empty", "Underutilized"]},
             {"nodes": drifted, "reasons": ["Drifted"]},

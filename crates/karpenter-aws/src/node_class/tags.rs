@@ -34,6 +34,13 @@ pub fn launch_tags(class: &EC2NodeClass, nodepool: &str, cluster: &str) -> Resul
     Ok(tags)
 }
 
+/// Adds what machines of the API before v1 are known by; a name that the class gives stays.
+pub fn add_provisioner(tags: &mut Tags, provisioner: &str) {
+    let name = format!("{}/{provisioner}", labels::PROVISIONER_NAME);
+    tags.entry("Name".to_owned()).or_insert(name);
+    tags.insert(labels::PROVISIONER_NAME.to_owned(), provisioner.to_owned());
+}
+
 fn is_restricted(key: &str) -> bool {
     let exact = ["eks:eks-cluster-name", labels::NODEPOOL, "karpenter.sh/nodeclaim", labels::AWS_NODE_CLASS];
     exact.contains(&key) || key.strip_prefix("kubernetes.io/cluster/").is_some_and(is_cluster_name)
@@ -83,6 +90,18 @@ mod tests {
                     format!("tags failed validation requirements (tags=\"{key}\")")
                 );
             }
+        }
+    }
+
+    #[test]
+    fn machines_of_a_provisioner_have_the_name_of_their_time_unless_they_have_another() {
+        for (key, name) in [("Name", "x"), ("other", "karpenter.sh/provisioner-name/old")] {
+            let mut tags = launch_tags(&class(key), "old", "shop").expect("tags");
+            add_provisioner(&mut tags, "old");
+            assert_eq!(
+                (tags["Name"].as_str(), tags["karpenter.sh/provisioner-name"].as_str()),
+                (name, "old")
+            );
         }
     }
 
