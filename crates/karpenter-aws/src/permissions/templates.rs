@@ -114,7 +114,8 @@ pub fn terraform(cluster: &str) -> Value {
     let target = Target {
         cluster: cluster.to_owned(),
         partition: "${data.aws_partition.current.partition}".to_owned(),
-        region: "${data.aws_region.current.region}".to_owned(),
+        // `name` in version 5 of the provider, `region` in 6, and this in both.
+        region: "${data.aws_region.current.id}".to_owned(),
         account: "${data.aws_caller_identity.current.account_id}".to_owned(),
         url_suffix: "${data.aws_partition.current.dns_suffix}".to_owned(),
     };

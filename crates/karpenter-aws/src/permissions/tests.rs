@@ -336,6 +336,25 @@ fn templates_hold_the_same_permissions() {
     assert!(stack.contains("aws:ResourceTag/kubernetes.io/cluster/shop"));
 }
 
+/// The Terraform module fills in the rest.
+#[test]
+fn the_module_for_terraform_has_the_same_policies() {
+    let left_open = Target {
+        cluster: "${cluster}".to_owned(),
+        partition: "${partition}".to_owned(),
+        region: "${region}".to_owned(),
+        account: "${account}".to_owned(),
+        url_suffix: "amazonaws.com".to_owned(),
+    };
+    let of_module: Value =
+        serde_json::from_str(include_str!("../../../../packaging/terraform/policies.json")).expect("JSON");
+    assert!(
+        of_module == json(&left_open),
+        "packaging/terraform/policies.json should hold this:\n{:#}",
+        json(&left_open)
+    );
+}
+
 #[test]
 fn names_for_terraform_are_in_its_style() {
     for (name, expected) in [
