@@ -257,6 +257,27 @@ class States(unittest.TestCase):
         self.assertEqual((settings["clusterName"], settings["clusterEndpoint"]), ("of-state", "https://state.example"))
 
 
+class Bootstrap(unittest.TestCase):
+    def test_what_the_program_prints(self):
+        """`karpenter bootstrap aws -o terraform` stands beside this module, for those who need only the account's side."""
+        built = [path for path in (ROOT / "target").glob("*/karpenter")
+                 if subprocess.run([path, "bootstrap", "aws", "--help"], capture_output=True).returncode == 0]
+        if not built:
+            self.skipTest("there is no karpenter with the feature aws in target")
+        text = subprocess.run([built[0], "bootstrap", "aws", "--cluster", "demo", "-o", "terraform"], check=True, capture_output=True).stdout
+        for providers in PROVIDERS:
+            with self.subTest(providers):
+                folder = Folder(providers)
+                shutil.rmtree(folder.module)
+                folder.module.mkdir()
+                (folder.module / "karpenter.tf.json").write_bytes(text)
+                folder.must("init")
+                self.assertNotIn("Warning", folder.must("validate"))
+                folder.must("apply", "-auto-approve", "-input=false")
+                made = [each["what"] for each in folder.events() if each["verb"] == "make"]
+                self.assertEqual((made.count("aws_iam_policy"), made.count("aws_cloudwatch_event_rule"), made.count("aws_sqs_queue")), (6, 5, 1))
+
+
 class Documents(unittest.TestCase):
     VARIABLES = re.findall(r'^variable "([a-z0-9_]+)"', (MODULE / "variables.tf").read_text(), re.MULTILINE)
 
