@@ -53,7 +53,7 @@ pub struct Disruption {
     context: Context,
     rules: Rules,
     validation_delay: Duration,
-    flights: Mutex<Flights>,
+    flights: Arc<Mutex<Flights>>,
     changes: Changes,
     queue: OnceLock<Queue>,
 }
@@ -65,7 +65,7 @@ impl Disruption {
             context,
             rules,
             validation_delay: VALIDATION_DELAY,
-            flights: Mutex::default(),
+            flights: Arc::default(),
             changes: Changes::default(),
             queue: OnceLock::new(),
         }
@@ -91,12 +91,16 @@ impl Disruption {
                 to.add(commands_key());
             }
         });
-        // The last of those that were going is gone: budgets are open again.
+        // Budgets may be open again: for what waits for that, and for more once all that were going are gone.
         let (to, mirrors) = (queue.clone(), self.context.mirrors.clone());
+        let (flights, clock) = (self.flights.clone(), self.context.clock.clone());
         self.context.mirrors.node_claims.observe(move |change: &Change<NodeClaim>| {
             let is_going = |claim: &Arc<NodeClaim>| claim.metadata.deletion_timestamp.is_some();
-            if change.is_deleted() && !mirrors.node_claims.list().iter().any(is_going) {
-                to.add(evaluation_key());
+            if change.is_deleted() {
+                let is_awaited = lock(&flights).hasten(clock.now());
+                if is_awaited || !mirrors.node_claims.list().iter().any(is_going) {
+                    to.add(evaluation_key());
+                }
             }
         });
     }
@@ -109,8 +113,12 @@ impl Disruption {
     }
 
     fn flights(&self) -> MutexGuard<'_, Flights> {
-        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.flights)
     }
+}
+
+fn lock(flights: &Mutex<Flights>) -> MutexGuard<'_, Flights> {
+    flights.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Reconcile for Disruption {

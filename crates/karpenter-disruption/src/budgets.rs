@@ -61,7 +61,7 @@ pub(crate) fn remaining_besides(
         let is_sick = !machine.is_ready && reason != Reason::Unhealthy;
         if machine.is_leaving || machine.is_rebooting || is_sick {
             pool.disrupting += 1;
-        } else if !own.contains(&machine.claim) && fleet.waits_in(&machine.claim).is_some() {
+        } else if !own.contains(&machine.claim) && fleet.is_proposed(&machine.claim) {
             pool.proposed += 1;
         }
     }
@@ -71,6 +71,11 @@ pub(crate) fn remaining_besides(
 /// What is left by pool, to be taken from.
 pub fn left(fleet: &Fleet, reason: Reason) -> BTreeMap<Arc<str>, u32> {
     remaining(fleet, reason).into_iter().map(|(name, remaining)| (name, remaining.left())).collect()
+}
+
+/// What will be left by pool once nothing is under way any more.
+pub(crate) fn allowed(fleet: &Fleet, reason: Reason) -> BTreeMap<Arc<str>, u32> {
+    remaining(fleet, reason).into_iter().map(|(name, remaining)| (name, remaining.allowed)).collect()
 }
 
 /// Takes one node of a pool if its budget allows.

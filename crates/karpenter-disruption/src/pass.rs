@@ -42,6 +42,8 @@ pub(crate) struct Eligible {
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) commands: Vec<Command>,
+    /// What budgets will allow once nodes that are leaving are gone, best first.
+    pub(crate) standby: Vec<Command>,
     pub(crate) refused: Vec<(usize, Why)>,
     pub(crate) lower_bound_per_hour: Option<f64>,
 }

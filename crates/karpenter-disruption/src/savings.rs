@@ -4,7 +4,7 @@
 use karpenter_model::labels::{CAPACITY_TYPE_ON_DEMAND, CAPACITY_TYPE_SPOT};
 use karpenter_scheduling::simulate::Simulator;
 
-use crate::budgets::left;
+use crate::budgets::{allowed, left};
 use crate::command::{Candidate, Command, Decision, Method};
 use crate::consolidation::{SPOT_TO_SPOT_TYPES, force_spot_if_offered, price_of, too_few};
 use crate::controls::is_worth_it;
@@ -21,20 +21,26 @@ use crate::simulation::{Manner, Placement, question, read};
 
 pub(crate) fn find(pass: &Pass<'_>, candidates: Vec<Candidate>) -> Found {
     let left = left(pass.fleet, Reason::Underutilized);
+    // Whoever plans ahead plans with what budgets allow at all.
+    let plannable =
+        if pass.fleet.plans_ahead { allowed(pass.fleet, Reason::Underutilized) } else { left.clone() };
     let mut found = Found::default();
-    let (within, beyond): (Vec<_>, Vec<_>) =
-        candidates.into_iter().partition(|candidate| left.get(&candidate.pool).is_some_and(|left| *left > 0));
+    let is_open = |candidate: &Candidate| plannable.get(&candidate.pool).is_some_and(|left| *left > 0);
+    let (within, beyond): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_open);
     found.refused.extend(beyond.into_iter().map(|candidate| {
         let why = Why::BudgetExhausted { pool: candidate.pool, reason: Reason::Underutilized };
         (candidate.machine, why)
     }));
-    let plan = rebalance::plan(pass.fleet, pass.simulator(), &within, &left, pass.settings);
+    let plan = rebalance::plan(pass.fleet, pass.simulator(), &within, &plannable, pass.settings);
     found.lower_bound_per_hour = Some(plan.lower_bound_per_hour).filter(|bound| *bound > 0.0);
     let mut gate = Gate::new(pass, left);
     for mut command in plan.commands {
         match secure(pass, &mut command).and_then(|()| gate.admit(&command)) {
             Ok(()) => found.commands.push(command),
             Err(why) => {
+                if pass.fleet.plans_ahead && matches!(why, Why::BudgetExhausted { .. }) {
+                    found.standby.push(command.clone());
+                }
                 let machines = command.candidates.iter().map(|candidate| candidate.machine);
                 found.refused.extend(machines.map(|machine| (machine, why.clone())));
             }

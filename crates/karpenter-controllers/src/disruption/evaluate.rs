@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use karpenter_cluster::clock::{since, until};
-use karpenter_disruption::command::Command;
+use karpenter_disruption::command::{Command, Method};
 use karpenter_disruption::propose::{Proposal, propose};
-use karpenter_disruption::settings::Settings as Rules;
+use karpenter_disruption::settings::{Mode, Settings as Rules};
 use karpenter_disruption::validate::{Rejection, revalidate};
 use karpenter_state::{FleetRound, assemble_fleet};
 
 use super::changes::next_look;
-use super::flight::{Stage, after};
+use super::flight::{STANDBY_MOST, STANDBY_POLL, Stage, after};
 use super::flights::Flight;
 use super::observe::{self, Sight};
 use super::order::Order;
@@ -34,9 +34,10 @@ struct Looked {
 }
 
 /// The pure part: from objects to a decision.
-fn look(sight: Sight, due: Option<Arc<Command>>, rules: &Rules) -> Looked {
+fn look(sight: Sight, due: Option<Arc<Command>>, plans_ahead: bool, rules: &Rules) -> Looked {
     let mut round = assemble_fleet(&sight.live, &sight.input);
     round.fleet.waiting = sight.waiting;
+    round.fleet.plans_ahead = plans_ahead;
     let outcome = match due {
         Some(command) => Outcome::Second(revalidate(&command, &round.fleet, rules)),
         None => Outcome::First(propose(&round.fleet, rules)),
@@ -61,11 +62,13 @@ impl Disruption {
             let except = due.as_ref().map(|flight| flight.number);
             (flights.waiting(except, |id| observe::see(context, id)), flights.replacements())
         };
+        // Upstream thinks of the next command when the last is done.
+        let plans_ahead = self.rules.mode == Mode::Cost && self.flights().may_plan_ahead(now);
         let Some(sight) = observe::observe(context, waiting, &own).await else { return RETRY_POLL };
         let rules = self.rules.clone();
         let proposed = due.as_ref().and_then(|flight| flight.proposed.clone());
         let began = context.clock.now();
-        let looked = compute::off_the_loop(move || look(sight, proposed, &rules)).await;
+        let looked = compute::off_the_loop(move || look(sight, proposed, plans_ahead, &rules)).await;
         let took = since(context.clock.now(), began);
         match (looked.outcome, due) {
             (Outcome::First(proposal), _) => {
@@ -108,8 +111,20 @@ impl Disruption {
         round: &FleetRound,
     ) -> Duration {
         self.changes.disturb();
+        let now = self.context.clock.now();
         let command = match outcome {
             Ok(command) => command,
+            Err(Rejection::Budget { .. }) if flight.standby_until().is_some() => {
+                let mut flights = self.flights();
+                if flight.standby_until().is_some_and(|deadline| deadline <= now) {
+                    tracing::debug!(command = flight.id, "no budget opened for the command in time");
+                    flights.remove(flight.number);
+                    flights.gave_up_at = Some(now);
+                } else {
+                    flights.postpone(flight.order.method, now, after(now, STANDBY_POLL));
+                }
+                return Duration::ZERO;
+            }
             Err(rejection) => {
                 self.flights().remove(flight.number);
                 self.tell_rejected(&flight, &rejection).await;
@@ -121,12 +136,17 @@ impl Disruption {
             return IDLE_POLL;
         };
         let order = Arc::new(order);
+        // Of empty nodes, those that a budget has opened for go, and the others wait on.
+        let is_split = flight.standby_until().is_some() && order.method == Method::Emptiness;
+        let started: BTreeSet<&str> = order.targets.iter().map(|target| target.id.name.as_str()).collect();
+        let part = if is_split { self.flights().split(&flight, &started) } else { None };
+        let flight = part.unwrap_or(flight);
         self.flights().update(flight.number, order.clone(), Stage::Starting);
         let flight = Flight { order, stage: Stage::Starting, proposed: None, ..flight };
         if self.start(flight, round).await { Duration::ZERO } else { IDLE_POLL }
     }
 
-    fn order(&self, command: &Command, round: &FleetRound) -> Option<Order> {
+    pub(super) fn order(&self, command: &Command, round: &FleetRound) -> Option<Order> {
         Order::read(command, round, |name| observe::find_pool(&self.context, name))
     }
 
@@ -134,7 +154,8 @@ impl Disruption {
     async fn act_on(&self, round: &FleetRound, proposal: &Proposal) -> News {
         let mut news = News::Nothing;
         let mut taken: BTreeSet<String> = self.flights().targets();
-        for command in &proposal.commands {
+        let ready = proposal.commands.iter().map(|command| (command, false));
+        for (command, is_standby) in ready.chain(proposal.standby.iter().map(|command| (command, true))) {
             let Some(order) = self.order(command, round) else { continue };
             let names: Vec<String> = order.targets.iter().map(|target| target.id.name.clone()).collect();
             if names.is_empty() || names.iter().any(|name| taken.contains(name)) {
@@ -144,7 +165,9 @@ impl Disruption {
             let order = Arc::new(order);
             let now = self.context.clock.now();
             if command.method.is_validated() {
-                let stage = Stage::Proposed { until: after(now, self.validation_delay) };
+                let until = after(now, self.validation_delay);
+                let standby_until = is_standby.then(|| after(until, STANDBY_MOST));
+                let stage = Stage::Proposed { until, standby_until };
                 let proposed = Some(Arc::new(command.clone()));
                 let flight = self.flights().add(order, stage, proposed, now);
                 self.tell_proposed(&flight).await;

@@ -14,6 +14,10 @@ use karpenter_cluster::clock::since;
 
 /// How long a proposal rests before it is looked at again, unless somebody says otherwise.
 pub const VALIDATION_DELAY: Duration = Duration::from_secs(15);
+/// How long a proposal that is due may wait for budgets to open before it is forgotten and thought over again.
+pub const STANDBY_MOST: Duration = Duration::from_secs(60);
+/// Between two looks at whether budgets have opened, unless a node is seen to be gone.
+pub const STANDBY_POLL: Duration = Duration::from_secs(5);
 /// Bounds of how long a command may take, and what every node that is under way adds.
 const PATIENCE_LEAST: Duration = Duration::from_secs(10 * 60);
 const PATIENCE_MOST: Duration = Duration::from_secs(60 * 60);
@@ -29,8 +33,9 @@ pub struct ClaimId {
 /// Where a command stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
-    /// Nothing has been written. Looked at again then.
-    Proposed { until: Timestamp },
+    /// Nothing has been written. Looked at again then. With a deadline it is one of those that wait for nodes of
+    /// others to be gone before there is a budget for them.
+    Proposed { until: Timestamp, standby_until: Option<Timestamp> },
     /// Its nodes are being closed and its replacements created by whoever started it.
     Starting,
     /// Its nodes are closed; its replacements are coming up.
@@ -95,7 +100,7 @@ pub fn next_step(
     now: Timestamp,
 ) -> Step {
     let started = match stage {
-        Stage::Proposed { until } if now < *until => return Step::Rest { until: *until },
+        Stage::Proposed { until, .. } if now < *until => return Step::Rest { until: *until },
         Stage::Proposed { .. } => return Step::Revalidate,
         Stage::Starting => return Step::Leave,
         Stage::Waiting { since, .. } | Stage::Deleting { since } => *since,

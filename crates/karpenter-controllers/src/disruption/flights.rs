@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use karpenter_disruption::command::Command;
+use karpenter_cluster::clock::since;
+use karpenter_disruption::command::{Command, Method};
 use karpenter_disruption::fleet::Waiting;
 
-use super::flight::{ClaimId, Seen, Stage};
+use super::QUIET_MAX;
+use super::flight::{ClaimId, STANDBY_MOST, Seen, Stage};
 use super::order::Order;
 
 /// A command and where it stands.
@@ -23,6 +25,16 @@ pub(super) struct Flight {
     pub(super) proposed: Option<Arc<Command>>,
 }
 
+impl Flight {
+    /// Until when it waits for budgets, if it does.
+    pub(super) fn standby_until(&self) -> Option<Timestamp> {
+        match self.stage {
+            Stage::Proposed { standby_until, .. } => standby_until,
+            _ => None,
+        }
+    }
+}
+
 /// A command that failed while what it launched is still coming up. To try again at once would launch once more.
 #[derive(Debug, Clone)]
 struct Failed {
@@ -35,6 +47,8 @@ pub(super) struct Flights {
     list: Vec<Flight>,
     failed: Vec<Failed>,
     last_number: u64,
+    /// When a proposal waited for budgets in vain.
+    pub(super) gave_up_at: Option<Timestamp>,
     /// What a process before this one left behind was taken up.
     pub(super) is_resumed: bool,
 }
@@ -88,14 +102,62 @@ impl Flights {
 
     /// The first proposal whose rest is over.
     pub(super) fn due(&self, now: Timestamp) -> Option<Flight> {
-        let is_due = |flight: &&Flight| matches!(flight.stage, Stage::Proposed { until } if until <= now);
+        let is_due = |flight: &&Flight| matches!(flight.stage, Stage::Proposed { until, .. } if until <= now);
         self.list.iter().find(is_due).cloned()
+    }
+
+    /// Whether it is worth planning for budgets that are to open: not soon after that was in vain.
+    pub(super) fn may_plan_ahead(&self, now: Timestamp) -> bool {
+        self.gave_up_at.is_none_or(|at| since(now, at) >= QUIET_MAX)
+    }
+
+    /// There is no budget yet: those of the method that wait for one are not looked at before then.
+    pub(super) fn postpone(&mut self, method: Method, now: Timestamp, to: Timestamp) {
+        for flight in self.list.iter_mut().filter(|flight| flight.order.method == method) {
+            if let Stage::Proposed { until, standby_until: Some(_) } = &mut flight.stage
+                && *until <= now
+            {
+                *until = to;
+            }
+        }
+    }
+
+    /// A node is gone: whatever waits for budgets and has rested long enough is looked at now. Whether there is any.
+    pub(super) fn hasten(&mut self, now: Timestamp) -> bool {
+        let mut is_awaited = false;
+        for flight in &mut self.list {
+            if let Stage::Proposed { until, standby_until: Some(deadline) } = &mut flight.stage
+                && deadline.checked_sub(STANDBY_MOST).is_ok_and(|due| due <= now)
+            {
+                *until = (*until).min(now);
+                is_awaited = true;
+            }
+        }
+        is_awaited
+    }
+
+    /// Leaves the rest of a proposal waiting, without these claims. What is taken out is a command of its own.
+    pub(super) fn split(&mut self, flight: &Flight, taken: &BTreeSet<&str>) -> Option<Flight> {
+        let rest = self.list.iter_mut().find(|one| one.number == flight.number)?;
+        let proposed = rest.proposed.as_ref()?;
+        let mut command = Command::clone(proposed);
+        command.candidates.retain(|candidate| !taken.contains(&*candidate.claim));
+        if command.candidates.is_empty() {
+            return None;
+        }
+        let mut order = Order::clone(&rest.order);
+        order.targets.retain(|target| !taken.contains(target.id.name.as_str()));
+        rest.order = Arc::new(order);
+        rest.proposed = Some(Arc::new(command));
+        self.last_number += 1;
+        let id = format!("{}-{}", flight.id, self.last_number);
+        Some(self.add_with_id(id, flight.order.clone(), Stage::Starting, None))
     }
 
     /// When the next proposal is to be looked at again.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         let times = self.list.iter().filter_map(|flight| match flight.stage {
-            Stage::Proposed { until } => Some(until),
+            Stage::Proposed { until, .. } => Some(until),
             _ => None,
         });
         times.min()
@@ -112,7 +174,7 @@ impl Flights {
         if let Stage::Waiting { replacements, .. } = &flight.stage {
             let targets = flight.order.targets.iter();
             let claims = targets.map(|target| target.id.name.as_str().into()).collect();
-            let waiting = Waiting { method: flight.order.method, claims };
+            let waiting = Waiting { method: flight.order.method, claims, is_standby: false };
             self.failed.push(Failed { waiting, replacements: replacements.clone() });
         }
     }
@@ -121,8 +183,9 @@ impl Flights {
     pub(super) fn waiting(&mut self, except: Option<u64>, see: impl Fn(&ClaimId) -> Seen) -> Vec<Waiting> {
         self.failed.retain(|failed| failed.replacements.iter().any(|id| see(id) == Seen::Coming));
         let others = self.proposals().filter(|(flight, _)| Some(flight.number) != except);
-        let proposed = others.map(|(_, command)| Waiting {
+        let proposed = others.map(|(flight, command)| Waiting {
             method: command.method,
+            is_standby: flight.standby_until().is_some(),
             claims: command.candidates.iter().map(|candidate| candidate.claim.clone()).collect(),
         });
         proposed.chain(self.failed.iter().map(|failed| failed.waiting.clone())).collect()

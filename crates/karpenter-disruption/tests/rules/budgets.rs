@@ -3,6 +3,8 @@
 use karpenter_disruption::budgets::{left, remaining};
 use karpenter_disruption::command::Method;
 use karpenter_disruption::fleet::{Machine, Reason};
+use karpenter_disruption::propose::propose;
+use karpenter_disruption::validate::{Rejection, revalidate};
 
 use crate::builders::*;
 
@@ -55,4 +57,50 @@ fn waiting_proposals_use_budgets_up_and_never_below_zero() {
     fleet.machines[1].is_leaving = true;
     fleet.machines[2].is_ready = false;
     assert_eq!(left(&fleet, Reason::Drifted)["general"], 0);
+}
+
+#[test]
+fn what_budgets_do_not_allow_yet_stands_by() {
+    let mut fleet = fleet();
+    for name in ["a", "b", "c", "d"] {
+        add(&mut fleet, name, "medium", &[pod("app", 100)]);
+    }
+    allow(&mut fleet, "general", Reason::Underutilized, 1);
+    assert!(propose(&fleet, &cost()).standby.is_empty(), "nobody asked");
+    fleet.plans_ahead = true;
+    let proposal = propose(&fleet, &cost());
+    assert_eq!((proposal.commands.len(), proposal.standby.len()), (1, 2), "{:?}", proposal.standby);
+    // While it stands by, it takes nothing from the budget, and nothing is moved onto its node.
+    let next = proposal.standby[0].clone();
+    let names: Vec<&str> = claims_of(&next);
+    wait(&mut fleet, Method::Rebalance, &names);
+    assert_eq!(left(&fleet, Reason::Underutilized)["general"], 0, "as an ordinary proposal it would");
+    fleet.waiting[0].is_standby = true;
+    assert_eq!(left(&fleet, Reason::Underutilized)["general"], 1);
+    // As long as another one is leaving there is no budget; then there is.
+    let going = proposal.commands[0].candidates[0].machine;
+    let mut meanwhile = fleet.clone();
+    meanwhile.waiting.clear();
+    meanwhile.machines[going].is_leaving = true;
+    let rejected = revalidate(&next, &meanwhile, &cost()).expect_err("one is leaving");
+    assert_eq!(rejected, Rejection::Budget { pool: "general".into() });
+    meanwhile.machines[going].is_instance_terminating = true;
+    revalidate(&next, &meanwhile, &cost()).expect("the other one is gone");
+}
+
+#[test]
+fn a_budget_that_is_closed_is_not_planned_for() {
+    let mut fleet = fleet();
+    for name in ["a", "b"] {
+        add(&mut fleet, name, "small", &[]);
+    }
+    fleet.plans_ahead = true;
+    allow(&mut fleet, "general", Reason::Empty, 0);
+    let proposal = propose(&fleet, &cost());
+    assert!(proposal.commands.is_empty() && proposal.standby.is_empty());
+    allow(&mut fleet, "general", Reason::Empty, 1);
+    fleet.machines[0].is_leaving = true;
+    let proposal = propose(&fleet, &cost());
+    assert!(proposal.commands.is_empty());
+    assert_eq!(claims(&proposal.standby), [["b"]]);
 }

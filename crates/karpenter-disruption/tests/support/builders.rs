@@ -260,7 +260,7 @@ pub(crate) fn guard(fleet: &mut Fleet, name: &str, allowed: u32, of: &[(usize, u
 
 pub(crate) fn wait(fleet: &mut Fleet, method: Method, claims: &[&str]) {
     let claims = claims.iter().map(|claim| Arc::from(*claim)).collect();
-    fleet.waiting.push(Waiting { method, claims });
+    fleet.waiting.push(Waiting { method, claims, is_standby: false });
 }
 
 pub(crate) fn sick(score: f64) -> Option<Repair> {

@@ -22,7 +22,7 @@ fn step(stage: &Stage, targets: &[&str], seen: &[(&str, Seen)], queued: usize, s
 
 #[test]
 fn a_proposal_rests_and_is_looked_at_again() {
-    let stage = Stage::Proposed { until: time(15) };
+    let stage = Stage::Proposed { until: time(15), standby_until: None };
     assert_eq!(step(&stage, &["a"], &[("a", Seen::Ready)], 0, 14), Step::Rest { until: time(15) });
     assert_eq!(step(&stage, &["a"], &[("a", Seen::Ready)], 0, 15), Step::Revalidate);
     // Even if its nodes are gone: that is for the second look to see.

@@ -3,13 +3,8 @@
 use karpenter_api::types::NodePool;
 use serde_json::{Value, json};
 
+use crate::disruption::support::apart;
 use crate::disruption::world::{World, is_closed};
-
-fn apart() -> Value {
-    json!({"metadata": {"labels": {"side": "by-side"}}, "spec": {"affinity": {"podAntiAffinity":
-        {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname",
-            "labelSelector": {"matchLabels": {"side": "by-side"}}}]}}}})
-}
 
 async fn emptied(disruption: Value, nodes: usize) -> World {
     let world = World::start().await;
@@ -49,6 +44,46 @@ async fn half_of_the_empty_nodes_go_at_once() {
         assert!(world.seconds() < 1800, "{:?}", world.decisions());
     }
     assert_eq!(closed_max, 2, "{:?}", world.decisions());
+    world.stop().await;
+}
+
+/// One at a time, but nobody waits for the end of one to think of the next: the rest before a second look is spent while
+/// others go.
+#[tokio::test(start_paused = true)]
+async fn the_next_are_ready_when_a_budget_opens() {
+    let one_by_one = json!({"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]});
+    let world = emptied(one_by_one.clone(), 6).await;
+    let began = world.seconds();
+    world.until_settled(0).await;
+    let took = world.seconds() - began;
+    assert_eq!(world.decisions().len(), 6, "one at a time: {:?}", world.decisions());
+    assert!(took < 60, "six rests of 15 s would be 90 s; took {took} s");
+    world.stop().await;
+
+    // Nodes that are not empty: their pods fit on others.
+    let world = World::start().await;
+    world.pool(one_by_one, json!({})).await;
+    world.deploy("wide", 6, 900, apart()).await;
+    world.until_running("wide", 6).await;
+    world.until_settled(6).await;
+    world.deploy("narrow", 6, 20, json!({})).await;
+    world.until_running("narrow", 6).await;
+    world.merge::<NodePool>("general", json!({"spec": {"disruption": {"budgets": [{"nodes": "0"}]}}})).await;
+    world.delete_deployment("wide").await;
+    world.until_running("wide", 0).await;
+    world.sleep(60).await;
+    let began = world.seconds();
+    world.merge::<NodePool>("general", json!({"spec": {"disruption": {"budgets": [{"nodes": "1"}]}}})).await;
+    let mut closed_max = 0;
+    while world.claims().await.len() > 1 {
+        let nodes = world.nodes().await;
+        closed_max = closed_max.max(nodes.iter().filter(|node| is_closed(node)).count());
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        assert!(world.seconds() < began + 600, "{:?}", world.decisions());
+    }
+    let took = world.seconds() - began;
+    assert_eq!(closed_max, 1, "{:?}", world.decisions());
+    assert!(took < 75, "took {took} s: {:?}", world.decisions());
     world.stop().await;
 }
 
