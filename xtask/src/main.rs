@@ -1,18 +1,20 @@
 //! Checks and chores of this repository that cargo has no command for: `cargo run -p xtask -- tidy` looks, `charts` copies
-//! the CustomResourceDefinitions into the charts.
+//! the CustomResourceDefinitions into the charts, `cases` counts what the tests of the AWS provider try.
 
+mod cases;
 mod charts;
 mod tidy;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo run -p xtask -- tidy|charts";
+const USAGE: &str = "usage: cargo run -p xtask -- tidy|charts|cases";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let result = match (arguments.next().as_deref(), arguments.next()) {
         (Some("tidy"), None) => tidy::run(),
         (Some("charts"), None) => charts::write(&tidy::root()).map(|()| true),
+        (Some("cases"), None) => cases::write(&tidy::root()).map(|()| true),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

@@ -14,7 +14,7 @@ pub(crate) struct Crate {
     pub(crate) may_use: &'static [&'static str],
 }
 
-pub(crate) const CRATES: [Crate; 18] = [
+pub(crate) const CRATES: [Crate; 19] = [
     Crate { name: "karpenter-model", pure: true, may_use: &[] },
     Crate { name: "karpenter-scheduling", pure: true, may_use: &["karpenter-model"] },
     Crate { name: "karpenter-disruption", pure: true, may_use: &["karpenter-model", "karpenter-scheduling"] },
@@ -76,6 +76,11 @@ pub(crate) const CRATES: [Crate; 18] = [
             "karpenter-controllers",
         ],
     },
+    Crate {
+        name: "karpenter-install",
+        pure: false,
+        may_use: &["karpenter-model", "karpenter-api", "karpenter-cluster", "karpenter-aws"],
+    },
     Crate { name: "karpenter-aws-sdk", pure: false, may_use: &["karpenter-catalog", "karpenter-aws"] },
     Crate {
         name: "karpenter",
@@ -95,6 +100,7 @@ pub(crate) const CRATES: [Crate; 18] = [
             "karpenter-kwok",
             "karpenter-controllers",
             "karpenter-aws",
+            "karpenter-install",
             "karpenter-aws-sdk",
         ],
     },

@@ -1,0 +1,282 @@
+//! `cases`: counts what the tests of the AWS provider try, and writes the counts to docs/aws-cases.md.
+//!
+//! A case is a row of a table in a test: a list of tuples that the test goes through. A test without one is one case.
+//! Golden files, properties and loops over whole catalogs count as one each, so the numbers are lower bounds.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+const DOCUMENT: &str = "docs/aws-cases.md";
+const CASES_MIN: usize = 300;
+const CRATES: [(&str, &str); 4] = [
+    ("crates/karpenter-aws", "the provider, on an in-process AWS and an embedded API server"),
+    ("crates/karpenter-aws-sdk", "what goes over the wire"),
+    ("crates/karpenter-catalog/src/aws", "instance types: labels, capacity, overhead, offerings"),
+    ("crates/karpenter-userdata", "what machines are told at boot"),
+];
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Count {
+    tests: usize,
+    cases: usize,
+}
+
+pub(crate) fn write(root: &Path) -> Result<()> {
+    let mut text = String::from(
+        "# What the tests of the AWS provider try\n\nWritten by `cargo run -p xtask -- cases`. A case is a row of a \
+         table in a test; a test without a table, a golden file, a property or a loop over the whole catalog is one \
+         each. The rules for objects (CEL) and the comparison with upstream's hashes are counted elsewhere.\n",
+    );
+    let mut total = Count::default();
+    for (folder, what) in CRATES {
+        let areas = count_folder(&root.join(folder))?;
+        writeln!(
+            text,
+            "\n## {}\n\n{what}\n\n| area | tests | cases |\n|---|---|---|",
+            folder.trim_start_matches("crates/")
+        )?;
+        for (area, count) in &areas {
+            writeln!(text, "| {area} | {} | {} |", count.tests, count.cases)?;
+            total.tests += count.tests;
+            total.cases += count.cases;
+        }
+    }
+    writeln!(text, "\n{} cases in {} tests.", total.cases, total.tests)?;
+    fs::write(root.join(DOCUMENT), text)?;
+    println!("cases: {} cases in {} tests", total.cases, total.tests);
+    if total.cases < CASES_MIN {
+        bail!("there should be at least {CASES_MIN} cases");
+    }
+    Ok(())
+}
+
+/// By area: the file, or for files of a folder that folder, below `src` or `tests`.
+fn count_folder(folder: &Path) -> Result<BTreeMap<String, Count>> {
+    let mut areas: BTreeMap<String, Count> = BTreeMap::new();
+    for file in rust_files(folder)? {
+        let found = count(&fs::read_to_string(&file).with_context(|| file.display().to_string())?);
+        if found.tests == 0 {
+            continue;
+        }
+        let below: Vec<String> = file
+            .strip_prefix(folder)?
+            .with_extension("")
+            .components()
+            .map(|part| part.as_os_str().to_string_lossy().into_owned())
+            .filter(|part| !["src", "tests", "stories"].contains(&part.as_str()))
+            .collect();
+        let area = areas.entry(below.first().cloned().unwrap_or_else(|| "all".to_owned())).or_default();
+        area.tests += found.tests;
+        area.cases += found.cases;
+    }
+    Ok(areas)
+}
+
+fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        if path.is_dir() {
+            files.extend(rust_files(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn count(source: &str) -> Count {
+    let code = without_texts(source);
+    let mut count = Count::default();
+    let mut rest = 0;
+    while let Some(at) = next_test(&code, rest) {
+        let Some(open) = code[at..].find('{').map(|offset| at + offset) else { break };
+        let end = closing(&code, open);
+        count.tests += 1;
+        count.cases += rows(&code[open..end]).max(1);
+        rest = end;
+    }
+    count
+}
+
+fn next_test(code: &str, from: usize) -> Option<usize> {
+    ["#[test]", "#[tokio::test"]
+        .iter()
+        .filter_map(|mark| code[from..].find(mark).map(|offset| from + offset + mark.len()))
+        .min()
+}
+
+/// Elements of the outermost lists of tuples.
+fn rows(body: &str) -> usize {
+    let bytes = body.as_bytes();
+    let mut total = 0;
+    let mut at = 0;
+    while at < bytes.len() {
+        let is_list = bytes[at] == b'[' && body[at + 1..].trim_start().starts_with('(');
+        if !is_list {
+            at += 1;
+            continue;
+        }
+        let end = closing(body, at);
+        total += tuples(&body[at + 1..end.saturating_sub(1)]);
+        at = end;
+    }
+    total
+}
+
+/// How many elements a list has, if all of them are tuples.
+fn tuples(list: &str) -> usize {
+    let (mut found, mut depth, mut is_start) = (0, 0_usize, true);
+    for byte in list.bytes() {
+        match byte {
+            b'(' | b'[' | b'{' => {
+                if depth == 0 && is_start {
+                    if byte != b'(' {
+                        return 0;
+                    }
+                    found += 1;
+                    is_start = false;
+                }
+                depth += 1;
+            }
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            b',' if depth == 0 => is_start = true,
+            byte if depth == 0 && !byte.is_ascii_whitespace() => return 0,
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Where the bracket at `open` ends, one past it.
+fn closing(code: &str, open: usize) -> usize {
+    let mut depth = 0_usize;
+    for (offset, byte) in code.bytes().enumerate().skip(open) {
+        match byte {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 {
+                    return offset + 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    code.len()
+}
+
+/// The same with spaces for comments and for what is between quotes: brackets there count for nothing.
+fn without_texts(source: &str) -> String {
+    let bytes = source.as_bytes();
+    let mut kept: Vec<u8> = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let end = match bytes[at] {
+            b'/' if source[at..].starts_with("//") => line_end(source, at),
+            b'"' => text_end(bytes, at),
+            b'r' if !after_word(bytes, at) => raw_text_end(source, at).unwrap_or(at),
+            b'\'' => character_end(bytes, at).unwrap_or(at),
+            _ => at,
+        };
+        if end > at {
+            kept.resize(kept.len() + (end - at), b'_');
+            at = end;
+        } else {
+            // Names and texts may be anything; code is ASCII.
+            kept.push(if bytes[at].is_ascii() { bytes[at] } else { b'_' });
+            at += 1;
+        }
+    }
+    String::from_utf8_lossy(&blank_comments(source, kept)).into_owned()
+}
+
+/// Comments between elements of a list are no elements.
+fn blank_comments(source: &str, mut kept: Vec<u8>) -> Vec<u8> {
+    for at in 0..kept.len() {
+        let is_comment = kept[at] == b'_'
+            && source.as_bytes()[at..].starts_with(b"//")
+            && (at == 0 || kept[at - 1] != b'_');
+        if is_comment {
+            for byte in &mut kept[at..line_end(source, at)] {
+                *byte = b' ';
+            }
+        }
+    }
+    kept
+}
+
+fn after_word(bytes: &[u8], at: usize) -> bool {
+    at > 0 && (bytes[at - 1].is_ascii_alphanumeric() || bytes[at - 1] == b'_')
+}
+
+fn line_end(source: &str, at: usize) -> usize {
+    source.as_bytes()[at..].iter().position(|byte| *byte == b'\n').map_or(source.len(), |offset| at + offset)
+}
+
+fn text_end(bytes: &[u8], open: usize) -> usize {
+    let mut at = open + 1;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'\\' => at += 2,
+            b'"' => return at + 1,
+            _ => at += 1,
+        }
+    }
+    bytes.len()
+}
+
+fn raw_text_end(source: &str, at: usize) -> Option<usize> {
+    let bytes = source.as_bytes();
+    let hashes = bytes[at + 1..].iter().take_while(|byte| **byte == b'#').count();
+    if bytes.get(at + 1 + hashes) != Some(&b'"') {
+        return None;
+    }
+    let mark: Vec<u8> = std::iter::once(b'"').chain(std::iter::repeat_n(b'#', hashes)).collect();
+    let inside = at + 2 + hashes;
+    let found = bytes[inside..].windows(mark.len()).position(|window| window == mark)?;
+    Some(inside + found + mark.len())
+}
+
+/// A lifetime is no character.
+fn character_end(bytes: &[u8], open: usize) -> Option<usize> {
+    let longest = bytes.len().min(open + 12);
+    if bytes.get(open + 1) == Some(&b'\\') {
+        return (open + 3..longest).find(|at| bytes[*at] == b'\'').map(|at| at + 1);
+    }
+    // One character of up to four bytes.
+    let closes = (open + 2..longest.min(open + 6)).find(|at| bytes[*at] == b'\'')?;
+    let is_one = std::str::from_utf8(&bytes[open + 1..closes]).is_ok_and(|text| text.chars().count() == 1);
+    is_one.then_some(closes + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_tables_are_counted() {
+        let source = r##"
+fn helper() { let no = [(1, 2), (3, 4)]; }
+#[test]
+fn plain() { assert_eq!(1, 1); }
+#[tokio::test(start_paused = true)]
+async fn with_a_table<'a>() {
+    let table: [(&'a str, char); 3] = [
+        // A ] in a comment, (
+        ("a ] text", '['), ("b\"(", ']'),
+        (r#"c "( "#, '\''), // the last ]
+    ];
+    for (one, other) in [(1, [(1, 2), (3, 4)]), (2, [])] {}
+    let no_tuples = [f(1), g(2)];
+    let neither = vec![(1 + 2) * 3, 4];
+}
+"##;
+        assert_eq!(count(source), Count { tests: 2, cases: 1 + 3 + 2 });
+    }
+}
