@@ -6,6 +6,7 @@
 //! that circle. [`Assembly::start`] adds the controllers of this provider to those of every provider.
 
 mod late;
+mod patience;
 
 use std::sync::Arc;
 
@@ -49,6 +50,7 @@ use crate::unavailable::Unavailable;
 use crate::version::{KubernetesVersion, VersionController, VersionError, VersionSource};
 use crate::zonal_shift::{ZonalShiftController, ZonalShifts};
 use late::{Forwarded, LateObjects, LateOverlays};
+use patience::patiently;
 
 /// Classes that are looked at at once.
 const CLASSES_AT_ONCE: usize = 10;
@@ -125,14 +127,16 @@ impl Assembly {
         let Surroundings { apis, region, client, clock, options, gates, .. } = &surroundings;
         options.check()?;
         let (clock, cluster) = (*clock, options.cluster_name.clone());
-        let access = apis.ec2.check_access().await;
+        let access = patiently(clock, "access to EC2", || apis.ec2.check_access()).await;
         access.map_err(|error| StartError::Access { region: region.clone(), error })?;
         let own_ca_bundle = surroundings.own_ca_bundle.clone();
-        let facts = cluster_facts::discover(options, region, own_ca_bundle, client, &*apis.eks).await;
-        let facts = facts.map_err(|error| StartError::Endpoint { cluster: cluster.clone(), error })?;
+        let facts = patiently(clock, "the cluster's address", || {
+            cluster_facts::discover(options, region, own_ca_bundle.clone(), client, &*apis.eks)
+        });
+        let facts = facts.await.map_err(|error| StartError::Endpoint { cluster: cluster.clone(), error })?;
         let shifts = ZonalShifts::default();
         let shifted_arn = match options.enable_zonal_shift {
-            true => Some(shifted_arn(apis, &cluster, &shifts).await?),
+            true => Some(shifted_arn(apis, clock, &cluster, &shifts).await?),
             false => None,
         };
         let version_source = match options.eks_control_plane {
@@ -143,7 +147,7 @@ impl Assembly {
 
         let expressions = ClassExpressions::new(options.aws_feature_gates, Arc::new(Expressions::new(clock)));
         let types = types(&surroundings, &shifts, &expressions);
-        types.discover().await?;
+        patiently(clock, "what EC2 sells", || types.discover()).await?;
         let registry = Registry::new();
         let metrics = LaunchMetrics::new(&registry);
         let instances = Instances::new(apis.ec2.clone(), clock, &cluster, shifts.clone(), metrics.clone());
@@ -340,10 +344,17 @@ impl Assembly {
 
 /// The ARN of a cluster that ARC knows; what it says about shifts is taken in at once, so that nothing is launched in a
 /// zone that is shifted away from already.
-async fn shifted_arn(apis: &AwsApis, cluster: &str, shifts: &ZonalShifts) -> Result<String, StartError> {
+async fn shifted_arn(
+    apis: &AwsApis,
+    clock: Clock,
+    cluster: &str,
+    shifts: &ZonalShifts,
+) -> Result<String, StartError> {
     let unknown = |error| StartError::ZonalShift { cluster: cluster.to_owned(), error };
-    let arn = apis.eks.describe_cluster(cluster).await.map_err(unknown)?.arn;
-    let answer = apis.zonal_shift.get_managed_resource(&arn).await.map_err(unknown)?;
+    let found = patiently(clock, "the cluster's ARN", || apis.eks.describe_cluster(cluster)).await;
+    let arn = found.map_err(unknown)?.arn;
+    let asked = || apis.zonal_shift.get_managed_resource(&arn);
+    let answer = patiently(clock, "zonal shifts", asked).await.map_err(unknown)?;
     shifts.replace(&answer);
     Ok(arn)
 }

@@ -41,9 +41,14 @@ impl Prices {
 
     /// Until spot prices are known, spot is taken to cost what on demand does: better to launch than to wait.
     pub fn spot(&self, instance_type: &str, zone: &str) -> Option<f64> {
+        self.spot_in_zones(instance_type).in_zone(zone)
+    }
+
+    /// For those who ask about several zones of a type.
+    pub(crate) fn spot_in_zones(&self, instance_type: &str) -> SpotPrices<'_> {
         match &self.spot {
-            Some(spot) => spot.get(instance_type)?.get(zone).copied(),
-            None => self.on_demand(instance_type),
+            Some(spot) => SpotPrices::Zonal(spot.get(instance_type)),
+            None => SpotPrices::Guessed(self.on_demand(instance_type)),
         }
     }
 
@@ -77,6 +82,22 @@ impl Prices {
 
     pub fn on_demand_count(&self) -> usize {
         self.on_demand.len()
+    }
+}
+
+/// What a type costs on spot.
+pub(crate) enum SpotPrices<'a> {
+    Zonal(Option<&'a ZonalPrices>),
+    /// The same everywhere, as nothing is known.
+    Guessed(Option<f64>),
+}
+
+impl SpotPrices<'_> {
+    pub(crate) fn in_zone(&self, zone: &str) -> Option<f64> {
+        match self {
+            Self::Zonal(prices) => prices.and_then(|prices| prices.get(zone)).copied(),
+            Self::Guessed(price) => *price,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use karpenter_aws::api::ec2::{
     StatusCheck,
 };
 
-use super::{tag_specifications, tags};
+use super::{tag_specifications, tags, unless_empty};
 use crate::convert::timestamp;
 
 pub(super) fn dry_run(
@@ -23,8 +23,22 @@ pub(super) fn dry_run(
         .launch_template(template)
         .instance_type(request.instance_type.as_str().into())
         .set_image_id(request.image_id.clone())
-        .set_subnet_id(request.subnet_id.clone())
+        .set_subnet_id(request.subnet_id.clone().filter(|_| request.network_interfaces.is_empty()))
+        .set_network_interfaces(unless_empty(interfaces(request)))
         .set_tag_specifications(tag_specifications(&request.tag_specifications))
+}
+
+/// The subnet is each interface's: EC2 refuses one for the machine next to a template with interfaces.
+fn interfaces(request: &DryRunInstances) -> Vec<sdk::InstanceNetworkInterfaceSpecification> {
+    let wanted = request.network_interfaces.iter().map(|interface| {
+        sdk::InstanceNetworkInterfaceSpecification::builder()
+            .set_network_card_index(interface.network_card_index)
+            .device_index(interface.device_index)
+            .set_interface_type(interface.interface_type.clone())
+            .set_subnet_id(request.subnet_id.clone())
+            .build()
+    });
+    wanted.collect()
 }
 
 /// A state that nobody has heard of is taken for the one before the machine runs: it is not over.
@@ -110,5 +124,35 @@ fn event(event: sdk::InstanceStatusEvent) -> ScheduledEvent {
         description: event.description.unwrap_or_default(),
         not_before: timestamp(event.not_before),
         not_after: timestamp(event.not_after),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use karpenter_aws::api::ec2::NetworkInterfaceSpec;
+
+    use super::*;
+
+    #[test]
+    fn every_interface_of_a_dry_run_is_in_the_subnet() {
+        let efa = NetworkInterfaceSpec {
+            network_card_index: Some(1),
+            device_index: 2,
+            interface_type: Some("efa-only".to_owned()),
+            ..NetworkInterfaceSpec::default()
+        };
+        let request = DryRunInstances {
+            subnet_id: Some("subnet-1".to_owned()),
+            network_interfaces: vec![NetworkInterfaceSpec::default(), efa],
+            ..DryRunInstances::default()
+        };
+        let sent = interfaces(&request);
+        let told = sent.iter().map(|interface| {
+            let kind = interface.interface_type().unwrap_or_default();
+            (interface.network_card_index(), interface.device_index(), kind, interface.subnet_id())
+        });
+        let expected =
+            [(None, Some(0), "", Some("subnet-1")), (Some(1), Some(2), "efa-only", Some("subnet-1"))];
+        assert_eq!(told.collect::<Vec<_>>(), expected);
     }
 }

@@ -10,6 +10,11 @@ pub(crate) fn trouble(action: &str, error: &AwsError) -> Trouble {
 }
 
 fn remedy(action: &str, error: &AwsError) -> String {
+    if error.code == "AuthFailure" {
+        return "check the credentials of this process, and that the region is right and enabled for the account; if \
+            both are, allow the call in the policies of its role"
+            .to_owned();
+    }
     match error.kind {
         ErrorKind::BadCredentials => "give this process valid credentials: the role of its service account, a pod \
             identity association, the instance's profile or AWS_* variables; they are missing, wrong or expired"
@@ -45,6 +50,7 @@ mod tests {
         let table = [
             ("ExpiredToken", "valid credentials"),
             ("UnauthorizedOperation", "allow ec2:DescribeSubnets"),
+            ("AuthFailure", "enabled for the account"),
             ("RequestLimitExceeded", "tried again later"),
             ("InternalError", "region"),
             ("NoSuchEntity", "names and ids"),

@@ -28,12 +28,23 @@ impl Market for LiveMarket<'_> {
         known.is_some_and(|known| known.zones.binary_search_by(|listed| (**listed).cmp(zone)).is_ok())
     }
 
+    fn offered(&self, instance_type: &str, zones: &[&AwsZone]) -> Vec<bool> {
+        let listed = self.discovered.find(instance_type).map_or(&[][..], |known| &known.zones);
+        let is_listed = |zone: &&AwsZone| listed.iter().any(|listed| **listed == *zone.name);
+        zones.iter().map(is_listed).collect()
+    }
+
     fn on_demand_price(&self, instance_type: &str) -> Option<f64> {
         self.prices.on_demand(instance_type)
     }
 
     fn spot_price(&self, instance_type: &str, zone: &str) -> Option<f64> {
         self.prices.spot(instance_type, zone)
+    }
+
+    fn spot_prices(&self, instance_type: &str, zones: &[&AwsZone]) -> Vec<Option<f64>> {
+        let prices = self.prices.spot_in_zones(instance_type);
+        zones.iter().map(|zone| prices.in_zone(&zone.name)).collect()
     }
 
     fn stated_price(&self, instance_type: &str) -> Option<f64> {

@@ -3,6 +3,7 @@
 
 mod edge;
 mod launch;
+mod log;
 mod node_class;
 mod types;
 mod whole;

@@ -23,11 +23,21 @@ pub trait Market {
     /// Whether the type exists in a zone at all.
     fn is_offered(&self, instance_type: &str, zone: &str) -> bool;
 
+    /// [`Market::is_offered`] for several zones, for those who can find a type once for all of them.
+    fn offered(&self, instance_type: &str, zones: &[&AwsZone]) -> Vec<bool> {
+        zones.iter().map(|zone| self.is_offered(instance_type, &zone.name)).collect()
+    }
+
     /// Per hour. The same in all zones of a region.
     fn on_demand_price(&self, instance_type: &str) -> Option<f64>;
 
     /// Per hour.
     fn spot_price(&self, instance_type: &str, zone: &str) -> Option<f64>;
+
+    /// [`Market::spot_price`] in several zones.
+    fn spot_prices(&self, instance_type: &str, zones: &[&AwsZone]) -> Vec<Option<f64>> {
+        zones.iter().map(|zone| self.spot_price(instance_type, &zone.name)).collect()
+    }
 
     /// A price that the user states for types without one.
     fn stated_price(&self, _instance_type: &str) -> Option<f64> {
@@ -73,5 +83,9 @@ impl Market for EmbeddedMarket<'_> {
 
     fn spot_price(&self, instance_type: &str, _zone: &str) -> Option<f64> {
         Some(self.on_demand_price(instance_type)? * self.spot_price_factor)
+    }
+
+    fn spot_prices(&self, instance_type: &str, zones: &[&AwsZone]) -> Vec<Option<f64>> {
+        vec![self.spot_price(instance_type, ""); zones.len()]
     }
 }

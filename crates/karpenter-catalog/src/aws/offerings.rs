@@ -125,14 +125,20 @@ pub(super) fn offerings(
     let compatible = incompatibility(info, class).is_none();
     let on_demand_price = market.on_demand_price(&info.name);
     let mut offerings = Vec::with_capacity(zones.len() * 2 + reserved.len());
-    for ((zone, offered), kinds) in zones.iter().zip(offered).zip(&labels.by_zone) {
+    let spot_prices = match info.has_usage_class(core::CAPACITY_TYPE_SPOT) {
+        true => market.spot_prices(&info.name, zones),
+        false => vec![None; zones.len()],
+    };
+    for (((zone, offered), spot_price), kinds) in
+        zones.iter().zip(offered).zip(spot_prices).zip(&labels.by_zone)
+    {
         let reachable = compatible && *offered && !market.is_shifted(zone);
         for (capacity_type, partitioned) in kinds {
             if !info.has_usage_class(capacity_type) {
                 continue;
             }
             let price = match *capacity_type {
-                core::CAPACITY_TYPE_SPOT => market.spot_price(&info.name, &zone.name),
+                core::CAPACITY_TYPE_SPOT => spot_price,
                 _ => on_demand_price,
             };
             let price = price.or_else(|| market.stated_price(&info.name));

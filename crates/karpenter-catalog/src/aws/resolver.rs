@@ -91,7 +91,7 @@ impl<'a> Resolver<'a> {
         market: &dyn Market,
     ) -> InstanceType {
         let reserved = self.reservations.get(&*info.name).map_or(&[][..], Vec::as_slice);
-        let sold = Sold::new(info, self.class, self.offered(info, market), !reserved.is_empty());
+        let sold = Sold::new(info, self.class, market.offered(&info.name, &self.zones), !reserved.is_empty());
         let mut overhead = capacity::kube_reserved(info, class, &mut self.interner);
         overhead.add(&capacity::system_reserved(class, &mut self.interner));
         overhead.add(&capacity::eviction_threshold(info, class, &mut self.interner));
@@ -120,11 +120,7 @@ impl<'a> Resolver<'a> {
 
     /// Only the offerings of a type: they change by the minute, the rest of it by the day.
     pub fn offerings(&self, info: &TypeInfo, market: &dyn Market) -> Vec<Offering> {
-        self.offerings_where(info, &self.offered(info, market), market)
-    }
-
-    fn offered(&self, info: &TypeInfo, market: &dyn Market) -> Vec<bool> {
-        self.zones.iter().map(|zone| market.is_offered(&info.name, &zone.name)).collect()
+        self.offerings_where(info, &market.offered(&info.name, &self.zones), market)
     }
 
     fn offerings_where(&self, info: &TypeInfo, offered: &[bool], market: &dyn Market) -> Vec<Offering> {

@@ -10,6 +10,7 @@ use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 
 use super::world::{EPOCH, QUEUE, World};
+use crate::log::Log;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -203,6 +204,35 @@ async fn a_queue_that_is_not_there_is_asked_for_again_until_it_is() {
     world.aws.send_message(QUEUE, spot("i-1"));
     world.pass(Duration::from_secs(61)).await;
     assert!(world.is_ending("one").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_cannot_be_read_is_told_about_once_with_what_to_do() {
+    let table = [
+        ("AWS.SimpleQueueService.NonExistentQueue", "create the queue, or correct --interruption-queue"),
+        ("QueueDoesNotExist", "create the queue, or correct --interruption-queue"),
+        ("AccessDenied", "allow sqs:GetQueueUrl, sqs:ReceiveMessage and sqs:DeleteMessage"),
+        ("ExpiredToken", "check the credentials of this process"),
+        ("RequestThrottled", "it is tried again"),
+        ("InternalFailure", "it is tried again"),
+    ];
+    for (code, advice) in table {
+        let log = Log::listen();
+        let world = World::start().await;
+        world.claim("one", "i-1", json!({})).await;
+        world.aws.fail_always(Call::GetQueueUrl, Some(AwsError::new(code, "words")));
+        listen(&world);
+        world.pass(Duration::from_secs(300)).await;
+        let told = log.errors();
+        let [line] = told.as_slice() else { panic!("{code}: not one line but {told:?}") };
+        assert_eq!((line.field("queue"), line.field("error")), (QUEUE, &*format!("{code}: words")));
+        let words = line.field("message");
+        assert!(words.contains("cannot be read") && words.contains(advice), "{code}: {words}");
+        world.aws.fail_always(Call::GetQueueUrl, None);
+        world.aws.send_message(QUEUE, spot("i-1"));
+        world.pass(Duration::from_secs(61)).await;
+        assert!(world.is_ending("one").await, "{code}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,8 +6,12 @@ use karpenter_aws::node_class::{ImagesError, KubeletProblem};
 use serde_json::{Value, json};
 
 use super::world::World;
+use crate::log::{Line, Log};
 
 const MINUTE: Duration = Duration::from_secs(60);
+
+/// Cases that are made by what all classes are made from.
+const CONCERNS_ALL_CLASSES: [&str; 2] = ["no images", "kubelet"];
 
 fn denied() -> AwsError {
     AwsError::new("UnauthorizedOperation", "You are not authorized to perform this operation.")
@@ -107,6 +111,46 @@ async fn every_failure_shows_and_passes_when_its_cause_does() {
             "Unknown",
             "SecurityGroupsResolutionFailed",
             "ec2:DescribeSecurityGroups: ExpiredToken: The token has expired".to_owned(),
+            "Unknown",
+        ),
+        (
+            "no credentials",
+            json!({}),
+            Fault::Call(
+                Call::DescribeSubnets,
+                AwsError::no_credentials("no usable credentials: the chain is empty"),
+            ),
+            "SubnetsReady",
+            "Unknown",
+            "SubnetsResolutionFailed",
+            "ec2:DescribeSubnets: no usable credentials: the chain is empty".to_owned(),
+            "Unknown",
+        ),
+        (
+            "a region that is not enabled",
+            json!({}),
+            Fault::Call(
+                Call::DescribeSubnets,
+                AwsError::new("AuthFailure", "AWS was not able to validate the provided access credentials"),
+            ),
+            "SubnetsReady",
+            "Unknown",
+            "SubnetsResolutionFailed",
+            "ec2:DescribeSubnets: AuthFailure: AWS was not able to validate the provided access credentials"
+                .to_owned(),
+            "Unknown",
+        ),
+        (
+            "the role may not be passed",
+            json!({}),
+            Fault::Call(
+                Call::AddRoleToInstanceProfile,
+                AwsError::new("AccessDenied", "not authorized to perform: iam:PassRole"),
+            ),
+            "InstanceProfileReady",
+            "Unknown",
+            "InstanceProfileResolutionFailed",
+            "iam:AddRoleToInstanceProfile: AccessDenied: not authorized to perform: iam:PassRole".to_owned(),
             "Unknown",
         ),
         (
@@ -261,12 +305,24 @@ async fn every_failure_shows_and_passes_when_its_cause_does() {
     ];
     for (case, spec, fault, condition, status, reason, words, ready) in table {
         let world = World::start().await;
+        world.create_class("other", json!({})).await;
+        world.until("other", "Ready", "True").await;
+        let log = Log::listen();
         match &fault {
             Fault::Call(call, error) => world.aws.fail_always(*call, Some(error.clone())),
             Fault::Setup(begin, _) => begin(&world),
         }
         world.create_class("default", spec).await;
         world.pass(Duration::from_secs(20)).await;
+        // However often it was tried.
+        let told: Vec<Line> =
+            log.errors().into_iter().filter(|line| line.field("nodeclass") == "default").collect();
+        let [line] = told.as_slice() else { panic!("{case}: not one line but {told:?}") };
+        assert_eq!(line.field("condition"), condition, "{case}");
+        assert!(!line.field("error").is_empty() && !line.field("what_to_do").is_empty(), "{case}: {line:?}");
+        if !CONCERNS_ALL_CLASSES.contains(&case) {
+            assert_eq!(world.said("other", "Ready").await.expect("a condition").status, "True", "{case}");
+        }
         let said = world.said("default", condition).await.expect("a condition");
         let found = (said.status.as_str(), said.reason.as_str(), said.message.as_str());
         assert_eq!(found, (status, reason, words.as_str()), "{case}");

@@ -1,0 +1,89 @@
+//! Patience at start: an AWS that is too busy, or not to be reached for a moment, is asked again for a while. Whatever
+//! will not pass by itself is told at once.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use karpenter_cluster::clock::Clock;
+
+use crate::api::{AwsError, ErrorKind};
+use crate::types::TypesError;
+
+/// Between one try and the next; their sum is how long a start may take because of AWS.
+const PAUSES: [Duration; 6] = [
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+    Duration::from_secs(8),
+    Duration::from_secs(15),
+    Duration::from_secs(30),
+];
+
+pub(super) trait MayPass: Display {
+    /// Whether asking again may help.
+    fn may_pass(&self) -> bool;
+}
+
+impl MayPass for AwsError {
+    fn may_pass(&self) -> bool {
+        matches!(self.kind, ErrorKind::Throttled | ErrorKind::Transient)
+    }
+}
+
+impl MayPass for TypesError {
+    fn may_pass(&self) -> bool {
+        matches!(self, Self::Aws { error, .. } if error.may_pass())
+    }
+}
+
+/// `what`: what is asked, for the log.
+pub(super) async fn patiently<T, E: MayPass, F: Future<Output = Result<T, E>>>(
+    clock: Clock,
+    what: &str,
+    ask: impl Fn() -> F,
+) -> Result<T, E> {
+    for pause in PAUSES {
+        match ask().await {
+            Err(error) if error.may_pass() => {
+                tracing::warn!(%error, pause_seconds = pause.as_secs(), "{what}: asking again");
+                clock.sleep(pause).await;
+            }
+            answer => return answer,
+        }
+    }
+    ask().await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_may_pass_is_asked_again_and_nothing_else() {
+        let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
+        let last = PAUSES.len() + 1;
+        // Error, after how many of them there is an answer, how often is asked, whether it ends well.
+        let table = [
+            ("RequestLimitExceeded", 0, 1, true),
+            ("RequestLimitExceeded", 3, 4, true),
+            ("InternalError", last - 1, last, true),
+            ("InternalError", 99, last, false),
+            ("UnauthorizedOperation", 99, 1, false),
+            ("ExpiredToken", 99, 1, false),
+        ];
+        for (code, errors, expected, ends_well) in table {
+            let asked = Cell::new(0);
+            let answer = patiently(clock, "a question", || {
+                asked.set(asked.get() + 1);
+                let is_answered = asked.get() > errors;
+                std::future::ready(if is_answered { Ok(()) } else { Err(AwsError::new(code, "words")) })
+            })
+            .await;
+            assert_eq!((asked.get(), answer.is_ok()), (expected, ends_well), "{code} {errors}");
+        }
+    }
+}
