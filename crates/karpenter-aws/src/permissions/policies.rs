@@ -158,6 +158,13 @@ fn instance_profiles(target: &Target) -> Vec<Statement> {
             has_tag(side, NODE_CLASS),
         ]
     };
+    let of_tagged = || {
+        vec![
+            owned("ResourceTag", target),
+            tagged("ResourceTag", REGION, &target.region),
+            has_tag("ResourceTag", NODE_CLASS),
+        ]
+    };
     vec![
         Statement {
             id: "AllowPassingInstanceRole",
@@ -179,7 +186,8 @@ fn instance_profiles(target: &Target) -> Vec<Statement> {
             id: "AllowScopedInstanceProfileTagActions",
             actions: vec!["iam:TagInstanceProfile"],
             resources: profiles(),
-            conditions: of("RequestTag"),
+            // Or else a profile of somebody else could be made ours by tagging it.
+            conditions: [of("RequestTag"), of_tagged()].concat(),
         },
         Statement {
             id: "AllowScopedInstanceProfileActions",
@@ -189,11 +197,7 @@ fn instance_profiles(target: &Target) -> Vec<Statement> {
                 "iam:DeleteInstanceProfile",
             ],
             resources: profiles(),
-            conditions: vec![
-                owned("ResourceTag", target),
-                tagged("ResourceTag", REGION, &target.region),
-                has_tag("ResourceTag", NODE_CLASS),
-            ],
+            conditions: of_tagged(),
         },
     ]
 }

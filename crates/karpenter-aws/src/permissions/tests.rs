@@ -159,7 +159,12 @@ fn requests(call: &Call) -> Vec<Request> {
             })
             .collect(),
         "iam:CreateInstanceProfile" => {
-            vec![of_creation("iam:CreateInstanceProfile"), of_creation("iam:TagInstanceProfile")]
+            // Upstream's policies ask for tags on what is tagged too, so what is born with tags has them at once.
+            let born = of_creation("iam:TagInstanceProfile");
+            vec![
+                of_creation("iam:CreateInstanceProfile"),
+                born.tagged("ResourceTag", &[OWNED, NAMED, REGION, CLASS]),
+            ]
         }
         "iam:AddRoleToInstanceProfile" => vec![of_profile("iam:AddRoleToInstanceProfile"), pass_role()],
         "iam:RemoveRoleFromInstanceProfile" => vec![of_profile("iam:RemoveRoleFromInstanceProfile")],
@@ -235,6 +240,9 @@ fn nothing_of_others_can_be_made_changed_or_ended() {
             .tagged("ResourceTag", &[theirs, REGION, CLASS]),
         Request::new("iam:CreateInstanceProfile", &iam("instance-profile/x"))
             .tagged("RequestTag", &[OWNED, NAMED, CLASS]),
+        // A profile of somebody else cannot be made ours.
+        Request::new("iam:TagInstanceProfile", &iam("instance-profile/x"))
+            .tagged("RequestTag", &[OWNED, NAMED, REGION, CLASS]),
         Request::new("eks:DescribeCluster", "arn:aws:eks:us-west-2:111122223333:cluster/other"),
         Request::new("sqs:ReceiveMessage", "arn:aws:sqs:us-west-2:111122223333:other"),
         Request::new("sqs:SendMessage", "arn:aws:sqs:us-west-2:111122223333:shop"),
