@@ -113,7 +113,7 @@ async fn pods_that_wait_do_not_make_it_grow_and_use_what_is_there() {
     let object = json!({"metadata": {"name": "large"}, "spec": {"containers": [{"name": "c", "image": "i",
         "resources": {"requests": {"cpu": "100"}}}]}});
     let pod = serde_json::from_value(object).expect("a pod");
-    let api = world.default_namespace::<k8s_openapi::api::core::v1::Pod>();
+    let api = world.api::<k8s_openapi::api::core::v1::Pod>();
     api.create(&kube::api::PostParams::default(), &pod).await.expect("created");
     world.after(120).await;
     assert_eq!(world.claims().await.len(), 1);

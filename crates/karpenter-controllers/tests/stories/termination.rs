@@ -3,5 +3,6 @@
 mod drain;
 mod emptiness;
 mod ends;
+mod grace;
 mod pools;
 mod world;

@@ -5,25 +5,14 @@ use std::collections::BTreeSet;
 use karpenter_api::types::NodePool;
 use serde_json::json;
 
+use crate::disruption::support::{apart, quick};
 use crate::disruption::world::{World, is_closed, is_of, is_running, label, node_of};
-
-fn quick() -> serde_json::Value {
-    json!({"consolidateAfter": "30s", "consolidationPolicy": "WhenEmptyOrUnderutilized",
-        "budgets": [{"nodes": "100%"}]})
-}
-
-fn spread() -> serde_json::Value {
-    // One pod per node.
-    json!({"spec": {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
-        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"side": "by-side"}}}]}}},
-        "metadata": {"labels": {"side": "by-side"}}})
-}
 
 #[tokio::test(start_paused = true)]
 async fn empty_nodes_go_after_their_pools_wait_and_a_second_look() {
     let world = World::start().await;
     world.pool(quick(), json!({})).await;
-    world.deploy("web", 3, 900, spread()).await;
+    world.deploy("web", 3, 900, apart()).await;
     world.until_running("web", 3).await;
     world.until_settled(3).await;
     let emptied_at = {

@@ -1,52 +1,17 @@
 //! The process ends in the middle of a command, before or after each single one of its writes, and another takes over.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use http::{Method, Request};
-use karpenter_api::types::NodePool;
-use karpenter_apiserver::ApiServer;
 use karpenter_cloud::CloudProvider;
 use kube::Client;
-use kube::client::Body;
 use serde_json::json;
-use tower::{BoxError, Service, service_fn};
 
+use crate::disruption::support::drift;
 use crate::disruption::world::{
     World, is_closed, is_ending, is_initialized, is_of, is_running, label, status_of,
 };
-
-/// When a process ends: with its n-th write, before or after the server has taken it.
-#[derive(Debug, Clone, Copy)]
-struct Crash {
-    at_write: u32,
-    is_written: bool,
-}
-
-/// A way to the server that leads nowhere from the crash on. Events are no writes that anything depends on.
-fn connect(server: ApiServer, crash: Crash, is_dead: Arc<AtomicBool>) -> Client {
-    let writes = Arc::new(AtomicU32::new(0));
-    let service = service_fn(move |request: Request<Body>| {
-        let (mut server, writes, is_dead) = (server.clone(), writes.clone(), is_dead.clone());
-        async move {
-            let is_write = request.method() != Method::GET && !request.uri().path().contains("/events");
-            let is_last = is_write && writes.fetch_add(1, Ordering::Relaxed) + 1 == crash.at_write;
-            if is_last && !crash.is_written || is_dead.load(Ordering::Relaxed) {
-                is_dead.store(true, Ordering::Relaxed);
-                return std::future::pending().await;
-            }
-            let answer = server.call(request).await;
-            if is_last {
-                is_dead.store(true, Ordering::Relaxed);
-                return std::future::pending().await;
-            }
-            answer.map_err(BoxError::from)
-        }
-    });
-    Client::new(service, "default")
-}
+use crate::lines::{Crash, Death, crashing, is_write_but_event};
 
 /// One node drifts, is replaced and ends, with one crash on the way; whether the crash came.
 async fn live_through(crash: Crash) -> bool {
@@ -55,18 +20,17 @@ async fn live_through(crash: Crash) -> bool {
     world.deploy("web", 1, 600, json!({})).await;
     world.until_running("web", 1).await;
     world.until_settled(1).await;
-    let is_dead = Arc::new(AtomicBool::new(false));
-    let old = world.take_over(connect(world.server.clone(), crash, is_dead.clone())).await;
+    let death = Death::default();
+    let old = world.take_over(crashing(world.server.clone(), crash, is_write_but_event, death.clone())).await;
     old.stop().await;
-    let labels = json!({"spec": {"template": {"metadata": {"labels": {"generation": "second"}}}}});
-    world.merge::<NodePool>("general", labels).await;
+    drift(&world).await;
 
     let mut has_crashed = false;
     let mut machines = BTreeSet::new();
     let began = world.seconds();
     let mut dead = Vec::new();
     loop {
-        if is_dead.load(Ordering::Relaxed) && !has_crashed {
+        if death.has_come() && !has_crashed {
             has_crashed = true;
             // What the old process would still do leads nowhere.
             dead.push(world.take_over(Client::new(world.server.clone(), "default")).await);

@@ -4,50 +4,16 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_api::types::NodeClaim;
 use karpenter_kwok::Registration;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::disruption::world::{
-    World, is_closed, is_ending, is_initialized, is_of, is_running, label, status_of,
-};
+use crate::disruption::support::{Most, apart, drift, follow};
+use crate::disruption::world::{World, is_closed, is_ending, status_of};
 
 fn one_at_a_time() -> Value {
     json!({"consolidateAfter": "Never", "budgets": [{"nodes": "1"}]})
-}
-
-fn apart() -> Value {
-    json!({"metadata": {"labels": {"side": "by-side"}}, "spec": {"affinity": {"podAntiAffinity":
-        {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname",
-            "labelSelector": {"matchLabels": {"side": "by-side"}}}]}}}})
-}
-
-async fn drift(world: &World) {
-    let labels = json!({"spec": {"template": {"metadata": {"labels": {"generation": "second"}}}}});
-    world.merge::<NodePool>("general", labels).await;
-}
-
-/// Waits until every node is of the second generation; says the most that were closed or going at once.
-async fn follow(world: &World, nodes: usize, app: &str) -> (usize, usize) {
-    let (mut closed_max, mut claims_max) = (0, 0);
-    for _ in 0..9000 {
-        let now = world.nodes().await;
-        let claims = world.claims().await;
-        closed_max = closed_max.max(now.iter().filter(|node| is_closed(node)).count());
-        claims_max = claims_max.max(claims.len());
-        let pods = world.pods().await;
-        let running = pods.iter().filter(|pod| is_of(pod, app) && is_running(pod)).count();
-        let is_done = claims.len() == nodes
-            && claims.iter().all(|claim| label(claim, "generation") == "second" && is_initialized(claim))
-            && now.len() == nodes
-            && running == nodes;
-        if is_done {
-            return (closed_max, claims_max);
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    panic!("never done: {:#?}", world.decisions());
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,7 +25,7 @@ async fn drifted_nodes_are_replaced_one_by_one_and_the_replacement_comes_first()
     world.until_settled(3).await;
     let before = world.claim_names().await;
     drift(&world).await;
-    let (closed_max, claims_max) = follow(&world, 3, "web").await;
+    let Most { closed: closed_max, claims: claims_max } = follow(&world, 3, "web", 3).await;
     assert_eq!((closed_max, claims_max), (1, 4), "{:#?}", world.decisions());
     assert!(world.claim_names().await.is_disjoint(&before));
     let decisions = world.decisions();
@@ -88,7 +54,7 @@ async fn half_of_the_nodes_may_drift_at_once() {
     world.until_running("web", 4).await;
     world.until_settled(4).await;
     drift(&world).await;
-    let (closed_max, claims_max) = follow(&world, 4, "web").await;
+    let Most { closed: closed_max, claims: claims_max } = follow(&world, 4, "web", 4).await;
     // Replacements that have come up count among the nodes of which half may go.
     assert!(
         closed_max <= claims_max.div_ceil(2) && claims_max <= 7,
@@ -115,7 +81,7 @@ async fn what_protects_a_pod_protects_its_node_unless_the_drain_is_bounded() {
         let before = world.claim_names().await;
         drift(&world).await;
         if bound.is_some() {
-            follow(&world, 1, "kept").await;
+            follow(&world, 1, "kept", 1).await;
             assert!(world.claim_names().await.is_disjoint(&before));
         } else {
             world.sleep(900).await;
@@ -187,7 +153,7 @@ async fn a_replacement_that_never_registers_is_given_up_and_the_old_node_opened_
     assert_eq!(world.metric(failures), Some(1.0));
     // It works as soon as machines register again.
     world.cloud.change_faults(|faults| faults.registration = Registration::Normal);
-    follow(&world, 2, "web").await;
+    follow(&world, 2, "web", 2).await;
     world.stop().await;
 }
 
@@ -214,6 +180,6 @@ async fn a_replacement_that_is_lost_ends_the_command_at_once() {
     let provisioned = "karpenter_nodeclaims_created_total{min_values_relaxed=\"false\",nodepool=\"general\",\
         reason=\"provisioned\"}";
     assert_eq!(world.metric(provisioned), Some(1.0), "nobody launched for pods that stay");
-    follow(&world, 1, "web").await;
+    follow(&world, 1, "web", 1).await;
     world.stop().await;
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use karpenter_api::types::NodePool;
 use serde_json::json;
 
+use crate::disruption::support::drift;
 use crate::disruption::world::{World, is_closed, is_initialized, label};
 
 #[tokio::test(start_paused = true)]
@@ -14,8 +14,7 @@ async fn drifted_nodes_of_a_fixed_pool_are_replaced_within_its_limit() {
     world.pool_of(spec).await;
     world.until_settled(4).await;
     let before = world.claim_names().await;
-    let labels = json!({"spec": {"template": {"metadata": {"labels": {"generation": "second"}}}}});
-    world.merge::<NodePool>("general", labels).await;
+    drift(&world).await;
     let (mut claims_max, mut closed_max) = (0, 0);
     loop {
         let claims = world.claims().await;

@@ -1,15 +1,12 @@
 //! An embedded cluster with the whole operator on it and kwok's machines, in virtual time.
 
 use std::collections::BTreeSet;
-use std::fmt::Debug;
+use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::embedded::{OnTokio, define_kinds};
-use jiff::{SignedDuration, Timestamp};
 use json_patch::merge;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_api::types::{KWOKNodeClass, NodeClaim, NodePool};
 use karpenter_apiserver::{ApiServer, Config};
@@ -18,23 +15,28 @@ use karpenter_cluster::cluster::{Cluster, Options as ClusterOptions};
 use karpenter_controllers::operator::options::PlannerMode;
 use karpenter_controllers::operator::{Operator, Options};
 use karpenter_kwok::Kwok;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::core::NamespaceResourceScope;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-pub(crate) const EPOCH: &str = "2026-01-01T12:00:00Z";
+pub(crate) use crate::embedded::is_running;
+use crate::embedded::{OnTokio, Sight, clock, define_kinds, said};
 
 pub(crate) struct World {
-    pub(crate) client: Client,
+    sight: Sight,
     pub(crate) server: ApiServer,
-    pub(crate) clock: Clock,
     pub(crate) cloud: Kwok,
     pub(crate) operator: Operator,
     options: Options,
     cluster: Option<Cluster>,
+}
+
+impl Deref for World {
+    type Target = Sight;
+
+    fn deref(&self) -> &Sight {
+        &self.sight
+    }
 }
 
 impl World {
@@ -48,7 +50,7 @@ impl World {
     }
 
     pub(crate) async fn start_with(change: impl FnOnce(&mut Options)) -> Self {
-        let clock = Clock::starting_at(EPOCH.parse().expect("a time"));
+        let clock = clock();
         let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
         let client = Client::new(server.clone(), "default");
         define_kinds(&client).await;
@@ -57,7 +59,8 @@ impl World {
         let mut options = Options::default();
         change(&mut options);
         let (cloud, operator) = operate(client.clone(), clock, &options).await;
-        let world = Self { client, server, clock, cloud, operator, options, cluster: Some(cluster) };
+        let sight = Sight { journal: Some(operator.context().journal.clone()), ..Sight::new(client, clock) };
+        let world = Self { sight, server, cloud, operator, options, cluster: Some(cluster) };
         let class = json!({"metadata": {"name": "default"}, "spec": {"nodeRegistrationDelay": "5s"}});
         world.create::<KWOKNodeClass>(class).await;
         world
@@ -67,6 +70,7 @@ impl World {
     pub(crate) async fn take_over(&mut self, client: Client) -> Operator {
         let (cloud, operator) = operate(client, self.clock, &self.options).await;
         self.cloud = cloud;
+        self.sight.journal = Some(operator.context().journal.clone());
         std::mem::replace(&mut self.operator, operator)
     }
 
@@ -75,25 +79,6 @@ impl World {
         if let Some(cluster) = self.cluster.take() {
             cluster.stop().await;
         }
-    }
-
-    pub(crate) fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
-        Api::all(self.client.clone())
-    }
-
-    pub(crate) fn api<K>(&self) -> Api<K>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-    {
-        Api::default_namespaced(self.client.clone())
-    }
-
-    pub(crate) async fn create<K>(&self, object: Value) -> K
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
-    {
-        let object: K = serde_json::from_value(object).expect("an object of the kind");
-        self.all().create(&PostParams::default(), &object).await.expect("created")
     }
 
     /// A pool of small Linux machines on demand: one to eight CPUs, 4 GiB for each.
@@ -157,23 +142,12 @@ impl World {
         self.api().create(&PostParams::default(), &budget).await.expect("created");
     }
 
-    pub(crate) async fn merge<K>(&self, name: &str, patch: Value)
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-    {
-        self.all::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched");
-    }
-
     pub(crate) async fn claims(&self) -> Vec<NodeClaim> {
-        self.all::<NodeClaim>().list(&ListParams::default()).await.expect("claims").items
+        self.list().await
     }
 
     pub(crate) async fn nodes(&self) -> Vec<Node> {
-        self.all::<Node>().list(&ListParams::default()).await.expect("nodes").items
-    }
-
-    pub(crate) async fn pods(&self) -> Vec<Pod> {
-        self.api::<Pod>().list(&ListParams::default()).await.expect("pods").items
+        self.list().await
     }
 
     /// Names of the claims that are there and stay.
@@ -203,53 +177,15 @@ impl World {
         self.until(&format!("{claims} nodes are left"), look, |seen| *seen == (claims, claims, claims)).await;
     }
 
-    /// Messages of events of the reason, with the name of what they are about.
-    pub(crate) async fn events(&self, reason: &str) -> Vec<(String, String)> {
-        let events = self.all::<Event>().list(&ListParams::default()).await.expect("events");
-        let of_reason = events.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
-        of_reason
-            .map(|event| (event.involved_object.name.unwrap_or_default(), event.message.unwrap_or_default()))
-            .collect()
-    }
-
     /// What the journal says that disruption did.
     pub(crate) fn decisions(&self) -> Vec<String> {
-        let entries = self.operator.context().journal.entries_after(0);
-        entries.into_iter().filter(|entry| entry.by == "disruption").map(|entry| entry.what).collect()
+        self.decisions_of("disruption")
     }
 
     pub(crate) fn metric(&self, line: &str) -> Option<f64> {
         let text = self.operator.context().metrics.render();
         let found = text.lines().find_map(|one| one.strip_prefix(line))?;
         found.trim().parse().ok()
-    }
-
-    pub(crate) fn seconds(&self) -> i64 {
-        let epoch: Timestamp = EPOCH.parse().expect("a time");
-        self.clock.now().duration_since(epoch).as_secs()
-    }
-
-    pub(crate) async fn sleep(&self, seconds: i64) {
-        let epoch: Timestamp = EPOCH.parse().expect("a time");
-        self.clock.sleep_until(epoch + SignedDuration::from_secs(self.seconds() + seconds)).await;
-    }
-
-    /// Waits until `is` holds of what `look` sees; time passes as fast as nothing happens.
-    pub(crate) async fn until<T: Debug>(
-        &self,
-        what: &str,
-        look: impl AsyncFn() -> T,
-        is: impl Fn(&T) -> bool,
-    ) -> T {
-        let mut last = look().await;
-        for _ in 0..9_000 {
-            if is(&last) {
-                return last;
-            }
-            tokio::time::sleep(Duration::from_millis(200)).await;
-            last = look().await;
-        }
-        panic!("never came to pass: {what}; last seen {last:#?}; done: {:#?}", self.decisions());
     }
 }
 
@@ -264,11 +200,6 @@ async fn operate(client: Client, clock: Clock, options: &Options) -> (Kwok, Oper
 
 pub(crate) fn is_of(pod: &Pod, app: &str) -> bool {
     pod.metadata.labels.as_ref().and_then(|labels| labels.get("app")).is_some_and(|value| value == app)
-}
-
-pub(crate) fn is_running(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
 }
 
 pub(crate) fn node_of(pod: &Pod) -> String {
@@ -289,9 +220,7 @@ pub(crate) fn is_initialized(claim: &NodeClaim) -> bool {
 }
 
 pub(crate) fn status_of(claim: &NodeClaim, kind: &str) -> &'static str {
-    let conditions = claim.status.iter().flat_map(|status| &status.conditions);
-    let found = conditions.into_iter().find(|condition| condition.type_ == kind);
-    found.map_or("", |condition| condition.status.as_str())
+    said(claim, kind).0
 }
 
 pub(crate) fn label<'a, K: Resource>(object: &'a K, key: &str) -> &'a str {

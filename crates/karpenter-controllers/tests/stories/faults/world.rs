@@ -9,17 +9,15 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use karpenter_api::types::{KWOKNodeClass, NodeClaim, NodePool};
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cloud::CloudProvider;
-use karpenter_cluster::clock::Clock;
 use karpenter_cluster::cluster::{Cluster, Options as ClusterOptions};
 use karpenter_controllers::operator::{Operator, Options};
 use karpenter_kwok::Kwok;
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, Resource};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::embedded::{OnTokio, define_kinds};
+use crate::embedded::{OnTokio, clock, create, define_kinds};
 use crate::faults::weather::Line;
 
 /// Nothing takes longer, however bad the weather.
@@ -37,7 +35,7 @@ pub(crate) struct World {
 impl World {
     /// A cluster with one pool of nodes of at most eight CPUs, and a deployment of pods of one CPU that has none yet.
     pub(crate) async fn start(seed: u64) -> Self {
-        let clock = Clock::starting_at("2026-01-01T12:00:00Z".parse().expect("a time"));
+        let clock = clock();
         let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
         let client = Client::new(server.clone(), "default");
         define_kinds(&client).await;
@@ -162,12 +160,4 @@ impl World {
             tokio::time::sleep(LOOK).await;
         }
     }
-}
-
-async fn create<K>(api: &Api<K>, object: Value)
-where
-    K: Resource + Clone + Debug + Serialize + DeserializeOwned,
-{
-    let object: K = serde_json::from_value(object).expect("an object of the kind");
-    api.create(&PostParams::default(), &object).await.expect("created");
 }

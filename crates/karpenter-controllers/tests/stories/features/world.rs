@@ -1,25 +1,23 @@
 //! An embedded cluster, a simulated cloud, and Karpenter with the options of a test.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::embedded::{OnTokio, define, define_kinds};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use karpenter_api::types::{Condition, KWOKNodeClass, NodeClaim, NodePool};
 use karpenter_apiserver::{ApiServer, Config};
-use karpenter_cluster::clock::Clock;
 use karpenter_cluster::cluster::{Cluster, Options as ClusterOptions};
 use karpenter_controllers::Context;
-use karpenter_controllers::legacy::LegacyApi;
+use karpenter_controllers::legacy;
 use karpenter_controllers::operator::{Operator, Options};
 use karpenter_kwok::Kwok;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, ListParams};
 use kube::{Client, Resource};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+
+pub(crate) use crate::embedded::create;
+use crate::embedded::{OnTokio, clock, define, define_kinds};
 
 pub(crate) struct World {
     pub(crate) client: Client,
@@ -35,7 +33,7 @@ pub(crate) fn with_gates(gates: &str) -> Options {
 impl World {
     /// A cluster with one pool of on-demand nodes, whose empty nodes go after ten seconds.
     pub(crate) async fn start(options: Options) -> Self {
-        let clock = Clock::starting_at("2026-01-01T12:00:00Z".parse().expect("a time"));
+        let clock = clock();
         let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
         let client = Client::new(server, "default");
         define_kinds(&client).await;
@@ -67,9 +65,7 @@ impl World {
     /// Defines the kinds of the API before v1 and serves them.
     pub(crate) async fn serve_legacy(&mut self) {
         define(&self.client, karpenter_api::crds::legacy()).await;
-        let options = karpenter_legacy::Options::default();
-        let legacy = LegacyApi::start(self.operator.context().clone(), options).await;
-        self.operator.spawn("legacy", legacy, LegacyApi::watch, 1);
+        legacy::serve(&mut self.operator, karpenter_legacy::Options::default()).await;
     }
 
     pub(crate) fn context(&self) -> &Context {
@@ -158,12 +154,4 @@ pub(crate) fn condition(conditions: &[Condition], kind: &str) -> Option<(String,
 
 pub(crate) fn told(status: &str, reason: &str) -> Option<(String, String)> {
     Some((status.to_owned(), reason.to_owned()))
-}
-
-pub(crate) async fn create<K>(api: &Api<K>, object: Value) -> K
-where
-    K: Resource + Clone + Debug + Serialize + DeserializeOwned,
-{
-    let object: K = serde_json::from_value(object).expect("an object of the kind");
-    api.create(&PostParams::default(), &object).await.expect("created")
 }

@@ -1,58 +1,23 @@
 //! The process ends in the middle of things, before or after each single one of its writes, and another takes over.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use http::{Method, Request};
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::{ConditionStatus, NodeClaim};
-use karpenter_apiserver::ApiServer;
 use karpenter_cloud::CloudProvider;
 use kube::Client;
 use kube::api::ListParams;
-use kube::client::Body;
 use serde_json::json;
-use tower::{BoxError, Service, service_fn};
 
 use crate::lifecycle::world::{World, condition};
-
-/// When a process ends: with its n-th write, before or after the server has taken it.
-#[derive(Debug, Clone, Copy)]
-struct Crash {
-    at_write: u32,
-    is_written: bool,
-}
-
-/// A way to the server that leads nowhere from the crash on.
-fn connect(server: ApiServer, crash: Crash, is_dead: Arc<AtomicBool>) -> Client {
-    let writes = Arc::new(AtomicU32::new(0));
-    let service = service_fn(move |request: Request<Body>| {
-        let (mut server, writes, is_dead) = (server.clone(), writes.clone(), is_dead.clone());
-        async move {
-            let is_last = request.method() != Method::GET
-                && writes.fetch_add(1, Ordering::Relaxed) + 1 == crash.at_write;
-            if is_last && !crash.is_written || is_dead.load(Ordering::Relaxed) {
-                is_dead.store(true, Ordering::Relaxed);
-                return std::future::pending().await;
-            }
-            let answer = server.call(request).await;
-            if is_last {
-                is_dead.store(true, Ordering::Relaxed);
-                return std::future::pending().await;
-            }
-            answer.map_err(BoxError::from)
-        }
-    });
-    Client::new(service, "default")
-}
+use crate::lines::{Crash, Death, crashing, is_write};
 
 /// One claim from creation to end with one crash on the way; whether the crash came.
 async fn live_through(crash: Crash) -> bool {
     let mut world = World::start().await;
-    let is_dead = Arc::new(AtomicBool::new(false));
-    world.take_over(connect(world.server.clone(), crash, is_dead.clone())).await;
+    let death = Death::default();
+    world.take_over(crashing(world.server.clone(), crash, is_write, death.clone())).await;
     world.node_class(json!({"nodeRegistrationDelay": "5s"})).await;
     world.claim("one", json!({})).await;
 
@@ -60,7 +25,7 @@ async fn live_through(crash: Crash) -> bool {
     let mut has_crashed = false;
     let mut deleted_at = None;
     loop {
-        if is_dead.load(Ordering::Relaxed) && !has_crashed {
+        if death.has_come() && !has_crashed {
             has_crashed = true;
             world.take_over(Client::new(world.server.clone(), "default")).await;
         }

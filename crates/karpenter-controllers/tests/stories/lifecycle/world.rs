@@ -1,17 +1,13 @@
 //! An embedded cluster with the claim controllers and a simulated cloud, and ways to look at it.
 
-use std::fmt::Debug;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use crate::embedded::{OnTokio, define_kinds};
-use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Event, Node};
+use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels::FINALIZER_TERMINATION;
-use karpenter_api::types::{Condition, ConditionStatus, NodeClaim};
+use karpenter_api::types::{ConditionStatus, NodeClaim};
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cloud::CloudProvider;
-use karpenter_cluster::clock::Clock;
 use karpenter_cluster::cluster::{Cluster, Options};
 use karpenter_cluster::harness::{self, After, Queue, Reconcile, Stop};
 use karpenter_cluster::mirror::ObjectKey;
@@ -28,25 +24,31 @@ use karpenter_controllers::nodeclaim::lifecycle::Lifecycle;
 use karpenter_controllers::nodeclaim::pod_events::PodEventsController;
 use karpenter_controllers::nodepool::registration_health::RegistrationHealth;
 use karpenter_kwok::Kwok;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Client, Resource};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use kube::Client;
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-pub(crate) const EPOCH: &str = "2026-01-01T12:00:00Z";
+pub(crate) use crate::embedded::condition;
+use crate::embedded::{OnTokio, Sight, clock, define_kinds};
 
 type Told = Arc<Mutex<Vec<(String, Milestone)>>>;
 
 pub(crate) struct World {
-    pub(crate) client: Client,
-    pub(crate) clock: Clock,
+    sight: Sight,
     pub(crate) cloud: Kwok,
     pub(crate) context: Context,
     pub(crate) server: ApiServer,
     told: Told,
     stop: Stop,
     cluster: Option<Cluster>,
+}
+
+impl Deref for World {
+    type Target = Sight;
+
+    fn deref(&self) -> &Sight {
+        &self.sight
+    }
 }
 
 impl World {
@@ -56,7 +58,7 @@ impl World {
 
     /// With hooks of the test's own, and a way to the server that the controllers alone use.
     pub(crate) async fn with(hooks: Hooks, connect: impl FnOnce(ApiServer) -> Client) -> Self {
-        let clock = Clock::starting_at(EPOCH.parse().expect("a time"));
+        let clock = clock();
         let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
         let client = Client::new(server.clone(), "default");
         define_kinds(&client).await;
@@ -67,7 +69,8 @@ impl World {
         mirrors.synced().await;
         let context = Context::new(controllers, mirrors, Arc::new(cloud.clone()), clock);
         let (told, stop) = (Told::default(), Stop::default());
-        let world = Self { client, clock, cloud, context, server, told, stop, cluster: Some(cluster) };
+        let sight = Sight::new(client, clock);
+        let world = Self { sight, cloud, context, server, told, stop, cluster: Some(cluster) };
         world.start_controllers(hooks);
         world
     }
@@ -127,18 +130,6 @@ impl World {
         }
     }
 
-    pub(crate) fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
-        Api::all(self.client.clone())
-    }
-
-    pub(crate) async fn create<K>(&self, object: Value) -> K
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
-    {
-        let object: K = serde_json::from_value(object).expect("an object of the kind");
-        self.all().create(&PostParams::default(), &object).await.expect("created")
-    }
-
     pub(crate) async fn node_class(&self, spec: Value) {
         let class = json!({"metadata": {"name": "default"}, "spec": spec});
         self.create::<karpenter_api::types::KWOKNodeClass>(class).await;
@@ -168,25 +159,10 @@ impl World {
 
     pub(crate) async fn node_of(&self, claim: &NodeClaim) -> Option<Node> {
         let id = claim.status.as_ref().and_then(|status| status.provider_id.clone())?;
-        let nodes = self.all::<Node>().list(&ListParams::default()).await.expect("nodes");
+        let nodes: Vec<Node> = self.list().await;
         nodes
-            .items
             .into_iter()
             .find(|node| node.spec.as_ref().and_then(|spec| spec.provider_id.as_ref()) == Some(&id))
-    }
-
-    pub(crate) async fn delete<K>(&self, name: &str)
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-    {
-        self.all::<K>().delete(name, &DeleteParams::default()).await.expect("deleted");
-    }
-
-    pub(crate) async fn merge<K>(&self, name: &str, patch: Value)
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-    {
-        self.all::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched");
     }
 
     /// The claim once its condition has the status.
@@ -205,51 +181,11 @@ impl World {
         self.until(&format!("{name} is gone"), async || self.find(name).await, Option::is_none).await;
     }
 
-    pub(crate) async fn events(&self, reason: &str) -> Vec<(String, String)> {
-        let events = self.all::<Event>().list(&ListParams::default()).await.expect("events");
-        let of_reason = events.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
-        of_reason
-            .map(|event| (event.involved_object.name.unwrap_or_default(), event.message.unwrap_or_default()))
-            .collect()
-    }
-
     /// What the controllers told about a claim.
     pub(crate) fn milestones(&self, name: &str) -> Vec<Milestone> {
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.iter().filter(|(claim, _)| claim == name).map(|(_, milestone)| milestone.clone()).collect()
     }
-
-    pub(crate) fn seconds(&self) -> i64 {
-        let epoch: Timestamp = EPOCH.parse().expect("a time");
-        self.clock.now().duration_since(epoch).as_secs()
-    }
-
-    pub(crate) async fn sleep_until_second(&self, second: i64) {
-        let epoch: Timestamp = EPOCH.parse().expect("a time");
-        self.clock.sleep_until(epoch + SignedDuration::from_secs(second)).await;
-    }
-
-    /// Waits until `is` holds of what `look` sees; time passes as fast as nothing happens.
-    pub(crate) async fn until<T: Debug>(
-        &self,
-        what: &str,
-        look: impl AsyncFn() -> T,
-        is: impl Fn(&T) -> bool,
-    ) -> T {
-        let mut last = look().await;
-        for _ in 0..20_000 {
-            if is(&last) {
-                return last;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            last = look().await;
-        }
-        panic!("never came to pass: {what}; last seen {last:#?}");
-    }
-}
-
-pub(crate) fn condition<'a>(claim: &'a NodeClaim, kind: &str) -> Option<&'a Condition> {
-    claim.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == kind)
 }
 
 /// Status, reason and message of a condition.

@@ -13,21 +13,19 @@ use k8s_openapi::api::events::v1::Event;
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cloud::CloudProvider;
-use karpenter_cluster::clock::Clock;
 use karpenter_cluster::cluster::{Cluster, Options};
 use karpenter_cluster::harness::{self, Queue, Stop};
 use karpenter_controllers::Context;
 use karpenter_controllers::mirrors::Mirrors;
 use karpenter_controllers::nomination::Renomination;
 use karpenter_controllers::provisioning::{Provisioner, Settings};
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::client::Body;
 use kube::{Client, Resource};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::embedded::{OnTokio, define_kinds};
+use crate::embedded::{OnTokio, clock, create, define_kinds};
 use crate::provisioning::cloud::Shop;
 use json_patch::merge;
 
@@ -49,7 +47,7 @@ impl World {
 
     /// The first `failures` attempts to create a claim are lost on their way.
     pub(crate) async fn start_failing(failures: usize, change: impl FnOnce(&mut Context)) -> Self {
-        let clock = Clock::starting_at("2026-01-01T12:00:00Z".parse().expect("a time"));
+        let clock = clock();
         let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
         let left = AtomicUsize::new(failures);
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -261,14 +259,6 @@ pub(crate) fn values_of<'a>(claim: &'a NodeClaim, key: &str) -> &'a [String] {
 
 pub(crate) fn instance_types(claim: &NodeClaim) -> &[String] {
     values_of(claim, "node.kubernetes.io/instance-type")
-}
-
-async fn create<K>(api: &Api<K>, object: Value) -> K
-where
-    K: Resource + Clone + Debug + Serialize + DeserializeOwned,
-{
-    let object: K = serde_json::from_value(object).expect("an object of the kind");
-    api.create(&PostParams::default(), &object).await.expect("created")
 }
 
 async fn patch_status<K>(api: &Api<K>, name: &str, status: Value)

@@ -129,7 +129,7 @@ async fn without_a_bound_a_pod_holds_it_up_for_as_long_as_it_likes() {
     let pod = world.pod_on(&machine.node).await.expect("its pod").name_any();
     let patch =
         kube::api::Patch::Merge(json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": null}}}));
-    let pods = world.default_namespace::<k8s_openapi::api::core::v1::Pod>();
+    let pods = world.api::<k8s_openapi::api::core::v1::Pod>();
     pods.patch(&pod, &kube::api::PatchParams::default(), &patch).await.expect("patched");
     until_condition(&world, &machine, "False", "RebootSucceeded").await;
     world.stop().await;

@@ -1,20 +1,17 @@
 //! An embedded cluster with machines that exist only as a claim, a node and an entry in a toy cloud.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Debug;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use crate::embedded::{OnTokio, define_kinds};
 use futures::FutureExt;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use json_patch::merge;
-use k8s_openapi::api::core::v1::{Event, Node, Pod};
-use karpenter_api::types::{Condition, NodeClaim, NodePool};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind};
-use karpenter_cluster::clock::Clock;
 use karpenter_cluster::cluster::{Cluster, Options};
 use karpenter_cluster::harness::{self, Queue, Reconcile, Stop};
 use karpenter_controllers::Context;
@@ -24,15 +21,13 @@ use karpenter_controllers::nodepool::{
     NodePoolConditions, NodePoolCounter, NodePoolHash, RegistrationHealth,
 };
 use karpenter_model::instance_type::InstanceType;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::core::NamespaceResourceScope;
+use kube::api::{Patch, PatchParams};
 use kube::{Client, Resource};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-pub(crate) const EPOCH: &str = "2026-01-01T12:00:00Z";
+pub(crate) use crate::embedded::said;
+use crate::embedded::{OnTokio, Sight, clock, define_kinds, epoch};
 
 /// Machines by provider id, with the number of times their end must be asked for.
 #[derive(Clone, Default)]
@@ -135,8 +130,7 @@ impl CloudProvider for ToyCloud {
 }
 
 pub(crate) struct World {
-    pub(crate) client: Client,
-    pub(crate) clock: Clock,
+    sight: Sight,
     pub(crate) cloud: ToyCloud,
     pub(crate) context: Context,
     stop: Stop,
@@ -144,9 +138,17 @@ pub(crate) struct World {
     cluster: Option<Cluster>,
 }
 
+impl Deref for World {
+    type Target = Sight;
+
+    fn deref(&self) -> &Sight {
+        &self.sight
+    }
+}
+
 impl World {
     pub(crate) async fn start() -> Self {
-        let clock = Clock::starting_at(EPOCH.parse().expect("a time"));
+        let clock = clock();
         let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
         let client = Client::new(server, "default");
         define_kinds(&client).await;
@@ -156,8 +158,7 @@ impl World {
         mirrors.synced().await;
         let context = Context::new(client.clone(), mirrors, Arc::new(cloud.clone()), clock);
         let world = Self {
-            client,
-            clock,
+            sight: Sight::new(client, clock),
             cloud,
             context,
             stop: Stop::default(),
@@ -205,37 +206,6 @@ impl World {
         if let Some(cluster) = self.cluster.take() {
             cluster.stop().await;
         }
-    }
-
-    pub(crate) fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
-        Api::all(self.client.clone())
-    }
-
-    pub(crate) fn api<K>(&self) -> Api<K>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-    {
-        Api::default_namespaced(self.client.clone())
-    }
-
-    pub(crate) async fn create<K>(&self, object: Value) -> K
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
-    {
-        let object: K = serde_json::from_value(object).expect("an object of the kind");
-        self.all().create(&PostParams::default(), &object).await.expect("created")
-    }
-
-    pub(crate) async fn create_in_default<K>(&self, object: Value) -> K
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + Debug
-            + Serialize
-            + DeserializeOwned,
-    {
-        let object: K = serde_json::from_value(object).expect("an object of the kind");
-        self.api().create(&PostParams::default(), &object).await.expect("created")
     }
 
     /// A claim whose node is up and ready, of the pool `general`.
@@ -305,72 +275,12 @@ impl World {
         self.api::<Pod>().get_opt(name).await.expect("an answer")
     }
 
-    pub(crate) async fn node(&self, name: &str) -> Option<Node> {
-        self.all::<Node>().get_opt(name).await.expect("an answer")
-    }
-
-    pub(crate) async fn claim(&self, name: &str) -> Option<NodeClaim> {
-        self.all::<NodeClaim>().get_opt(name).await.expect("an answer")
-    }
-
-    pub(crate) async fn delete<K>(&self, name: &str)
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-    {
-        self.all::<K>().delete(name, &DeleteParams::default()).await.expect("deleted");
-    }
-
-    pub(crate) async fn merge<K>(&self, name: &str, patch: Value)
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-    {
-        self.all::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched");
-    }
-
     pub(crate) async fn until_node_gone(&self, name: &str) {
         self.until(&format!("{name} is gone"), async || self.node(name).await, Option::is_none).await;
     }
 
-    /// Messages of events of the reason, with the name of what they are about.
-    pub(crate) async fn events(&self, reason: &str) -> Vec<(String, String)> {
-        let events = self.all::<Event>().list(&ListParams::default()).await.expect("events");
-        let of_reason = events.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
-        of_reason
-            .map(|event| (event.involved_object.name.unwrap_or_default(), event.message.unwrap_or_default()))
-            .collect()
-    }
-
-    pub(crate) fn seconds(&self) -> i64 {
-        let epoch: Timestamp = EPOCH.parse().expect("a time");
-        self.clock.now().duration_since(epoch).as_secs()
-    }
-
     pub(crate) fn time_at(&self, second: i64) -> String {
-        let epoch: Timestamp = EPOCH.parse().expect("a time");
-        (epoch + SignedDuration::from_secs(second)).to_string()
-    }
-
-    pub(crate) async fn sleep_until_second(&self, second: i64) {
-        let epoch: Timestamp = EPOCH.parse().expect("a time");
-        self.clock.sleep_until(epoch + SignedDuration::from_secs(second)).await;
-    }
-
-    /// Waits until `is` holds of what `look` sees; time passes as fast as nothing happens.
-    pub(crate) async fn until<T: Debug>(
-        &self,
-        what: &str,
-        look: impl AsyncFn() -> T,
-        is: impl Fn(&T) -> bool,
-    ) -> T {
-        let mut last = look().await;
-        for _ in 0..6000 {
-            if is(&last) {
-                return last;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            last = look().await;
-        }
-        panic!("never came to pass: {what}; last seen {last:#?}");
+        (epoch() + SignedDuration::from_secs(second)).to_string()
     }
 }
 
@@ -381,13 +291,4 @@ pub(crate) fn is_ready(node: &Node) -> bool {
 
 pub(crate) fn is_ending<K: Resource>(object: &Option<K>) -> bool {
     object.as_ref().is_none_or(|object| object.meta().deletion_timestamp.is_some())
-}
-
-pub(crate) fn condition<'a>(claim: &'a NodeClaim, kind: &str) -> Option<&'a Condition> {
-    claim.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == kind)
-}
-
-/// Status and reason of a condition.
-pub(crate) fn said(claim: &NodeClaim, kind: &str) -> (&'static str, String) {
-    condition(claim, kind).map_or(("", String::new()), |found| (found.status.as_str(), found.reason.clone()))
 }

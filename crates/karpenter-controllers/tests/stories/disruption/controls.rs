@@ -1,0 +1,213 @@
+//! What a pool's owner asks for by annotation, one by one: first it holds the move back, then it lets it pass.
+
+use serde_json::{Value, json};
+
+use crate::disruption::support::{allow, annotate, apart, quick, too_large};
+use crate::disruption::world::World;
+
+const PREFIX: &str = "karpenter.sh/consolidation-";
+
+fn named(name: &str, value: &str) -> Value {
+    json!({format!("{PREFIX}{name}"): value})
+}
+
+/// The words that stand against the only node.
+fn standing(world: &World) -> String {
+    let entries = world.operator.context().standings.entries(None);
+    entries.first().map(|entry| entry.standing.clone()).unwrap_or_default()
+}
+
+async fn until_smaller(world: &World) {
+    let types = async || {
+        let nodes = world.nodes().await;
+        let names = nodes
+            .iter()
+            .map(|node| crate::disruption::world::label(node, "node.kubernetes.io/instance-type").to_owned());
+        names.collect::<Vec<_>>()
+    };
+    world.until("a small node alone", types, |types| types == &["s-1x-amd64-linux"]).await;
+}
+
+/// The value holds the move back with these words; the other one does not.
+async fn holds_back(name: &str, value: &str, words: &str, other: &str, disruption: Value) {
+    let world = World::start().await;
+    too_large(&world).await;
+    annotate(&world, named(name, value)).await;
+    allow(&world, disruption).await;
+    world.sleep(900).await;
+    assert_eq!(world.decisions(), Vec::<String>::new(), "{name}: {value}");
+    assert_eq!(standing(&world), words, "{name}: {value}");
+    annotate(&world, named(name, other)).await;
+    until_smaller(&world).await;
+    assert_eq!(world.decisions().len(), 1, "{name}: {other}: {:#?}", world.decisions());
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_minimum_saving_in_percent() {
+    // 87.5 % are saved.
+    holds_back("min-saving-percent", "88", "BelowThreshold", "87", quick()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_minimum_saving_per_hour() {
+    holds_back("min-saving-per-hour", "100", "BelowThreshold", "0.01", quick()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_of_moves_per_hour() {
+    holds_back("max-moves-per-hour", "0", "MovesExhausted", "1", quick()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_tells_and_does_nothing() {
+    let world = World::start().await;
+    too_large(&world).await;
+    annotate(&world, named("dry-run", "true")).await;
+    allow(&world, quick()).await;
+    world.sleep(600).await;
+    assert_eq!(world.claims().await.len(), 1);
+    assert_eq!(standing(&world), "DryRun");
+    let told = world.events("ConsolidationDryRun").await;
+    assert_eq!(told.len(), 2, "on node and claim, once: {told:?}");
+    let words = "Would be disrupted, but its NodePool is on a dry run: Underutilized/dry-run: replace: ";
+    assert!(told.iter().all(|(_, text)| text.starts_with(words)), "{told:?}");
+    let decisions = world.decisions();
+    assert_eq!(decisions.len(), 1, "{decisions:?}");
+    assert!(decisions[0].starts_with("would replace 1 nodes: "), "{decisions:?}");
+    let rehearsed = "karpenter_nodepools_dry_run_nodes{nodepool=\"general\",reason=\"underutilized\"}";
+    assert_eq!(world.metric(rehearsed), Some(1.0));
+    annotate(&world, named("dry-run", "false")).await;
+    until_smaller(&world).await;
+    world.until("nothing is rehearsed", async || world.metric(rehearsed), |count| count.is_none()).await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_does_not_keep_what_has_drifted() {
+    let world = World::start().await;
+    too_large(&world).await;
+    let before = world.claim_names().await;
+    annotate(&world, named("dry-run", "true")).await;
+    crate::disruption::support::drift(&world).await;
+    world.until("it goes", async || world.claim_names().await, |names| names.is_disjoint(&before)).await;
+    world.until_running("web", 1).await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_k_of_a_balanced_pool() {
+    let mut balanced = quick();
+    balanced["consolidationPolicy"] = json!("Balanced");
+    // All of the trouble for 87.5 % of the cost: 0.875 is enough for k = 1.15 (0.87) and not for k = 1.1 (0.91).
+    holds_back("balanced-k", "1.1", "Unbalanced", "1.15", balanced).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cool_down_after_a_move() {
+    let world = World::start().await;
+    too_large(&world).await;
+    world.deploy("more", 1, 1200, json!({})).await;
+    world.until_running("more", 1).await;
+    annotate(&world, named("cool-down", "45m")).await;
+    allow(&world, quick()).await;
+    // Two pods move to a node of two CPUs, of which one would be enough for the one that is left.
+    world.until("a first move", async || world.decisions().len(), |count| *count == 1).await;
+    world.until_settled(1).await;
+    world.until_running("more", 1).await;
+    let moved_at = world.seconds();
+    world.delete_deployment("more").await;
+    world.until_running("more", 0).await;
+    world.sleep(900).await;
+    assert_eq!(standing(&world), "CoolDown");
+    let entries = world.operator.context().standings.entries(None);
+    let words = "Pods were moved here or from here; left alone until 2026-01-01T";
+    assert!(entries[0].why.starts_with(words) && entries[0].why.ends_with('Z'), "{}", entries[0].why);
+    until_smaller(&world).await;
+    let rested = world.seconds() - moved_at;
+    assert!((44 * 60..52 * 60).contains(&rested), "45 minutes, and a look every five: {rested}");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_nodes_for_one_unless_that_is_not_wanted() {
+    let world = World::start().await;
+    // Machines of one and of eight CPUs.
+    let requirement =
+        json!({"key": "karpenter.kwok.sh/instance-cpu", "operator": "In", "values": ["1", "8"]});
+    let pool = world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
+    let mut requirements = serde_json::to_value(&pool.spec.template.spec.requirements).expect("JSON");
+    requirements.as_array_mut().expect("a list").push(requirement);
+    world
+        .merge::<karpenter_api::types::NodePool>(
+            "general",
+            json!({"spec": {"template": {"spec": {"requirements": requirements}}}}),
+        )
+        .await;
+    world.deploy("big", 1, 4500, json!({})).await;
+    world.deploy("web", 3, 800, json!({})).await;
+    world.until_running("web", 3).await;
+    world.until_running("big", 1).await;
+    world.until_settled(1).await;
+    world.delete_deployment("big").await;
+    world.until_running("big", 0).await;
+    annotate(&world, named("many-to-many", "disabled")).await;
+    allow(&world, quick()).await;
+    world.sleep(900).await;
+    assert_eq!(world.decisions(), Vec::<String>::new());
+    annotate(&world, named("many-to-many", "enabled")).await;
+    world.until_settled(3).await;
+    world.until_running("web", 3).await;
+    let decisions = world.decisions();
+    assert_eq!(decisions.len(), 1, "{decisions:#?}");
+    assert!(
+        decisions[0].starts_with("replace 1 nodes: ") && decisions[0].ends_with(", launch 3 in their place")
+    );
+    world.sleep(3600).await;
+    assert_eq!(world.decisions().len(), 1, "and that is the end of it: {:#?}", world.decisions());
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_nodes_become_two_cheaper_ones() {
+    let world = World::start().await;
+    world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
+    let mut one_each = apart();
+    one_each["metadata"]["labels"] = json!({"side": "by-side"});
+    world.deploy("big", 2, 6000, apart()).await;
+    world.until_running("big", 2).await;
+    world.deploy("web", 2, 1500, json!({})).await;
+    world.until_running("web", 2).await;
+    world.until_settled(2).await;
+    let before = world.claim_names().await;
+    world.delete_deployment("big").await;
+    world.until_running("big", 0).await;
+    // Only now they have to stay apart, so that neither can take the other in.
+    let keep_apart = json!({"spec": {"template": {"spec": one_each["spec"].clone(),
+        "metadata": {"labels": {"side": "by-side"}}}}});
+    world
+        .api::<k8s_openapi::api::apps::v1::Deployment>()
+        .patch("web", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(keep_apart))
+        .await
+        .expect("patched");
+    world.sleep(60).await;
+    world.until_running("web", 2).await;
+    allow(&world, quick()).await;
+    world
+        .until(
+            "others",
+            async || world.claim_names().await,
+            |names| names.is_disjoint(&before) && names.len() == 2,
+        )
+        .await;
+    world.until_settled(2).await;
+    world.until_running("web", 2).await;
+    let entries = world.operator.context().journal.entries_after(0);
+    for entry in entries.iter().filter(|entry| entry.by == "disruption") {
+        assert!(entry.cost_after_per_hour < entry.cost_before_per_hour, "{entry:?}");
+    }
+    let decisions = world.decisions().len();
+    world.sleep(3600).await;
+    assert_eq!(world.decisions().len(), decisions, "quiet: {:#?}", world.decisions());
+    world.stop().await;
+}

@@ -1,0 +1,140 @@
+//! What makes a node drift, and what stands against its replacement.
+
+use k8s_openapi::api::core::v1::{Node, Taint};
+use karpenter_api::types::NodePool;
+use serde_json::{Value, json};
+
+use crate::disruption::support::{apart, drift};
+use crate::disruption::world::{World, is_closed, is_initialized, label, status_of};
+
+/// A pod that tolerates whatever these stories put on nodes.
+fn tolerant() -> Value {
+    json!({"spec": {"tolerations": [{"key": "example.com/drift", "operator": "Exists"}]}})
+}
+
+fn taints_of(node: &Node) -> Vec<Taint> {
+    node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default()
+}
+
+/// One node is replaced by one that is as the pool says now.
+async fn replaced(template: Value, is_as_wanted: impl Fn(&Node) -> bool) {
+    let world = World::start().await;
+    let disruption = json!({"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]});
+    // Start-up taints go as an agent would take them off.
+    let script = json!({"metadata": {"annotations": {"fake-kubelet/remove-taints": "example.com/start"}}});
+    world.pool(disruption, script).await;
+    world.deploy("web", 1, 600, tolerant()).await;
+    world.until_running("web", 1).await;
+    world.until_settled(1).await;
+    let before = world.claim_names().await;
+    world.merge::<NodePool>("general", json!({"spec": {"template": template}})).await;
+    let is_other = async || world.claim_names().await.is_disjoint(&before);
+    world.until("another claim", is_other, |is_other| *is_other).await;
+    world.until_settled(1).await;
+    world.until_running("web", 1).await;
+    let nodes = world.nodes().await;
+    assert!(is_as_wanted(&nodes[0]), "{template}: {:#?}", nodes[0]);
+    assert_eq!(world.decisions().len(), 1, "{template}: {:#?}", world.decisions());
+    world.sleep(300).await;
+    assert!(world.claims().await.iter().all(|claim| status_of(claim, "Drifted") != "True"), "{template}");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn annotations_drift() {
+    replaced(json!({"metadata": {"annotations": {"example.com/drift": "yes"}}}), |node| {
+        let annotations = node.metadata.annotations.as_ref();
+        annotations.and_then(|all| all.get("example.com/drift")).is_some_and(|value| value == "yes")
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn labels_drift() {
+    replaced(json!({"metadata": {"labels": {"example.com/drift": "yes"}}}), |node| {
+        label(node, "example.com/drift") == "yes"
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn taints_drift() {
+    let taint = json!({"key": "example.com/drift", "value": "yes", "effect": "NoExecute"});
+    replaced(json!({"spec": {"taints": [taint]}}), |node| {
+        taints_of(node).iter().map(|taint| taint.key.as_str()).eq(["example.com/drift"])
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn start_up_taints_drift_and_are_gone_in_the_end() {
+    let taint = json!({"key": "example.com/start", "value": "yes", "effect": "NoExecute"});
+    replaced(json!({"spec": {"startupTaints": [taint]}}), |node| taints_of(node).is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn requirements_drift_and_not_by_their_hash() {
+    let is = |key: &str, values: &[&str]| json!({"key": key, "operator": "In", "values": values});
+    let requirements = json!([
+        is("karpenter.sh/capacity-type", &["spot"]),
+        is("kubernetes.io/os", &["linux"]),
+        is("kubernetes.io/arch", &["amd64"]),
+        is("karpenter.kwok.sh/instance-family", &["s"]),
+        is("karpenter.kwok.sh/instance-cpu", &["1", "2"]),
+    ]);
+    replaced(json!({"spec": {"requirements": requirements}}), |node| {
+        label(node, "karpenter.sh/capacity-type") == "spot"
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replacement_that_never_initialises_is_kept_and_the_old_node_opened_again() {
+    let world = World::start().await;
+    world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
+    world.deploy("web", 2, 900, apart()).await;
+    world.until_running("web", 2).await;
+    world.until_settled(2).await;
+    let before = world.claim_names().await;
+    // Nobody takes this off.
+    let taint = json!({"key": "example.com/stuck", "effect": "PreferNoSchedule"});
+    world
+        .merge::<NodePool>("general", json!({"spec": {"template": {"spec": {"startupTaints": [taint]}}}}))
+        .await;
+    let closed = async || world.nodes().await.iter().filter(|node| is_closed(node)).count();
+    world.until("one is closed", &closed, |count| *count == 1).await;
+    let began = world.seconds();
+    world.until("it is open again", &closed, |count| *count == 0).await;
+    let took = world.seconds() - began;
+    assert!((600..=660).contains(&took), "within eleven minutes: {took}");
+    world.sleep(120).await;
+    let names = world.claim_names().await;
+    assert!(before.is_subset(&names), "{names:?}");
+    let claims = world.claims().await;
+    let coming = claims.iter().filter(|claim| !is_initialized(claim)).count();
+    assert_eq!((claims.len(), coming), (3, 1), "the replacement stays, and there is only one");
+    assert_eq!(world.until_running("web", 2).await.len(), 2);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_budget_with_unready_pods_blocks_drift() {
+    let world = World::start().await;
+    let disruption = json!({"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]});
+    world.pool(disruption, json!({})).await;
+    let mut unready = apart();
+    unready["metadata"]["annotations"] = json!({"fake-kubelet/never-ready": "true"});
+    world.deploy("web", 2, 900, unready).await;
+    // One may be unavailable, and both are already.
+    world.pod_budget("web", json!({"minAvailable": 1})).await;
+    world.until_running("web", 2).await;
+    world.until_settled(2).await;
+    let before = world.claim_names().await;
+    drift(&world).await;
+    world.sleep(600).await;
+    assert_eq!(world.claim_names().await, before);
+    let told = world.events("DisruptionBlocked").await;
+    let words = "Pdb prevents pod evictions (PodDisruptionBudget=[default/web])";
+    assert!(told.iter().any(|(_, text)| text == words), "{told:?}");
+    world.stop().await;
+}

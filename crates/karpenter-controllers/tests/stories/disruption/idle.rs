@@ -1,0 +1,47 @@
+//! What a cluster costs in which nothing happens.
+
+use serde_json::json;
+
+use crate::disruption::support::{apart, quick};
+use crate::disruption::world::World;
+use crate::lines::Counted;
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_hour_has_no_writes_and_few_looks() {
+    for mode in ["cost", "compat"] {
+        let mut world = if mode == "cost" { World::start().await } else { World::compat().await };
+        world.pool(quick(), json!({})).await;
+        world.deploy("web", 4, 900, apart()).await;
+        world.until_running("web", 4).await;
+        world.until_settled(4).await;
+        let counted = Counted::default();
+        let old = world.take_over(counted.client(world.server.clone())).await;
+        old.stop().await;
+        world.sleep(1200).await;
+        let looks = "karpenter_voluntary_disruption_decision_evaluation_duration_seconds_count";
+        let count = |world: &World| -> f64 {
+            let text = world.operator.context().metrics.render();
+            let of_looks = text.lines().filter(|line| line.starts_with(looks));
+            of_looks.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+        };
+        let before = count(&world);
+        counted.take();
+        world.sleep(3600).await;
+        let requests = counted.take();
+        // Upstream counts a refusal up every 15 minutes, and so does mode compat: one event per node and claim.
+        let writes: Vec<_> = requests.iter().filter(|(what, _)| !what.starts_with("GET ")).collect();
+        let events: u32 =
+            writes.iter().filter(|(what, _)| what.contains("/events")).map(|(_, count)| **count).sum();
+        let others: Vec<_> = writes.iter().filter(|(what, _)| !what.contains("/events")).collect();
+        assert!(others.is_empty(), "{mode}: {others:#?}");
+        let allowed = if mode == "cost" { 0 } else { 4 * 8 };
+        assert!(events <= allowed, "{mode}: {writes:#?}");
+        // Watches end and begin anew now and then; nothing is listed or read again and again.
+        let reads: u32 =
+            requests.iter().filter(|(what, _)| what.starts_with("GET ")).map(|(_, count)| *count).sum();
+        assert!(reads <= 400, "{mode}: {reads} {requests:#?}");
+        let looked = count(&world) - before;
+        assert!((10.0..=14.0).contains(&looked), "{mode}: one look every five minutes: {looked}");
+        world.stop().await;
+    }
+}

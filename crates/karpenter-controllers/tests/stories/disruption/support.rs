@@ -1,0 +1,88 @@
+//! What several stories of disruption begin with.
+
+use k8s_openapi::api::core::v1::Node;
+use karpenter_api::types::NodePool;
+use serde_json::{Value, json};
+
+use crate::disruption::world::{World, is_closed, is_ending, is_initialized, is_of, is_running, label};
+
+/// Pods of which no two share a node.
+pub(crate) fn apart() -> Value {
+    json!({"metadata": {"labels": {"side": "by-side"}}, "spec": {"affinity": {"podAntiAffinity":
+        {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname",
+            "labelSelector": {"matchLabels": {"side": "by-side"}}}]}}}})
+}
+
+/// Consolidated soon, as many at once as can be.
+pub(crate) fn quick() -> Value {
+    json!({"consolidateAfter": "30s", "consolidationPolicy": "WhenEmptyOrUnderutilized",
+        "budgets": [{"nodes": "100%"}]})
+}
+
+/// From now on the pool's nodes are to bear a label that they do not.
+pub(crate) async fn drift(world: &World) {
+    let labels = json!({"spec": {"template": {"metadata": {"labels": {"generation": "second"}}}}});
+    world.merge::<NodePool>("general", labels).await;
+}
+
+/// The most of everything that was there at the same time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Most {
+    pub(crate) closed: usize,
+    pub(crate) claims: usize,
+}
+
+/// Waits until every node is of the second generation and so many pods run; says the most that was seen at once.
+pub(crate) async fn follow(world: &World, nodes: usize, app: &str, pods: usize) -> Most {
+    let mut most = Most::default();
+    let began = world.seconds();
+    while world.seconds() - began < 1800 {
+        let now: Vec<Node> = world.nodes().await;
+        let claims = world.claims().await;
+        most.closed = most.closed.max(now.iter().filter(|node| is_closed(node)).count());
+        most.claims = most.claims.max(claims.len());
+        let running = world.pods().await.iter().filter(|pod| is_of(pod, app) && is_running(pod)).count();
+        let is_new = |claim| label(claim, "generation") == "second" && is_initialized(claim);
+        let is_done =
+            claims.len() == nodes && claims.iter().all(is_new) && now.len() == nodes && running == pods;
+        if is_done {
+            return most;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+    panic!("never done: {:#?}", world.decisions());
+}
+
+/// One large node that is left with a small pod: everything is ready for it to be replaced, but its pool forbids it.
+pub(crate) async fn too_large(world: &World) {
+    world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
+    world.deploy("big", 1, 6000, json!({})).await;
+    world.deploy("web", 1, 600, json!({})).await;
+    world.until_running("big", 1).await;
+    world.until_running("web", 1).await;
+    world.until_settled(1).await;
+    world.delete_deployment("big").await;
+    world.until_running("big", 0).await;
+}
+
+pub(crate) async fn annotate(world: &World, annotations: Value) {
+    world.merge::<NodePool>("general", json!({"metadata": {"annotations": annotations}})).await;
+}
+
+pub(crate) async fn allow(world: &World, disruption: Value) {
+    world.merge::<NodePool>("general", json!({"spec": {"disruption": disruption}})).await;
+}
+
+/// Nothing bears a command's marks any more, and nothing is on its way out.
+pub(crate) async fn is_at_rest(world: &World) -> bool {
+    let claims = world.claims().await;
+    let unmarked = |claim| {
+        !is_ending(claim)
+            && is_initialized(claim)
+            && crate::disruption::world::status_of(claim, "DisruptionReason").is_empty()
+    };
+    let nodes = world.nodes().await;
+    claims.iter().all(unmarked)
+        && nodes.len() == claims.len()
+        && nodes.iter().all(|node| !is_closed(node) && node.metadata.deletion_timestamp.is_none())
+}

@@ -1,0 +1,117 @@
+//! What users read about their nodes, in upstream's words where upstream has words.
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use crate::disruption::support::{allow, annotate, quick, too_large};
+use crate::disruption::world::World;
+
+async fn has(world: &World, reason: &str, words: &str) {
+    let told = async || world.events(reason).await;
+    let is_said = |told: &Vec<(String, String)>| told.iter().filter(|(_, text)| text == words).count() >= 2;
+    world.until(&format!("{reason} on node and claim: {words}"), told, is_said).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_never_consolidates_and_one_that_only_does_when_empty() {
+    for mode in ["cost", "compat"] {
+        let world = if mode == "cost" { World::start().await } else { World::compat().await };
+        too_large(&world).await;
+        has(&world, "Unconsolidatable", "NodePool \"general\" has consolidation disabled").await;
+        allow(&world, json!({"consolidateAfter": "30s", "consolidationPolicy": "WhenEmpty"})).await;
+        let words = "NodePool \"general\" has consolidation policy WhenEmpty, but node is not empty";
+        has(&world, "Unconsolidatable", words).await;
+        assert_eq!(world.decisions(), Vec::<String>::new());
+        world.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_for_which_there_is_nothing_cheaper() {
+    let world = World::compat().await;
+    world.pool(quick(), json!({})).await;
+    world.deploy("web", 1, 600, json!({})).await;
+    world.until_running("web", 1).await;
+    world.until_settled(1).await;
+    has(&world, "Unconsolidatable", "Can't replace with a cheaper node").await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_pods_would_fit_nowhere_else() {
+    let world = World::compat().await;
+    world.pool_of(json!({"disruption": quick(), "limits": {"cpu": "8"}})).await;
+    world.deploy("web", 1, 6000, json!({})).await;
+    let pods = world.until_running("web", 1).await;
+    world.until_settled(1).await;
+    let name = pods[0].metadata.name.clone().unwrap_or_default();
+    let begin = format!("Not all pods would schedule, default/{name} => ");
+    let told = async || world.events("Unconsolidatable").await;
+    world.until(&begin, told, |told| told.iter().any(|(_, text)| text.starts_with(&begin))).await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_blocks_a_node() {
+    let world = World::start().await;
+    too_large(&world).await;
+    allow(&world, quick()).await;
+    let node = world.nodes().await[0].metadata.name.clone().unwrap_or_default();
+    let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
+    world.merge::<Node>(&node, keep.clone()).await;
+    let words = "Disruption is blocked through the \"karpenter.sh/do-not-disrupt\" annotation";
+    has(&world, "DisruptionBlocked", words).await;
+    let pod = world.pods().await[0].metadata.name.clone().unwrap_or_default();
+    let api = world.api::<Pod>();
+    api.patch(&pod, &PatchParams::default(), &Patch::Merge(keep)).await.expect("patched");
+    let free = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": null}}});
+    world.merge::<Node>(&node, free).await;
+    let words = format!("Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/{pod})");
+    has(&world, "DisruptionBlocked", &words).await;
+    assert_eq!(world.decisions(), Vec::<String>::new());
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_balanced_pool_says_how_it_judged_a_move() {
+    let world = World::start().await;
+    too_large(&world).await;
+    let mut balanced = quick();
+    balanced["consolidationPolicy"] = json!("Balanced");
+    allow(&world, balanced).await;
+    world.until_settled(1).await;
+    let told = async || world.events("ConsolidationApproved").await;
+    let told = world.until("a verdict", told, |told| told.len() >= 2).await;
+    // The only node: all of the trouble, and as much of the cost as is saved. Eight CPUs with 32 GiB for one with four
+    // save seven eighths.
+    let words = "score 0.88 >= threshold 0.50 (k: 2, savings 87.5%, disruption 100.0%)";
+    assert!(told.iter().all(|(_, text)| text == words), "{told:?}");
+    let moves =
+        "karpenter_consolidation_moves_total{decision=\"approved\",nodepool=\"general\",policy=\"Balanced\"}";
+    assert_eq!(world.metric(moves), Some(1.0));
+    let candidate = world.events("ConsolidationCandidate").await;
+    let is_right = |text: &str| {
+        text.starts_with("Consolidation candidate: Underutilized/")
+            && text.contains(": replace: nodepools=[general]: [")
+            && text.contains("] -> [1 replacement] (savings: $")
+    };
+    assert!(!candidate.is_empty() && candidate.iter().all(|(_, text)| is_right(text)), "{candidate:?}");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_annotation_that_cannot_be_read_is_told_on_the_pool() {
+    let world = World::start().await;
+    too_large(&world).await;
+    annotate(&world, json!({"karpenter.sh/consolidation-max-moves-per-hour": "many"})).await;
+    allow(&world, quick()).await;
+    let told = async || world.events("InvalidConsolidationAnnotation").await;
+    let told = world.until("a warning", told, |told| !told.is_empty()).await;
+    let words = "nodepool general: annotation karpenter.sh/consolidation-max-moves-per-hour: \"many\" cannot be used; \
+        valid: a whole number, such as 100; no pod is moved for savings";
+    assert_eq!(told, [("general".to_owned(), words.to_owned())]);
+    world.sleep(600).await;
+    assert_eq!(world.decisions(), Vec::<String>::new(), "it counts as 0");
+    world.stop().await;
+}
