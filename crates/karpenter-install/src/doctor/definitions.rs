@@ -1,0 +1,150 @@
+//! CustomResourceDefinitions: there, served, stored as one version, and without webhooks of long ago.
+
+use karpenter_api::crds;
+use karpenter_api::labels::Provider;
+use serde_json::Value;
+
+use super::Finding;
+use super::facts::Facts;
+use crate::kinds::{self, condition, text};
+
+const CHECK: &str = "definitions";
+
+pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
+    let found = match &facts.definitions {
+        Ok(found) => found,
+        Err(error) => return vec![Finding::unseen(CHECK, error)],
+    };
+    let by_name = |name: &str| found.iter().find(|definition| kinds::name(definition) == name);
+    let mut findings = Vec::new();
+    let mut good = 0;
+    for crd in crds::all().iter().filter(|crd| is_needed(crd, facts.provider)) {
+        match by_name(crd.name) {
+            None => findings.push(Finding::fail(
+                CHECK,
+                format!("{} is missing", crd.name),
+                "karpenter install --crds-only, or the chart karpenter-crd",
+            )),
+            Some(definition) => {
+                let wrong = faults(definition, crd);
+                good += usize::from(wrong.is_empty());
+                findings.extend(wrong);
+            }
+        }
+    }
+    for crd in crds::legacy() {
+        if let Some(definition) = by_name(crd.name) {
+            findings.extend(webhook(definition));
+        }
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok(CHECK, format!("{good} definitions are there and served")));
+    }
+    findings.extend(old_api(facts, by_name("provisioners.karpenter.sh").is_some()));
+    findings
+}
+
+fn is_needed(crd: &crds::Crd, provider: Option<Provider>) -> bool {
+    match (crd.kind, provider) {
+        ("NodePool" | "NodeClaim", _) => true,
+        ("EC2NodeClass", Some(Provider::Aws)) | ("KWOKNodeClass", Some(Provider::Kwok)) => true,
+        // Others are for feature gates.
+        _ => false,
+    }
+}
+
+fn faults(definition: &Value, crd: &crds::Crd) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let versions: Vec<&Value> =
+        definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten().collect();
+    let ours = versions.iter().find(|version| version["name"] == crd.version);
+    let names: Vec<&str> = versions.iter().map(|version| text(version, "/name")).collect();
+    match ours {
+        Some(version) if version["served"] == true => {
+            if version["storage"] != true {
+                let storage = versions.iter().find(|version| version["storage"] == true);
+                findings.push(Finding::warn(
+                    CHECK,
+                    format!(
+                        "{} is stored as {}, not as {}",
+                        crd.name,
+                        storage.map(|version| text(version, "/name")).unwrap_or("nothing"),
+                        crd.version
+                    ),
+                    "apply the definitions of this version: karpenter install --crds-only --take-over",
+                ));
+            }
+        }
+        _ => findings.push(Finding::fail(
+            CHECK,
+            format!("{} does not serve {}, only {}", crd.name, crd.version, names.join(", ")),
+            "apply the definitions of this version: karpenter install --crds-only --take-over",
+        )),
+    }
+    let stored: Vec<&str> = definition
+        .pointer("/status/storedVersions")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .filter(|stored| *stored != crd.version)
+        .collect();
+    if !stored.is_empty() {
+        let plural = text(definition, "/spec/names/plural");
+        findings.push(Finding::warn(
+            CHECK,
+            format!("objects of {} may still be stored as {}", crd.name, stored.join(", ")),
+            format!(
+                "write them anew with kubectl get {plural} -o yaml | kubectl replace -f -, then kubectl patch crd {} \
+                 --subresource status --type merge -p '{{\"status\":{{\"storedVersions\":[\"{}\"]}}}}'",
+                crd.name, crd.version
+            ),
+        ));
+    }
+    if condition(definition, "Established").is_some_and(|(status, ..)| status != "True") {
+        let (_, reason, message) = condition(definition, "NamesAccepted").unwrap_or_default();
+        findings.push(Finding::fail(
+            CHECK,
+            format!("{} is not served: {reason} {message}", crd.name),
+            "remove the definition whose names clash: kubectl get crds",
+        ));
+    }
+    findings.extend(webhook(definition));
+    findings
+}
+
+/// Karpenter 1.0 converted through a webhook that later versions do not serve.
+fn webhook(definition: &Value) -> Option<Finding> {
+    (text(definition, "/spec/conversion/strategy") == "Webhook").then(|| {
+        let service = definition.pointer("/spec/conversion/webhook/clientConfig/service");
+        let place = service
+            .map(|service| format!("{}/{}", text(service, "/namespace"), text(service, "/name")))
+            .unwrap_or_default();
+        Finding::fail(
+            CHECK,
+            format!("{} converts through the webhook {place}, which nobody serves", kinds::name(definition)),
+            "apply the definitions of this version: karpenter install --crds-only --take-over",
+        )
+    })
+}
+
+/// Objects of the API before v1 that nobody answers to.
+fn old_api(facts: &Facts, is_defined: bool) -> Option<Finding> {
+    let old = facts.old.as_ref().ok()?;
+    if !is_defined && old.is_empty() {
+        return None;
+    }
+    let is_served =
+        facts.controllers.iter().flatten().any(|controller| controller.is_switched_on("LEGACY_API"));
+    Some(match (old.len(), is_served) {
+        (0, _) => Finding::ok("old-api", "the definitions of the API before v1 are there, without objects"),
+        (count, true) => Finding::ok("old-api", format!("{count} objects of the API before v1 are served")),
+        (count, false) => Finding::warn(
+            "old-api",
+            format!(
+                "{count} objects of the API before v1 are there, and no controller that was found serves them"
+            ),
+            "serve them with karpenter install --legacy-api, or turn them into v1: karpenter convert",
+        ),
+    })
+}

@@ -1,0 +1,105 @@
+//! Server-side apply, one object at a time: as a rehearsal for all of them first, then for good.
+
+use std::time::Duration;
+
+use karpenter_cluster::clock::Clock;
+use kube::Client;
+use kube::api::{Patch, PatchParams};
+use serde_json::Value;
+
+use crate::kinds::{self, DEFINITION, condition, place, text, title};
+use crate::{Error, MANAGER, Tell};
+
+const ESTABLISHED_PATIENCE: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// What is there in an object's place.
+pub(super) async fn read(client: &Client, object: &Value) -> Result<Option<Value>, Error> {
+    let what = format!("cannot read {}", title(object));
+    match place(client, object).get_opt(kinds::name(object)).await {
+        Ok(found) => Ok(found.map(|found| serde_json::to_value(found).unwrap_or_default())),
+        // A server that does not know the kind has no such object.
+        Err(error) if kinds::is_not_found(&error) => Ok(None),
+        Err(error) => Err(Error::api(what)(error)),
+    }
+}
+
+/// Lets the API server judge every object before the first one is written. What lies in a namespace that does not exist
+/// yet cannot be judged.
+pub(super) async fn rehearse(
+    client: &Client,
+    wanted: &[Value],
+    found: &[Option<Value>],
+) -> Result<(), Error> {
+    let new_namespace = wanted.iter().zip(found).find_map(|(object, found)| {
+        (object["kind"] == kinds::NAMESPACE.kind && found.is_none()).then(|| kinds::name(object))
+    });
+    let mut refusals = Vec::new();
+    for object in wanted {
+        let namespace = text(object, "/metadata/namespace");
+        if new_namespace.is_some_and(|new| new == namespace) {
+            continue;
+        }
+        let parameters = PatchParams { dry_run: true, ..PatchParams::apply(MANAGER).force() };
+        match place(client, object).patch(kinds::name(object), &parameters, &Patch::Apply(object)).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) => {
+                refusals.push(format!("{} would be refused: {}", title(object), status.message));
+            }
+            Err(error) => return Err(Error::api(format!("cannot try {}", title(object)))(error)),
+        }
+    }
+    if refusals.is_empty() { Ok(()) } else { Err(Error::Refused(refusals)) }
+}
+
+/// Applies one object and says what became of it; a definition is waited for until it is served.
+pub(super) async fn apply(
+    client: &Client,
+    clock: Clock,
+    object: &Value,
+    found: Option<&Value>,
+    tell: Tell<'_>,
+) -> Result<(), Error> {
+    let api = place(client, object);
+    let parameters = PatchParams::apply(MANAGER).force();
+    let what = format!("cannot apply {}", title(object));
+    let answer =
+        api.patch(kinds::name(object), &parameters, &Patch::Apply(object)).await.map_err(Error::api(what))?;
+    let before = found.map(|found| text(found, "/metadata/resourceVersion").to_owned());
+    let verb = match before {
+        None => "created",
+        Some(before) if Some(&before) == answer.metadata.resource_version.as_ref() => "unchanged",
+        Some(_) => "changed",
+    };
+    tell(&format!("{verb} {}", title(object)));
+    if object["kind"] == DEFINITION.kind {
+        until_established(client, clock, kinds::name(object)).await?;
+    }
+    Ok(())
+}
+
+async fn until_established(client: &Client, clock: Clock, name: &str) -> Result<(), Error> {
+    let deadline = clock.now() + ESTABLISHED_PATIENCE;
+    loop {
+        let found =
+            DEFINITION.all(client).get(name).await.map_err(Error::api(format!("cannot read {name}")))?;
+        let found = serde_json::to_value(found).unwrap_or_default();
+        if condition(&found, "Established").is_some_and(|(status, ..)| status == "True") {
+            return Ok(());
+        }
+        if let Some((_, reason, message)) =
+            condition(&found, "NamesAccepted").filter(|(status, ..)| *status == "False")
+        {
+            return Err(Error::Refused(vec![format!(
+                "the definition {name} is not served: {reason}: {message}"
+            )]));
+        }
+        if clock.now() >= deadline {
+            return Err(Error::TimedOut(format!(
+                "the definition {name} is not served after {} s; run the command again",
+                ESTABLISHED_PATIENCE.as_secs()
+            )));
+        }
+        clock.sleep(LOOK_EVERY).await;
+    }
+}

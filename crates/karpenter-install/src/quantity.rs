@@ -1,0 +1,7 @@
+//! Whether a text is an amount that a container may ask for.
+
+use karpenter_model::quantity::Quantity;
+
+pub(crate) fn is_positive(text: &str) -> bool {
+    text.parse::<Quantity>().is_ok_and(|quantity| !quantity.is_negative() && quantity.milli_ceil() > 0)
+}

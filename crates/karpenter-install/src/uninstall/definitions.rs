@@ -1,0 +1,50 @@
+//! Takes definitions away, but only those without objects: deleting a definition deletes them all.
+
+use std::time::Duration;
+
+use karpenter_cluster::clock::Clock;
+use kube::Client;
+use serde_json::Value;
+
+use super::observe;
+use super::plan::definition_stays;
+use crate::install::{definition_kind, delete};
+use crate::kinds::{DEFINITION, name, title};
+use crate::{Error, Tell};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+pub(super) async fn remove(
+    client: &Client,
+    clock: Clock,
+    definitions: &[Value],
+    tell: Tell<'_>,
+) -> Result<(), Error> {
+    let mut stay = Vec::new();
+    let mut gone = Vec::new();
+    for definition in definitions {
+        let Some((kind, _)) = definition_kind(definition) else { continue };
+        let objects_count = observe::all(client, kind).await?.len();
+        match definition_stays(definition, objects_count) {
+            Some(why) => stay.push(format!("{} stays: {why}", title(definition))),
+            None => {
+                delete(client, definition, tell).await?;
+                gone.push(name(definition));
+            }
+        }
+    }
+    let deadline = clock.now() + PATIENCE;
+    for name in gone {
+        let read = || Error::api(format!("cannot read {name}"));
+        while DEFINITION.all(client).get_opt(name).await.map_err(read())?.is_some() {
+            if clock.now() >= deadline {
+                return Err(Error::TimedOut(format!(
+                    "the definition {name} is being deleted and still there"
+                )));
+            }
+            clock.sleep(LOOK_EVERY).await;
+        }
+    }
+    if stay.is_empty() { Ok(()) } else { Err(Error::Refused(stay)) }
+}
