@@ -4,6 +4,9 @@
 //! derived objects are undone, and deleted with its owner by the cluster's garbage collection. Objects that were not
 //! derived are never written.
 
+pub mod adoption;
+pub mod emptiness;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,7 +22,24 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
+use self::adoption::Adoption;
+use self::emptiness::EmptinessTimestamps;
 use crate::context::Context;
+use crate::node::claim_of;
+use crate::operator::Operator;
+
+/// Nodes that are looked at at once.
+const NODES_AT_ONCE: usize = 10;
+
+/// Serves the old kinds, whose definitions must be there. To be called once the operator has started.
+pub async fn serve(operator: &mut Operator, options: Options) {
+    let context = operator.context().clone();
+    let derived = LegacyApi::start(context.clone(), options).await;
+    operator.spawn("legacy", derived, LegacyApi::watch, 1);
+    let timestamps = EmptinessTimestamps { context: context.clone() };
+    operator.spawn("legacy.emptiness", timestamps, EmptinessTimestamps::watch, NODES_AT_ONCE);
+    operator.spawn("legacy.adoption", Adoption { context }, Adoption::watch, NODES_AT_ONCE);
+}
 
 const MANAGER: &str = "karpenter-legacy";
 /// Changes gather this long before everything is derived anew.

@@ -14,3 +14,4 @@ pub use eviction::{EvictionQueue, Evictions};
 pub use hydration::NodeHydration;
 pub use legacy_repair::LegacyRepair;
 pub use termination::NodeTermination;
+pub(crate) use termination::claim_of;

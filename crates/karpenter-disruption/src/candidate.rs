@@ -18,6 +18,8 @@ pub enum Class {
     Graceful,
     /// Pods' wishes count unless the claim bounds its drain.
     Eventual,
+    /// Of pods only do-not-disrupt counts: an empty node by the rules before v1.
+    Emptied,
     /// A sick node is not kept by wishes about its node, nor by pods if the drain is bounded.
     Repair,
 }
@@ -39,6 +41,10 @@ pub enum Blocked {
     NoPool(Arc<str>),
     /// namespace/name of the pod.
     PodAnnotated(Arc<str>),
+    /// namespace/name of a pod with `karpenter.sh/do-not-evict`.
+    PodHeld(Arc<str>),
+    /// `karpenter.sh/do-not-consolidate`
+    Unconsolidated,
     /// namespace/name of the budget.
     PodBudget(Arc<str>),
     /// More than one budget selects a pod.
@@ -73,6 +79,12 @@ impl fmt::Display for Blocked {
             Self::PodAnnotated(pod) => {
                 write!(f, "Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod={pod})")
             }
+            Self::PodHeld(pod) => {
+                write!(f, "Pod has \"karpenter.sh/do-not-evict\" annotation (Pod={pod})")
+            }
+            Self::Unconsolidated => f.write_str(
+                "Consolidation is blocked through the \"karpenter.sh/do-not-consolidate\" annotation",
+            ),
             Self::PodBudget(budget) => {
                 write!(f, "Pdb prevents pod evictions (PodDisruptionBudget=[{budget}])")
             }
@@ -121,7 +133,7 @@ pub(crate) fn candidate_besides(
     // Repair knows only later whether its drain is bounded.
     let is_bounded = machine.termination_grace_period_secs.is_some();
     let is_waived = class == Class::Repair || (class == Class::Eventual && is_bounded);
-    if !is_waived && let Some(blocked) = blocking_pod(fleet, machine) {
+    if !is_waived && let Some(blocked) = blocking_pod(fleet, machine, class) {
         return Err(blocked);
     }
     // A node that the engine does not know cannot be planned without.
@@ -165,10 +177,19 @@ fn check_node(machine: &Machine, class: Class) -> Result<(), Blocked> {
 }
 
 /// The first pod that may not be evicted now, and why. Daemons count: whoever annotates them means their node.
-pub(crate) fn blocking_pod(fleet: &Fleet, machine: &Machine) -> Option<Blocked> {
+pub(crate) fn blocking_pod(fleet: &Fleet, machine: &Machine, class: Class) -> Option<Blocked> {
     let kept = machine.occupants.iter().find(|one| one.is_active && one.is_kept);
     if let Some(pod) = kept {
         return Some(Blocked::PodAnnotated(pod.name.clone()));
+    }
+    if class == Class::Emptied {
+        return None;
+    }
+    let pool = machine.pool.as_ref().and_then(|name| fleet.pools.get(name));
+    let has_old_rules = pool.is_some_and(|pool| pool.old_rules.is_some());
+    let held = machine.occupants.iter().find(|one| one.is_active && one.is_held).filter(|_| has_old_rules);
+    if let Some(pod) = held {
+        return Some(Blocked::PodHeld(pod.name.clone()));
     }
     machine.occupants.iter().filter(|one| one.is_evictable).find_map(|one| blocking_budget(fleet, one))
 }

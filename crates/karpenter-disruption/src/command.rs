@@ -11,6 +11,8 @@ use crate::fleet::Reason;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Method {
     Repair,
+    /// Nodes beyond the age that the rules before v1 give them.
+    Expiration,
     Emptiness,
     StaticDrift,
     Drift,
@@ -23,8 +25,9 @@ pub enum Method {
 }
 
 impl Method {
-    pub const ORDER: [Self; 7] = [
+    pub const ORDER: [Self; 8] = [
         Self::Repair,
+        Self::Expiration,
         Self::Emptiness,
         Self::StaticDrift,
         Self::Drift,
@@ -36,6 +39,7 @@ impl Method {
     pub fn reason(self) -> Reason {
         match self {
             Self::Repair => Reason::Unhealthy,
+            Self::Expiration => Reason::Expired,
             Self::Emptiness => Reason::Empty,
             Self::StaticDrift | Self::Drift => Reason::Drifted,
             Self::MultiNodeConsolidation | Self::SingleNodeConsolidation | Self::Rebalance => {
@@ -44,10 +48,15 @@ impl Method {
         }
     }
 
+    /// Whether a node goes because that is cheaper, not because it has to.
+    pub fn is_for_savings(self) -> bool {
+        matches!(self.reason(), Reason::Empty | Reason::Underutilized)
+    }
+
     /// The label `consolidation_type` of metrics.
     pub fn consolidation_type(self) -> &'static str {
         match self {
-            Self::Repair | Self::StaticDrift | Self::Drift => "",
+            Self::Repair | Self::Expiration | Self::StaticDrift | Self::Drift => "",
             Self::Emptiness => "empty",
             Self::MultiNodeConsolidation | Self::Rebalance => "multi",
             Self::SingleNodeConsolidation => "single",
@@ -57,7 +66,7 @@ impl Method {
     /// Whether a proposal is looked at again after a delay before it is carried out.
     pub fn is_validated(self) -> bool {
         match self {
-            Self::Repair | Self::StaticDrift | Self::Drift => false,
+            Self::Repair | Self::Expiration | Self::StaticDrift | Self::Drift => false,
             Self::Emptiness
             | Self::MultiNodeConsolidation
             | Self::SingleNodeConsolidation

@@ -6,7 +6,7 @@ use karpenter_model::labels::{CAPACITY_TYPE, CAPACITY_TYPE_ON_DEMAND, CAPACITY_T
 use karpenter_model::plan::PlannedNode;
 use karpenter_scheduling::simulate::Simulator;
 
-use crate::candidate::Class;
+use crate::candidate::{Blocked, Class};
 use crate::command::{Candidate, Command, Decision, Method};
 use crate::controls::{cool_down_until, is_worth_it};
 use crate::emptiness::settling;
@@ -53,6 +53,13 @@ fn refusal(pass: &Pass<'_>, machine: &Machine, pool: &Pool) -> Option<Why> {
     }
     if machine.zone.is_none() {
         return Some(Why::MissingLabel { key: ZONE });
+    }
+    let is_kept = machine.old_marks.is_kept_from_consolidation.filter(|_| pool.old_rules.is_some());
+    match is_kept {
+        Some(true) => return Some(Why::Blocked(Blocked::Unconsolidated)),
+        // Offered by its own annotation, whatever its pool says.
+        Some(false) => return None,
+        None => {}
     }
     if pool.consolidate_after_secs.is_none() {
         return Some(Why::NeverConsolidated { pool: pool.name.clone() });

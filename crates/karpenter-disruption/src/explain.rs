@@ -5,6 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use karpenter_model::reason::Refusal;
 
 use crate::candidate::Blocked;
@@ -25,7 +26,10 @@ pub struct Standing {
 impl Standing {
     /// Upstream's event for it, if it has one; the text is the `Display` of `why`.
     pub fn event(&self) -> Option<EventKind> {
-        let has_to_be = matches!(self.method, Some(Method::Repair | Method::StaticDrift | Method::Drift));
+        let has_to_be = matches!(
+            self.method,
+            Some(Method::Repair | Method::Expiration | Method::StaticDrift | Method::Drift)
+        );
         match self.why {
             // What keeps a node that has to go is not a matter of savings.
             Why::WouldNotFit { .. } if has_to_be => Some(EventKind::DisruptionBlocked),
@@ -41,8 +45,24 @@ pub struct Unplaced {
     pub pod: Arc<str>,
     /// Empty when it would only fit a node that is not initialised, see `uninitialized`.
     pub reasons: Vec<Refusal>,
-    /// It would go to this node, which is not initialised yet.
-    pub uninitialized: Option<Arc<str>>,
+    /// It would go there, which is not initialised yet.
+    pub uninitialized: Option<Uninitialized>,
+}
+
+/// A machine that is coming up, by whatever of it is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Uninitialized {
+    pub claim: Option<Arc<str>>,
+    pub node: Option<Arc<str>>,
+}
+
+impl fmt::Display for Uninitialized {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let claim = self.claim.as_ref().map(|name| format!("nodeclaim/{name}"));
+        let node = self.node.as_ref().map(|name| format!("node/{name}"));
+        let known: Vec<String> = claim.into_iter().chain(node).collect();
+        f.write_str(&known.join(", "))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -198,13 +218,13 @@ impl fmt::Display for Why {
             Self::UnknownInstanceType { name } => write!(f, "Instance Type \"{name}\" not found"),
             Self::MissingLabel { key } => write!(f, "Node does not have label \"{key}\""),
             Self::Settling { until_secs: Some(until) } => {
-                write!(f, "Pods came or went; left alone until {until}")
+                write!(f, "Pods came or went; left alone until {}", moment(*until))
             }
             Self::Settling { until_secs: None } => {
                 f.write_str("Not yet left alone for as long as its pool asks")
             }
             Self::CoolDown { until_secs } => {
-                write!(f, "Pods were moved here or from here; left alone until {until_secs}")
+                write!(f, "Pods were moved here or from here; left alone until {}", moment(*until_secs))
             }
             Self::BudgetExhausted { pool, reason } => {
                 write!(
@@ -221,9 +241,9 @@ impl fmt::Display for Why {
                 write!(f, "Can't remove without creating {count} candidates")
             }
             Self::NotCheaper { .. } => f.write_str("Can't replace with a cheaper node"),
-            Self::TooFewTypes { key, wanted, found } => write!(
+            Self::TooFewTypes { key, .. } => write!(
                 f,
-                "Filtering by price: minValues requirement is not met for label(s) (label(s)=[{key}]); {found} of {wanted} values remain"
+                "Filtering by price: minValues requirement is not met for label(s) (label(s)=[{key}])"
             ),
             Self::SpotToSpotOff => {
                 f.write_str("SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node")
@@ -258,6 +278,11 @@ impl fmt::Display for Why {
     }
 }
 
+/// As people read it.
+fn moment(secs: i64) -> String {
+    Timestamp::from_second(secs).map_or_else(|_| "the end of time".to_owned(), |time| time.to_string())
+}
+
 const UNPLACED_SHOWN_MAX: usize = 5;
 
 fn write_unplaced(f: &mut fmt::Formatter<'_>, unplaced: &[Unplaced]) -> fmt::Result {
@@ -265,7 +290,7 @@ fn write_unplaced(f: &mut fmt::Formatter<'_>, unplaced: &[Unplaced]) -> fmt::Res
     for one in unplaced.iter().take(UNPLACED_SHOWN_MAX) {
         write!(f, "{} => ", one.pod)?;
         match &one.uninitialized {
-            Some(node) => write!(f, "would schedule against uninitialized node/{node}")?,
+            Some(machine) => write!(f, "would schedule against uninitialized {machine}")?,
             None => {
                 let reasons: Vec<String> = one.reasons.iter().map(ToString::to_string).collect();
                 f.write_str(&reasons.join("; "))?;

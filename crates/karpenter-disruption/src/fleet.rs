@@ -26,9 +26,16 @@ pub struct Fleet {
     pub revision: u64,
     /// Commands that were proposed and wait for their second look; their nodes are not marked yet.
     pub waiting: Vec<Waiting>,
+    /// Whether commands are wanted that have to wait until budgets open.
+    pub plans_ahead: bool,
 }
 
 impl Fleet {
+    /// Whether a claim waits in a proposal that has its share of the budgets.
+    pub(crate) fn is_proposed(&self, claim: &str) -> bool {
+        self.waiting.iter().any(|one| !one.is_standby && one.claims.contains(claim))
+    }
+
     /// The method whose proposal a claim waits in.
     pub fn waits_in(&self, claim: &str) -> Option<Method> {
         self.waiting.iter().find(|one| one.claims.contains(claim)).map(|one| one.method)
@@ -40,6 +47,8 @@ impl Fleet {
 pub struct Waiting {
     pub method: Method,
     pub claims: BTreeSet<Arc<str>>,
+    /// It waits for budgets to open and takes nothing from them yet.
+    pub is_standby: bool,
 }
 
 /// A claim, its node and what runs there.
@@ -87,6 +96,18 @@ pub struct Machine {
     pub repair: Option<Repair>,
     /// When a command of ours last moved pods to it.
     pub moved_onto_at_secs: Option<i64>,
+    pub old_marks: OldMarks,
+}
+
+/// What a node of a pool with [`OldRules`] says in the words of their time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OldMarks {
+    /// When the Node came to be: its life counts from there.
+    pub node_created_at_secs: Option<i64>,
+    /// `karpenter.sh/emptiness-timestamp`; one that cannot be read is long ago.
+    pub empty_since_secs: Option<i64>,
+    /// `karpenter.sh/do-not-consolidate`: `true` keeps the node, any other value offers it whatever its pool says.
+    pub is_kept_from_consolidation: Option<bool>,
 }
 
 /// What disruption has to know of a pod beyond what the engine knows.
@@ -105,6 +126,8 @@ pub struct Occupant {
     pub is_evictable: bool,
     /// An active do-not-disrupt annotation.
     pub is_kept: bool,
+    /// `karpenter.sh/do-not-evict`, which counts on nodes of pools with [`OldRules`] only.
+    pub is_held: bool,
     /// Its condition `Ready` is `False`.
     pub is_unready: bool,
     /// Stands for a capacity buffer.
@@ -135,9 +158,12 @@ pub enum Reason {
     Empty,
     Drifted,
     Underutilized,
+    /// Too old by the rules before v1, which know no budgets.
+    Expired,
 }
 
 impl Reason {
+    /// Those that budgets are about.
     pub const ALL: [Self; 4] = [Self::Unhealthy, Self::Empty, Self::Drifted, Self::Underutilized];
 
     /// As conditions, events and budgets spell it.
@@ -147,6 +173,7 @@ impl Reason {
             Self::Empty => "Empty",
             Self::Drifted => "Drifted",
             Self::Underutilized => "Underutilized",
+            Self::Expired => "Expired",
         }
     }
 
@@ -157,6 +184,7 @@ impl Reason {
             Self::Empty => "empty",
             Self::Drifted => "drifted",
             Self::Underutilized => "underutilized",
+            Self::Expired => "expired",
         }
     }
 }
@@ -191,6 +219,17 @@ pub struct Pool {
     /// are taken off. A reason that is missing allows nothing.
     pub allowed: BTreeMap<Reason, u32>,
     pub controls: Controls,
+    /// Set for pools that were made from a Provisioner.
+    pub old_rules: Option<OldRules>,
+}
+
+/// The rules of the API before v1 where they differ from those of v1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OldRules {
+    /// Nodes that are older are replaced one at a time, replacement first; `None`: never.
+    pub expires_after_secs: Option<i64>,
+    /// Nodes that are empty for longer go, whatever pods and budgets say; `None`: emptiness is a matter of consolidation.
+    pub empty_after_secs: Option<i64>,
 }
 
 /// What a pool's owner asks for beyond upstream's API, by annotation.

@@ -14,6 +14,7 @@ mod consolidation;
 mod controls;
 mod drift;
 mod emptiness;
+mod expiration;
 pub mod explain;
 pub mod fleet;
 mod gate;

@@ -16,12 +16,15 @@ pub use crate::explain::{Standing, Why};
 use crate::fleet::{Fleet, Reason};
 use crate::pass::{Eligible, Found, Pass};
 use crate::settings::{Mode, Settings};
-use crate::{consolidation, drift, emptiness, multi, repair, savings, single, static_drift};
+use crate::{consolidation, drift, emptiness, expiration, multi, repair, savings, single, static_drift};
 
 #[derive(Debug, Clone, Default)]
 pub struct Proposal {
     /// To be carried out, all of one method, within all budgets together.
     pub commands: Vec<Command>,
+    /// What is next once nodes that are leaving are gone and budgets open again, best first. Empty unless the fleet
+    /// [`plans_ahead`](Fleet::plans_ahead).
+    pub standby: Vec<Command>,
     /// What would be done if pools were not on a dry run. Not to be carried out.
     pub rehearsals: Vec<Command>,
     /// One per machine, in the fleet's order.
@@ -50,15 +53,21 @@ pub fn methods(mode: Mode) -> &'static [Method] {
     match mode {
         Mode::Compat => &[
             Method::Repair,
+            Method::Expiration,
             Method::Emptiness,
             Method::StaticDrift,
             Method::Drift,
             Method::MultiNodeConsolidation,
             Method::SingleNodeConsolidation,
         ],
-        Mode::Cost => {
-            &[Method::Repair, Method::Emptiness, Method::StaticDrift, Method::Drift, Method::Rebalance]
-        }
+        Mode::Cost => &[
+            Method::Repair,
+            Method::Expiration,
+            Method::Emptiness,
+            Method::StaticDrift,
+            Method::Drift,
+            Method::Rebalance,
+        ],
     }
 }
 
@@ -72,34 +81,42 @@ pub fn propose(fleet: &Fleet, settings: &Settings) -> Proposal {
     let pass = Pass::new(fleet, settings);
     let mut proposal = Proposal { budgets: all_budgets(fleet), ..Proposal::default() };
     let mut ledger = Ledger::new(fleet);
-    for method in methods(settings.mode) {
+    let has_old_rules = fleet.pools.values().any(|pool| pool.old_rules.is_some());
+    // Where there are only pools of v1, nobody hears of a method that they do not have.
+    for method in methods(settings.mode).iter().filter(|one| has_old_rules || **one != Method::Expiration) {
         let Eligible { candidates, refused } = eligible(&pass, *method);
         ledger.refuse(*method, refused);
         let count = candidates.len();
+        // What has to be is done all the same.
         let is_rehearsed =
-            |candidate: &Candidate| *method != Method::Repair && pass.pool(candidate).controls.is_dry_run;
+            |candidate: &Candidate| method.is_for_savings() && pass.pool(candidate).controls.is_dry_run;
         let (rehearsed, real): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_rehearsed);
         let is_waiting = fleet.waiting.iter().any(|one| one.method == *method);
         let before = ledger.constrained;
         let mut bound = None;
-        let mut run = |candidates: Vec<Candidate>, into: &mut Vec<Command>, is_real: bool| {
-            if is_waiting || !into.is_empty() || candidates.is_empty() {
-                let later = candidates.into_iter().map(|candidate| (candidate.machine, Why::NotNow));
-                ledger.refuse(*method, later.collect());
-                return;
-            }
-            let asked: Vec<usize> = candidates.iter().map(|candidate| candidate.machine).collect();
-            let found = find(&pass, *method, candidates);
-            ledger.refuse(*method, asked.into_iter().map(|machine| (machine, Why::Fine)).collect());
-            ledger.refuse(*method, found.refused);
-            for command in &found.commands {
-                ledger.choose(command, is_real);
-            }
-            bound = bound.or(found.lower_bound_per_hour);
-            into.extend(found.commands);
-        };
-        run(real, &mut proposal.commands, true);
-        run(rehearsed, &mut proposal.rehearsals, false);
+        let mut run =
+            |candidates: Vec<Candidate>, into: &mut Vec<Command>, standby: Option<&mut Vec<Command>>| {
+                let is_taken = standby.as_ref().is_some_and(|standby| !standby.is_empty());
+                if is_waiting || is_taken || !into.is_empty() || candidates.is_empty() {
+                    let later = candidates.into_iter().map(|candidate| (candidate.machine, Why::NotNow));
+                    ledger.refuse(*method, later.collect());
+                    return;
+                }
+                let asked: Vec<usize> = candidates.iter().map(|candidate| candidate.machine).collect();
+                let found = find(&pass, *method, candidates);
+                ledger.refuse(*method, asked.into_iter().map(|machine| (machine, Why::Fine)).collect());
+                ledger.refuse(*method, found.refused);
+                for command in &found.commands {
+                    ledger.choose(command, standby.is_some());
+                }
+                if let Some(standby) = standby {
+                    standby.extend(found.standby);
+                }
+                bound = bound.or(found.lower_bound_per_hour);
+                into.extend(found.commands);
+            };
+        run(real, &mut proposal.commands, Some(&mut proposal.standby));
+        run(rehearsed, &mut proposal.rehearsals, None);
         proposal.outcomes.push(MethodOutcome {
             method: *method,
             candidates: count,
@@ -130,7 +147,7 @@ pub fn why_not(fleet: &Fleet, settings: &Settings, machine: usize) -> Result<Com
 }
 
 /// Nodes that may be gone in a moment are no place to move pods to.
-fn closed_to_moves(fleet: &Fleet) -> Cow<'_, Fleet> {
+pub(crate) fn closed_to_moves(fleet: &Fleet) -> Cow<'_, Fleet> {
     if fleet.waiting.is_empty() {
         return Cow::Borrowed(fleet);
     }
@@ -158,6 +175,7 @@ fn all_budgets(fleet: &Fleet) -> BTreeMap<(Arc<str>, Reason), Remaining> {
 pub(crate) fn eligible(pass: &Pass<'_>, method: Method) -> Eligible {
     match method {
         Method::Repair => repair::eligible(pass),
+        Method::Expiration => expiration::eligible(pass),
         Method::Emptiness => emptiness::eligible(pass),
         Method::StaticDrift => static_drift::eligible(pass),
         Method::Drift => drift::eligible(pass),
@@ -170,6 +188,7 @@ pub(crate) fn eligible(pass: &Pass<'_>, method: Method) -> Eligible {
 fn find(pass: &Pass<'_>, method: Method, candidates: Vec<Candidate>) -> Found {
     match method {
         Method::Repair => repair::find(pass, candidates),
+        Method::Expiration => expiration::find(pass, candidates),
         Method::Emptiness => emptiness::find(pass, candidates),
         Method::StaticDrift => static_drift::find(pass, candidates),
         Method::Drift => drift::find(pass, candidates),
@@ -194,7 +213,7 @@ impl Ledger {
     fn rank(method: Method) -> u8 {
         match method {
             Method::Repair => 0,
-            Method::StaticDrift | Method::Drift => 1,
+            Method::Expiration | Method::StaticDrift | Method::Drift => 1,
             Method::Emptiness => 2,
             Method::MultiNodeConsolidation | Method::SingleNodeConsolidation | Method::Rebalance => 3,
         }

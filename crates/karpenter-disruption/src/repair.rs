@@ -33,7 +33,7 @@ pub(crate) fn eligible(pass: &Pass<'_>) -> Eligible {
             Ok(_) if repair.is_vetoed => {
                 eligible.refused.push((index, Why::Blocked(Blocked::RepairVetoed)));
             }
-            Ok(_) if !is_bounded && blocking_pod(pass.fleet, machine).is_some() => {
+            Ok(_) if !is_bounded && blocking_pod(pass.fleet, machine, Class::Repair).is_some() => {
                 eligible.refused.push((index, Why::Blocked(Blocked::RepairUnbounded)));
             }
             Ok(candidate) => eligible.candidates.push(candidate),

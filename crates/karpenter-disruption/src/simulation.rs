@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use karpenter_model::labels::CAPACITY_TYPE_RESERVED;
 use karpenter_model::plan::PlannedNode;
-use karpenter_model::problem::ReservedMode;
+use karpenter_model::problem::{Node, ReservedMode};
 use karpenter_scheduling::simulate::{BoundAt, Outcome, Question, Simulator};
 
 use crate::command::{Candidate, Destination};
-use crate::explain::Unplaced;
+use crate::explain::{Uninitialized, Unplaced};
 use crate::pass::Pass;
 use crate::prices::total_per_hour;
 
@@ -67,6 +67,16 @@ pub(crate) fn read(
     simulator: &Simulator<'_>,
     outcome: &Outcome,
 ) -> Result<Placement, Vec<Unplaced>> {
+    let (placement, unplaced) = read_in_part(pass, simulator, outcome);
+    if unplaced.is_empty() { Ok(placement) } else { Err(unplaced) }
+}
+
+/// The answer as places for those pods that have one, and those that have none.
+pub(crate) fn read_in_part(
+    pass: &Pass<'_>,
+    simulator: &Simulator<'_>,
+    outcome: &Outcome,
+) -> (Placement, Vec<Unplaced>) {
     let waiting = simulator.problem().pods.len();
     let movers = |group: u32, start: u32, count: u32| -> &[BoundAt] {
         let group = (group as usize).checked_sub(waiting).and_then(|group| outcome.movers.get(group));
@@ -90,16 +100,13 @@ pub(crate) fn read(
                 if is_there {
                     placement.moves.push((*pod, Destination::Existing(existing.node)));
                 } else {
-                    let uninitialized = node.map(|node| node.name.clone());
+                    let uninitialized = Some(uninitialized(pass, existing.node, node));
                     unplaced.push(Unplaced { pod: name_of(pass, *pod), reasons: Vec::new(), uninitialized });
                 }
             }
         }
     }
-    if !unplaced.is_empty() {
-        unplaced.sort_by(|one, other| one.pod.cmp(&other.pod));
-        return Err(unplaced);
-    }
+    unplaced.sort_by(|one, other| one.pod.cmp(&other.pod));
     for planned in &outcome.plan.new_nodes {
         let pods: Vec<BoundAt> =
             planned.pods.iter().flat_map(|run| movers(run.group, run.start, run.count)).copied().collect();
@@ -111,7 +118,16 @@ pub(crate) fn read(
         placement.replacements.push(PlannedNode { pods: Vec::new(), ..planned.clone() });
     }
     placement.moves.sort_unstable();
-    Ok(placement)
+    (placement, unplaced)
+}
+
+/// The machine behind a node that is coming up; a replacement of another command has a name only.
+fn uninitialized(pass: &Pass<'_>, at: usize, node: Option<&Node>) -> Uninitialized {
+    let machine = pass.machine_at.get(at).copied().flatten().map(|index| &pass.fleet.machines[index]);
+    match machine {
+        Some(machine) => Uninitialized { claim: Some(machine.claim.clone()), node: machine.node.clone() },
+        None => Uninitialized { claim: None, node: node.map(|node| node.name.clone()) },
+    }
 }
 
 fn name_of(pass: &Pass<'_>, pod: BoundAt) -> Arc<str> {

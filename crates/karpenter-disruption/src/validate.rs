@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::balanced::approve;
 use crate::budgets::{remaining_besides, take};
 use crate::command::{Candidate, Command, Method};
+use crate::controls::MovesLeft;
 use crate::explain::{Unplaced, Why};
 use crate::fleet::Fleet;
 use crate::pass::Pass;
@@ -29,6 +30,8 @@ pub enum Rejection {
     Nominated,
     /// Budgets of nodes do not allow it any more.
     Budget { pool: Arc<str> },
+    /// So many pods of the pool were moved already that no more may be for now.
+    MovesExhausted { pool: Arc<str> },
     /// Budgets of pods do not allow it any more.
     PodBudget { name: Arc<str> },
     /// Pods would have no place any more.
@@ -44,7 +47,9 @@ impl Rejection {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Churn { .. } => "churn",
-            Self::Nominated | Self::Budget { .. } | Self::PodBudget { .. } => "budget",
+            Self::Nominated | Self::Budget { .. } | Self::MovesExhausted { .. } | Self::PodBudget { .. } => {
+                "budget"
+            }
             Self::WouldNotFit { .. } | Self::NewResults | Self::NotCheaper => "scheduling",
         }
     }
@@ -60,6 +65,9 @@ impl fmt::Display for Rejection {
                     f,
                     "a candidate of NodePool {pool} can no longer be disrupted without violating budgets"
                 )
+            }
+            Self::MovesExhausted { pool } => {
+                write!(f, "no more pods of NodePool {pool} may be moved within this hour")
             }
             Self::PodBudget { name } => {
                 write!(f, "PodDisruptionBudget {name} does not allow its evictions together")
@@ -79,6 +87,7 @@ impl fmt::Display for Rejection {
 ///
 /// Methods that are not validated have nothing to fear from a second look: only their nodes are looked up again.
 pub fn revalidate(command: &Command, fleet: &Fleet, settings: &Settings) -> Result<Command, Rejection> {
+    let fleet = &*propose::closed_to_moves(fleet);
     let own: BTreeSet<Arc<str>> = command.candidates.iter().map(|one| one.claim.clone()).collect();
     let pass = Pass::besides(fleet, settings, own);
     let candidates = current_candidates(&pass, command)?;
@@ -96,9 +105,12 @@ pub fn revalidate(command: &Command, fleet: &Fleet, settings: &Settings) -> Resu
             }
             let fresh = anew(&pass, command, &candidates)?;
             approve(fleet, &pass.totals, &fresh).map_err(|why| rejection(why, &pass))?;
+            MovesLeft::new(fleet).admit(fleet, &fresh).map_err(|why| rejection(why, &pass))?;
             Ok(fresh)
         }
-        Method::Repair | Method::StaticDrift | Method::Drift => Ok(Command { candidates, ..command.clone() }),
+        Method::Repair | Method::Expiration | Method::StaticDrift | Method::Drift => {
+            Ok(Command { candidates, ..command.clone() })
+        }
     }
 }
 
@@ -114,7 +126,10 @@ fn current_candidates(pass: &Pass<'_>, command: &Command) -> Result<Vec<Candidat
         return Err(Rejection::Nominated);
     }
     let mut eligible = propose::eligible(pass, command.method).candidates;
-    eligible.retain(|candidate| wanted.contains(&candidate.machine));
+    // Its owner may have thought better of it meanwhile.
+    let is_dry =
+        |candidate: &Candidate| command.method.is_for_savings() && pass.pool(candidate).controls.is_dry_run;
+    eligible.retain(|candidate| wanted.contains(&candidate.machine) && !is_dry(candidate));
     eligible.sort_by_key(|candidate| {
         command.candidates.iter().position(|one| one.uid == candidate.uid).unwrap_or(usize::MAX)
     });
@@ -158,6 +173,10 @@ fn anew(pass: &Pass<'_>, command: &Command, candidates: &[Candidate]) -> Result<
     if command.replacements.is_empty() && !fresh.replacements.is_empty() {
         return Err(Rejection::NewResults);
     }
+    let is_single = |candidate: &Candidate| !pass.pool(candidate).controls.is_many_to_many_enabled;
+    if fresh.replacements.len() > 1 && candidates.iter().any(is_single) {
+        return Err(Rejection::NewResults);
+    }
     if command.method == Method::Rebalance {
         // Other nodes than foreseen are as good, as long as the trouble is paid for.
         let is_enough = fresh.saving_per_hour() >= SAVING_KEPT * command.saving_per_hour();
@@ -182,6 +201,7 @@ fn rejection(why: Why, pass: &Pass<'_>) -> Rejection {
         Why::NeedsSeveralNodes { .. } => Rejection::NewResults,
         Why::PodBudgetJoint { name, .. } => Rejection::PodBudget { name },
         Why::BudgetExhausted { pool, .. } => Rejection::Budget { pool },
+        Why::MovesExhausted { pool, .. } => Rejection::MovesExhausted { pool },
         Why::Blocked(_) => Rejection::Churn { gone: pass.own().len() },
         _ => Rejection::NotCheaper,
     }

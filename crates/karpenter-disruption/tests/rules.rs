@@ -15,6 +15,8 @@ mod controls;
 mod drift;
 #[path = "rules/emptiness.rs"]
 mod emptiness;
+#[path = "rules/old_rules.rs"]
+mod old_rules;
 #[path = "rules/order.rs"]
 mod order;
 #[path = "rules/repair.rs"]

@@ -106,6 +106,13 @@ pub fn is_kept(pod: &Pod, now: Timestamp) -> bool {
     is_active(pod) && is_do_not_disrupt_active(pod, now)
 }
 
+/// Alive and under the annotation that kept pods before v1.
+pub fn is_held(pod: &Pod) -> bool {
+    let annotations = pod.metadata.annotations.as_ref();
+    let value = annotations.and_then(|annotations| annotations.get(labels::ANNOTATION_DO_NOT_EVICT));
+    is_active(pod) && value.is_some_and(|value| value == "true")
+}
+
 /// Several budgets for one pod make the server refuse every eviction; one that allows nothing does so too.
 fn is_fully_blocked<'a>(
     pod: &Pod,
@@ -238,11 +245,22 @@ pub fn tolerates_disruption(pod: &Pod) -> bool {
     tolerations.into_iter().any(tolerates_disrupted_taint)
 }
 
+/// Tolerates the taint of a node that is closed to new pods.
+pub fn tolerates_unschedulable(pod: &Pod) -> bool {
+    let tolerations = pod.spec.iter().flat_map(|spec| spec.tolerations.iter().flatten());
+    tolerations.into_iter().any(|one| tolerates_taint(one, labels::TAINT_UNSCHEDULABLE))
+}
+
 fn tolerates_disrupted_taint(toleration: &Toleration) -> bool {
+    tolerates_taint(toleration, labels::TAINT_DISRUPTED)
+}
+
+/// Whether a toleration is for this taint without a value, with effect NoSchedule.
+fn tolerates_taint(toleration: &Toleration, taint: &str) -> bool {
     let effect = toleration.effect.as_deref().unwrap_or_default();
     let key = toleration.key.as_deref().unwrap_or_default();
     let is_effect = effect.is_empty() || effect == "NoSchedule";
-    let is_key = key.is_empty() || key == labels::TAINT_DISRUPTED;
+    let is_key = key.is_empty() || key == taint;
     let is_value = match toleration.operator.as_deref().unwrap_or_default() {
         "Exists" => true,
         // The taint has no value, and an empty key goes with Exists only.

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "aws")]
 pub(crate) mod bootstrap;
+mod install;
 mod legacy;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use karpenter_api::scheduler_config::SchedulerConfig;
 use karpenter_model::problem::{self, EFFORT_DEFAULT, EFFORT_MAX};
 use karpenter_model::quantity::Quantity;
 
+pub(crate) use install::*;
 pub(crate) use legacy::*;
 
 #[derive(Debug, Parser)]
@@ -39,6 +41,12 @@ pub(crate) enum Command {
     Demo(DemoArguments),
     /// Run Karpenter's controllers on a cluster
     Controller(Box<ControllerArguments>),
+    /// Put Karpenter onto a cluster: definitions, permissions and the controller
+    Install(Box<InstallArguments>),
+    /// Take Karpenter off a cluster; its nodes are drained, handed over or kept
+    Uninstall(UninstallArguments),
+    /// Say what is wrong with Karpenter on a cluster, and what to do about it
+    Doctor(DoctorArguments),
     /// Print what a cloud account needs before Karpenter can work in it
     #[cfg(feature = "aws")]
     Bootstrap(bootstrap::BootstrapArguments),
@@ -66,7 +74,7 @@ pub(crate) enum ProviderChoice {
     Aws,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct ControllerArguments {
     /// Where nodes come from
     #[arg(long, value_enum)]
@@ -85,6 +93,17 @@ pub(crate) struct ControllerArguments {
     #[cfg(feature = "aws")]
     #[command(flatten)]
     pub(crate) aws: karpenter_aws::options::AwsOptions,
+}
+
+impl ControllerArguments {
+    /// What the flags say about objects of the API before v1.
+    pub(crate) fn legacy_options(&self) -> karpenter_legacy::Options {
+        #[cfg(feature = "aws")]
+        let cluster_name = Some(self.aws.cluster_name.as_str());
+        #[cfg(not(feature = "aws"))]
+        let cluster_name = None;
+        self.legacy.options(cluster_name)
+    }
 }
 
 #[derive(Debug, Args)]
@@ -109,9 +128,14 @@ pub(crate) struct UpArguments {
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=10_000))]
     pub(crate) nodes: u32,
 
-    /// Also install and serve Provisioner and AWSNodeTemplate of the API before v1
+    /// Also install and serve Provisioner and AWSNodeTemplate of the API before v1; every EC2NodeClass is then ready,
+    /// and its machines are simulated ones with EC2's types
     #[arg(long)]
     pub(crate) legacy: bool,
+
+    /// AWS region whose instance types and zones are simulated with --legacy
+    #[arg(long, requires = "legacy", default_value = "us-east-1")]
+    pub(crate) region: String,
 
     /// Run the cluster alone, without Karpenter's controllers
     #[arg(long)]

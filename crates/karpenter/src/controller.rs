@@ -7,15 +7,18 @@
 mod aws;
 mod connect;
 mod logs;
+mod old_settings;
 mod provider;
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use karpenter_cluster::clock::Clock;
+use karpenter_controllers::legacy;
 use karpenter_controllers::operator::Operator;
 use karpenter_controllers::operator::election::{Election, Settings};
 use karpenter_controllers::operator::http::Port;
+use karpenter_legacy::GlobalSettings;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::provider::Provider;
@@ -38,7 +41,6 @@ pub(crate) fn run(arguments: &ControllerArguments) -> Result<Outcome> {
 }
 
 async fn work(arguments: &ControllerArguments) -> Result<()> {
-    let options = &arguments.options;
     // First of all: a signal that comes while we connect must not be lost.
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
@@ -53,6 +55,18 @@ async fn work(arguments: &ControllerArguments) -> Result<()> {
         connected = connect::connect(arguments.kubeconfig.as_deref()) => connected?,
         () = &mut told_to_stop => return Ok(()),
     };
+    let old_settings = match arguments.legacy.legacy_api {
+        true => {
+            let namespace = arguments.options.lease_namespace(connected.own_namespace.as_deref());
+            tokio::select! {
+                settings = old_settings::read(&connected.client, &namespace) => settings,
+                () = &mut told_to_stop => return Ok(()),
+            }
+        }
+        false => GlobalSettings::default(),
+    };
+    let arguments = &old_settings::complete(arguments, &old_settings);
+    let options = &arguments.options;
     let clock = Clock::system();
     let provider = tokio::select! {
         provider = Provider::choose(arguments, &connected, clock) => provider?,
@@ -109,7 +123,8 @@ async fn work(arguments: &ControllerArguments) -> Result<()> {
         operator.start().await;
         provider.start(&mut operator);
         if arguments.legacy.legacy_api {
-            crate::legacy::serve(&mut operator, arguments.legacy.options(None)).await;
+            let legacy_options = old_settings.complete(arguments.legacy_options());
+            legacy::serve(&mut operator, legacy_options).await;
         }
         std::future::pending::<()>().await;
     };

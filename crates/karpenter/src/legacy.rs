@@ -1,13 +1,11 @@
 //! Documents of the old API on their way to v1: where each came from, what is said about it, and whether v1 would admit
-//! what it became; and the controller that serves them on a cluster. How objects are converted is decided in `karpenter-legacy`.
+//! what it became. How objects are converted is decided in `karpenter-legacy`.
 
 use std::sync::Arc;
 
 use karpenter_api::error::one_line;
 use karpenter_api::manifest::Document;
 use karpenter_api::validate;
-use karpenter_controllers::legacy::LegacyApi;
-use karpenter_controllers::operator::Operator;
 use karpenter_legacy::{Converted, Finding, Options, Severity};
 use serde_json::Value;
 
@@ -89,12 +87,6 @@ pub(crate) fn convert(documents: &[Document], options: &Options) -> Conversion {
         }
     }
     conversion
-}
-
-/// Serves the API before v1 beside the other controllers; to be called once those have started.
-pub(crate) async fn serve(operator: &mut Operator, options: Options) {
-    let legacy = LegacyApi::start(operator.context().clone(), options).await;
-    operator.spawn("legacy", legacy, LegacyApi::watch, 1);
 }
 
 /// Where a document stands, as the other commands write it.

@@ -18,10 +18,13 @@ use jiff::Timestamp;
 use karpenter_apiserver::clock::Clock as ServerClock;
 use karpenter_apiserver::serve::{Credentials, Security, Serving};
 use karpenter_apiserver::{ApiServer, Config};
+use karpenter_catalog::aws::{self, AwsNodeClass, AwsZone};
 use karpenter_cluster::clock::Clock;
 use karpenter_cluster::cluster::{Cluster, Options};
+use karpenter_controllers::legacy;
 use karpenter_controllers::operator::Operator;
-use karpenter_kwok::Kwok;
+use karpenter_kwok::{Ec2Classes, Kwok};
+use karpenter_model::instance_type::InstanceType;
 use kube::Client;
 
 use crate::Outcome;
@@ -68,7 +71,7 @@ async fn serve(arguments: &UpArguments) -> Result<()> {
     nodes::create(&client, arguments.nodes).await?;
     let operator = match arguments.without_karpenter {
         true => None,
-        false => Some(start_karpenter(&client, clock, arguments.legacy).await?),
+        false => Some(start_karpenter(&client, clock, arguments).await?),
     };
     let kubeconfig = kubeconfig_path(arguments, &serving);
     files::write_private(&kubeconfig, &serving.kubeconfig())?;
@@ -88,16 +91,33 @@ async fn serve(arguments: &UpArguments) -> Result<()> {
 }
 
 /// Karpenter with kwok's machines, in this process and on the cluster's time.
-async fn start_karpenter(client: &Client, clock: Clock, with_legacy: bool) -> Result<Operator> {
-    let kwok = Kwok::generic(client.clone(), clock);
+async fn start_karpenter(client: &Client, clock: Clock, arguments: &UpArguments) -> Result<Operator> {
+    let kwok = match arguments.legacy {
+        // Old objects are about EC2, so the machines play EC2's.
+        true => Kwok::playing_ec2(client.clone(), clock, ec2_types(&arguments.region)?),
+        false => Kwok::generic(client.clone(), clock),
+    };
     kwok.resume().await.context("launches of an earlier run cannot be taken up")?;
     let options = karpenter_controllers::operator::Options::default();
     let mut operator = Operator::watch(client.clone(), Arc::new(kwok), clock, options);
     operator.start().await;
-    if with_legacy {
-        crate::legacy::serve(&mut operator, karpenter_legacy::Options::default()).await;
+    if arguments.legacy {
+        let classes = Ec2Classes::start(client.clone(), clock).await;
+        operator.spawn("kwok.ec2nodeclass", classes, Ec2Classes::watch, 1);
+        legacy::serve(&mut operator, karpenter_legacy::Options::default()).await;
     }
     Ok(operator)
+}
+
+/// What EC2 sells in all zones of a region.
+fn ec2_types(region: &str) -> Result<Vec<InstanceType>> {
+    let zones: Vec<AwsZone> = aws::catalog().zones(region).to_vec();
+    if zones.is_empty() {
+        let known: Vec<&str> = aws::catalog().regions().collect();
+        bail!("--region {region:?} is not in the catalog; valid: {}", known.join(", "));
+    }
+    let class = AwsNodeClass { region: region.to_owned(), zones, ..AwsNodeClass::default() };
+    Ok(aws::catalog().resolve(&class))
 }
 
 fn open(arguments: &UpArguments, clock: &Clock) -> Result<ApiServer> {

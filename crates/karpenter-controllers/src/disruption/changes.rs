@@ -11,7 +11,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_cluster::controllers::pods::condition as pod_condition;
 use karpenter_cluster::mirror::{Change, Mirror};
-use karpenter_disruption::fleet::Fleet;
+use karpenter_disruption::fleet::{Fleet, Machine};
 use karpenter_disruption::propose::Proposal;
 
 use super::flight::after;
@@ -101,7 +101,26 @@ pub(super) fn next_look(
         // Times in a fleet are whole seconds, rounded down: what ends within this one is not over for it.
         (at > now || at.as_second() >= now.as_second()).then_some(at.max(after(now, Duration::from_secs(1))))
     });
-    settled.fold(next, Timestamp::min)
+    let due = fleet.machines.iter().flat_map(|machine| old_deadlines(fleet, machine));
+    let due = due.filter_map(|at| Timestamp::from_second(at).ok()).filter(|at| *at > now);
+    // What is due already may wait for other people's patience.
+    let is_expired = |machine: &Machine| old_deadlines(fleet, machine).any(|at| at <= now.as_second());
+    if fleet.machines.iter().any(|machine| !machine.is_leaving && is_expired(machine)) {
+        next = next.min(after(now, IDLE_POLL));
+    }
+    settled.chain(due).fold(next, Timestamp::min)
+}
+
+/// When the rules before v1 give a node's time up: for its age, and for being empty.
+fn old_deadlines(fleet: &Fleet, machine: &Machine) -> impl Iterator<Item = i64> {
+    let rules = machine.pool.as_ref().and_then(|pool| fleet.pools.get(pool)).and_then(|pool| pool.old_rules);
+    let marks = machine.old_marks;
+    let rules = rules.unwrap_or_default();
+    let sum = |since: Option<i64>, after: Option<i64>| Some(since?.saturating_add(after?));
+    let age = sum(marks.node_created_at_secs, rules.expires_after_secs);
+    // A second more than the whole time has to be over.
+    let empty = sum(marks.empty_since_secs, rules.empty_after_secs).map(|at| at.saturating_add(1));
+    age.into_iter().chain(empty)
 }
 
 fn pod_differs(old: &Pod, new: &Pod) -> bool {

@@ -81,9 +81,12 @@ impl NodeTermination {
         let now = self.context.clock.now();
         let name = name_of(&*node).to_owned();
         let pods = mirrors.pods.by(BY_NODE, &name);
+        // Before v1, pods that tolerate a closed node were left to end with it.
+        let is_old = label(&*node, labels::PROVISIONER_NAME).is_some();
+        let stays = |pod: &Pod| is_old && pods::tolerates_unschedulable(pod);
         let kept: BTreeSet<String> = pods
             .iter()
-            .filter(|pod| !pods::is_drainable(pod, now))
+            .filter(|pod| !pods::is_drainable(pod, now) || stays(pod))
             .flat_map(|pod| volumes_of(mirrors, pod))
             .collect();
         let attachments = mirrors
@@ -96,6 +99,7 @@ impl NodeTermination {
                 Some(Attachment { name: name_of(&**attachment).to_owned(), is_kept })
             })
             .collect();
+        let pods = pods.into_iter().filter(|pod| !stays(pod)).collect();
         Facts { node, claim, pods, attachments, terminate_by: by }
     }
 
@@ -152,7 +156,7 @@ fn changes_the_end(change: &Change<NodeClaim>) -> bool {
 }
 
 /// The claim of a node. None if there is none, or if several say it is theirs.
-pub(super) fn claim_of(mirrors: &Mirrors, node: &Node) -> Option<Arc<NodeClaim>> {
+pub(crate) fn claim_of(mirrors: &Mirrors, node: &Node) -> Option<Arc<NodeClaim>> {
     let id = node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())?;
     let mut claims = mirrors.node_claims.by(BY_PROVIDER_ID, id);
     claims.pop().filter(|_| claims.is_empty())

@@ -39,6 +39,7 @@ use super::{
 };
 use crate::context::Context;
 use crate::events::Notice;
+use crate::legacy::adoption::adopted_machine;
 use crate::mirrors::BY_PROVIDER_ID;
 use crate::nodepool::registration_health::RegistrationHealth;
 use crate::writes;
@@ -162,7 +163,10 @@ impl Lifecycle {
         };
         let answer = match known {
             Some(instance) => Ok(instance),
-            None => self.context.cloud.create(claim).await,
+            None => match adopted_machine(claim) {
+                Some(machine) => self.context.cloud.get(machine).await,
+                None => self.context.cloud.create(claim).await,
+            },
         };
         match launch::judge(answer) {
             LaunchOutcome::Launched(instance) => {

@@ -2,9 +2,11 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node as RawNode;
-use karpenter_api::labels::ANNOTATION_DO_NOT_DISRUPT;
+use karpenter_api::labels::{
+    ANNOTATION_DO_NOT_CONSOLIDATE, ANNOTATION_DO_NOT_DISRUPT, ANNOTATION_EMPTINESS_TIMESTAMP,
+};
 use karpenter_api::types::{Condition, ConditionStatus, NodeClaim};
-use karpenter_disruption::fleet::{Machine, Occupant};
+use karpenter_disruption::fleet::{Machine, Occupant, OldMarks};
 use karpenter_model::labels;
 use karpenter_model::problem::Node;
 use rustc_hash::FxHashSet;
@@ -55,10 +57,12 @@ impl<'a> Machines<'a> {
         let label = |key: &str| node.labels.get(key).filter(|value| !value.is_empty()).cloned();
         let pool = label(labels::NODEPOOL);
         let quiet_since = quiet_since(claim);
-        let is_settling =
-            pool.as_deref().and_then(|pool| self.pools.consolidate_after(pool)).is_some_and(|after| {
-                after > 0 && quiet_since.is_some_and(|since| is_within(since, after, input.now))
-            });
+        // The old rules let pods move to any node.
+        let has_old_rules = pool.as_deref().is_some_and(|pool| self.pools.has_old_rules(pool));
+        let settles_for = pool.as_deref().and_then(|pool| self.pools.consolidate_after(pool));
+        let is_settling = settles_for.filter(|_| !has_old_rules).is_some_and(|after| {
+            after > 0 && quiet_since.is_some_and(|since| is_within(since, after, input.now))
+        });
         let is_nominated = self.expecting.contains(name)
             || input.nominated.contains(name)
             || node_name.is_some_and(|node| input.nominated.contains(node));
@@ -95,6 +99,7 @@ impl<'a> Machines<'a> {
             repair: node_name.and_then(|node| input.repairs.get(node)).cloned(),
             moved_onto_at_secs: input.machines_moved_onto_at_secs.get(uid).copied(),
             is_sick: node_name.is_some_and(|node| input.sick.contains(node)),
+            old_marks: raw_node.filter(|_| has_old_rules).map(old_marks).unwrap_or_default(),
             pool,
             ..Machine::default()
         };
@@ -145,6 +150,16 @@ fn has_label(node: Option<&RawNode>, key: &str) -> bool {
 fn is_ready(node: &RawNode) -> bool {
     let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn old_marks(node: &RawNode) -> OldMarks {
+    let annotation = |key: &str| node.metadata.annotations.as_ref().and_then(|all| all.get(key));
+    let since = |text: &String| text.parse::<Timestamp>().map_or(0, Timestamp::as_second);
+    OldMarks {
+        node_created_at_secs: node.metadata.creation_timestamp.as_ref().map(|time| time.0.as_second()),
+        empty_since_secs: annotation(ANNOTATION_EMPTINESS_TIMESTAMP).map(since),
+        is_kept_from_consolidation: annotation(ANNOTATION_DO_NOT_CONSOLIDATE).map(|value| value == "true"),
+    }
 }
 
 fn is_kept(node: &RawNode) -> bool {

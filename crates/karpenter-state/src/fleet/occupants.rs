@@ -71,6 +71,7 @@ impl<'a> Occupants<'a> {
             is_reschedulable: pods::is_reschedulable(pod),
             is_evictable: pods::is_evictable(pod, self.now),
             is_kept: pods::is_kept(pod, self.now),
+            is_held: pods::is_held(pod),
             is_unready: pods::is_unready(pod),
             is_virtual: annotations.is_some_and(|all| all.contains_key(ANNOTATION_BUFFER_FAKE_POD)),
             eviction_cost: eviction_cost(pod, self.input.deletion_costs),

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use karpenter_api::budget::allowed_disruptions;
+use karpenter_api::labels::{ANNOTATION_TTL_UNTIL_EXPIRED, provisioner_of};
 use karpenter_api::types::{ConditionStatus, ConsolidationPolicy as RawPolicy, DisruptionReason, NodePool};
-use karpenter_disruption::fleet::{ConsolidationPolicy, Controls, Machine, Pool, Reason};
+use karpenter_disruption::fleet::{ConsolidationPolicy, Controls, Machine, OldRules, Pool, Reason};
 use karpenter_disruption::static_drift;
 use karpenter_model::instance_type::InstanceType;
 use karpenter_model::labels;
@@ -53,6 +54,11 @@ impl<'a> Pools<'a> {
         consolidate_after(self.by_name.get(pool)?.pool)
     }
 
+    /// Whether the pool was made from a Provisioner.
+    pub(super) fn has_old_rules(&self, pool: &str) -> bool {
+        self.by_name.get(pool).is_some_and(|known| provisioner_of(&known.pool.metadata).is_some())
+    }
+
     pub(super) fn has_type(&self, pool: &str, name: &str) -> bool {
         self.by_name.get(pool).is_some_and(|pool| pool.type_names.contains(name))
     }
@@ -82,6 +88,7 @@ impl<'a> Pools<'a> {
                 allowed: allowed(pool, counts.nodes(&name), input),
                 full_reservations: full_reservations(&known, &self.open),
                 controls: Controls { moved_last_hour, ..controls },
+                old_rules: old_rules(pool),
             };
             (name, value)
         });
@@ -123,6 +130,19 @@ impl<'a> Counts<'a> {
 fn consolidate_after(pool: &NodePool) -> Option<i64> {
     let after = pool.spec.disruption.as_ref().and_then(|disruption| disruption.consolidate_after.as_ref());
     after.map_or(Some(0), |after| after.nanos())
+}
+
+/// The TTLs of the Provisioner behind a pool, read anew every time: edits count for nodes that are there already.
+fn old_rules(pool: &NodePool) -> Option<OldRules> {
+    provisioner_of(&pool.metadata)?;
+    let annotations = pool.metadata.annotations.as_ref();
+    let expires = annotations.and_then(|all| all.get(ANNOTATION_TTL_UNTIL_EXPIRED));
+    let raw_policy = pool.spec.disruption.as_ref().and_then(|one| one.consolidation_policy.as_ref());
+    let is_by_time = policy(raw_policy) == ConsolidationPolicy::WhenEmpty;
+    Some(OldRules {
+        expires_after_secs: expires.and_then(|text| text.parse().ok()),
+        empty_after_secs: consolidate_after(pool).filter(|_| is_by_time).map(seconds_up),
+    })
 }
 
 /// A policy of another version is taken as the one that disrupts least.
@@ -173,6 +193,7 @@ fn raw_reason(reason: Reason) -> DisruptionReason {
         Reason::Unhealthy => DisruptionReason::Unhealthy,
         Reason::Empty => DisruptionReason::Empty,
         Reason::Drifted => DisruptionReason::Drifted,
-        Reason::Underutilized => DisruptionReason::Underutilized,
+        // No budget is about expiration, and nobody asks.
+        Reason::Underutilized | Reason::Expired => DisruptionReason::Underutilized,
     }
 }

@@ -51,6 +51,8 @@ fn blocked_name(blocked: &Blocked) -> &'static str {
         Blocked::NoPoolLabel => "NoPoolLabel",
         Blocked::NoPool(_) => "NoPool",
         Blocked::PodAnnotated(_) => "PodAnnotated",
+        Blocked::PodHeld(_) => "PodHeld",
+        Blocked::Unconsolidated => "Unconsolidated",
         Blocked::PodBudget(_) => "PodBudget",
         Blocked::PodBudgets(_) => "PodBudgets",
         Blocked::RepairVetoed => "RepairVetoed",

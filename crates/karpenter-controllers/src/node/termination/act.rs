@@ -183,7 +183,10 @@ pub(super) fn closing_patch(node: &Node) -> Option<Value> {
         taints.iter().any(|taint| taint.key == labels::TAINT_DISRUPTED && taint.effect == "NoSchedule");
     let excluded = labels::EXCLUDE_FROM_LOAD_BALANCERS;
     let is_excluded = label(node, excluded) == Some(labels::EXCLUDE_FROM_LOAD_BALANCERS_VALUE);
-    if is_tainted && is_excluded {
+    // Before v1 nodes were closed as by hand, and tools of that time look for it.
+    let is_cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
+    let has_to_be_cordoned = label(node, labels::PROVISIONER_NAME).is_some() && !is_cordoned;
+    if is_tainted && is_excluded && !has_to_be_cordoned {
         return None;
     }
     let mut patch = json!({"metadata": {"labels": {excluded: labels::EXCLUDE_FROM_LOAD_BALANCERS_VALUE}}});
@@ -195,6 +198,9 @@ pub(super) fn closing_patch(node: &Node) -> Option<Value> {
             ..Taint::default()
         };
         patch["spec"]["taints"] = json!(others.chain([disrupted]).collect::<Vec<Taint>>());
+    }
+    if has_to_be_cordoned {
+        patch["spec"]["unschedulable"] = json!(true);
     }
     Some(patch)
 }

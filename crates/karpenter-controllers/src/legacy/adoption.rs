@@ -1,0 +1,177 @@
+//! Nodes that a Karpenter before v1 launched: each gets a NodeClaim, so that it is drained, replaced and counted like
+//! those that are launched today. Machines are looked up, never bought, and the node keeps everything it carries.
+//!
+//! The claim says nothing about the pool as it was, so that nobody takes the node for drifted.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use k8s_openapi::api::core::v1::Node;
+use karpenter_api::labels;
+use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_cluster::controllers::context::{annotation, is_already_exists, is_deleting, label, name_of};
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::{Change, ObjectKey};
+use kube::api::{Api, PostParams};
+
+use super::claim_of;
+use crate::claims;
+use crate::context::Context;
+
+/// On a claim whose machine was there before it: the machine's provider id.
+pub const ANNOTATION_ADOPTS: &str = "compatibility.karpenter.sh/adopts";
+
+/// The machine that a claim is to take over instead of a new one.
+pub(crate) fn adopted_machine(claim: &NodeClaim) -> Option<&str> {
+    annotation(claim, ANNOTATION_ADOPTS).filter(|id| !id.is_empty())
+}
+
+/// Labels that say something about a node and not about its machine.
+const OF_THE_NODE: [&str; 4] =
+    [labels::HOSTNAME, labels::REGISTERED, labels::INITIALIZED, "karpenter.sh/machine-name"];
+
+/// The claim for a node that has none. `None` for nodes of others, and for those that are on their way out or in.
+fn claim_for(node: &Node, pool: &NodePool) -> Option<NodeClaim> {
+    let provider_id = node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())?;
+    let provisioner = labels::provisioner_of(&pool.metadata)?;
+    // Nodes of today carry the label of their pool from the start.
+    let is_of_old =
+        label(node, labels::PROVISIONER_NAME) == Some(provisioner) && label(node, labels::NODEPOOL).is_none();
+    if !is_of_old || is_deleting(node) || is_deleting(pool) {
+        return None;
+    }
+    let mut claim = claims::build_static(pool);
+    let found = claim.metadata.labels.get_or_insert_default();
+    for (key, value) in node.metadata.labels.iter().flatten() {
+        if !OF_THE_NODE.contains(&key.as_str()) {
+            found.insert(key.clone(), value.clone());
+        }
+    }
+    let annotations = claim.metadata.annotations.get_or_insert_default();
+    annotations.remove(labels::ANNOTATION_NODEPOOL_HASH);
+    annotations.remove(labels::ANNOTATION_NODEPOOL_HASH_VERSION);
+    annotations.insert(ANNOTATION_ADOPTS.to_owned(), provider_id.to_owned());
+    // The same name every time: whoever tries again finds the first.
+    claim.metadata.generate_name = None;
+    claim.metadata.name = Some(format!("{provisioner}-{:08x}", short_hash(provider_id)));
+    // It has started long ago.
+    claim.spec.startup_taints = None;
+    Some(claim)
+}
+
+fn short_hash(text: &str) -> u32 {
+    // The hasher's keys are fixed, so that every process finds the same.
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    u32::try_from(hasher.finish() >> 32).unwrap_or_default()
+}
+
+/// Gives nodes of old their claims.
+pub struct Adoption {
+    pub context: Context,
+}
+
+impl Adoption {
+    pub fn watch(&self, queue: &Queue) {
+        let mirrors = &self.context.mirrors;
+        for node in mirrors.nodes.list() {
+            queue.add(ObjectKey::of(&node.metadata));
+        }
+        let to = queue.clone();
+        mirrors.nodes.observe(move |change: &Change<Node>| {
+            let is_new = matches!(change, Change::Applied { old: None, .. });
+            if is_new && label(&**change.object(), labels::PROVISIONER_NAME).is_some() {
+                to.add(ObjectKey::of(&change.object().metadata));
+            }
+        });
+        let (to, nodes) = (queue.clone(), mirrors.nodes.clone());
+        mirrors.node_pools.observe(move |change: &Change<NodePool>| {
+            let is_new = matches!(change, Change::Applied { old: None, .. });
+            if is_new && labels::provisioner_of(&change.object().metadata).is_some() {
+                nodes.list().iter().for_each(|node| to.add(ObjectKey::of(&node.metadata)));
+            }
+        });
+    }
+}
+
+impl Reconcile for Adoption {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let Context { mirrors, client, .. } = &self.context;
+        let Some(node) = mirrors.nodes.get_key(key) else { return Ok(After::Done) };
+        let pool = label(&*node, labels::PROVISIONER_NAME).and_then(|name| mirrors.node_pools.get("", name));
+        let claim =
+            pool.and_then(|pool| claim_for(&node, &pool)).filter(|_| claim_of(mirrors, &node).is_none());
+        let Some(claim) = claim.filter(|claim| mirrors.node_claims.get("", name_of(claim)).is_none()) else {
+            return Ok(After::Done);
+        };
+        match Api::<NodeClaim>::all(client.clone()).create(&PostParams::default(), &claim).await {
+            Ok(created) => mirrors.node_claims.apply(created),
+            Err(error) if is_already_exists(&error) => {}
+            Err(error) => return Err(error),
+        }
+        tracing::info!(
+            node = name_of(&*node),
+            nodeclaim = name_of(&claim),
+            "adopted a node of the API before v1"
+        );
+        Ok(After::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pool(labels: Value) -> NodePool {
+        let reference = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "t"});
+        let template = json!({"spec": {"nodeClassRef": reference, "requirements": [],
+            "startupTaints": [{"key": "s", "effect": "NoSchedule"}]}});
+        let metadata = json!({"name": "old", "uid": "u", "labels": labels});
+        serde_json::from_value(json!({"metadata": metadata, "spec": {"template": template}})).expect("a pool")
+    }
+
+    fn node(labels: Value, provider_id: Value) -> Node {
+        let metadata = json!({"name": "n", "labels": labels});
+        serde_json::from_value(json!({"metadata": metadata, "spec": {"providerID": provider_id}}))
+            .expect("a node")
+    }
+
+    #[test]
+    fn a_node_of_old_gets_a_claim_with_its_labels_and_its_machine() {
+        let derived = pool(json!({"compatibility.karpenter.sh/derived-from": "provisioner"}));
+        let labels = json!({"karpenter.sh/provisioner-name": "old", "kubernetes.io/hostname": "n",
+            "karpenter.sh/initialized": "true", "node.kubernetes.io/instance-type": "m5.large"});
+        let claim = claim_for(&node(labels.clone(), json!("aws:///a/i-1")), &derived).expect("a claim");
+        assert_eq!(adopted_machine(&claim), Some("aws:///a/i-1"));
+        let found = claim.metadata.labels.clone().unwrap_or_default();
+        let keys: Vec<&str> = found.keys().map(String::as_str).collect();
+        assert_eq!(
+            keys,
+            [
+                "karpenter.k8s.aws/ec2nodeclass",
+                "karpenter.sh/nodepool",
+                "karpenter.sh/provisioner-name",
+                "node.kubernetes.io/instance-type",
+            ]
+        );
+        assert_eq!(claim.spec.startup_taints, None);
+        assert_eq!(annotation(&claim, labels::ANNOTATION_NODEPOOL_HASH), None);
+        let again = claim_for(&node(labels.clone(), json!("aws:///a/i-1")), &derived).expect("a claim");
+        assert_eq!(again.metadata.name, claim.metadata.name);
+        let other = claim_for(&node(labels.clone(), json!("aws:///a/i-2")), &derived).expect("a claim");
+        assert_ne!(other.metadata.name, claim.metadata.name);
+        for (labels, id, pool) in [
+            (labels.clone(), json!(null), &derived),
+            (labels.clone(), json!(""), &derived),
+            (labels.clone(), json!("aws:///a/i-1"), &pool(json!({}))),
+            (json!({"karpenter.sh/provisioner-name": "other"}), json!("aws:///a/i-1"), &derived),
+            (
+                json!({"karpenter.sh/provisioner-name": "old", "karpenter.sh/nodepool": "old"}),
+                json!("aws:///a/i-1"),
+                &derived,
+            ),
+        ] {
+            assert!(claim_for(&node(labels.clone(), id), pool).is_none(), "{labels}");
+        }
+    }
+}

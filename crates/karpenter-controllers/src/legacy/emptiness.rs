@@ -1,0 +1,189 @@
+//! Since when a node of the API before v1 is empty, written on the node itself, so that the wait survives a restart.
+//!
+//! Only nodes of Provisioners with ttlSecondsAfterEmpty carry the time. What follows from it is disruption's business.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use karpenter_api::labels;
+use karpenter_api::types::{ConsolidationPolicy, NodePool};
+use karpenter_cluster::controllers::context::{annotation, is_deleting, label, name_of};
+use karpenter_cluster::harness::{After, Queue, Reconcile};
+use karpenter_cluster::mirror::{Change, ObjectKey};
+use serde_json::json;
+
+use crate::context::Context;
+use crate::mirrors::BY_NODE;
+use crate::{pods, writes};
+
+/// A node that pods are on their way to is looked at again after this long.
+const NOMINATED_POLL: Duration = Duration::from_secs(30);
+
+/// What is known of a node that should tell since when it is empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
+    pub is_initialized: bool,
+    /// Pods are on their way.
+    pub is_nominated: bool,
+    /// Nothing but pods of daemon sets, static pods and pods that have ended.
+    pub is_empty: bool,
+    pub is_stamped: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    Leave,
+    Stamp,
+    Clear,
+    /// It is not known yet whether it will stay empty.
+    LookAgain,
+}
+
+pub fn decide(facts: Facts) -> Step {
+    match facts {
+        Facts { is_initialized: false, .. } => Step::Leave,
+        Facts { is_nominated: true, .. } => Step::LookAgain,
+        Facts { is_empty: true, is_stamped: false, .. } => Step::Stamp,
+        Facts { is_empty: false, is_stamped: true, .. } => Step::Clear,
+        Facts { .. } => Step::Leave,
+    }
+}
+
+/// A pod that is being deleted is there until it is gone.
+fn is_present(pod: &Pod) -> bool {
+    !pods::is_terminal(pod) && !pods::is_owned_by_daemon_set(pod) && !pods::is_owned_by_node(pod)
+}
+
+/// Whether empty nodes of the pool go by time, as a Provisioner with ttlSecondsAfterEmpty asks.
+fn is_by_time(pool: &NodePool) -> bool {
+    let disruption = pool.spec.disruption.as_ref();
+    let after = disruption.and_then(|one| one.consolidate_after.as_ref());
+    labels::provisioner_of(&pool.metadata).is_some()
+        && disruption.and_then(|one| one.consolidation_policy.as_ref())
+            == Some(&ConsolidationPolicy::WhenEmpty)
+        && after.is_none_or(|after| after.nanos().is_some())
+}
+
+/// Keeps the times.
+pub struct EmptinessTimestamps {
+    pub context: Context,
+}
+
+impl EmptinessTimestamps {
+    pub fn watch(&self, queue: &Queue) {
+        let mirrors = &self.context.mirrors;
+        for node in mirrors.nodes.list() {
+            queue.add(ObjectKey::of(&node.metadata));
+        }
+        let to = queue.clone();
+        mirrors.nodes.observe(move |change: &Change<Node>| {
+            let node = change.object();
+            if !change.is_deleted() && label(&**node, labels::PROVISIONER_NAME).is_some() {
+                to.add(ObjectKey::of(&node.metadata));
+            }
+        });
+        let to = queue.clone();
+        mirrors.pods.observe(move |change: &Change<Pod>| {
+            if let Some(node) = pods::node_name(change.object()) {
+                to.add(ObjectKey::new("", node));
+            }
+        });
+        let (to, nodes) = (queue.clone(), mirrors.nodes.clone());
+        mirrors.node_pools.observe(move |change: &Change<NodePool>| {
+            let is_new_to_time = match change {
+                Change::Applied { old, new } => is_by_time(new) && !old.as_deref().is_some_and(is_by_time),
+                Change::Deleted { .. } => false,
+            };
+            if is_new_to_time {
+                nodes.list().iter().for_each(|node| to.add(ObjectKey::of(&node.metadata)));
+            }
+        });
+    }
+}
+
+impl Reconcile for EmptinessTimestamps {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let mirrors = &self.context.mirrors;
+        let Some(node) = mirrors.nodes.get_key(key) else { return Ok(After::Done) };
+        let pool = label(&*node, labels::NODEPOOL).and_then(|name| mirrors.node_pools.get("", name));
+        if is_deleting(&*node) || !pool.is_some_and(|pool| is_by_time(&pool)) {
+            return Ok(After::Done);
+        }
+        let now = self.context.clock.now();
+        let name = name_of(&*node);
+        let claim = super::claim_of(mirrors, &node);
+        let is_expected = |name: &str| self.context.state.is_node_nominated(name, now);
+        let facts = Facts {
+            is_initialized: label(&*node, labels::INITIALIZED) == Some("true"),
+            is_nominated: is_expected(name)
+                || claim.as_ref().is_some_and(|claim| is_expected(name_of(&**claim))),
+            is_empty: !mirrors.pods.by(BY_NODE, name).iter().any(|pod| is_present(pod)),
+            is_stamped: annotation(&*node, labels::ANNOTATION_EMPTINESS_TIMESTAMP).is_some(),
+        };
+        let value = match decide(facts) {
+            Step::Leave => return Ok(After::Done),
+            Step::LookAgain => return Ok(After::Again(NOMINATED_POLL)),
+            Step::Stamp => Some(now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
+            Step::Clear => None,
+        };
+        let patch = json!({"metadata": {"annotations": {labels::ANNOTATION_EMPTINESS_TIMESTAMP: value}}});
+        writes::merge(&self.context.client, &mirrors.nodes, &*node, patch).await?;
+        Ok(After::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_begins_when_nothing_is_there_or_on_its_way_and_ends_with_the_first_pod() {
+        let facts = |is_initialized, is_nominated, is_empty, is_stamped| Facts {
+            is_initialized,
+            is_nominated,
+            is_empty,
+            is_stamped,
+        };
+        for (facts, step) in [
+            (facts(false, false, true, false), Step::Leave),
+            (facts(true, true, true, false), Step::LookAgain),
+            (facts(true, false, true, false), Step::Stamp),
+            (facts(true, false, true, true), Step::Leave),
+            (facts(true, false, false, true), Step::Clear),
+            (facts(true, false, false, false), Step::Leave),
+        ] {
+            assert_eq!(decide(facts), step, "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn pods_that_end_count_until_they_are_gone() {
+        let pod = |metadata: serde_json::Value, phase: &str| -> Pod {
+            let status = json!({ "phase": phase });
+            serde_json::from_value(json!({"metadata": metadata, "status": status})).expect("a pod")
+        };
+        let daemon = json!({"ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u"}]});
+        let ending = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+        assert!(is_present(&pod(json!({}), "Running")));
+        assert!(is_present(&pod(ending, "Running")));
+        assert!(!is_present(&pod(json!({}), "Succeeded")));
+        assert!(!is_present(&pod(daemon, "Running")));
+    }
+
+    #[test]
+    fn only_provisioners_with_a_time_for_empty_nodes_are_meant() {
+        let pool = |labels: serde_json::Value, policy: &str, after: &str| -> NodePool {
+            let disruption = json!({"consolidationPolicy": policy, "consolidateAfter": after});
+            let reference = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "a"});
+            let template = json!({"spec": {"nodeClassRef": reference, "requirements": []}});
+            let spec = json!({"template": template, "disruption": disruption});
+            serde_json::from_value(json!({"metadata": {"name": "p", "labels": labels}, "spec": spec}))
+                .expect("a pool")
+        };
+        let derived = json!({"compatibility.karpenter.sh/derived-from": "provisioner"});
+        assert!(is_by_time(&pool(derived.clone(), "WhenEmpty", "30s")));
+        assert!(!is_by_time(&pool(derived.clone(), "WhenEmpty", "Never")));
+        assert!(!is_by_time(&pool(derived, "WhenEmptyOrUnderutilized", "0s")));
+        assert!(!is_by_time(&pool(json!({}), "WhenEmpty", "30s")));
+    }
+}

@@ -1,0 +1,130 @@
+//! The three-pools example beside nodes of a cluster autoscaler: those are nobody's to touch, and pods that fit there
+//! are the scheduler's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+
+use super::manifests::read;
+use super::world::World;
+
+fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/three-pools").join(name)
+}
+
+/// What matters of a foreign node: everything that somebody could write, but heartbeats.
+async fn foreign(world: &World) -> BTreeMap<String, Value> {
+    let selected = ListParams::default().labels("eks.amazonaws.com/nodegroup");
+    let nodes = world.all::<Node>().list(&selected).await.expect("listed").items;
+    let essence = |node: &Node| {
+        json!([
+            node.labels(),
+            node.annotations(),
+            node.finalizers(),
+            node.spec,
+            node.metadata.deletion_timestamp,
+            node.metadata.owner_references
+        ])
+    };
+    nodes.iter().map(|node| (node.name_any(), essence(node))).collect()
+}
+
+/// Pools by the workload that runs there; nodes of the node group are "".
+async fn homes(world: &World) -> BTreeMap<String, BTreeSet<String>> {
+    let nodes = world.list::<Node>().await;
+    let pool_of: BTreeMap<String, String> = nodes
+        .iter()
+        .map(|node| {
+            (node.name_any(), node.labels().get("karpenter.sh/nodepool").cloned().unwrap_or_default())
+        })
+        .collect();
+    let mut homes: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for pod in world.list::<Pod>().await {
+        let app = pod.labels().get("app").or(pod.labels().get("app.kubernetes.io/name")).cloned();
+        if let (Some(app), Some(node)) = (app, pod.spec.and_then(|spec| spec.node_name)) {
+            homes.entry(app).or_default().insert(pool_of[&node].clone());
+        }
+    }
+    homes
+}
+
+async fn tell(form: &str, label: &str) {
+    let world = World::start().await;
+    let group = read(&example("node-group.yaml"));
+    for manifest in &group {
+        let mut manifest = manifest.clone();
+        if manifest["kind"] == "Node" {
+            // Somebody has to play the kubelet.
+            manifest["metadata"]["annotations"]["kwok.x-k8s.io/node"] = json!("fake");
+            let status = manifest.as_object_mut().and_then(|object| object.remove("status"));
+            world.apply(&manifest).await.expect("a node");
+            let name = manifest["metadata"]["name"].as_str().expect("a name");
+            let patch = kube::api::Patch::Merge(json!({ "status": status }));
+            world.all::<Node>().patch_status(name, &Default::default(), &patch).await.expect("a status");
+        } else {
+            world.apply(&manifest).await.expect("a workload");
+        }
+    }
+    world.sleep(60).await;
+    let before = foreign(&world).await;
+    assert_eq!(before.len(), 2);
+    for manifest in read(&example(&format!("{form}/pools.yaml"))) {
+        world.apply(&manifest).await.unwrap_or_else(|error| panic!("{manifest}: {error}"));
+    }
+    world.sleep(60).await;
+    assert_eq!(world.list::<Node>().await.len(), 2, "what fits on the node group needs no node");
+    for manifest in read(&example("workloads.yaml")) {
+        world.apply(&manifest).await.expect("a workload");
+    }
+    let pods = 24 + 12 + 4 + 2 + 1 + 3;
+    world.until_running(pods).await;
+    let expected = [
+        ("api", "cpu"),
+        ("cache", "memory"),
+        ("karpenter", ""),
+        ("model", "gpu"),
+        ("notebook", "gpu"),
+        ("training", "gpu"),
+        ("undecided", ""),
+    ];
+    let expected: BTreeMap<String, BTreeSet<String>> =
+        expected.into_iter().map(|(app, pool)| (app.to_owned(), [pool.to_owned()].into())).collect();
+    assert_eq!(homes(&world).await, expected);
+    // The line of the document lists them all.
+    let listed = world.all::<Node>().list(&ListParams::default().labels(label)).await.expect("listed").items;
+    assert_eq!(listed.len() + 2, world.list::<Node>().await.len());
+    for node in &listed {
+        for column in ["node.kubernetes.io/instance-type", "karpenter.sh/capacity-type"] {
+            assert!(node.labels().contains_key(column), "{column}");
+        }
+        let category = node.labels()["karpenter.k8s.aws/instance-category"].as_str();
+        let allowed: &[&str] = match node.labels()["karpenter.sh/nodepool"].as_str() {
+            "cpu" => &["c"],
+            "memory" => &["r", "x"],
+            _ => &["g", "p"],
+        };
+        assert!(allowed.contains(&category), "{category}: {:?}", node.labels());
+    }
+    for app in ["api", "cache", "model", "notebook", "training"] {
+        world.scale(app, 0).await;
+    }
+    world
+        .until("only the node group is left", async || world.list::<Node>().await.len(), |count| *count == 2)
+        .await;
+    assert_eq!(foreign(&world).await, before, "nobody wrote anything on a foreign node");
+    assert_eq!(world.running().await.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn provisioners_beside_a_cluster_autoscaler() {
+    tell("v1alpha5", "karpenter.sh/provisioner-name").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn node_pools_beside_a_cluster_autoscaler() {
+    tell("v1", "karpenter.sh/nodepool").await;
+}
