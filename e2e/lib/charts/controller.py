@@ -90,7 +90,8 @@ def check_permissions(rendered, root, provider, extra):
     rendered.equal("permissions that are too many", sorted(found - expected, key=str), [])
     rendered.equal("permissions that are missing", sorted(expected - found, key=str), [])
     lease = [each for each in rendered.all("Role") if each["metadata"]["namespace"] == "karpenter"]
-    rendered.equal("permissions of the lease", permissions(lease), permissions([shipped["Role", "karpenter"]]))
+    own = [shipped["Role", "karpenter"]] + ([shipped["Role", "karpenter-legacy"]] if LEGACY <= extra else [])
+    rendered.equal("permissions in its own namespace", permissions(lease), permissions(own))
     names = [each for each in rendered.all("Role") if each["metadata"]["namespace"] == "kube-system"]
     rendered.equal("permissions in kube-system", permissions(names),
                    permissions([shipped["Role", "karpenter-aws"]] if provider == "aws" else []))
