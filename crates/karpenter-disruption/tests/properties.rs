@@ -2,11 +2,16 @@
 
 #[path = "support/builders.rs"]
 mod builders;
+#[path = "support/interleavings.rs"]
+mod interleavings;
+#[path = "support/upstream.rs"]
+mod upstream;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use builders::*;
+use interleavings::{Event, Run};
 use karpenter_disruption::budgets::remaining;
 use karpenter_disruption::carried_out::after;
 use karpenter_disruption::command::{Command, Destination, Method};
@@ -137,6 +142,17 @@ fn set_state(fleet: &mut Fleet, machine: usize, state: u8) {
         }
         _ => {}
     }
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let event = prop_oneof![
+        5 => Just(Event::Look),
+        4 => Just(Event::SecondLook),
+        3 => Just(Event::Done),
+        1 => (0u8..2, 0u8..4, 0u32..5).prop_map(|(pool, reason, count)| Event::Allow { pool, reason, count }),
+        1 => (0u8..12, any::<bool>()).prop_map(|(machine, is_ready)| Event::Ready { machine, is_ready }),
+    ];
+    prop::collection::vec(event, 1..25)
 }
 
 fn settings() -> [Settings; 2] {
@@ -296,9 +312,28 @@ fn worlds_have_something_for_every_method() {
             }
         }
     }
-    for method in Method::ORDER.into_iter().filter(|method| *method != Method::StaticDrift) {
+    for method in
+        Method::ORDER.into_iter().filter(|method| !matches!(method, Method::StaticDrift | Method::Expiration))
+    {
         assert!(seen.get(&method).is_some_and(|count| *count >= 5), "{method:?} is rare: {seen:?}");
     }
+}
+
+/// Several commands are under way at once in some of the runs, else nothing would be interleaved.
+#[test]
+fn runs_have_several_commands() {
+    let mut runner = TestRunner::deterministic();
+    let mut counts = Vec::new();
+    for _ in 0..100 {
+        let world = worlds().new_tree(&mut runner).expect("a world").current();
+        let events = events().new_tree(&mut runner).expect("events").current();
+        let settings = &settings()[1];
+        let mut run = Run::new(build(&world), settings);
+        events.iter().for_each(|event| run.happen(*event));
+        counts.push(run.begun_count);
+    }
+    let several = counts.iter().filter(|count| **count >= 2).count();
+    assert!(several >= 15, "{several} of 100: {counts:?}");
 }
 
 proptest! {
@@ -312,6 +347,14 @@ proptest! {
             prop_assert_eq!(proposal.standings.len(), fleet.machines.len());
             check_commands(&fleet, &settings, &proposal.commands);
         }
+    }
+
+    #[test]
+    fn mode_compat_does_what_upstream_would(world in worlds()) {
+        let mut fleet = build(&world);
+        // Repair has rules of its own, see there.
+        fleet.machines.iter_mut().for_each(|machine| machine.repair = None);
+        upstream::check(&fleet, &propose(&fleet, &settings()[0]));
     }
 
     #[test]
@@ -335,6 +378,16 @@ proptest! {
             for command in propose(&fleet, &settings).commands.iter().filter(|one| one.method.is_validated()) {
                 let again = revalidate(command, &fleet, &settings);
                 prop_assert!(again.is_ok(), "{:?}: {:?}", essence(std::slice::from_ref(command)), again.err());
+            }
+        }
+    }
+
+    #[test]
+    fn budgets_hold_whatever_happens_in_whatever_order(world in worlds(), events in events()) {
+        for settings in settings() {
+            let mut run = Run::new(build(&world), &settings);
+            for event in &events {
+                run.happen(*event);
             }
         }
     }

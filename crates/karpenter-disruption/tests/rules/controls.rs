@@ -5,6 +5,7 @@ use karpenter_disruption::explain::Why;
 use karpenter_disruption::fleet::{Controls, Fleet};
 use karpenter_disruption::propose::propose;
 use karpenter_disruption::settings::Settings;
+use karpenter_disruption::validate::{Rejection, revalidate};
 
 use crate::builders::*;
 
@@ -100,6 +101,59 @@ fn a_dry_run_only_tells() {
         assert_eq!(claims(&proposal.rehearsals), [["empty"]]);
         assert_eq!(*why(&proposal, "empty"), Why::DryRun { method: Method::Emptiness });
         assert_eq!(*why(&proposal, "a"), Why::NotNow);
+    }
+}
+
+#[test]
+fn a_dry_run_does_not_keep_a_drifted_node() {
+    for settings in modes() {
+        let mut fleet = with(Controls { is_dry_run: true, ..Controls::default() });
+        fleet.machines[1].drifted_since_secs = Some(1);
+        let proposal = propose(&fleet, &settings);
+        assert_eq!(claims(&proposal.commands), [["b"]], "{:?}", settings.mode);
+        assert_eq!(proposal.commands[0].method, Method::Drift);
+    }
+}
+
+#[test]
+fn several_nodes_are_launched_only_where_that_is_wanted() {
+    // Six CPUs of pods on a node that costs as much as five small ones: three small ones would do.
+    let mut fleet = fleet();
+    add(&mut fleet, "a", "large", &[pod("app", 1800), pod("app", 1800), pod("app", 1800)]);
+    fleet.machines[0].price_per_hour = 0.5;
+    fleet.problem.nodes[0].price_per_hour = Some(0.5);
+    let catalog = fleet.problem.catalogs[0].iter().filter(|one| &*one.name == "small").cloned().collect();
+    fleet.problem.catalogs[0] = std::sync::Arc::new(catalog);
+    fleet.machines[0].instance_type = Some("small".into());
+    let proposal = propose(&fleet, &cost());
+    assert_eq!(proposal.commands.len(), 1, "{}", why(&proposal, "a"));
+    assert_eq!(proposal.commands[0].replacements.len(), 3);
+    assert!((proposal.commands[0].saving_per_hour() - 0.2).abs() < 1e-9);
+    let mut kept = fleet.clone();
+    pool(&mut kept, "general").controls.is_many_to_many_enabled = false;
+    let refused = propose(&kept, &cost());
+    assert!(refused.commands.is_empty());
+    assert_eq!(*why(&refused, "a"), Why::NeedsSeveralNodes { count: 3 });
+    // The owner says so only after the proposal was made.
+    let rejected = revalidate(&proposal.commands[0], &kept, &cost()).expect_err("not wanted any more");
+    assert_eq!(rejected, Rejection::NewResults);
+    assert!(revalidate(&proposal.commands[0], &fleet, &cost()).is_ok());
+}
+
+#[test]
+fn what_owners_say_while_a_proposal_rests_counts() {
+    for settings in modes() {
+        let fleet = two_large();
+        let command = propose(&fleet, &settings).commands.remove(0);
+        let mut dry = fleet.clone();
+        pool(&mut dry, "general").controls.is_dry_run = true;
+        let rejected = revalidate(&command, &dry, &settings).expect_err("a dry run");
+        assert_eq!(rejected, Rejection::Churn { gone: command.candidates.len() });
+        let mut limited = fleet.clone();
+        pool(&mut limited, "general").controls.max_moves_per_hour = Some(1);
+        let rejected = revalidate(&command, &limited, &settings).expect_err("two pods would move");
+        assert_eq!(rejected, Rejection::MovesExhausted { pool: "general".into() });
+        assert!(revalidate(&command, &fleet, &settings).is_ok());
     }
 }
 

@@ -104,7 +104,7 @@ fn a_place_on_a_node_that_is_coming_up_does_not_count() {
     let proposal = propose(&fleet, &compat());
     assert!(proposal.commands.is_empty());
     let text = why(&proposal, "a").to_string();
-    assert!(text.contains("would schedule against uninitialized node/coming"), "{text}");
+    assert!(text.contains("would schedule against uninitialized nodeclaim/coming, node/coming"), "{text}");
     let proposal = propose(&fleet, &cost());
     assert_eq!(proposal.commands[0].replacements.len(), 1, "a place of its own does");
 }
