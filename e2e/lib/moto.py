@@ -1,258 +1,136 @@
-"""The story of e2e/moto: who starts what, plays the machines, and checks what becomes of it."""
+"""The stories of e2e/moto: the seeds of a cluster grow and wither, with whatever goes wrong on the way."""
 
+import argparse
 import json
-import os
-import pathlib
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
+import random
 import time
 
-import boto3
+from moto_identity import identity
+from moto_stage import Stage
 
-BINARY = sys.argv[1]
-REGION = "us-west-2"
-CLUSTER = "moto"
-IMAGE_ARCH = "x86_64"
-FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="karpenter-moto-"))
-STARTED = []
+# Faults cost retries, and the worst of them a round of garbage collection.
+PATIENCE_WITH_FAULTS = 3
 
 
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
-def start(name, arguments, **environment):
-    log = open(FOLDER / f"{name}.log", "w")
-    process = subprocess.Popen(arguments, stdout=log, stderr=log, env={**os.environ, **environment})
-    STARTED.append((name, process))
-    return process
-
-
-def stop_all():
-    for name, process in reversed(STARTED):
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-    for name, process in STARTED:
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-
-
-def until(what, seconds, check):
-    """Waits until check() answers something true, playing the machines meanwhile."""
-    began = time.monotonic()
-    while time.monotonic() - began < seconds:
-        boot()
-        answer = check()
-        if answer:
-            print(f"ok: {what} ({time.monotonic() - began:.1f} s)")
-            return answer
-        time.sleep(0.5)
-    for name, process in STARTED:
-        text = (FOLDER / f"{name}.log").read_text().splitlines()
-        print(f"--- {name}, exit {process.poll()}", *text[-25:], sep="\n", file=sys.stderr)
-    raise SystemExit(f"e2e/moto: failed: {what} (logs are in {FOLDER})")
-
-
-def kubectl(*arguments, stdin=None):
-    command = ["kubectl", "--kubeconfig", str(FOLDER / "kubeconfig"), *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True)
-
-
-def items(kind):
-    answer = kubectl("get", kind, "-A", "-o", "json")
-    return json.loads(answer.stdout)["items"] if answer.returncode == 0 else []
-
-
-def apply(*objects):
-    whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
-    arguments = ["apply", "--server-side", "--force-conflicts", "--validate=false", "-f", "-"]
-    until("objects are taken", 60, lambda: kubectl(*arguments, stdin=whole).returncode == 0)
-
-
-def boot():
-    """Machines that run join the cluster, as their user data would have them do."""
-    if not (FOLDER / "kubeconfig").exists():
-        return
-    joined = {node["spec"].get("providerID") for node in items("nodes")}
-    for claim in items("nodeclaims"):
-        status = claim.get("status", {})
-        provider_id = status.get("providerID")
-        if not provider_id or provider_id in joined:
-            continue
-        name = "ip-" + provider_id.rsplit("/", 1)[1]
-        node = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {
-                "name": name,
-                "annotations": {"kwok.x-k8s.io/node": "fake"},
-                "labels": {"kubernetes.io/hostname": name},
-            },
-            "spec": {
-                "providerID": provider_id,
-                "taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}],
-            },
-            "status": {"capacity": status.get("capacity"), "allocatable": status.get("allocatable")},
-        }
-        kubectl("create", "-f", "-", stdin=json.dumps(node))
-        kubectl("patch", "node", name, "--subresource=status", "--type=merge",
-                "-p", json.dumps({"status": node["status"]}))
-
-
-def machines():
-    answer = EC2.describe_instances(Filters=[
-        {"Name": "tag:eks:eks-cluster-name", "Values": [CLUSTER]},
-        {"Name": "instance-state-name", "Values": ["pending", "running"]},
-    ])
-    return [machine for reservation in answer["Reservations"] for machine in reservation["Instances"]]
-
-
-def running_pods():
-    pods = [pod for pod in items("pods") if pod["metadata"].get("labels", {}).get("app") == "inflate"]
-    return sum(
-        pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"] for pod in pods
-    )
-
-
-def class_and_pool(image):
-    discovery = [{"tags": {"karpenter.sh/discovery": CLUSTER}}]
-    requirement = lambda key, *values: {"key": key, "operator": "In", "values": list(values)}
-    node_class = {
-        "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
-        "spec": {
-            "amiFamily": "Custom", "amiSelectorTerms": [{"id": image}], "role": f"KarpenterNodeRole-{CLUSTER}",
-            "subnetSelectorTerms": discovery, "securityGroupSelectorTerms": discovery, "userData": "#!/bin/sh\n",
-        },
-    }
-    pool = {
-        "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default"},
-        "spec": {
-            "template": {"spec": {
-                "requirements": [
-                    requirement("kubernetes.io/arch", "amd64"), requirement("kubernetes.io/os", "linux"),
-                    requirement("karpenter.sh/capacity-type", "on-demand"),
-                    requirement("karpenter.k8s.aws/instance-category", "c", "m", "r"),
-                ],
-                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
-            }},
-            "disruption": {
-                "consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "5s",
-                # moto's machines have other security groups than their launch template asks for.
-                "budgets": [{"nodes": "0", "reasons": ["Drifted"]}, {"nodes": "100%"}],
-            },
-        },
-    }
-    return node_class, pool
-
-
-def inflate(replicas):
-    apply({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "inflate", "namespace": "default"},
-        "spec": {
-            "replicas": replicas, "selector": {"matchLabels": {"app": "inflate"}},
-            "template": {
-                "metadata": {"labels": {"app": "inflate"}},
-                "spec": {"terminationGracePeriodSeconds": 0, "containers": [
-                    {"name": "inflate", "image": "pause", "resources": {"requests": {"cpu": "1"}}},
-                ]},
-            },
-        },
+def interruption(instance_id):
+    return json.dumps({
+        "version": "0", "source": "aws.ec2", "detail-type": "EC2 Spot Instance Interruption Warning",
+        "time": "2026-01-01T00:00:00Z", "detail": {"instance-id": instance_id, "instance-action": "terminate"},
     })
 
 
-def prepare_account():
-    image = next(
-        image["ImageId"] for image in EC2.describe_images(Owners=["amazon"])["Images"]
-        if image["Architecture"] == IMAGE_ARCH
-    )
-    tag = [{"Key": "karpenter.sh/discovery", "Value": CLUSTER}]
-    subnets = [subnet["SubnetId"] for subnet in EC2.describe_subnets()["Subnets"]]
-    groups = [group["GroupId"] for group in EC2.describe_security_groups()["SecurityGroups"]]
-    EC2.create_tags(Resources=subnets + groups[:1], Tags=tag)
-    IAM.create_role(RoleName=f"KarpenterNodeRole-{CLUSTER}", AssumeRolePolicyDocument="{}")
-    return image, SQS.create_queue(QueueName=CLUSTER)["QueueUrl"]
+def begin(stage, given):
+    stage.start_account(given.faults)
+    stage.start_cluster()
 
 
-def main():
-    global EC2, IAM, SQS
-    port = free_port()
-    endpoint = f"http://127.0.0.1:{port}"
-    moto = pathlib.Path(sys.executable).parent / "moto_server"
-    start("moto", [str(moto), "-H", "127.0.0.1", "-p", str(port)])
-    account = {
-        "AWS_ENDPOINT_URL": endpoint, "AWS_REGION": REGION, "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true",
-    }
-    session = boto3.Session("test", "test", region_name=REGION)
-    EC2, IAM, SQS = (session.client(name, endpoint_url=endpoint) for name in ("ec2", "iam", "sqs"))
+def leave_nothing(stage, patience):
+    stage.inflate(0)
+    stage.until("no machines are left", 180 * patience, lambda: not stage.machines() and stage.has_none("nodeclaims"))
+    stage.kubectl("delete", "nodepool", "default")
+    stage.kubectl("delete", "ec2nodeclass", "default", "--wait=false")
+    stage.until(
+        "the class is gone, with its profile and templates", 60 * patience,
+        lambda: stage.has_none("ec2nodeclasses") and not stage.iam.list_instance_profiles()["InstanceProfiles"]
+        and not stage.ec2.describe_launch_templates()["LaunchTemplates"] and not stage.machines())
 
-    def answers():
-        try:
-            return EC2.describe_subnets()["Subnets"]
-        except Exception:  # noqa: BLE001: whatever it is, it is not there yet
-            return None
 
-    until("moto answers", 60, answers)
-    image, queue_url = prepare_account()
-    kubeconfig = FOLDER / "kubeconfig"
-    start("cluster", [BINARY, "up", "--without-karpenter", "--port", "0", "--kubeconfig", str(kubeconfig)])
-    until("the cluster answers", 60, lambda: kubeconfig.exists() and kubectl("get", "nodes").returncode == 0)
-    definitions = subprocess.run([BINARY, "crds"], capture_output=True, text=True, check=True).stdout
-    until("the kinds are defined", 60, lambda: kubectl(
-        "apply", "--server-side", "--validate=false", "-f", "-", stdin=definitions).returncode == 0)
-    start(
-        "karpenter",
-        [BINARY, "controller", "--provider", "aws", "--kubeconfig", str(kubeconfig), "--cluster-name", CLUSTER,
-         "--cluster-endpoint", "https://cluster.example", "--interruption-queue", CLUSTER, "--metrics-port", "0",
-         "--health-probe-port", "0", "--log-level", "debug"],
-        **account,
-    )
-    apply(*class_and_pool(image))
-
-    def is_ready():
-        conditions = [one for found in items("ec2nodeclasses") for one in found.get("status", {}).get("conditions", [])]
-        return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-
-    until("the class is ready", 120, is_ready)
-    inflate(10)
-    until("ten pods run", 120, lambda: running_pods() == 10)
-    bought = machines()
+def life(stage, given):
+    """Ten pods get machines, one of them is interrupted, and nothing is left at the end."""
+    patience = 1 if given.faults is None else PATIENCE_WITH_FAULTS
+    begin(stage, given)
+    stage.start_controller()
+    stage.apply_class_and_pool()
+    stage.until("the class is ready", 120 * patience, stage.is_class_ready)
+    stage.inflate(10)
+    stage.until("ten pods run", 120 * patience, lambda: stage.running_pods() == 10)
+    bought = stage.machines()
     for machine in bought:
         tags = {tag["Key"]: tag["Value"] for tag in machine["Tags"]}
         assert tags["karpenter.sh/nodepool"] == "default", tags
-    until("machines carry the names of their nodes", 60, lambda: all(
-        any(tag["Key"] == "karpenter.sh/nodeclaim" for tag in machine["Tags"]) for machine in machines()))
+    stage.until("machines carry the names of their nodes", 60 * patience, lambda: all(
+        any(tag["Key"] == "karpenter.sh/nodeclaim" for tag in machine["Tags"]) for machine in stage.machines()))
 
-    lost = bought[0]["InstanceId"]
-    SQS.send_message(QueueUrl=queue_url, MessageBody="not JSON")
-    SQS.send_message(QueueUrl=queue_url, MessageBody=json.dumps({
-        "version": "0", "source": "aws.ec2", "detail-type": "EC2 Spot Instance Interruption Warning",
-        "time": "2026-01-01T00:00:00Z", "detail": {"instance-id": lost, "instance-action": "terminate"},
-    }))
-    until("the interrupted machine is gone and ten pods run", 120, lambda: running_pods() == 10 and lost not in [
-        machine["InstanceId"] for machine in machines()])
-    until("the queue is empty", 60, lambda: all(
-        count == "0" for count in SQS.get_queue_attributes(QueueUrl=queue_url, AttributeNames=[
+    claims = stage.items("nodeclaims")
+    lost = claims[0]["status"]["providerID"].rsplit("/", 1)[1]
+    stage.sqs.send_message(QueueUrl=stage.queue_url, MessageBody="not JSON")
+    stage.sqs.send_message(QueueUrl=stage.queue_url, MessageBody=interruption(lost))
+    stage.until("the interrupted machine is gone and ten pods run", 120 * patience, lambda: stage.running_pods() == 10
+                and lost not in [machine["InstanceId"] for machine in stage.machines()])
+    stage.until("the queue is empty", 90 * patience, lambda: all(
+        count == "0" for count in stage.sqs.get_queue_attributes(QueueUrl=stage.queue_url, AttributeNames=[
             "ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"])["Attributes"].values()))
+    leave_nothing(stage, patience)
+    if given.faults is not None:
+        told = stage.faults()
+        kinds = {fault: sum(count for what, count in told.items() if what.endswith(fault)) for fault in (
+            "throttle", "error", "lost_request", "lost_answer", "slow", "cut into pages", "further page")}
+        print(f"faults, seed {given.faults}: {kinds}")
+        missing = [fault for fault, count in kinds.items() if not count]
+        assert not missing, f"these never happened: {missing}"
+    assert "panicked" not in stage.logs("karpenter")
 
-    inflate(0)
-    until("no machines are left", 180, lambda: not machines() and not items("nodeclaims"))
-    kubectl("delete", "nodepool", "default")
-    kubectl("delete", "ec2nodeclass", "default", "--wait=false")
-    until("the class is gone, with its profile and templates", 60, lambda: not items("ec2nodeclasses")
-          and not IAM.list_instance_profiles()["InstanceProfiles"]
-          and not EC2.describe_launch_templates()["LaunchTemplates"])
+
+def crashes(stage, given):
+    """The controller is killed at random moments while machines come and go."""
+    patience = 1 if given.faults is None else PATIENCE_WITH_FAULTS
+    chance = random.Random(given.seed)
+    begin(stage, given)
+    alone = {} if stage.is_real else {"DISABLE_LEADER_ELECTION": "true"}
+    stage.apply_class_and_pool()
+    launched = set()
+
+    def settled(replicas):
+        machines, claims = stage.machines(), stage.items("nodeclaims")
+        launched.update(machine["InstanceId"] for machine in machines)
+        ids = sorted(machine["InstanceId"] for machine in machines)
+        claimed = sorted(claim.get("status", {}).get("providerID", "").rsplit("/", 1)[-1] for claim in claims)
+        return stage.running_pods() == replicas and ids == claimed
+
+    for round_number in range(1, given.crashes + 1):
+        stage.start_controller(**alone)
+        replicas = 4 + chance.randrange(8) if round_number % 2 else chance.randrange(4)
+        stage.inflate(replicas, is_apart=True)
+        if round_number % 3 == 0:
+            for claim in stage.items("nodeclaims")[:2]:
+                stage.kubectl("delete", "nodeclaim", claim["metadata"]["name"], "--wait=false")
+        # Starting takes the controller a second or two; then everything happens within a few.
+        pause = 1.0 + chance.random() * 7
+        ends = time.monotonic() + pause
+        while time.monotonic() < ends:
+            stage.boot()
+            time.sleep(0.2)
+        launched.update(machine["InstanceId"] for machine in stage.machines())
+        stage.kill_controller()
+        print(f"round {round_number} of {given.crashes}: {replicas} pods, killed after {pause:.1f} s, "
+              f"{len(stage.machines())} machines, {len(stage.items('nodeclaims'))} claims", flush=True)
+        # Every fourth time everything must come to rest before the next blow.
+        if round_number % 4 == 0:
+            stage.start_controller(**alone)
+            stage.until(f"{replicas} pods run, a claim for every machine", 300 * patience, lambda: settled(replicas))
+            stage.kill_controller()
+    stage.start_controller(**alone)
+    leave_nothing(stage, 2 * patience)
+    assert "panicked" not in stage.logs("karpenter")
+    print(f"{given.crashes} rounds, seed {given.seed}: {len(launched)} machines seen, none left")
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="e2e/moto", description=__doc__)
+    parser.add_argument("binary", help=argparse.SUPPRESS)
+    parser.add_argument("--faults", type=int, metavar="SEED", nargs="?", const=1,
+                        help="with throttling, failures, lost and slow answers and small pages between it and moto")
+    parser.add_argument("--crashes", type=int, metavar="ROUNDS", help="kill the controller that often instead")
+    parser.add_argument("--identity", action="store_true", help="who calls AWS, by every way to be somebody, instead")
+    parser.add_argument("--seed", type=int, default=1, help="when to kill it")
+    parser.add_argument("--real", action="store_true", help="on the control plane of e2e/up, not on the embedded one")
+    given = parser.parse_args()
+    stage = Stage(given.binary, given.real)
+    try:
+        (identity if given.identity else crashes if given.crashes else life)(stage, given)
+    finally:
+        stage.stop_all()
     print("e2e/moto: all well")
 
 
-try:
-    main()
-finally:
-    stop_all()
+main()

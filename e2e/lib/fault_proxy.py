@@ -1,0 +1,278 @@
+"""Stands before a simulator of AWS and makes it as unpleasant as AWS can be: throttling, failures, lost requests and
+answers, slowness, and answers in many small pages. What happens to which call is decided by a seed.
+
+    fault_proxy.py --upstream http://127.0.0.1:5000 --port 5001 --seed 1 [--throttle 0.1 ...]
+
+GET /faults tells, as JSON, how many calls had which fault; GET /callers, how many were signed by whom, for which region
+and service. Nothing is known about what is behind besides the wire.
+"""
+
+import argparse
+import collections
+import http.client
+import http.server
+import json
+import random
+import re
+import socket
+import struct
+import threading
+import time
+import urllib.parse
+import xml.etree.ElementTree as ElementTree
+
+# What AWS sends for a page of these is a list in an element of this name.
+EC2_LISTS = {
+    "DescribeInstanceTypes": "instanceTypeSet", "DescribeInstanceTypeOfferings": "instanceTypeOfferingSet",
+    "DescribeSpotPriceHistory": "spotPriceHistorySet", "DescribeSubnets": "subnetSet",
+    "DescribeSecurityGroups": "securityGroupInfo", "DescribeImages": "imagesSet",
+    "DescribeLaunchTemplates": "launchTemplates", "DescribeInstances": "reservationSet",
+    "DescribeInstanceStatus": "instanceStatusSet",
+}
+# Few enough for several pages of everything, and not for hundreds.
+PAGE_SIZES = {"DescribeInstanceTypes": 150, "DescribeInstanceTypeOfferings": 700, "DescribeSpotPriceHistory": 2000,
+              "DescribeImages": 300}
+PAGE_SIZE = 2
+# moto forgets that it has more templates than these; nobody else does.
+MOTO_TEMPLATES_MAX = "200"
+XML_PROTOCOLS = {"ec2", "iam", "sts"}
+IAM = "https://iam.amazonaws.com/doc/2010-05-08/"
+
+
+class Faults:
+    """Which fault a call gets, what has been dealt out, and the answers of which more pages are wanted."""
+
+    def __init__(self, ratios, seed):
+        self.ratios, self.random = ratios, random.Random(seed)
+        self.counts, self.callers = collections.Counter(), collections.Counter()
+        self.pages, self.lock = {}, threading.Lock()
+
+    def deal(self, service, action):
+        with self.lock:
+            point = self.random.random()
+            for fault, ratio in self.ratios.items():
+                point -= ratio
+                if point < 0:
+                    self.counts[f"{service} {action} {fault}"] += 1
+                    return fault, self.random.random()
+            return None, 0.0
+
+    def count(self, what):
+        with self.lock:
+            self.counts[what] += 1
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    faults = None
+    upstream = None
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        told = {"/faults": self.faults.counts, "/callers": self.faults.callers}.get(self.path)
+        if told is not None:
+            with self.faults.lock:
+                body = json.dumps(told).encode()
+            return self.reply(200, [("Content-Type", "application/json")], body)
+        return self.handle_call()
+
+    def do_POST(self):
+        return self.handle_call()
+
+    do_PUT = do_DELETE = do_POST
+
+    def handle_call(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        service, action, form = self.recognise(body)
+        fault, how_much = self.faults.deal(service, action)
+        if fault == "throttle":
+            return self.refuse(service, *throttling(service))
+        if fault == "error":
+            codes = ("InternalError", "InternalFailure") if service == "ec2" else ("InternalFailure",) * 2
+            status, code = ((500, codes[0]), (503, "Unavailable"))[how_much < 0.5]
+            return self.refuse(service, status, code, "An internal error has occurred")
+        if fault == "lost_request":
+            return self.reset()
+        if fault == "slow":
+            time.sleep(how_much * 3)
+        answer = self.page(service, action, form) or self.forward(service, action, form, body)
+        if fault == "lost_answer":
+            return self.reset()
+        return self.reply(*answer)
+
+    def recognise(self, body):
+        """Service, action and, where requests are forms, their fields."""
+        scope = re.search(r"Credential=([^/]*)/\d+/([^/]*)/([^/]*)/", self.headers.get("Authorization", ""))
+        key, region, service = scope.groups() if scope else ("nobody", "", "unsigned")
+        with self.faults.lock:
+            self.faults.callers[f"{key} {region} {service}"] += 1
+        target = self.headers.get("X-Amz-Target")
+        if target:
+            return service, target.rsplit(".", 1)[-1], None
+        if self.headers.get("Content-Type", "").startswith("application/x-www-form-urlencoded"):
+            form = dict(urllib.parse.parse_qsl(body.decode(), keep_blank_values=True))
+            return service, form.get("Action", ""), form
+        return service, f"{self.command} {self.path.split('?')[0]}", None
+
+    def forward(self, service, action, form, body):
+        cut = service == "ec2" and action in EC2_LISTS and "DryRun" not in form
+        if cut:
+            if action == "DescribeInstances" and "MaxResults" in form and any(
+                    key.startswith("InstanceId") for key in form):
+                message = "The parameter instancesSet cannot be used with the parameter maxResults"
+                return refusal(service, 400, "InvalidParameterCombination", message)
+            form = {key: value for key, value in form.items() if key not in ("MaxResults", "NextToken")}
+            if action == "DescribeLaunchTemplates":
+                form["MaxResults"] = MOTO_TEMPLATES_MAX
+            body = urllib.parse.urlencode(form).encode()
+        connection = http.client.HTTPConnection(self.upstream.hostname, self.upstream.port, timeout=120)
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in (
+            "content-length", "connection", "accept-encoding", "transfer-encoding")}
+        connection.request(self.command, self.path, body, headers)
+        answer = connection.getresponse()
+        status, headers, body = answer.status, answer.getheaders(), answer.read()
+        connection.close()
+        kept = [(name, value) for name, value in headers if name.lower() in ("content-type", "x-amzn-errortype")]
+        if cut and status == 200:
+            size = PAGE_SIZES.get(action, PAGE_SIZE)
+            return self.cut(action, body, size, EC2_LISTS[action], "nextToken", lambda root: root) or (
+                status, kept, body)
+        if service == "iam" and action == "ListInstanceProfiles" and status == 200:
+            inner = lambda root: root.find(f"{{{IAM}}}ListInstanceProfilesResult")
+            return self.cut(action, body, 1, "InstanceProfiles", "Marker", inner) or (status, kept, body)
+        return status, kept, body
+
+    def cut(self, action, body, size, list_name, token_name, inner):
+        """The first page of an answer that is longer; the others are kept for those who ask."""
+        root = ElementTree.fromstring(body)
+        space = root.tag.partition("}")[0] + "}" if root.tag.startswith("{") else ""
+        ElementTree.register_namespace("", space.strip("{}"))
+        holder = inner(root)
+        items = holder.find(space + list_name) if holder is not None else None
+        if items is None or len(items) <= size:
+            return None
+        everything = list(items)
+        for old in (token_name, "IsTruncated"):
+            for found in holder.findall(space + old):
+                holder.remove(found)
+        chunks = [everything[at:at + size] for at in range(0, len(everything), size)]
+        answer_id = f"{self.faults.random.getrandbits(64):016x}"
+        documents = []
+        for number, chunk in enumerate(chunks):
+            for item in list(items):
+                items.remove(item)
+            items.extend(chunk)
+            more = []
+            if token_name == "Marker":
+                more.append(("IsTruncated", str(number + 1 < len(chunks)).lower()))
+            if number + 1 < len(chunks):
+                more.append((token_name, f"{answer_id}-{number + 1}"))
+            added = []
+            for name, text in more:
+                added.append(ElementTree.SubElement(holder, space + name))
+                added[-1].text = text
+            documents.append(ElementTree.tostring(root))
+            for element in added:
+                holder.remove(element)
+        with self.faults.lock:
+            for number, document in enumerate(documents[1:], 1):
+                self.faults.pages[f"{answer_id}-{number}"] = document
+        self.faults.count(f"{action} cut into pages")
+        return 200, [("Content-Type", "text/xml")], documents[0]
+
+    def page(self, service, action, form):
+        """A further page, if that is what is asked for. It can be asked for again: answers may be lost."""
+        token = (form or {}).get("NextToken") or (form or {}).get("Marker")
+        if not token or service not in XML_PROTOCOLS:
+            return None
+        with self.faults.lock:
+            document = self.faults.pages.get(token)
+        if document is None:
+            return refusal(service, 400, "InvalidNextToken", "The token is not valid")
+        self.faults.count(f"{action} further page")
+        return 200, [("Content-Type", "text/xml")], document
+
+    def refuse(self, service, status, code, message):
+        return self.reply(*refusal(service, status, code, message))
+
+    def reply(self, status, headers, body):
+        self.send_response_only(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def reset(self):
+        """Not a farewell, but a broken connection."""
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close_connection = True
+        self.server.broken.add(self.connection)
+
+
+def throttling(service):
+    message = "Rate exceeded"
+    return {
+        "ec2": (503, "RequestLimitExceeded", "Request limit exceeded."),
+        "iam": (400, "Throttling", message),
+        "sts": (400, "Throttling", message),
+        "sqs": (400, "RequestThrottled", message),
+        "eks": (429, "ThrottlingException", message),
+    }.get(service, (400, "ThrottlingException", message))
+
+
+def refusal(service, status, code, message):
+    """An error as the service's protocol has it."""
+    if service == "ec2":
+        body = (f"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Response><Errors><Error><Code>{code}</Code>"
+                f"<Message>{message}</Message></Error></Errors><RequestID>fault</RequestID></Response>")
+        return status, [("Content-Type", "text/xml")], body.encode()
+    if service in XML_PROTOCOLS:
+        whose = "Sender" if status < 500 else "Receiver"
+        body = (f"<ErrorResponse><Error><Type>{whose}</Type><Code>{code}</Code><Message>{message}</Message></Error>"
+                "<RequestId>fault</RequestId></ErrorResponse>")
+        return status, [("Content-Type", "text/xml")], body.encode()
+    if service == "eks":
+        headers = [("Content-Type", "application/json"), ("x-amzn-errortype", code)]
+        return status, headers, json.dumps({"message": message}).encode()
+    space = "com.amazonaws.sqs#" if service == "sqs" else ""
+    body = json.dumps({"__type": space + code, "message": message}).encode()
+    return status, [("Content-Type", "application/x-amz-json-1.1")], body
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, *arguments):
+        self.broken = set()
+        super().__init__(*arguments)
+
+    def shutdown_request(self, request):
+        if request in self.broken:
+            self.broken.discard(request)
+            return self.close_request(request)
+        return super().shutdown_request(request)
+
+    def handle_error(self, request, client_address):
+        """Clients that have gone, and a simulator that has: both see the connection end."""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--upstream", required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--seed", type=int, default=1)
+    defaults = {"throttle": 0.10, "error": 0.04, "lost_request": 0.03, "lost_answer": 0.02, "slow": 0.05}
+    for fault, ratio in defaults.items():
+        parser.add_argument("--" + fault.replace("_", "-"), type=float, default=ratio, metavar="RATIO")
+    given = parser.parse_args()
+    Handler.upstream = urllib.parse.urlsplit(given.upstream)
+    Handler.faults = Faults({fault: getattr(given, fault) for fault in defaults}, given.seed)
+    Server(("127.0.0.1", given.port), Handler).serve_forever()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,276 @@
+"""What the stories of e2e/moto need: an AWS account in moto, a cluster, machines that join it, and a controller that can
+be killed. Nothing is checked here."""
+
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+import boto3
+
+REGION = "us-west-2"
+CLUSTER = "moto"
+IMAGE_ARCH = "x86_64"
+HERE = pathlib.Path(__file__).parent
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def requirement(key, *values):
+    return {"key": key, "operator": "In", "values": list(values)}
+
+
+class Stage:
+    def __init__(self, binary, is_real=False):
+        self.binary, self.is_real = binary, is_real
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="karpenter-moto-"))
+        self.kubeconfig = self.folder / "kubeconfig"
+        self.started = []
+        self.control_plane = None
+        self.account = {}
+        self.faults_at = None
+        self.controller = None
+        self.controllers = 0
+
+    # --- processes ---------------------------------------------------------------------------------------------------
+
+    def start(self, name, arguments, **environment):
+        log = open(self.folder / f"{name}.log", "w")
+        process = subprocess.Popen(arguments, stdout=log, stderr=log, env={**os.environ, **environment})
+        self.started.append((name, process))
+        return process
+
+    def stop_all(self):
+        for _, process in reversed(self.started):
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for _, process in self.started:
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        if self.control_plane:
+            subprocess.run([HERE.parent / "down", "--folder", self.control_plane], check=False)
+
+    def logs(self, name):
+        """What all processes of a name have written."""
+        found = sorted(self.folder.glob(f"{name}*.log"))
+        return "\n".join(log.read_text() for log in found)
+
+    def until(self, what, seconds, check, is_told=True):
+        """Waits until check() answers something true, playing the machines meanwhile."""
+        began = time.monotonic()
+        while time.monotonic() - began < seconds:
+            self.boot()
+            answer = check()
+            if answer:
+                if is_told:
+                    print(f"ok: {what} ({time.monotonic() - began:.1f} s)", flush=True)
+                return answer
+            time.sleep(0.5)
+        for name, process in self.started[-6:]:
+            text = (self.folder / f"{name}.log").read_text().splitlines()
+            print(f"--- {name}, exit {process.poll()}", *text[-25:], sep="\n", file=sys.stderr)
+        raise SystemExit(f"e2e/moto: failed: {what} (logs are in {self.folder})")
+
+    # --- the account -------------------------------------------------------------------------------------------------
+
+    def start_account(self, faults_seed=None, *fault_arguments):
+        """Starts moto, with the fault proxy before it for the controller if a seed is given."""
+        port = free_port()
+        endpoint = f"http://127.0.0.1:{port}"
+        moto = pathlib.Path(sys.executable).parent / "moto_server"
+        self.start("moto", [str(moto), "-H", "127.0.0.1", "-p", str(port)])
+        self.account = {
+            "AWS_ENDPOINT_URL": endpoint, "AWS_REGION": REGION, "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true",
+        }
+        session = boto3.Session("test", "test", region_name=REGION)
+        services = ("ec2", "iam", "sqs")
+        self.ec2, self.iam, self.sqs = (session.client(name, endpoint_url=endpoint) for name in services)
+
+        def answers():
+            try:
+                return self.ec2.describe_subnets()["Subnets"]
+            except Exception:  # noqa: BLE001: whatever it is, it is not there yet
+                return None
+
+        self.until("moto answers", 60, answers)
+        if faults_seed is not None:
+            port = free_port()
+            self.faults_at = f"http://127.0.0.1:{port}"
+            self.start("faults", [sys.executable, str(HERE / "fault_proxy.py"), "--upstream", endpoint,
+                                  "--port", str(port), "--seed", str(faults_seed), *fault_arguments])
+            self.account["AWS_ENDPOINT_URL"] = self.faults_at
+        self.image = next(
+            image["ImageId"] for image in self.ec2.describe_images(Owners=["amazon"])["Images"]
+            if image["Architecture"] == IMAGE_ARCH
+        )
+        tag = [{"Key": "karpenter.sh/discovery", "Value": CLUSTER}]
+        subnets = [subnet["SubnetId"] for subnet in self.ec2.describe_subnets()["Subnets"]]
+        groups = [group["GroupId"] for group in self.ec2.describe_security_groups()["SecurityGroups"]]
+        self.ec2.create_tags(Resources=subnets + groups[:1], Tags=tag)
+        self.iam.create_role(RoleName=f"KarpenterNodeRole-{CLUSTER}", AssumeRolePolicyDocument="{}")
+        self.queue_url = self.sqs.create_queue(QueueName=CLUSTER)["QueueUrl"]
+
+    def faults(self, what="faults"):
+        with urllib.request.urlopen(f"{self.faults_at}/{what}", timeout=30) as answer:
+            return json.load(answer)
+
+    def machines(self):
+        answer = self.ec2.describe_instances(Filters=[
+            {"Name": "tag:eks:eks-cluster-name", "Values": [CLUSTER]},
+            {"Name": "instance-state-name", "Values": ["pending", "running"]},
+        ])
+        return [machine for reservation in answer["Reservations"] for machine in reservation["Instances"]]
+
+    # --- the cluster -------------------------------------------------------------------------------------------------
+
+    def start_cluster(self):
+        if self.is_real:
+            folder = str(self.folder / "control-plane")
+            made = subprocess.run([HERE.parent / "up", "--folder", folder], capture_output=True, text=True, check=True)
+            self.control_plane = folder
+            self.kubeconfig = pathlib.Path(made.stdout.strip())
+        else:
+            self.start("cluster", [self.binary, "up", "--without-karpenter", "--port", "0",
+                                   "--kubeconfig", str(self.kubeconfig)])
+        self.until("the cluster answers", 60, lambda: self.kubeconfig.exists()
+                   and self.kubectl("get", "nodes").returncode == 0)
+        definitions = subprocess.run([self.binary, "crds"], capture_output=True, text=True, check=True).stdout
+        self.until("the kinds are defined", 60, lambda: self.kubectl(
+            "apply", "--server-side", "--validate=false", "-f", "-", stdin=definitions).returncode == 0)
+
+    def kubectl(self, *arguments, stdin=None):
+        command = ["kubectl", "--kubeconfig", str(self.kubeconfig), *arguments]
+        return subprocess.run(command, input=stdin, capture_output=True, text=True)
+
+    def items(self, kind):
+        answer = self.kubectl("get", kind, "-A", "-o", "json")
+        return json.loads(answer.stdout)["items"] if answer.returncode == 0 else []
+
+    def has_none(self, kind):
+        """Certainly none, other than an answer that did not come."""
+        answer = self.kubectl("get", kind, "-A", "-o", "json")
+        return answer.returncode == 0 and not json.loads(answer.stdout)["items"]
+
+    def apply(self, *objects):
+        whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
+        arguments = ["apply", "--server-side", "--force-conflicts", "--validate=false", "-f", "-"]
+        self.until("objects are taken", 60, lambda: self.kubectl(*arguments, stdin=whole).returncode == 0, is_told=False)
+
+    def boot(self):
+        """Machines that run join the cluster, as their user data would have them do."""
+        if not self.kubeconfig.exists():
+            return
+        claims = self.items("nodeclaims")
+        if not any(claim.get("status", {}).get("providerID") for claim in claims):
+            return
+        joined = {node["spec"].get("providerID") for node in self.items("nodes")}
+        for claim in claims:
+            status = claim.get("status", {})
+            provider_id = status.get("providerID")
+            if not provider_id or provider_id in joined or "deletionTimestamp" in claim["metadata"]:
+                continue
+            name = "ip-" + provider_id.rsplit("/", 1)[1]
+            node = {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {
+                    "name": name,
+                    "annotations": {"kwok.x-k8s.io/node": "fake"},
+                    "labels": {"kubernetes.io/hostname": name, "kwok-partition": "a"},
+                },
+                "spec": {
+                    "providerID": provider_id,
+                    "taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}],
+                },
+                "status": {"capacity": status.get("capacity"), "allocatable": status.get("allocatable")},
+            }
+            self.kubectl("create", "-f", "-", stdin=json.dumps(node))
+            self.kubectl("patch", "node", name, "--subresource=status", "--type=merge",
+                         "-p", json.dumps({"status": node["status"]}))
+
+    def running_pods(self):
+        pods = [pod for pod in self.items("pods") if pod["metadata"].get("labels", {}).get("app") == "inflate"]
+        return sum(
+            pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"] for pod in pods
+        )
+
+    def apply_class_and_pool(self):
+        discovery = [{"tags": {"karpenter.sh/discovery": CLUSTER}}]
+        node_class = {
+            "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
+            "spec": {
+                "amiFamily": "Custom", "amiSelectorTerms": [{"id": self.image}],
+                "role": f"KarpenterNodeRole-{CLUSTER}", "subnetSelectorTerms": discovery,
+                "securityGroupSelectorTerms": discovery, "userData": "#!/bin/sh\n",
+            },
+        }
+        pool = {
+            "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default"},
+            "spec": {
+                "template": {"spec": {
+                    "requirements": [
+                        requirement("kubernetes.io/arch", "amd64"), requirement("kubernetes.io/os", "linux"),
+                        requirement("karpenter.sh/capacity-type", "on-demand"),
+                        requirement("karpenter.k8s.aws/instance-category", "c", "m", "r"),
+                    ],
+                    "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+                }},
+                "disruption": {
+                    "consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "5s",
+                    # moto's machines have other security groups than their launch template asks for.
+                    "budgets": [{"nodes": "0", "reasons": ["Drifted"]}, {"nodes": "100%"}],
+                },
+            },
+        }
+        self.apply(node_class, pool)
+
+    def is_class_ready(self):
+        found = self.items("ec2nodeclasses")
+        conditions = [one for each in found for one in each.get("status", {}).get("conditions", [])]
+        return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+    def inflate(self, replicas, is_apart=False):
+        """So many pods; apart from each other, each wants a machine of its own."""
+        spec = {"terminationGracePeriodSeconds": 0, "containers": [
+            {"name": "inflate", "image": "pause", "resources": {"requests": {"cpu": "1"}}},
+        ]}
+        if is_apart:
+            spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": {"matchLabels": {"app": "inflate"}}, "topologyKey": "kubernetes.io/hostname"}]}}
+        self.apply({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "inflate", "namespace": "default"},
+            "spec": {
+                "replicas": replicas, "selector": {"matchLabels": {"app": "inflate"}},
+                "template": {"metadata": {"labels": {"app": "inflate"}}, "spec": spec},
+            },
+        })
+
+    # --- the controller ----------------------------------------------------------------------------------------------
+
+    def start_controller(self, *arguments, **environment):
+        self.controllers += 1
+        self.controller = self.start(
+            f"karpenter-{self.controllers:03d}",
+            [self.binary, "controller", "--provider", "aws", "--kubeconfig", str(self.kubeconfig), "--cluster-name",
+             CLUSTER, "--cluster-endpoint", "https://cluster.example", "--interruption-queue", CLUSTER,
+             "--metrics-port", "0", "--health-probe-port", "0", "--log-level", "debug", *arguments],
+            **{**self.account, **environment},
+        )
+
+    def kill_controller(self):
+        """Without warning."""
+        self.controller.kill()
+        self.controller.wait()
