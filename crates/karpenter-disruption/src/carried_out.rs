@@ -111,6 +111,16 @@ pub fn after(fleet: &Fleet, commands: &[Command]) -> Fleet {
     next
 }
 
+/// The fleet with one more node, initialised and empty; it is the last of its nodes.
+pub fn with_launched(fleet: &Fleet, planned: &PlannedNode) -> Fleet {
+    let mut next = fleet.clone();
+    next.revision += 1;
+    let name = format!("node-r{}-{:05}", next.revision, next.machines.len());
+    let (node, machine) = launched(&next.problem, planned, &name);
+    push(&mut next, node, machine);
+    next
+}
+
 fn remove(fleet: &mut Fleet, is_gone: &[bool]) {
     let mut positions = Vec::with_capacity(is_gone.len());
     let mut kept = 0;

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use karpenter_scheduling::simulate::Simulator;
 
 use crate::command::{Candidate, Command, Decision, Method};
+use crate::explain::Why;
 use crate::fleet::{Fleet, Machine};
 use crate::settings::Settings;
 use accept::Rules;
@@ -46,6 +47,8 @@ pub struct Rebalancing {
     pub lower_bound_per_hour: f64,
     /// The way to `price_after_all_per_hour`, in the order of the commands.
     pub steps: Vec<Step>,
+    /// Candidates, by position, that would be part of a move if owners of pools asked for less.
+    pub refused: BTreeMap<usize, Why>,
 }
 
 /// Many small questions are asked; none of them gets the effort that one for a whole fleet would get.
@@ -83,7 +86,8 @@ pub fn plan(
     let problem = draft.simulator.problem().clone();
     let windows = Windows::new(fleet, &problem, candidates, &draft.node_of, waste);
     let effort = (settings.effort / EFFORT_SHARE).max(1);
-    replacing::run(&mut draft, &windows, &rules, &replacing::EASY, budget_left, effort, &mut moves);
+    let mut refused =
+        replacing::run(&mut draft, &windows, &rules, &replacing::EASY, budget_left, effort, &mut moves);
     let price_now: f64 = fleet.machines.iter().map(|machine| machine.price_per_hour).sum();
     let good_enough = worths.lower_bound_per_hour * DEAR;
     let is_thorough = moves.is_empty() && price_now > good_enough;
@@ -91,7 +95,18 @@ pub fn plan(
         for (candidate, is_open) in candidates.iter().zip(&mut draft.is_open) {
             *is_open &= has_rested(&fleet.machines[candidate.machine], fleet.now_secs);
         }
-        replacing::run(&mut draft, &windows, &rules, &replacing::THOROUGH, budget_left, effort, &mut moves);
+        let poor = replacing::run(
+            &mut draft,
+            &windows,
+            &rules,
+            &replacing::THOROUGH,
+            budget_left,
+            effort,
+            &mut moves,
+        );
+        for (position, why) in poor {
+            refused.entry(position).or_insert(why);
+        }
     }
     let zones = Zones::new(&fleet.problem);
     let gone: BTreeSet<usize> =
@@ -109,6 +124,7 @@ pub fn plan(
     let mut rebalancing = Rebalancing {
         price_now_per_hour: price_now,
         lower_bound_per_hour: worths.lower_bound_per_hour,
+        refused,
         ..Rebalancing::default()
     };
     let (mut price, mut pods_moved) = (price_now, 0);

@@ -33,6 +33,8 @@ pub(crate) fn find(pass: &Pass<'_>, candidates: Vec<Candidate>) -> Found {
     }));
     let plan = rebalance::plan(pass.fleet, pass.simulator(), &within, &plannable, pass.settings);
     found.lower_bound_per_hour = Some(plan.lower_bound_per_hour).filter(|bound| *bound > 0.0);
+    let of_owners = plan.refused.iter().map(|(position, why)| (within[*position].machine, why.clone()));
+    found.refused.extend(of_owners);
     let mut gate = Gate::new(pass, left);
     for mut command in plan.commands {
         match secure(pass, &mut command).and_then(|()| gate.admit(&command)) {

@@ -10,6 +10,7 @@ use super::draft::{Draft, Move};
 use crate::balanced::{self, Totals};
 use crate::command::Command;
 use crate::controls::is_worth_it;
+use crate::explain::Why;
 use crate::fleet::Fleet;
 
 /// Less than this share of the price is not worth a launch, whatever the pool's owner says: prices change as well.
@@ -50,29 +51,31 @@ impl<'a> Rules<'a> {
         self.fleet.pools.get(pool).is_none_or(|pool| pool.controls.is_many_to_many_enabled)
     }
 
-    pub(crate) fn accepts(&self, draft: &Draft<'_>, one: &Move, least: Yield) -> bool {
+    /// Whether the move is worth it; the reason if it is the owner of a pool who asks for more.
+    pub(crate) fn accepts(&self, draft: &Draft<'_>, one: &Move, least: Yield) -> Result<(), Option<Why>> {
         if one.replacements.len() > 1
             && !one.sources.iter().all(|source| self.is_many_to_many(&draft.candidates[*source].pool))
         {
-            return false;
+            return Err(Some(Why::NeedsSeveralNodes { count: one.replacements.len() }));
         }
         if !one.replacements.is_empty() {
             let share = saving_share_min(one.sources.len(), one.replacements.len());
             if one.saving_per_hour() <= share * one.price_before_per_hour {
-                return false;
+                return Err(None);
             }
             let trouble_share = one.trouble / self.whole.reschedule_cost.max(f64::MIN_POSITIVE);
             if one.saving_per_hour() < least.0 * trouble_share * self.whole.price_per_hour {
-                return false;
+                return Err(None);
             }
             // The same nodes again, at another price perhaps: that is no improvement to last.
             if self.launched_again(draft, one).len() == one.sources.len() {
-                return false;
+                return Err(None);
             }
         }
         let command = command(draft.candidates, one.clone());
-        is_worth_it(self.fleet, &command).is_ok()
-            && balanced::approve(self.fleet, &self.totals, &command).is_ok()
+        let judged = is_worth_it(self.fleet, &command)
+            .and_then(|()| balanced::approve(self.fleet, &self.totals, &command));
+        judged.map_err(|why| Some(why).filter(|why| !matches!(why, Why::NotCheaper { .. })))
     }
 
     /// Sources of which the move would launch the like again, one for each of those, the fullest first.

@@ -12,6 +12,7 @@ use super::accept::{Rules, Yield};
 use super::draft::{Draft, Found, Move};
 use super::order::Zones;
 use super::windows::{Choice, Windows};
+use crate::explain::Why;
 
 /// How nodes are put together to be replaced, how many at once, and what that has to be worth.
 pub(crate) struct Manner {
@@ -48,6 +49,7 @@ const EFFORT_NODES: usize = 16;
 /// Where several may be replaced only by one.
 const MANY_TO_ONE: usize = 3;
 
+/// Adds moves; returns candidates for which there was one that did not meet what the owner of a pool asks for.
 pub(crate) fn run(
     draft: &mut Draft<'_>,
     windows: &Windows<'_>,
@@ -56,7 +58,8 @@ pub(crate) fn run(
     budget_left: &BTreeMap<Arc<str>, u32>,
     effort: u64,
     moves: &mut Vec<Move>,
-) {
+) -> BTreeMap<usize, Why> {
+    let mut refused = BTreeMap::new();
     let mut zones = Zones::new(draft.simulator.problem());
     for (round, (choice, size)) in manner.rounds.iter().copied().enumerate() {
         let size_in = |pool: &Arc<str>| {
@@ -71,25 +74,36 @@ pub(crate) fn run(
         let asked = with_room(draft, sets, round);
         // What few nodes could become is soon found out.
         let effort = (effort * size.min(EFFORT_NODES) as u64 / EFFORT_NODES as u64).max(1);
-        let found: Vec<Found> = asked
+        let found: Vec<Result<Found, Option<Why>>> = asked
             .par_iter()
-            .filter_map(|(sources, onto)| replace(draft, rules, sources, onto, manner.least, effort))
+            .map(|(sources, onto)| replace(draft, rules, sources, onto, manner.least, effort))
             .collect();
         zones.begin();
-        for found in found {
+        for (found, (sources, _)) in found.into_iter().zip(&asked) {
+            let found = match found {
+                Ok(found) => found,
+                Err(why) => {
+                    let sources = why.map(|why| sources.iter().map(move |source| (*source, why.clone())));
+                    sources.into_iter().flatten().for_each(|(source, why)| {
+                        refused.entry(source).or_insert(why);
+                    });
+                    continue;
+                }
+            };
             // Answers of one round do not know of each other: where that could matter, the question is asked again.
             let found = if zones.may_follow(draft, &found.one) {
-                Some(found)
+                Ok(found)
             } else {
                 let onto = found.onto.clone();
                 replace(draft, rules, &found.one.sources, &onto, manner.least, effort)
             };
-            let Some(found) = found else { continue };
+            let Ok(found) = found else { continue };
             zones.note(draft, &found.one);
             draft.commit(&found);
             moves.push(found.one);
         }
     }
+    refused
 }
 
 /// Room on nodes that stay, dealt out to the sets.
@@ -106,7 +120,7 @@ fn with_room(draft: &Draft<'_>, sets: Vec<Vec<usize>>, round: usize) -> Vec<(Vec
     asked
 }
 
-/// The cheapest acceptable way to do without these nodes.
+/// The cheapest acceptable way to do without these nodes, or which wish of an owner it does not meet.
 fn replace(
     draft: &Draft<'_>,
     rules: &Rules<'_>,
@@ -114,11 +128,11 @@ fn replace(
     onto: &[usize],
     least: Yield,
     effort: u64,
-) -> Option<Found> {
+) -> Result<Found, Option<Why>> {
     let is_many = sources.iter().all(|source| rules.is_many_to_many(&draft.candidates[*source].pool));
     let mode = if is_many { Mode::Cost } else { Mode::Compat };
-    let found =
-        draft.ask(sources, onto, mode, effort).filter(|found| rules.accepts(draft, &found.one, least))?;
+    let found = draft.ask(sources, onto, mode, effort).ok_or(None)?;
+    rules.accepts(draft, &found.one, least)?;
     let kept = rules.launched_again(draft, &found.one);
     if !kept.is_empty() && kept.len() < sources.len() {
         // A node like one of those that go would be launched: better leave that one where it is.
@@ -126,13 +140,14 @@ fn replace(
         let mut wider = onto.to_vec();
         wider.extend(kept.iter().map(|source| draft.node_of[*source]));
         wider.sort_unstable();
-        let with_kept =
-            draft.ask(&fewer, &wider, mode, effort).filter(|found| rules.accepts(draft, &found.one, least));
+        let with_kept = draft
+            .ask(&fewer, &wider, mode, effort)
+            .filter(|found| rules.accepts(draft, &found.one, least).is_ok());
         if let Some(with_kept) = with_kept
             && with_kept.one.saving_per_trouble() >= found.one.saving_per_trouble()
         {
-            return Some(with_kept);
+            return Ok(with_kept);
         }
     }
-    Some(found)
+    Ok(found)
 }

@@ -119,12 +119,9 @@ fn a_dry_run_does_not_keep_a_drifted_node() {
 fn several_nodes_are_launched_only_where_that_is_wanted() {
     // Six CPUs of pods on a node that costs as much as five small ones: three small ones would do.
     let mut fleet = fleet();
+    let types = vec![instance_type("small", 2, 0.1), instance_type("large", 8, 0.5)];
+    fleet.problem.catalogs[0] = std::sync::Arc::new(types);
     add(&mut fleet, "a", "large", &[pod("app", 1800), pod("app", 1800), pod("app", 1800)]);
-    fleet.machines[0].price_per_hour = 0.5;
-    fleet.problem.nodes[0].price_per_hour = Some(0.5);
-    let catalog = fleet.problem.catalogs[0].iter().filter(|one| &*one.name == "small").cloned().collect();
-    fleet.problem.catalogs[0] = std::sync::Arc::new(catalog);
-    fleet.machines[0].instance_type = Some("small".into());
     let proposal = propose(&fleet, &cost());
     assert_eq!(proposal.commands.len(), 1, "{}", why(&proposal, "a"));
     assert_eq!(proposal.commands[0].replacements.len(), 3);

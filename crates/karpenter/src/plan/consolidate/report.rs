@@ -181,7 +181,7 @@ impl Report {
             self.staying.push(NodeReport {
                 machine: machine_report(machine),
                 reason: why_name(&standing.why),
-                message: with_times(&standing.why),
+                message: standing.why.to_string(),
             });
         }
         let cost = &mut self.cost;
@@ -314,20 +314,6 @@ fn template_report(at: usize, pool: &str, replaced: &Candidate) -> ReplacementRe
         capacity_type: None,
         price: rounded(replaced.price_per_hour, 6),
         instance_type_options: Vec::new(),
-    }
-}
-
-/// The text of a reason, with moments that people can read.
-fn with_times(why: &Why) -> String {
-    let text = |secs: i64| Timestamp::from_second(secs).map(|time| time.to_string()).unwrap_or_default();
-    match why {
-        Why::Settling { until_secs: Some(until) } => {
-            format!("Pods came or went; left alone until {}", text(*until))
-        }
-        Why::CoolDown { until_secs } => {
-            format!("Pods were moved here or from here; left alone until {}", text(*until_secs))
-        }
-        other => other.to_string(),
     }
 }
 
