@@ -8,6 +8,7 @@ use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_cluster::controllers::context::name_of;
 use karpenter_disruption::command::{Command, Decision, Destination, Method};
 use karpenter_disruption::fleet::{ConsolidationPolicy, Repair};
+use karpenter_disruption::static_drift::terminate_first_reason;
 use karpenter_model::resources::ResourceList;
 use karpenter_state::{FleetRound, Host};
 
@@ -109,10 +110,6 @@ impl Order {
             }
             _ => planned_launches(command, round)?,
         };
-        let is_at_limit = command
-            .static_pool
-            .as_ref()
-            .is_some_and(|name| fleet.pools.get(name).is_some_and(|pool| pool.nodes_left == Some(0)));
         Some(Self {
             method: command.method,
             decision: command.decision,
@@ -123,8 +120,7 @@ impl Order {
             price_after_per_hour: command.price_after_per_hour,
             termination_grace_period_secs: command.termination_grace_period_secs,
             terminate_first_reason: match command.decision {
-                Decision::TerminateFirst if is_at_limit => "static-at-limit",
-                Decision::TerminateFirst => "no-reserved-capacity",
+                Decision::TerminateFirst => terminate_first_reason(fleet, command),
                 Decision::Delete | Decision::Replace | Decision::Reboot => "",
             },
         })

@@ -14,13 +14,14 @@ use karpenter_disruption::explain::EventKind;
 use karpenter_disruption::fleet::{ConsolidationPolicy, Reason};
 use karpenter_disruption::propose::{Proposal, Standing, Why};
 use karpenter_disruption::validate::Rejection;
-use karpenter_state::FleetRound;
+use karpenter_state::{ControlError, FleetRound};
 
 use super::Disruption;
 use super::flight::{ClaimId, Failure, Seen, Stage};
 use super::flights::Flight;
 use super::observe::see;
 use super::order::{Order, Target};
+use crate::context::Context;
 use crate::events::Notice;
 use crate::journal;
 
@@ -53,21 +54,21 @@ impl Disruption {
             metrics.allowed_disruptions.with_label_values(&series).set(i64::from(budget.allowed));
             metrics.nodes_consuming_budgets.with_label_values(&series).set(i64::from(budget.disrupting));
         }
-        for error in &round.control_errors {
-            tracing::warn!("{error}");
-        }
         let mut notices = budget_notices(self, proposal);
+        notices.extend(self.control_notices(round));
+        self.tell_rehearsals(round, proposal, &mut notices);
         let mut told = 0;
         for standing in &proposal.standings {
             if let Why::Unbalanced { score, .. } = standing.why
                 && let Some(pool) =
                     round.fleet.machines.get(standing.machine).and_then(|one| one.pool.as_ref())
             {
+                self.count_move(pool, ConsolidationPolicy::Balanced, "rejected");
                 self.count_score(pool, score, "rejected");
             }
         }
         for standing in &proposal.standings {
-            let about = standing_notices(round, standing);
+            let about = standing_notices(&self.context, round, standing);
             if about.iter().any(|notice| context.recorder.would_tell(notice)) {
                 told += 1;
                 notices.extend(about);
@@ -76,16 +77,46 @@ impl Disruption {
                 break;
             }
         }
-        for rehearsal in &proposal.rehearsals {
-            let nodes: Vec<&str> = rehearsal.candidates.iter().map(|one| &*one.node).collect();
-            tracing::info!(
-                nodes = nodes.join(", "),
-                reason = rehearsal.method.reason().as_str(),
-                saving_per_hour = rehearsal.saving_per_hour(),
-                "would disrupt, but the nodepool is on a dry run"
-            );
-        }
         self.publish(notices).await;
+    }
+
+    /// Annotations that cannot be used are told on their pool, which is where they can be corrected.
+    fn control_notices(&self, round: &FleetRound) -> Vec<Notice> {
+        let pools = &self.context.mirrors.node_pools;
+        let notice = |error: &ControlError| {
+            let pool = pools.get("", &error.pool)?;
+            let notice = Notice::warning(&*pool, "InvalidConsolidationAnnotation", error.to_string());
+            Some(notice.repeat_after(UNCONSOLIDATABLE_EVERY))
+        };
+        let notices: Vec<Notice> = round.control_errors.iter().filter_map(notice).collect();
+        for notice in notices.iter().filter(|notice| self.context.recorder.would_tell(notice)) {
+            tracing::warn!("{}", notice.message);
+        }
+        notices
+    }
+
+    /// What would be done if pools were not on a dry run: told as often as what stands against a node.
+    fn tell_rehearsals(&self, round: &FleetRound, proposal: &Proposal, notices: &mut Vec<Notice>) {
+        let rehearsed = &self.context.metrics.disruption.rehearsed_nodes;
+        rehearsed.reset();
+        for rehearsal in &proposal.rehearsals {
+            let reason = rehearsal.method.reason();
+            for candidate in &rehearsal.candidates {
+                rehearsed.with_label_values(&[&*candidate.pool, reason.label()]).inc();
+            }
+            let Some(order) = self.order(rehearsal, round) else { continue };
+            let text = |target: &Target| {
+                let what = order.describe_for("dry-run", target);
+                format!("Would be disrupted, but its NodePool is on a dry run: {what}")
+            };
+            let about = self.about_targets(&order, "ConsolidationDryRun", text);
+            let about: Vec<Notice> =
+                about.into_iter().map(|notice| notice.repeat_after(UNCONSOLIDATABLE_EVERY)).collect();
+            if about.iter().any(|notice| self.context.recorder.would_tell(notice)) {
+                self.record("would ", "dry-run", &order, round);
+            }
+            notices.extend(about);
+        }
     }
 
     async fn publish(&self, notices: Vec<Notice>) {
@@ -113,14 +144,13 @@ impl Disruption {
             return;
         }
         let fleet = &round.fleet;
+        for pool in order.pools() {
+            let policy = fleet.pools.get(pool).map(|one| one.policy).unwrap_or_default();
+            self.count_move(pool, policy, "approved");
+        }
         let scores = balanced::scores(fleet, &balanced::totals(fleet), command);
         let mut notices = Vec::new();
         for (pool, score) in scores {
-            let is_balanced =
-                fleet.pools.get(&pool).is_some_and(|one| one.policy == ConsolidationPolicy::Balanced);
-            if !is_balanced {
-                continue;
-            }
             self.count_score(&pool, score.value(), "approved");
             let text = format!(
                 "score {:.2} >= threshold {:.2} (k: {}, savings {:.1}%, disruption {:.1}%)",
@@ -139,11 +169,15 @@ impl Disruption {
         self.publish(notices).await;
     }
 
+    fn count_move(&self, pool: &str, policy: ConsolidationPolicy, decision: &str) {
+        let moves = &self.context.metrics.disruption.moves;
+        moves.with_label_values(&[decision, pool, &format!("{policy:?}")]).inc();
+    }
+
+    /// Only pools with policy Balanced have scores.
     fn count_score(&self, pool: &str, score: f64, decision: &str) {
-        let metrics = &self.context.metrics.disruption;
-        let series = [decision, pool, "Balanced"];
-        metrics.score.with_label_values(&series).observe(score);
-        metrics.moves.with_label_values(&series).inc();
+        let scores = &self.context.metrics.disruption.score;
+        scores.with_label_values(&[decision, pool, "Balanced"]).observe(score);
     }
 
     pub(super) async fn tell_rejected(&self, flight: &Flight, rejection: &Rejection) {
@@ -172,6 +206,11 @@ impl Disruption {
                 metrics.terminate_first_decisions.with_label_values(&series).inc();
             }
         }
+        self.record("", id, order, round);
+    }
+
+    /// A line of the journal about a command.
+    fn record(&self, mood: &str, id: &str, order: &Order, round: &FleetRound) {
         let price_now: f64 = round.fleet.machines.iter().map(|machine| machine.price_per_hour).sum();
         let nodes: Vec<&str> = order.targets.iter().map(|target| target.id.name.as_str()).collect();
         let launches = match order.launches.len() {
@@ -182,7 +221,12 @@ impl Disruption {
         self.context.journal.record(journal::Decision {
             at: self.context.clock.now(),
             by: "disruption",
-            what: format!("{} {} nodes: {}{launches}", order.decision.label(), nodes.len(), nodes.join(", ")),
+            what: format!(
+                "{mood}{} {} nodes: {}{launches}",
+                order.decision.label(),
+                nodes.len(),
+                nodes.join(", ")
+            ),
             why: vec![
                 format!("reason {}", order.method.reason().as_str()),
                 format!("saves {:.4} $ per hour", order.saving_per_hour()),
@@ -327,8 +371,8 @@ fn budget_notices(disruption: &Disruption, proposal: &Proposal) -> Vec<Notice> {
         .collect()
 }
 
-/// A standing is told on the node and on the claim.
-fn standing_notices(round: &FleetRound, standing: &Standing) -> Vec<Notice> {
+/// A standing is told on the node and on the claim; that a whole pool is not repaired on the pool as well.
+fn standing_notices(context: &Context, round: &FleetRound, standing: &Standing) -> Vec<Notice> {
     let Some(kind) = standing.event() else { return Vec::new() };
     let Some(host) = round.machines.get(standing.machine) else { return Vec::new() };
     let text = standing.why.to_string();
@@ -338,8 +382,13 @@ fn standing_notices(round: &FleetRound, standing: &Standing) -> Vec<Notice> {
         EventKind::NodeRepairBlocked => ("NodeRepairBlocked", true, UNCONSOLIDATABLE_EVERY),
     };
     let claim = host.claim.as_deref().map(|claim| Notice::normal(claim, reason, text.clone()));
-    let node = host.node.as_deref().map(|node| Notice::normal(node, reason, text));
-    let notices = node.into_iter().chain(claim);
+    let node = host.node.as_deref().map(|node| Notice::normal(node, reason, text.clone()));
+    let pool = match &standing.why {
+        Why::RepairHalted { pool } => context.mirrors.node_pools.get("", pool),
+        _ => None,
+    };
+    let pool = pool.map(|pool| Notice::normal(&*pool, reason, text));
+    let notices = node.into_iter().chain(claim).chain(pool);
     notices.map(|notice| Notice { is_warning, ..notice.repeat_after(every) }).collect()
 }
 

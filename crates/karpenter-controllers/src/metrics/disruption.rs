@@ -18,6 +18,7 @@ pub struct DisruptionMetrics {
     pub nodes_consuming_budgets: IntGaugeVec,
     pub score: HistogramVec,
     pub moves: IntCounterVec,
+    pub rehearsed_nodes: IntGaugeVec,
     pub pods_initiated: IntCounterVec,
 }
 
@@ -87,8 +88,13 @@ impl DisruptionMetrics {
             ),
             moves: declare.counter(
                 "karpenter_consolidation_moves_total",
-                "Number of moves that were judged under policy Balanced.",
+                "Number of moves that were thought of, by the policy of the nodepool.",
                 &["decision", "nodepool", "policy"],
+            ),
+            rehearsed_nodes: declare.gauge_int(
+                "karpenter_nodepools_dry_run_nodes",
+                "Number of nodes that would be disrupted now if their nodepool were not on a dry run.",
+                &["nodepool", "reason"],
             ),
             pods_initiated: declare.counter(
                 "karpenter_pods_disruption_initiated_total",

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Taint};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_api::labels;
 use karpenter_api::types::{ConditionStatus, NodeClaim, NodePool};
 use karpenter_cloud::CloudError;
+use karpenter_cluster::controllers::placement::{taints_of, tolerates_all};
 use karpenter_state::{Live, LivePool, Spreading};
 
 use super::{buffers, is_overdue, nomination_time};
@@ -58,7 +59,9 @@ pub(super) fn sort_pods(context: &Context, patience: Duration, now: Timestamp) -
         // A pod that is still where it was is not late: it has not been sent on its way yet.
         // Nor is one that the scheduler has not got round to: it drops the name when it has tried.
         let is_named = place.nominated.is_some() && pods::nominated_node(&pod) == place.nominated.as_deref();
-        let is_queued = is_named && !is_overdue(place.since, now, QUEUED_MOST);
+        let is_queued = is_named
+            && !is_overdue(place.since, now, QUEUED_MOST)
+            && !is_turned_away(mirrors, place.nominated.as_deref(), &pod);
         let is_usable = match pods::is_bound(&pod) || is_queued {
             true => claims.is_there(&place.claim, place.is_move),
             false => claims.is_usable(&place.claim, place.since, place.is_move),
@@ -91,6 +94,18 @@ pub(super) fn sort_pods(context: &Context, patience: Duration, now: Timestamp) -
     }
     buffers::add_to_round(context, &mut sorted);
     sorted
+}
+
+/// Whether the node that the pod was told of bears a taint that keeps the pod away for good: the scheduler may not try
+/// the pod there before something changes, and nothing will.
+fn is_turned_away(mirrors: &Mirrors, node: Option<&str>, pod: &Pod) -> bool {
+    let Some(node) = node.and_then(|name| mirrors.nodes.get("", name)) else { return false };
+    let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
+    let is_tolerated =
+        |taint: &Taint| tolerates_all(tolerations, std::slice::from_ref(taint), &["NoSchedule", "NoExecute"]);
+    let mut lasting =
+        taints_of(&node).iter().filter(|taint| !labels::is_ephemeral_taint(&taint.key, &taint.effect));
+    lasting.any(|taint| !is_tolerated(taint))
 }
 
 /// The same without touching anything: what is known is taken as it is.

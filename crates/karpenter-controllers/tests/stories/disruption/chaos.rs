@@ -60,12 +60,6 @@ async fn run_away(capacity_type: &str, disruption: Value) -> (usize, usize) {
     let patch = json!({"spec": {"terminationGracePeriodSeconds": 0}});
     world.deploy("my-app", 1, 100, patch).await;
     world.sleep(300).await;
-    for pod in world.pods().await {
-        eprintln!("{:?} {:?}", pod.spec.and_then(|spec| spec.node_name), pod.status);
-    }
-    for node in world.nodes().await {
-        eprintln!("{:?} {:?} {:?}", node.metadata.labels, node.metadata.annotations, node.spec);
-    }
     tainting.abort();
     feeding.abort();
     world.stop().await;
