@@ -2,4 +2,5 @@
 //! machines boot. From pods that wait to machines and back.
 
 mod inflate;
+mod legacy;
 mod world;

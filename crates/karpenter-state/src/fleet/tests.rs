@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use karpenter_disruption::fleet::{ConsolidationPolicy, Machine, Reason};
+use karpenter_disruption::fleet::{ConsolidationPolicy, Machine, OldMarks, OldRules, Reason};
 use karpenter_model::problem::Mobility;
 
 use super::*;
@@ -285,4 +285,58 @@ fn pools_bring_their_rules_and_what_their_budgets_allow() {
     let machine = round.fleet.machines.iter().find(|machine| &*machine.claim == "f").expect("there");
     assert!(machine.price_per_hour > 0.0 && machine.at.is_some());
     assert_eq!(round.fleet.problem.pools.len(), 1);
+}
+
+#[test]
+fn pools_of_provisioners_bring_the_rules_before_v1_and_their_nodes_the_marks_of_that_time() {
+    let ttl = "compatibility.karpenter.sh/v1alpha5-ttl-seconds-until-expired: '600'";
+    let derived = |text: String| {
+        text.replace(
+            "annotations: {",
+            "labels: {compatibility.karpenter.sh/derived-from: provisioner}, annotations: {",
+        )
+    };
+    let marked = |text: String, since: &str| {
+        let marks = format!(
+            "  name: node-a\n  creationTimestamp: '2026-01-01T10:30:00Z'\n  annotations: {{karpenter.sh/emptiness-timestamp: '{since}', karpenter.sh/do-not-consolidate: 'yes'}}"
+        );
+        text.replace("  name: node-a", &marks)
+    };
+    let at = |text: &str| text.parse::<Timestamp>().expect("a time").as_second();
+    let by_time = "disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: 30s}";
+    let never = "disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: Never}";
+    let consolidating = "disruption: {consolidationPolicy: WhenEmptyOrUnderutilized, consolidateAfter: 0s}";
+    for (annotations, spec, expires, empty) in [
+        (ttl, by_time, Some(600), Some(30)),
+        ("", by_time, None, Some(30)),
+        (ttl, never, Some(600), None),
+        ("", consolidating, None, None),
+    ] {
+        let pool = derived(pool("general", annotations, spec));
+        let machine = marked(machine("a", "general", INITIALIZED), "2026-01-01T11:10:00Z");
+        let round = round(
+            &(pool + &machine + &pod("p", "node-a", "annotations: {karpenter.sh/do-not-evict: 'true'}", "")),
+        );
+        let rules = OldRules { expires_after_secs: expires, empty_after_secs: empty };
+        assert_eq!(round.fleet.pools["general"].old_rules, Some(rules), "{spec}");
+        let marks = OldMarks {
+            node_created_at_secs: Some(at("2026-01-01T10:30:00Z")),
+            empty_since_secs: Some(at("2026-01-01T11:10:00Z")),
+            is_kept_from_consolidation: Some(false),
+        };
+        assert_eq!(round.fleet.machines[0].old_marks, marks);
+        assert!(
+            round.fleet.machines[0].occupants[0].is_held && !round.fleet.machines[0].occupants[0].is_kept
+        );
+    }
+    let unreadable =
+        derived(pool("general", "", by_time)) + &marked(machine("a", "general", INITIALIZED), "lately");
+    assert_eq!(round(&unreadable).fleet.machines[0].old_marks.empty_since_secs, Some(0), "long ago");
+    let current =
+        pool("general", ttl, by_time) + &marked(machine("a", "general", INITIALIZED), "2026-01-01T11:10:00Z");
+    let current = round(&current).fleet;
+    assert_eq!(
+        (current.pools["general"].old_rules, current.machines[0].old_marks),
+        (None, OldMarks::default())
+    );
 }

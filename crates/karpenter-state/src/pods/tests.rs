@@ -187,3 +187,34 @@ fn a_blocking_budget_says_nothing_about_pods_it_is_not_asked_about() {
         assert_eq!(is_currently_reschedulable(&pod(patch.clone()), [&budget], now()), expected, "{patch}");
     }
 }
+
+#[test]
+fn a_pod_is_held_by_the_old_annotation_while_it_lives() {
+    let held = |value: &str| json!({"metadata": {"annotations": {"karpenter.sh/do-not-evict": value}}});
+    assert!(is_held(&pod(held("true"))));
+    assert!(!is_held(&pod(held("false"))) && !is_held(&pod(json!({}))));
+    let mut ended = held("true");
+    ended["status"] = json!({"phase": "Succeeded"});
+    assert!(!is_held(&pod(ended)));
+    // It does not keep a drain waiting.
+    assert!(is_evictable(&pod(held("true")), now()));
+}
+
+#[test]
+fn daemons_tolerate_a_closed_node() {
+    for (toleration, expected) in [
+        (
+            json!({"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}),
+            true,
+        ),
+        (json!({"operator": "Exists"}), true),
+        (
+            json!({"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoExecute"}),
+            false,
+        ),
+        (json!({"key": "other", "operator": "Exists"}), false),
+    ] {
+        let pod = pod(json!({"spec": {"tolerations": [toleration]}}));
+        assert_eq!(tolerates_unschedulable(&pod), expected, "{toleration}");
+    }
+}

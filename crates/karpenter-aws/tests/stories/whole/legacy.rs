@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use karpenter_api::crds;
+use karpenter_aws::api::iam::InstanceProfile;
 use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
@@ -27,7 +28,7 @@ async fn a_provisioner_gets_machines_with_the_names_of_its_time_and_tells_what_w
     world.serve_legacy().await;
     let templates = api(&world, "karpenter.k8s.aws", "v1alpha1", "AWSNodeTemplate");
     let provisioners = api(&world, "karpenter.sh", "v1alpha5", "Provisioner");
-    world.aws.world(|world| drop(world.profiles.entry("nodes".to_owned()).or_default()));
+    world.aws.world(|world| world.profiles.insert("nodes".to_owned(), InstanceProfile::default()));
     create(&templates, json!({
         "apiVersion": "karpenter.k8s.aws/v1alpha1", "kind": "AWSNodeTemplate", "metadata": {"name": "shared"},
         "spec": {

@@ -19,6 +19,7 @@ use karpenter_aws::options::AwsOptions;
 use karpenter_cluster::clock::Clock;
 use karpenter_cluster::cluster::{Cluster, Options as ClusterOptions};
 use karpenter_controllers::FeatureGates;
+use karpenter_controllers::legacy;
 use karpenter_controllers::operator::{Operator, Options};
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -92,6 +93,17 @@ impl World {
         operator.start().await;
         assembly.start(&mut operator);
         self.operator = Some(operator);
+    }
+
+    /// Serves the API before v1 too; its kinds must be defined.
+    pub(crate) async fn serve_legacy(&mut self) {
+        let options = karpenter_legacy::Options {
+            default_instance_profile: Some("nodes".to_owned()),
+            ..karpenter_legacy::Options::default()
+        };
+        if let Some(operator) = &mut self.operator {
+            legacy::serve(operator, options).await;
+        }
     }
 
     pub(crate) async fn stop_karpenter(&mut self) {
@@ -251,9 +263,13 @@ impl World {
 }
 
 async fn define_kinds(client: &Client) {
+    define(client, crds::all()).await;
+}
+
+pub(crate) async fn define(client: &Client, definitions: &[crds::Crd]) {
     let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
-    for crd in crds::all() {
+    for crd in definitions {
         let definition: Value = serde_saphyr::from_str(crd.yaml).expect("YAML");
         let parameters = PatchParams::apply("test").force();
         api.patch(crd.name, &parameters, &Patch::Apply(&definition)).await.expect("defined");

@@ -153,3 +153,17 @@ fn a_node_is_closed_once() {
     node.metadata.labels = serde_json::from_value(patch["metadata"]["labels"].clone()).expect("labels");
     assert_eq!(closing_patch(&node), None);
 }
+
+#[test]
+fn a_node_of_the_api_before_v1_is_cordoned_too() {
+    let mut node: Node = serde_json::from_value(json!({
+        "metadata": {"name": "n1", "labels": {"karpenter.sh/provisioner-name": "old",
+            "node.kubernetes.io/exclude-from-external-load-balancers": "karpenter"}},
+        "spec": {"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]},
+    }))
+    .expect("a node");
+    let patch = closing_patch(&node).expect("something to do");
+    assert_eq!(patch["spec"], json!({"unschedulable": true}));
+    node.spec.get_or_insert_default().unschedulable = Some(true);
+    assert_eq!(closing_patch(&node), None);
+}
