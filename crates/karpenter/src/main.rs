@@ -6,11 +6,14 @@ mod bench;
 #[cfg(feature = "aws")]
 mod bootstrap;
 mod cli;
+mod connect;
 mod controller;
 mod convert;
 mod crds;
 mod demo;
 mod diagnostics;
+mod doctor;
+mod install;
 mod legacy;
 mod lint;
 mod plan;
@@ -55,6 +58,9 @@ fn main() -> ExitCode {
         Command::Up(arguments) => up::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Controller(arguments) => controller::run(&arguments),
+        Command::Install(arguments) => install::run(&arguments),
+        Command::Uninstall(arguments) => install::run_uninstall(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         #[cfg(feature = "aws")]
         Command::Bootstrap(arguments) => bootstrap::run(&arguments),
     };

@@ -3,11 +3,9 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use http::{HeaderValue, header};
 use karpenter_api::types::{NodeClaim, NodePool};
+use kube::Client;
 use kube::api::{Api, ListParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 
 /// Where a pod finds the namespace it runs in.
 const OWN_NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -24,23 +22,7 @@ pub(super) struct Connected {
 
 /// Connects, and makes sure that the cluster answers and knows Karpenter's kinds.
 pub(super) async fn connect(kubeconfig: Option<&Path>) -> Result<Connected> {
-    let mut config = match kubeconfig {
-        Some(file) => {
-            let read = Kubeconfig::read_from(file)
-                .with_context(|| format!("cannot read --kubeconfig {}", file.display()))?;
-            Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("--kubeconfig {} names no usable cluster", file.display()))?
-        }
-        None => Config::infer()
-            .await
-            .context("found neither a kubeconfig nor the service account of a pod; give --kubeconfig FILE")?,
-    };
-    let agent = HeaderValue::from_static(concat!("karpenter/", env!("CARGO_PKG_VERSION")));
-    config.headers.push((header::USER_AGENT, agent));
-    // The client would try a 429 again for minutes before it tells anybody, and that is how a disruption budget refuses
-    // an eviction. Whoever asks tries again by itself, and may have a deadline.
-    config.default_retry = false;
+    let config = crate::connect::config(kubeconfig).await?;
     let server = config.cluster_url.to_string();
     let own_namespace = std::fs::read_to_string(OWN_NAMESPACE_FILE)
         .ok()
