@@ -33,6 +33,8 @@ EC2_LISTS = {
 PAGE_SIZES = {"DescribeInstanceTypes": 150, "DescribeInstanceTypeOfferings": 700, "DescribeSpotPriceHistory": 2000,
               "DescribeImages": 300}
 PAGE_SIZE = 2
+# What is sold does not change, and takes a simulator seconds to tell.
+TOLD_ONCE = {"DescribeInstanceTypes", "DescribeInstanceTypeOfferings"}
 # moto forgets that it has more templates than these; nobody else does.
 MOTO_TEMPLATES_MAX = "200"
 XML_PROTOCOLS = {"ec2", "iam", "sts"}
@@ -45,7 +47,7 @@ class Faults:
     def __init__(self, ratios, seed):
         self.ratios, self.random = ratios, random.Random(seed)
         self.counts, self.callers = collections.Counter(), collections.Counter()
-        self.pages, self.lock = {}, threading.Lock()
+        self.pages, self.told, self.lock = {}, {}, threading.Lock()
 
     def deal(self, service, action):
         with self.lock:
@@ -105,9 +107,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def recognise(self, body):
         """Service, action and, where requests are forms, their fields."""
         scope = re.search(r"Credential=([^/]*)/\d+/([^/]*)/([^/]*)/", self.headers.get("Authorization", ""))
-        key, region, service = scope.groups() if scope else ("nobody", "", "unsigned")
+        key, self.region, service = scope.groups() if scope else ("nobody", "", "unsigned")
         with self.faults.lock:
-            self.faults.callers[f"{key} {region} {service}"] += 1
+            self.faults.callers[f"{key} {self.region} {service}"] += 1
         target = self.headers.get("X-Amz-Target")
         if target:
             return service, target.rsplit(".", 1)[-1], None
@@ -127,6 +129,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if action == "DescribeLaunchTemplates":
                 form["MaxResults"] = MOTO_TEMPLATES_MAX
             body = urllib.parse.urlencode(form).encode()
+        asked = (self.region, body)
+        known = self.faults.told.get(asked) if action in TOLD_ONCE else None
+        if known:
+            return known
         connection = http.client.HTTPConnection(self.upstream.hostname, self.upstream.port, timeout=120)
         headers = {name: value for name, value in self.headers.items() if name.lower() not in (
             "content-length", "connection", "accept-encoding", "transfer-encoding")}
@@ -137,8 +143,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         kept = [(name, value) for name, value in headers if name.lower() in ("content-type", "x-amzn-errortype")]
         if cut and status == 200:
             size = PAGE_SIZES.get(action, PAGE_SIZE)
-            return self.cut(action, body, size, EC2_LISTS[action], "nextToken", lambda root: root) or (
+            told = self.cut(action, body, size, EC2_LISTS[action], "nextToken", lambda root: root) or (
                 status, kept, body)
+            if action in TOLD_ONCE:
+                self.faults.told[asked] = told
+            return told
         if service == "iam" and action == "ListInstanceProfiles" and status == 200:
             inner = lambda root: root.find(f"{{{IAM}}}ListInstanceProfilesResult")
             return self.cut(action, body, 1, "InstanceProfiles", "Marker", inner) or (status, kept, body)

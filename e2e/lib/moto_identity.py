@@ -6,7 +6,7 @@ import http.server
 import json
 import threading
 
-from moto_stage import REGION
+from moto_stage import NO_FAULTS, REGION
 
 ROLE_ARN = "arn:aws:iam::123456789012:role/KarpenterController"
 # Each is looked for in everything the controllers write.
@@ -76,8 +76,7 @@ class Metadata(http.server.BaseHTTPRequestHandler):
 
 def identity(stage, _):
     """One controller for every way, each until AWS has been called as it should be."""
-    never = [part for fault in ("throttle", "error", "lost-request", "lost-answer", "slow") for part in (f"--{fault}", "0")]
-    stage.start_account(1, *never)
+    stage.start_account(1, *NO_FAULTS)
     stage.start_cluster()
     local = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Metadata)
     threading.Thread(target=local.serve_forever, daemon=True).start()

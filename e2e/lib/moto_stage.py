@@ -18,6 +18,8 @@ REGION = "us-west-2"
 CLUSTER = "moto"
 IMAGE_ARCH = "x86_64"
 HERE = pathlib.Path(__file__).parent
+# Arguments of the fault proxy for a proxy without faults.
+NO_FAULTS = [part for fault in ("throttle", "error", "lost-request", "lost-answer", "slow") for part in (f"--{fault}", "0")]
 
 
 def free_port():
