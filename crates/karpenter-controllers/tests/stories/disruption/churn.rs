@@ -19,6 +19,9 @@ use serde_json::json;
 use crate::disruption::support::{apart, is_at_rest};
 use crate::disruption::world::{World, is_closed, is_of, is_running, label};
 
+/// What a fleet of a handful of nodes may cost more than the least possible: only three of them may go at a time, and spot
+/// nodes are not replaced one for one because there are too few types to choose from.
+const DEARER_MOST: f64 = 1.2;
 /// Nodes that may go at once.
 const BUDGET: usize = 3;
 /// Pods of the workload that is never scaled, each on a node of its own; one may be missing.
@@ -168,13 +171,8 @@ async fn quiet_hour(world: &World, hour: u64) {
     assert_eq!(last(world), done, "hour {hour}: nobody decided anything");
     assert_eq!(world.claim_names().await, claims, "hour {hour}");
     let (price, bound, commands) = second_opinion(world).await;
-    eprintln!(
-        "hour {hour}: {} pods, {} nodes, {price:.4} $/h, bound {bound:.4}, {commands} commands",
-        pods.len(),
-        claims.len()
-    );
     assert_eq!(commands, 0, "hour {hour}: a second opinion finds nothing to do either");
-    assert!(bound > 0.0 && price <= bound * 1.25, "hour {hour}: {price} $/h, at least {bound}");
+    assert!(bound > 0.0 && price <= bound * DEARER_MOST, "hour {hour}: {price} $/h, at least {bound}");
 }
 
 /// So many hours, every other of them quiet.
