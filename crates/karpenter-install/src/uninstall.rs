@@ -64,7 +64,19 @@ pub async fn uninstall(
             Step::EndMachines => drain::end_machines(client, clock, deadline, tell).await?,
             Step::Settle => drain::until_settled(client, clock, deadline, tell).await?,
             Step::StopController(deployment) => stop(client, clock, deployment, tell).await?,
-            Step::Release(objects) => release::release(client, objects, tell).await?,
+            Step::Release => {
+                // The controller may have launched something until it stopped.
+                let now_there = observe::observe(client, &choices.name).await?;
+                release::release(client, &plan::to_release(&now_there), tell).await?;
+                for claim in
+                    now_there.claims.iter().filter(|claim| kinds::text(claim, "/status/nodeName").is_empty())
+                {
+                    tell(&format!(
+                        "{} has no node yet; if its machine does not join, end it by hand",
+                        title(claim)
+                    ));
+                }
+            }
             Step::RemoveObjects(objects) => {
                 for object in objects {
                     delete(client, object, tell).await?;

@@ -60,6 +60,11 @@ pub(super) async fn apply(
     found: Option<&Value>,
     tell: Tell<'_>,
 ) -> Result<(), Error> {
+    // We want nothing of a namespace but that it is there.
+    if found.is_some() && object["kind"] == kinds::NAMESPACE.kind {
+        tell(&format!("unchanged {}", title(object)));
+        return Ok(());
+    }
     let api = place(client, object);
     let parameters = PatchParams::apply(MANAGER).force();
     let what = format!("cannot apply {}", title(object));

@@ -63,8 +63,8 @@ pub enum Step {
     /// Waits until nothing is being launched or ended.
     Settle,
     StopController(Value),
-    /// Takes finalizers and marks off nodes, claims and classes.
-    Release(Vec<Value>),
+    /// Takes finalizers and marks off nodes, claims and classes; those that there are by then.
+    Release,
     RemoveObjects(Vec<Value>),
     RemoveLease {
         namespace: String,
@@ -89,7 +89,7 @@ impl fmt::Display for Step {
             Self::EndMachines => write!(out, "delete all NodeClaims and wait until their machines are gone"),
             Self::Settle => write!(out, "wait until nothing is being launched or ended"),
             Self::StopController(deployment) => write!(out, "stop {}", title(deployment)),
-            Self::Release(objects) => write!(out, "take finalizers and marks off {}", names(objects)),
+            Self::Release => write!(out, "take finalizers and marks off nodes, claims and classes"),
             Self::RemoveLease { namespace, name } => write!(out, "delete Lease {namespace}/{name}"),
             Self::Restore(controller) => write!(
                 out,
@@ -121,11 +121,9 @@ pub fn plan(seen: &Seen, choices: &Choices, now: Timestamp) -> Result<Vec<Step>,
         refuse_others(seen, &ours, works.as_deref(), choices)?;
     }
     steps.extend(ours.iter().map(|deployment| Step::StopController((*deployment).clone())));
-    if choices.nodes == Nodes::Keep {
-        let kept = to_release(seen);
-        if !kept.is_empty() {
-            steps.push(Step::Release(kept));
-        }
+    let has_nodes = !(seen.nodes.is_empty() && seen.claims.is_empty() && seen.classes.is_empty());
+    if choices.nodes == Nodes::Keep && has_nodes {
+        steps.push(Step::Release);
     }
     let rest: Vec<Value> = seen.installed.iter().filter(|object| !deployments(object)).cloned().collect();
     if !rest.is_empty() {
@@ -239,7 +237,7 @@ fn refuse_others(
 }
 
 /// Objects with something of Karpenter's on them that would be in the way later.
-fn to_release(seen: &Seen) -> Vec<Value> {
+pub(crate) fn to_release(seen: &Seen) -> Vec<Value> {
     let all = seen.nodes.iter().chain(&seen.claims).chain(&seen.classes);
     all.filter(|object| super::release::patch(object).is_some()).cloned().collect()
 }
