@@ -25,7 +25,7 @@ async fn until_smaller(world: &World) {
             .map(|node| crate::disruption::world::label(node, "node.kubernetes.io/instance-type").to_owned());
         names.collect::<Vec<_>>()
     };
-    world.until("a small node alone", types, |types| types == &["s-1x-amd64-linux"]).await;
+    world.until("a small node alone", types, |types| *types == ["s-1x-amd64-linux"]).await;
 }
 
 /// The value holds the move back with these words; the other one does not.
