@@ -1,5 +1,5 @@
 /** Stacks in this process, without an account: nothing is looked up and nothing is staged. */
-import { mkdtempSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setFlagsFromString } from "node:v8";
@@ -13,6 +13,9 @@ setFlagsFromString("--no-turbo-escape");
 
 // biome-ignore lint/suspicious/noExplicitAny: templates are JSON
 export type Json = any;
+
+// One per stack is for cleaning up, and not a leak.
+process.setMaxListeners(100);
 
 export const REGION = "eu-west-1";
 export const ACCOUNT = "111122223333";
@@ -31,9 +34,11 @@ export function vpcCni(): blueprints.ClusterAddOn {
     return new blueprints.addons.VpcCniAddOn({ version: "v1.20.4-eksbuild.2" });
 }
 
-export function newApp(): App {
+function newApp(): App {
+    const outdir = mkdtempSync(join(tmpdir(), "karpenter-eks-blueprints-"));
+    process.on("exit", () => rmSync(outdir, { recursive: true, force: true }));
     return new App({
-        outdir: mkdtempSync(join(tmpdir(), "karpenter-eks-blueprints-")),
+        outdir,
         context: { "aws:cdk:disable-asset-staging": true, "aws:cdk:bundling-stacks": [] },
     });
 }
