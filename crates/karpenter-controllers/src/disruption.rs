@@ -93,7 +93,7 @@ impl Disruption {
         });
         // Budgets may be open again: for what waits for that, and for more once all that were going are gone.
         let (to, mirrors) = (queue.clone(), self.context.mirrors.clone());
-        let (flights, clock) = (self.flights.clone(), self.context.clock.clone());
+        let (flights, clock) = (self.flights.clone(), self.context.clock);
         self.context.mirrors.node_claims.observe(move |change: &Change<NodeClaim>| {
             let is_going = |claim: &Arc<NodeClaim>| claim.metadata.deletion_timestamp.is_some();
             if change.is_deleted() {
