@@ -103,7 +103,7 @@ async fn begin() -> World {
 
 /// An hour in which something happens every few minutes.
 async fn busy_hour(world: &World, watchman: &Watchman, dice: &mut Dice, hour: u64) {
-    if hour % 3 == 0 {
+    if hour.is_multiple_of(3) {
         let labels =
             json!({"spec": {"template": {"metadata": {"labels": {"generation": format!("g{hour}")}}}}});
         world.merge::<NodePool>("general", labels).await;
