@@ -5,6 +5,8 @@
 //! created a pod counts it at once. Objects are readings: parts that nobody here looks at are dropped before they are
 //! kept, so they must never be written back whole.
 
+pub mod lean;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -17,6 +19,8 @@ use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+
+use self::lean::{Lean, unwrapped};
 
 /// Namespace and name of an object; the namespace is empty for what belongs to none.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -170,8 +174,9 @@ where
         K::DynamicType: Default,
     {
         let mirror = Self::empty(trim, indexes);
-        let events = watch_kind(Api::<K>::all(client.clone()), watcher::Config::default()).default_backoff();
-        let task = tokio::spawn(mirror.clone().feed(events));
+        let api = Api::<Lean<K>>::all(client.clone());
+        let events = watch_kind(api, watcher::Config::default()).default_backoff();
+        let task = tokio::spawn(mirror.clone().feed(events.map(|event| event.map(unwrapped))));
         (mirror, task)
     }
 

@@ -25,6 +25,7 @@ use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::{is_deleting, label, name_of, uid_of};
+use karpenter_cluster::mirror::lean::Lean;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
@@ -191,7 +192,7 @@ async fn write(
     may: impl Fn(&Pod) -> bool,
     node: Option<&str>,
 ) -> kube::Result<bool> {
-    let api = Api::<Pod>::namespaced(context.client.clone(), &place.pod.namespace);
+    let api = Api::<Lean<Pod>>::namespaced(context.client.clone(), &place.pod.namespace);
     let mut pod = context.mirrors.pods.get(&place.pod.namespace, &place.pod.name);
     for _ in 0..TRIES_MAX {
         let Some(current) = pod.filter(|pod| pods::uid_of(pod) == place.uid) else { return Ok(false) };
@@ -207,13 +208,13 @@ async fn write(
         });
         let patch = Patch::Merge(patch);
         match api.patch_status(&place.pod.name, &PatchParams::default(), &patch).await {
-            Ok(written) => {
+            Ok(Lean(written)) => {
                 context.mirrors.pods.apply(written);
                 return Ok(true);
             }
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(false),
             Err(kube::Error::Api(status)) if status.code == 409 => {
-                pod = api.get_opt(&place.pod.name).await?.map(Arc::new);
+                pod = api.get_opt(&place.pod.name).await?.map(|Lean(pod)| Arc::new(pod));
             }
             Err(error) => return Err(error),
         }

@@ -9,6 +9,7 @@ use karpenter_cluster::controllers::context::{
     difference, is_conflict, is_not_found, name_of, namespace_of, uid_of,
 };
 use karpenter_cluster::mirror::Mirror;
+use karpenter_cluster::mirror::lean::Lean;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Client, Resource};
 use serde::Serialize;
@@ -33,7 +34,7 @@ pub async fn merge<K: ClusterKind>(
     object: &K,
     patch: Value,
 ) -> kube::Result<Option<K>> {
-    let api = Api::<K>::all(client.clone());
+    let api = Api::<Lean<K>>::all(client.clone());
     let patch = Patch::Merge(with_uid(object, patch));
     taken_in(mirror, api.patch(name_of(object), &PatchParams::default(), &patch).await)
 }
@@ -59,7 +60,7 @@ pub async fn status_unchanged<K: ClusterKind, S: Serialize>(
     new: &S,
 ) -> kube::Result<Option<K>> {
     let Some(difference) = difference(old, new) else { return Ok(None) };
-    let api = Api::<K>::all(client.clone());
+    let api = Api::<Lean<K>>::all(client.clone());
     let patch = Patch::Merge(with_version(object, with_uid(object, json!({ "status": difference }))));
     taken_in(mirror, api.patch_status(name_of(object), &PatchParams::default(), &patch).await)
 }
@@ -110,9 +111,9 @@ async fn delete_if<K: ClusterKind>(
     }
 }
 
-fn taken_in<K: ClusterKind>(mirror: &Mirror<K>, answer: kube::Result<K>) -> kube::Result<Option<K>> {
+fn taken_in<K: ClusterKind>(mirror: &Mirror<K>, answer: kube::Result<Lean<K>>) -> kube::Result<Option<K>> {
     match answer {
-        Ok(object) => {
+        Ok(Lean(object)) => {
             let has_finalizers = object.meta().finalizers.as_ref().is_some_and(|names| !names.is_empty());
             if object.meta().deletion_timestamp.is_some() && !has_finalizers {
                 // Nothing holds it any longer: this write was its end.

@@ -103,6 +103,7 @@ pub fn assemble_fleet(live: &Live, input: &FleetInput) -> FleetRound {
             now_secs: input.now.as_second(),
             revision: input.revision,
             waiting: input.waiting.clone(),
+            plans_ahead: false,
         },
         pools: parts.round.pools,
         hosts,

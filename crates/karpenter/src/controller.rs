@@ -28,12 +28,23 @@ use crate::cli::ControllerArguments;
 /// Passes that take longer than this to end are cut off.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 
+/// How often what is free goes back to the system.
+const GIVE_BACK_EVERY: Duration = Duration::from_secs(15);
+
 pub(crate) fn run(arguments: &ControllerArguments) -> Result<Outcome> {
+    karpenter_memory::use_one_heap();
     logs::start(&arguments.options)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start the threads of the controllers")?;
+    runtime.spawn(async {
+        let mut ticks = tokio::time::interval(GIVE_BACK_EVERY);
+        loop {
+            ticks.tick().await;
+            let _ = tokio::task::spawn_blocking(karpenter_memory::give_back).await;
+        }
+    });
     let result = runtime.block_on(work(arguments));
     // What is still under way belongs to a copy that has lost the lease, or did not end when it was asked to.
     runtime.shutdown_background();

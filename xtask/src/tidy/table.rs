@@ -14,7 +14,7 @@ pub(crate) struct Crate {
     pub(crate) may_use: &'static [&'static str],
 }
 
-pub(crate) const CRATES: [Crate; 19] = [
+pub(crate) const CRATES: [Crate; 20] = [
     Crate { name: "karpenter-model", pure: true, may_use: &[] },
     Crate { name: "karpenter-scheduling", pure: true, may_use: &["karpenter-model"] },
     Crate { name: "karpenter-disruption", pure: true, may_use: &["karpenter-model", "karpenter-scheduling"] },
@@ -81,6 +81,7 @@ pub(crate) const CRATES: [Crate; 19] = [
         pure: false,
         may_use: &["karpenter-model", "karpenter-api", "karpenter-cluster", "karpenter-aws"],
     },
+    Crate { name: "karpenter-memory", pure: false, may_use: &[] },
     Crate { name: "karpenter-aws-sdk", pure: false, may_use: &["karpenter-catalog", "karpenter-aws"] },
     Crate {
         name: "karpenter",
@@ -101,6 +102,7 @@ pub(crate) const CRATES: [Crate; 19] = [
             "karpenter-controllers",
             "karpenter-aws",
             "karpenter-install",
+            "karpenter-memory",
             "karpenter-aws-sdk",
         ],
     },
