@@ -30,6 +30,7 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
 pub use self::again::Renomination;
+pub(crate) use self::room::Room;
 use self::door::Door;
 use self::gathering::{Answer, Gathering};
 use crate::context::Context;

@@ -11,7 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Taint};
 use karpenter_api::labels;
 use karpenter_api::types::{NodeClaim, NodePool};
-use karpenter_cluster::controllers::context::{annotation, name_of, uid_of};
+use karpenter_cluster::controllers::context::{annotation, is_conflict, name_of, uid_of};
+use karpenter_cluster::mirror::lean::Lean;
 use karpenter_disruption::command::Decision;
 use karpenter_disruption::fleet::Reason;
 use karpenter_state::FleetRound;
@@ -30,6 +31,8 @@ use crate::{claims, writes};
 
 /// How many objects are written at once.
 const AT_ONCE: usize = 16;
+/// How often a node that keeps changing is marked.
+const MARK_TRIES_MAX: u32 = 4;
 
 impl Disruption {
     /// Begins a command: closes its nodes, asks for what takes their place, and from then on counts on both. False if
@@ -100,10 +103,31 @@ impl Disruption {
     }
 
     async fn marked(&self, target: Target, reason: Reason) -> Result<Target, String> {
-        match self.mark(&target, reason).await {
-            Ok(true) => Ok(target),
-            Ok(false) => Err(format!("node {} is no longer there", target.node)),
-            Err(error) => Err(format!("marking node {}: {error}", target.node)),
+        let mut tries = 1;
+        loop {
+            match self.mark(&target, reason).await {
+                Ok(true) => return Ok(target),
+                Ok(false) => return Err(format!("node {} is no longer there", target.node)),
+                // A node that beats its heart is not another node.
+                Err(error) if is_conflict(&error) && tries < MARK_TRIES_MAX => {
+                    tries += 1;
+                    self.read_again(&target).await;
+                }
+                Err(error) => return Err(format!("marking node {}: {error}", target.node)),
+            }
+        }
+    }
+
+    /// Brings the mirrors up to date about one node. What cannot be read is tried as it is.
+    async fn read_again(&self, target: &Target) {
+        let context = &self.context;
+        let nodes: Api<Lean<Node>> = Api::all(context.client.clone());
+        if let Ok(Some(Lean(node))) = nodes.get_opt(&target.node).await {
+            context.mirrors.nodes.apply(node);
+        }
+        let claims: Api<Lean<NodeClaim>> = Api::all(context.client.clone());
+        if let Ok(Some(Lean(claim))) = claims.get_opt(&target.id.name).await {
+            context.mirrors.node_claims.apply(claim);
         }
     }
 

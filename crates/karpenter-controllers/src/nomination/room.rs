@@ -11,10 +11,10 @@ use karpenter_model::resources::{PODS, ResourceList};
 use crate::pods;
 
 /// What is left of a node.
-pub(super) struct Room(ResourceList);
+pub(crate) struct Room(ResourceList);
 
 impl Room {
-    pub(super) fn of(node: &Node, on_it: &[Arc<Pod>]) -> Self {
+    pub(crate) fn of(node: &Node, on_it: &[Arc<Pod>]) -> Self {
         let amounts = node.status.iter().flat_map(|status| status.allocatable.iter().flatten());
         let amounts: Vec<(&str, Quantity)> =
             amounts.filter_map(|(name, text)| Some((name.as_str(), text.0.parse().ok()?))).collect();
@@ -26,7 +26,7 @@ impl Room {
     }
 
     /// Whether the pod fits; if so, its room is taken.
-    pub(super) fn take(&mut self, pod: &Pod) -> bool {
+    pub(crate) fn take(&mut self, pod: &Pod) -> bool {
         let wanted = occupied(pod);
         let fits = wanted.iter().all(|(name, amount)| amount <= 0 || amount <= self.0.get(name));
         if fits {

@@ -11,12 +11,14 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_api::labels;
 use karpenter_api::types::{ConditionStatus, NodeClaim, NodePool};
 use karpenter_cloud::CloudError;
+use karpenter_cluster::controllers::context::name_of;
 use karpenter_cluster::controllers::placement::{taints_of, tolerates_all};
 use karpenter_state::{Live, LivePool, Spreading};
 
 use super::{buffers, is_overdue, nomination_time};
 use crate::context::Context;
-use crate::mirrors::{BY_PROVIDER_ID, Mirrors, listed};
+use crate::mirrors::{BY_NODE, BY_PROVIDER_ID, Mirrors, listed};
+use crate::nomination::Room;
 use crate::pods;
 use crate::state::Place;
 
@@ -59,13 +61,14 @@ pub(super) fn sort_pods(context: &Context, patience: Duration, now: Timestamp) -
         // A pod that is still where it was is not late: it has not been sent on its way yet.
         // Nor is one that the scheduler has not got round to: it drops the name when it has tried.
         let is_named = place.nominated.is_some() && pods::nominated_node(&pod) == place.nominated.as_deref();
-        let is_queued = is_named
-            && !is_overdue(place.since, now, QUEUED_MOST)
-            && !is_turned_away(mirrors, place.nominated.as_deref(), &pod);
-        let is_usable = match pods::is_bound(&pod) || is_queued {
-            true => claims.is_there(&place.claim, place.is_move),
-            false => claims.is_usable(&place.claim, place.since, place.is_move),
+        let is_queued = || {
+            is_named
+                && !is_overdue(place.since, now, QUEUED_MOST)
+                && !is_turned_away(mirrors, place.nominated.as_deref(), &pod)
         };
+        let is_there = claims.is_there(&place.claim, place.is_move);
+        let is_usable = claims.is_usable(&place.claim, place.since, place.is_move)
+            || (is_there && (pods::is_bound(&pod) || is_queued()));
         if !is_usable {
             sorted.given_up.extend(context.state.forget_pod(&place.uid));
         }
@@ -96,8 +99,8 @@ pub(super) fn sort_pods(context: &Context, patience: Duration, now: Timestamp) -
     sorted
 }
 
-/// Whether the node that the pod was told of bears a taint that keeps the pod away for good: the scheduler may not try
-/// the pod there before something changes, and nothing will.
+/// Whether the node that the pod was told of bears a taint that keeps the pod away for good, or is full of others that
+/// stay: the scheduler may not try the pod there before something changes, and nothing will.
 fn is_turned_away(mirrors: &Mirrors, node: Option<&str>, pod: &Pod) -> bool {
     let Some(node) = node.and_then(|name| mirrors.nodes.get("", name)) else { return false };
     let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
@@ -105,7 +108,9 @@ fn is_turned_away(mirrors: &Mirrors, node: Option<&str>, pod: &Pod) -> bool {
         |taint: &Taint| tolerates_all(tolerations, std::slice::from_ref(taint), &["NoSchedule", "NoExecute"]);
     let mut lasting =
         taints_of(&node).iter().filter(|taint| !labels::is_ephemeral_taint(&taint.key, &taint.effect));
-    lasting.any(|taint| !is_tolerated(taint))
+    let mut staying = mirrors.pods.by(BY_NODE, name_of(&*node));
+    staying.retain(|one| one.metadata.deletion_timestamp.is_none());
+    lasting.any(|taint| !is_tolerated(taint)) || !Room::of(&node, &staying).take(pod)
 }
 
 /// The same without touching anything: what is known is taken as it is.

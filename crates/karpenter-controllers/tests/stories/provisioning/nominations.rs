@@ -109,6 +109,33 @@ async fn a_name_that_is_gone_is_written_again_when_the_node_is_open_but_not_for_
     assert!((1..=4).contains(&written_again), "{written_again} times");
 }
 
+/// A scheduler may leave the name on a pod that it does not try again: nothing that it waits for will happen.
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_place_others_took_for_good_is_planned_anew_although_it_bears_the_name() {
+    let world = World::start().await;
+    world.pool("general", json!({})).await;
+    world.pods(1).await;
+    world.pass(3).await;
+    let claim = world.claims().await.remove(0);
+    let name = claim.metadata.name.as_deref().expect("a name");
+    let node = world.launch(&claim).await;
+    world.pass(1).await;
+    nomination::nominate_for(&world.context, name).await;
+    let all = node.status.and_then(|status| status.allocatable).expect("what it has")["cpu"].0.clone();
+    let containers = json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": all}}}]);
+    world.pod("intruder", json!({"spec": {"nodeName": name, "containers": containers}})).await;
+    world.open(name).await;
+    let stays = Patch::Merge(json!({"status": {"nominatedNodeName": name}}));
+    for _ in 0..4 {
+        world.pass(15).await;
+        world.pods_api().patch_status("p0", &PatchParams::default(), &stays).await.expect("patched");
+        if world.claims().await.len() == 2 {
+            return;
+        }
+    }
+    panic!("a minute is over, and nobody has found that the pod does not fit any more");
+}
+
 #[tokio::test(start_paused = true)]
 async fn somebody_elses_nomination_is_left_alone() {
     let world = World::start().await;
