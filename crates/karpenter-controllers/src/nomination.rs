@@ -30,9 +30,9 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
 pub use self::again::Renomination;
-pub(crate) use self::room::Room;
 use self::door::Door;
 use self::gathering::{Answer, Gathering};
+pub(crate) use self::room::Room;
 use crate::context::Context;
 use crate::mirrors::BY_PROVIDER_ID;
 use crate::pods;

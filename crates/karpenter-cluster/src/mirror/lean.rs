@@ -7,9 +7,7 @@ use std::fmt;
 use kube::Resource;
 use kube::api::ObjectMeta;
 use kube::runtime::watcher::Event;
-use serde::de::{
-    DeserializeSeed, Deserializer, Error, IgnoredAny, IntoDeserializer, MapAccess, Visitor,
-};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
 
 /// An object of the kind as it is kept here. To be asked for in the place of the kind itself.

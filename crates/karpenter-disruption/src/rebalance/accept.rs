@@ -26,7 +26,9 @@ pub(crate) struct Yield(f64);
 impl Yield {
     /// A tenth: moving every tenth pod has to save a hundredth.
     pub(crate) const GOOD: Self = Self(0.1);
-    /// What is left when nothing of good yield is, in fleets that are still dear.
+    /// For fleets that are still dear when nothing of good yield is left.
+    pub(crate) const FAIR: Self = Self(0.05);
+    /// For those that are dear even then.
     pub(crate) const POOR: Self = Self(0.01);
 }
 
@@ -63,8 +65,7 @@ impl<'a> Rules<'a> {
             if one.saving_per_hour() <= share * one.price_before_per_hour {
                 return Err(None);
             }
-            let trouble_share = one.trouble / self.whole.reschedule_cost.max(f64::MIN_POSITIVE);
-            if one.saving_per_hour() < least.0 * trouble_share * self.whole.price_per_hour {
+            if !self.yields(one, least) {
                 return Err(None);
             }
             // The same nodes again, at another price perhaps: that is no improvement to last.
@@ -76,6 +77,16 @@ impl<'a> Rules<'a> {
         let judged = is_worth_it(self.fleet, &command)
             .and_then(|()| balanced::approve(self.fleet, &self.totals, &command));
         judged.map_err(|why| Some(why).filter(|why| !matches!(why, Why::NotCheaper { .. })))
+    }
+
+    fn yields(&self, one: &Move, least: Yield) -> bool {
+        let trouble_share = one.trouble / self.whole.reschedule_cost.max(f64::MIN_POSITIVE);
+        one.saving_per_hour() >= least.0 * trouble_share * self.whole.price_per_hour
+    }
+
+    /// Whether it is worth its trouble in a fleet that is cheap already.
+    pub(crate) fn is_easy(&self, one: &Move) -> bool {
+        one.replacements.is_empty() || self.yields(one, Yield::GOOD)
     }
 
     /// Sources of which the move would launch the like again, one for each of those, the fullest first.

@@ -20,17 +20,20 @@ pub(crate) struct Manner {
     least: Yield,
 }
 
-/// Little trouble for what it saves: small sets first.
-pub(crate) const EASY: Manner = Manner {
-    rounds: &[
-        (Choice::Complementary, 1),
-        (Choice::Complementary, 2),
-        (Choice::Complementary, 4),
-        (Choice::Complementary, 8),
-        (Choice::Complementary, 16),
-    ],
-    least: Yield::GOOD,
-};
+/// Small sets first.
+const SMALL: &[(Choice, usize)] = &[
+    (Choice::Complementary, 1),
+    (Choice::Complementary, 2),
+    (Choice::Complementary, 4),
+    (Choice::Complementary, 8),
+    (Choice::Complementary, 16),
+];
+
+/// Little trouble for what it saves.
+pub(crate) const EASY: Manner = Manner { rounds: SMALL, least: Yield::GOOD };
+
+/// The same for a little more.
+pub(crate) const FAIR: Manner = Manner { rounds: SMALL, least: Yield::FAIR };
 
 /// Large sets waste less, and move many pods for that.
 pub(crate) const THOROUGH: Manner = Manner {

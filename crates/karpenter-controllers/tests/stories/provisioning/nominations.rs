@@ -123,7 +123,9 @@ async fn a_pod_whose_place_others_took_for_good_is_planned_anew_although_it_bear
     nomination::nominate_for(&world.context, name).await;
     let all = node.status.and_then(|status| status.allocatable).expect("what it has")["cpu"].0.clone();
     let containers = json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": all}}}]);
-    world.pod("intruder", json!({"spec": {"nodeName": name, "containers": containers}})).await;
+    let intruder =
+        json!({"nodeName": name, "containers": containers, "tolerations": [{"operator": "Exists"}]});
+    world.pod("intruder", json!({ "spec": intruder })).await;
     world.open(name).await;
     let stays = Patch::Merge(json!({"status": {"nominatedNodeName": name}}));
     for _ in 0..4 {
