@@ -91,16 +91,15 @@ pub fn plan(
     let price_now: f64 = fleet.machines.iter().map(|machine| machine.price_per_hour).sum();
     let good_enough = worths.lower_bound_per_hour * DEAR;
     // From here on little is had for the trouble: only as far as the fleet is dear.
-    let saved: f64 = moves.iter().map(Move::saving_per_hour).sum();
-    let is_dear = price_now - saved > good_enough;
-    if is_dear {
+    let is_modest = moves.is_empty() && price_now > good_enough;
+    if is_modest {
         let fair =
             replacing::run(&mut draft, &windows, &rules, &replacing::FAIR, budget_left, effort, &mut moves);
         for (position, why) in fair {
             refused.entry(position).or_insert(why);
         }
     }
-    if is_dear && moves.is_empty() {
+    if is_modest && moves.is_empty() {
         for (candidate, is_open) in candidates.iter().zip(&mut draft.is_open) {
             *is_open &= has_rested(&fleet.machines[candidate.machine], fleet.now_secs);
         }
@@ -138,8 +137,8 @@ pub fn plan(
     };
     let (mut price, mut pods_moved) = (price_now, 0);
     for one in moves {
-        if price <= good_enough && !rules.is_easy(&one) {
-            continue;
+        if is_modest && price <= good_enough {
+            break;
         }
         price -= one.saving_per_hour();
         pods_moved += one.moves.len();

@@ -65,7 +65,8 @@ impl<'a> Rules<'a> {
             if one.saving_per_hour() <= share * one.price_before_per_hour {
                 return Err(None);
             }
-            if !self.yields(one, least) {
+            let trouble_share = one.trouble / self.whole.reschedule_cost.max(f64::MIN_POSITIVE);
+            if one.saving_per_hour() < least.0 * trouble_share * self.whole.price_per_hour {
                 return Err(None);
             }
             // The same nodes again, at another price perhaps: that is no improvement to last.
@@ -77,16 +78,6 @@ impl<'a> Rules<'a> {
         let judged = is_worth_it(self.fleet, &command)
             .and_then(|()| balanced::approve(self.fleet, &self.totals, &command));
         judged.map_err(|why| Some(why).filter(|why| !matches!(why, Why::NotCheaper { .. })))
-    }
-
-    fn yields(&self, one: &Move, least: Yield) -> bool {
-        let trouble_share = one.trouble / self.whole.reschedule_cost.max(f64::MIN_POSITIVE);
-        one.saving_per_hour() >= least.0 * trouble_share * self.whole.price_per_hour
-    }
-
-    /// Whether it is worth its trouble in a fleet that is cheap already.
-    pub(crate) fn is_easy(&self, one: &Move) -> bool {
-        one.replacements.is_empty() || self.yields(one, Yield::GOOD)
     }
 
     /// Sources of which the move would launch the like again, one for each of those, the fullest first.
