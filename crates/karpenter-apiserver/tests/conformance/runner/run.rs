@@ -140,6 +140,7 @@ impl Runner {
         answer.insert("body".into(), body);
         let mut answer = Value::Object(answer);
         self.masks.apply(&mut answer);
+        sort_lines(&mut answer["body"]);
         if step.unordered {
             sort_causes(&mut answer["body"]);
         }
@@ -291,6 +292,17 @@ fn escape_query(target: &str) -> String {
 fn bytes_of_hexadecimal(text: &str) -> Result<Vec<u8>, Error> {
     let digits: Vec<char> = text.chars().filter(|character| !character.is_whitespace()).collect();
     digits.chunks(2).map(|pair| Ok(u8::from_str_radix(&pair.iter().collect::<String>(), 16)?)).collect()
+}
+
+/// Sorts the lines of a message that lists what is wrong with a patch: Go's maps, again.
+fn sort_lines(body: &mut Value) {
+    if let Some(Value::String(message)) = body.get_mut("message")
+        && let Some((before, lines)) = message.split_once("errors:\n")
+    {
+        let mut lines: Vec<&str> = lines.split('\n').collect();
+        lines.sort_unstable();
+        *message = format!("{before}errors:\n{}", lines.join("\n"));
+    }
 }
 
 /// Sorts the causes of a failure, in the list and in the message, if the message is made of them.
