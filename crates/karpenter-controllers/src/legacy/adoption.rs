@@ -3,12 +3,11 @@
 //!
 //! The claim says nothing about the pool as it was, so that nobody takes the node for drifted.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_cluster::controllers::context::{annotation, is_already_exists, is_deleting, label, name_of};
+use karpenter_cluster::controllers::hash::fnv32a;
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::{Change, ObjectKey};
 use kube::api::{Api, PostParams};
@@ -52,17 +51,10 @@ fn claim_for(node: &Node, pool: &NodePool) -> Option<NodeClaim> {
     annotations.insert(ANNOTATION_ADOPTS.to_owned(), provider_id.to_owned());
     // The same name every time: whoever tries again finds the first.
     claim.metadata.generate_name = None;
-    claim.metadata.name = Some(format!("{provisioner}-{:08x}", short_hash(provider_id)));
+    claim.metadata.name = Some(format!("{provisioner}-{:08x}", fnv32a(provider_id.as_bytes())));
     // It has started long ago.
     claim.spec.startup_taints = None;
     Some(claim)
-}
-
-fn short_hash(text: &str) -> u32 {
-    // The hasher's keys are fixed, so that every process finds the same.
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    u32::try_from(hasher.finish() >> 32).unwrap_or_default()
 }
 
 /// Gives nodes of old their claims.
