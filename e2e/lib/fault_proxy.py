@@ -4,7 +4,8 @@ answers, slowness, and answers in many small pages. What happens to which call i
     fault_proxy.py --upstream http://127.0.0.1:5000 --port 5001 --seed 1 [--throttle 0.1 ...]
 
 GET /faults tells, as JSON, how many calls had which fault; GET /callers, how many were signed by whom, for which region
-and service. Nothing is known about what is behind besides the wire.
+and service; GET /actions, how often each was called. PUT /refused takes the actions that are refused from now on, as
+{"ec2:DescribeSubnets": "UnauthorizedOperation"}. Nothing is known about what is behind besides the wire.
 """
 
 import argparse
@@ -46,8 +47,8 @@ class Faults:
 
     def __init__(self, ratios, seed):
         self.ratios, self.random = ratios, random.Random(seed)
-        self.counts, self.callers = collections.Counter(), collections.Counter()
-        self.pages, self.told, self.lock = {}, {}, threading.Lock()
+        self.counts, self.callers, self.actions = (collections.Counter() for _ in range(3))
+        self.pages, self.told, self.refused, self.lock = {}, {}, {}, threading.Lock()
 
     def deal(self, service, action):
         with self.lock:
@@ -73,7 +74,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def do_GET(self):
-        told = {"/faults": self.faults.counts, "/callers": self.faults.callers}.get(self.path)
+        told = {"/faults": self.faults.counts, "/callers": self.faults.callers,
+                "/actions": self.faults.actions}.get(self.path)
         if told is not None:
             with self.faults.lock:
                 body = json.dumps(told).encode()
@@ -87,7 +89,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def handle_call(self):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if (self.command, self.path) == ("PUT", "/refused"):
+            self.faults.refused = json.loads(body)
+            return self.reply(200, [], b"")
         service, action, form = self.recognise(body)
+        with self.faults.lock:
+            self.faults.actions[f"{service}:{action}"] += 1
+        refused = self.faults.refused.get(f"{service}:{action}")
+        if refused:
+            return self.refuse(service, 403, refused, "You are not authorized to perform this operation.")
         fault, how_much = self.faults.deal(service, action)
         if fault == "throttle":
             return self.refuse(service, *throttling(service))

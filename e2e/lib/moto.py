@@ -4,11 +4,13 @@ import argparse
 import json
 import random
 import signal
+import subprocess
 import sys
 import time
 
 from moto_identity import identity
-from moto_stage import NO_FAULTS, Stage
+from moto_refusals import refusals
+from moto_stage import CLUSTER, NO_FAULTS, REGION, Stage
 
 # Faults cost retries, and the worst of them a round of garbage collection.
 PATIENCE_WITH_FAULTS = 3
@@ -39,6 +41,37 @@ def leave_nothing(stage, patience):
         "the class is gone, with its profile and templates", 60 * patience,
         lambda: stage.has_none("ec2nodeclasses") and not stage.iam.list_instance_profiles()["InstanceProfiles"]
         and not stage.ec2.describe_launch_templates()["LaunchTemplates"] and not stage.machines())
+
+
+def granted(stage):
+    """Every action that the policies of `bootstrap aws` allow."""
+    told = subprocess.run([stage.binary, "bootstrap", "aws", "--cluster", CLUSTER, "--region", REGION,
+                           "--account", "123456789012", "-o", "json"], check=True,
+                          capture_output=True, text=True).stdout
+
+    def actions(value):
+        if isinstance(value, dict):
+            own = value.get("Action", []) if value.get("Effect") == "Allow" and "Resource" in value else []
+            yield from [own] if isinstance(own, str) else own
+        for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else []:
+            yield from actions(part)
+
+    return set(actions(json.loads(told)))
+
+
+def check_permissions(stage):
+    """Whatever went over the wire is something that the policies allow."""
+    called = set()
+    for call in stage.faults("actions"):
+        service, action = call.split(":", 1)
+        if (service, action) == ("eks", f"GET /clusters/{CLUSTER}"):
+            action = "DescribeCluster"
+        # Deleting in batches takes the permission to delete.
+        called.add(f"{service}:{action.removesuffix('Batch')}")
+    allowed = granted(stage)
+    print(f"{len(called)} different calls, {len(allowed)} actions are granted")
+    assert called, "nothing was called"
+    assert called <= allowed, f"not granted: {called - allowed}"
 
 
 def life(stage, given):
@@ -74,6 +107,7 @@ def life(stage, given):
         print(f"faults, seed {given.faults}: {kinds}")
         missing = [fault for fault, count in kinds.items() if not count]
         assert not missing, f"these never happened: {missing}"
+        check_permissions(stage)
     assert "panicked" not in stage.logs("karpenter")
 
 
@@ -139,6 +173,7 @@ def main():
                         help="with throttling, failures, lost and slow answers and small pages between it and moto")
     parser.add_argument("--crashes", type=int, metavar="ROUNDS", help="kill the controller that often instead")
     parser.add_argument("--identity", action="store_true", help="who calls AWS, by every way to be somebody, instead")
+    parser.add_argument("--refusals", action="store_true", help="what is missing, forbidden or wrong, instead")
     parser.add_argument("--seed", type=int, default=1, help="when to kill it")
     parser.add_argument("--real", action="store_true", help="on the control plane of e2e/up, not on the embedded one")
     given = parser.parse_args()
@@ -146,7 +181,8 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     stage = Stage(given.binary, given.real)
     try:
-        (identity if given.identity else crashes if given.crashes else life)(stage, given)
+        story = identity if given.identity else refusals if given.refusals else crashes if given.crashes else life
+        story(stage, given)
     finally:
         stage.stop_all()
     print("e2e/moto: all well")

@@ -43,6 +43,7 @@ class Stage:
         self.faults_at = None
         self.controller = None
         self.controllers = 0
+        self.queue = CLUSTER
 
     # --- processes ---------------------------------------------------------------------------------------------------
 
@@ -129,6 +130,13 @@ class Stage:
         with urllib.request.urlopen(f"{self.faults_at}/{what}", timeout=30) as answer:
             return json.load(answer)
 
+    def refuse(self, **actions):
+        """What the proxy refuses from now on: `ec2_DescribeSubnets="UnauthorizedOperation"`."""
+        told = json.dumps({name.replace("_", ":", 1): code for name, code in actions.items()}).encode()
+        request = urllib.request.Request(f"{self.faults_at}/refused", data=told, method="PUT")
+        with urllib.request.urlopen(request, timeout=30):
+            pass
+
     def machines(self):
         answer = self.ec2.describe_instances(Filters=[
             {"Name": "tag:eks:eks-cluster-name", "Values": [CLUSTER]},
@@ -209,16 +217,26 @@ class Stage:
             pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"] for pod in pods
         )
 
-    def apply_class_and_pool(self):
+    def node_class(self, name, **spec):
         discovery = [{"tags": {"karpenter.sh/discovery": CLUSTER}}]
-        node_class = {
-            "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
+        return {
+            "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": name},
             "spec": {
                 "amiFamily": "Custom", "amiSelectorTerms": [{"id": self.image}],
                 "role": f"KarpenterNodeRole-{CLUSTER}", "subnetSelectorTerms": discovery,
-                "securityGroupSelectorTerms": discovery, "userData": "#!/bin/sh\n",
+                "securityGroupSelectorTerms": discovery, "userData": "#!/bin/sh\n", **spec,
             },
         }
+
+    def condition(self, name, kind):
+        """Status and reason of a class's condition, and its message."""
+        answer = self.kubectl("get", "ec2nodeclass", name, "-o", "json")
+        found = json.loads(answer.stdout).get("status", {}).get("conditions", []) if answer.returncode == 0 else []
+        said = next((one for one in found if one["type"] == kind), {})
+        return f"{said.get('status')} {said.get('reason')}", said.get("message", "")
+
+    def apply_class_and_pool(self):
+        node_class = self.node_class("default")
         pool = {
             "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default"},
             "spec": {
@@ -267,7 +285,7 @@ class Stage:
         self.controller = self.start(
             f"karpenter-{self.controllers:03d}",
             [self.binary, "controller", "--provider", "aws", "--kubeconfig", str(self.kubeconfig), "--cluster-name",
-             CLUSTER, "--cluster-endpoint", "https://cluster.example", "--interruption-queue", CLUSTER,
+             CLUSTER, "--cluster-endpoint", "https://cluster.example", "--interruption-queue", self.queue,
              "--metrics-port", "0", "--health-probe-port", "0", "--log-level", "debug", *arguments],
             **{**self.account, **environment},
         )
