@@ -4,6 +4,7 @@
 //! be valid, and left out; everything else is kept, so one mistake costs one object. Kinds that do not matter for
 //! planning are only counted. Nothing here looks at how objects relate to each other: that is `assemble`'s work.
 
+mod careful;
 mod check;
 mod decode;
 mod problem;
@@ -120,7 +121,6 @@ const READ_GROUPS: [&str; 6] = ["", "apps", "batch", "extensions", "policy", "sc
 pub struct ObjectReader {
     reading: Reading,
     seen: FxHashMap<String, Origin>,
-    known_fields: decode::KnownFields,
 }
 
 /// One document on its way to becoming an object.
@@ -262,7 +262,7 @@ impl ObjectReader {
         check: impl FnOnce(&T, &mut Vec<Problem>),
         list: impl FnOnce(&mut Objects) -> &mut Vec<T>,
     ) {
-        let mut decoded = decode::kubernetes::<T>(&candidate.value, &candidate.kind, &mut self.known_fields);
+        let mut decoded = decode::kubernetes::<T>(&candidate.value);
         if let Some(object) = &decoded.object {
             let mut problems = Vec::new();
             check(object, &mut problems);

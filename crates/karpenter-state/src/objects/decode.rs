@@ -1,15 +1,10 @@
 //! From a plain value to a typed object, with every unknown field named.
-//!
-//! The common case reads once; only an object that fails is read a second time to learn which field was at fault.
 
 use karpenter_api::error::{FieldError, Rule};
-use std::hash::BuildHasher;
-
-use rustc_hash::{FxBuildHasher, FxHashSet};
 use serde::de::DeserializeOwned;
-use serde_ignored::Path;
 use serde_json::Value;
 
+use super::careful::{self, Read};
 use super::problem::{Problem, Severity};
 
 pub(super) struct Decoded<T> {
@@ -17,95 +12,22 @@ pub(super) struct Decoded<T> {
     pub(super) problems: Vec<(Severity, Problem)>,
 }
 
-/// Places of fields that are known to be read, per kind.
-///
-/// Looking for unknown fields costs more than reading. Objects of one kind mostly have the same fields, so an object
-/// whose fields have all been seen before, in objects without an unknown one, is read without looking.
-#[derive(Debug, Default)]
-pub(super) struct KnownFields {
-    hashes: FxHashSet<u64>,
-}
-
-impl KnownFields {
-    fn cover(&self, kind: &str, value: &Value) -> bool {
-        visit_fields(value, FxBuildHasher.hash_one(kind), &mut |place| self.hashes.contains(&place))
-    }
-
-    fn learn(&mut self, kind: &str, value: &Value) {
-        visit_fields(value, FxBuildHasher.hash_one(kind), &mut |place| {
-            self.hashes.insert(place);
-            true
-        });
-    }
-}
-
-/// Calls `visit` with a hash of the place of every field, positions in lists aside, until it says no.
-fn visit_fields(value: &Value, place: u64, visit: &mut impl FnMut(u64) -> bool) -> bool {
-    match value {
-        Value::Object(fields) => fields.iter().all(|(key, field)| {
-            let place = FxBuildHasher.hash_one((place, key.as_str()));
-            visit(place) && visit_fields(field, place, visit)
-        }),
-        Value::Array(items) => items.iter().all(|item| visit_fields(item, place, visit)),
-        _ => true,
-    }
-}
-
 /// An object of one of Kubernetes' own kinds.
-pub(super) fn kubernetes<T: DeserializeOwned>(
-    value: &Value,
-    kind: &str,
-    known: &mut KnownFields,
-) -> Decoded<T> {
-    if known.cover(kind, value)
-        && let Ok(object) = T::deserialize(value)
-    {
-        return Decoded { object: Some(object), problems: Vec::new() };
-    }
-    let decoded = kubernetes_with_care(value);
-    if decoded.problems.is_empty() {
-        known.learn(kind, value);
-    }
-    decoded
-}
-
-fn kubernetes_with_care<T: DeserializeOwned>(value: &Value) -> Decoded<T> {
-    let mut problems = Vec::new();
-    let mut note = |path: Path<'_>| {
-        let mut text = String::new();
-        write_path(&path, &mut text);
-        // Written by old clients, dropped by every server for years.
-        if text != "metadata.selfLink" && text != "metadata.clusterName" {
-            problems.push((Severity::Warning, Problem::new(text, "unknown field, not looked at")));
-        }
-    };
-    let result: Result<T, _> = read_erased(serde_ignored::Deserializer::new(value, &mut note));
+pub(super) fn kubernetes<T: DeserializeOwned>(value: &Value) -> Decoded<T> {
+    let Read { result, unknown } = careful::read::<T>(value);
+    // Written by old clients, dropped by every server for years.
+    let unknown =
+        unknown.into_iter().filter(|place| place != "metadata.selfLink" && place != "metadata.clusterName");
+    let mut problems: Vec<(Severity, Problem)> = unknown
+        .map(|place| (Severity::Warning, Problem::new(place, "unknown field, not looked at")))
+        .collect();
     match result {
         Ok(object) => Decoded { object: Some(object), problems },
-        Err(error) => {
-            let path = located::<T>(value).err().map(|(path, _)| path).unwrap_or_default();
-            problems.push((Severity::Error, type_problem(path, &error.to_string())));
+        Err((place, words)) => {
+            problems.push((Severity::Error, type_problem(place, &words)));
             Decoded { object: None, problems }
         }
     }
-}
-
-/// Reads through a pointer: readers within readers are generated anew for every type of every object otherwise, which
-/// was most of what this crate took to build.
-fn read_erased<'de, T: DeserializeOwned, D: serde::Deserializer<'de>>(
-    reader: D,
-) -> Result<T, erased_serde::Error> {
-    erased_serde::deserialize(&mut <dyn erased_serde::Deserializer<'_>>::erase(reader))
-}
-
-/// An object, or the place and the words of what is wrong with it.
-fn located<T: DeserializeOwned>(value: &Value) -> Result<T, (String, String)> {
-    let mut track = serde_path_to_error::Track::new();
-    let read = read_erased(serde_path_to_error::Deserializer::new(value, &mut track));
-    read.map_err(|error| {
-        let path = track.path().to_string();
-        (if path == "." { String::new() } else { path }, error.to_string())
-    })
 }
 
 /// An object of one of this project's kinds: defaulted and checked as the API server and the controllers would.
@@ -116,8 +38,9 @@ pub(super) fn own<T: serde::Serialize + DeserializeOwned>(value: &Value) -> Deco
         Err(errors) if errors.iter().all(|error| error.rule == Rule::UnknownField) => {
             problems.extend(errors.into_iter().map(|error| (Severity::Warning, field_problem(error))));
             // The types drop what they do not know, so what is left is checked without it.
-            let known = serde_json::from_value::<T>(value.clone()).and_then(serde_json::to_value);
-            known.ok().and_then(|known| match karpenter_api::validate::validate(&known, None) {
+            let known =
+                careful::read::<T>(value).result.ok().and_then(|known| serde_json::to_value(known).ok());
+            known.and_then(|known| match karpenter_api::validate::validate(&known, None) {
                 Ok(admitted) => Some(admitted),
                 Err(errors) => {
                     problems.extend(errors.into_iter().map(|error| (Severity::Error, field_problem(error))));
@@ -133,7 +56,7 @@ pub(super) fn own<T: serde::Serialize + DeserializeOwned>(value: &Value) -> Deco
             None
         }
     };
-    let object = admitted.and_then(|admitted| match located::<T>(&admitted) {
+    let object = admitted.and_then(|admitted| match careful::read::<T>(&admitted).result {
         Ok(object) => Some(object),
         Err((path, message)) => {
             problems.push((Severity::Error, type_problem(path, &message)));
@@ -169,26 +92,6 @@ fn in_plain_words(expected: &str) -> &str {
         "IntOrString" => "a whole number or a string",
         "a sequence" => "a list",
         other => other,
-    }
-}
-
-fn write_path(path: &Path<'_>, text: &mut String) {
-    match path {
-        Path::Root => {}
-        Path::Seq { parent, index } => {
-            write_path(parent, text);
-            text.push_str(&format!("[{index}]"));
-        }
-        Path::Map { parent, key } => {
-            write_path(parent, text);
-            if !text.is_empty() {
-                text.push('.');
-            }
-            text.push_str(key);
-        }
-        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => {
-            write_path(parent, text);
-        }
     }
 }
 
