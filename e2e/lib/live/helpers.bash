@@ -186,7 +186,7 @@ write_controller_kubeconfig() {
 
 # After a failure: everything goes, finalizers or not.
 force_clean() {
-  in_namespace delete deployments,poddisruptionbudgets --all --wait=false >/dev/null 2>&1 || true
+  in_namespace delete deployments,daemonsets,limitranges,poddisruptionbudgets --all --wait=false >/dev/null 2>&1 || true
   local kind name
   for kind in nodepools nodeclaims nodes pods; do
     in_namespace delete "$kind" --all --wait=false --force --grace-period 0 >/dev/null 2>&1 || true
