@@ -36,6 +36,10 @@ pub const DERIVED_FROM_NODE_TEMPLATE: &str = "awsnodetemplate";
 /// On a pool that was made from a Provisioner: its ttlSecondsUntilExpired.
 pub const ANNOTATION_TTL_UNTIL_EXPIRED: &str =
     "compatibility.karpenter.sh/v1alpha5-ttl-seconds-until-expired";
+/// On a class that was made from an AWSNodeTemplate whose selectors have ids beside tags: the ids, by commas. Of what the
+/// terms select, only these are meant.
+pub const ANNOTATION_SUBNET_IDS: &str = "compatibility.karpenter.sh/v1alpha1-subnet-ids";
+pub const ANNOTATION_SECURITY_GROUP_IDS: &str = "compatibility.karpenter.sh/v1alpha1-security-group-ids";
 /// On a Node of the API before v1: since when it is empty.
 pub const ANNOTATION_EMPTINESS_TIMESTAMP: &str = "karpenter.sh/emptiness-timestamp";
 /// On a Node of the API before v1: `true` keeps it from consolidation, anything else offers it.

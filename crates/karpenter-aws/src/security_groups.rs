@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use karpenter_api::labels::ANNOTATION_SECURITY_GROUP_IDS;
 use karpenter_api::types::{EC2NodeClass, SecurityGroupSelectorTerm, SecurityGroupStatus};
 use karpenter_cluster::clock::Clock;
 
 use crate::api::ec2::{SecurityGroup, SecurityGroupQuery};
 use crate::api::{AwsError, Ec2, tag_filters};
 use crate::cache::Cache;
-use crate::subnets::{ClassVersion, class_version};
+use crate::subnets::{ClassVersion, class_version, only_ids};
 
 const REFRESH: Duration = Duration::from_secs(60);
 
@@ -33,6 +34,16 @@ pub fn queries(terms: &[SecurityGroupSelectorTerm]) -> Vec<SecurityGroupQuery> {
     queries.push(SecurityGroupQuery { names, ..SecurityGroupQuery::default() });
     // A question without conditions would find every group there is.
     queries.retain(|query| *query != SecurityGroupQuery::default());
+    queries
+}
+
+/// What has to be asked for a class: its terms, and of what they find only the ids that the API before v1 named beside tags.
+pub fn queries_of(class: &EC2NodeClass) -> Vec<SecurityGroupQuery> {
+    let mut queries = queries(&class.spec.security_group_selector_terms);
+    let only = only_ids(class, ANNOTATION_SECURITY_GROUP_IDS);
+    for query in queries.iter_mut().filter(|query| query.ids.is_empty()) {
+        query.ids.clone_from(&only);
+    }
     queries
 }
 
@@ -59,12 +70,12 @@ impl SecurityGroups {
 
     /// The groups that the class selects, as EC2 told within the last minute.
     pub async fn list(&self, class: &EC2NodeClass) -> Result<Arc<Vec<SecurityGroup>>, AwsError> {
-        let version = class_version(class);
+        let version = class_version(class, ANNOTATION_SECURITY_GROUP_IDS);
         if let Some(known) = self.answers.get(&version) {
             return Ok(known);
         }
         let mut found: BTreeMap<String, SecurityGroup> = BTreeMap::new();
-        for query in queries(&class.spec.security_group_selector_terms) {
+        for query in queries_of(class) {
             for group in self.ec2.describe_security_groups(&query).await? {
                 found.insert(group.id.clone(), group);
             }
@@ -128,6 +139,17 @@ mod tests {
         for (case, terms, expected) in table {
             assert_eq!(queries(&terms), expected, "{case}");
         }
+    }
+
+    #[test]
+    fn ids_of_the_old_api_count_beside_tags() {
+        let mut class = EC2NodeClass::default();
+        class.spec.security_group_selector_terms = vec![term("", "", &[("a", "1")]), term("g9", "", &[])];
+        let tags = vec![TagFilter::is("a", "1")];
+        assert_eq!(queries_of(&class)[0], query(&[], &[], tags.clone()));
+        class.metadata.annotations =
+            Some([(ANNOTATION_SECURITY_GROUP_IDS.to_owned(), "g1, g2".to_owned())].into());
+        assert_eq!(queries_of(&class), [query(&["g1", "g2"], &[], tags), query(&["g9"], &[], vec![])]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use karpenter_api::labels::ANNOTATION_SUBNET_IDS;
 use karpenter_api::types::{EC2NodeClass, SubnetSelectorTerm, SubnetStatus};
 use karpenter_cluster::clock::Clock;
 
@@ -46,6 +47,23 @@ pub fn queries(terms: &[SubnetSelectorTerm]) -> Vec<SubnetQuery> {
     queries
 }
 
+/// What has to be asked for a class: its terms, and of what they find only the ids that the API before v1 named beside tags.
+pub fn queries_of(class: &EC2NodeClass) -> Vec<SubnetQuery> {
+    let mut queries = queries(&class.spec.subnet_selector_terms);
+    let only = only_ids(class, ANNOTATION_SUBNET_IDS);
+    for query in queries.iter_mut().filter(|query| query.ids.is_empty()) {
+        query.ids.clone_from(&only);
+    }
+    queries
+}
+
+/// The ids in an annotation of a class; none if it is not there.
+pub(crate) fn only_ids(class: &EC2NodeClass, annotation: &str) -> Vec<String> {
+    let text = class.metadata.annotations.as_ref().and_then(|annotations| annotations.get(annotation));
+    let ids = text.into_iter().flat_map(|text| text.split(',')).map(str::trim);
+    ids.filter(|id| !id.is_empty()).map(str::to_owned).collect()
+}
+
 /// Subnets as a status lists them: those with most addresses first, then by id; each once.
 pub fn status(subnets: &[Subnet]) -> Vec<SubnetStatus> {
     let by_id: BTreeMap<&str, &Subnet> = subnets.iter().map(|subnet| (subnet.id.as_str(), subnet)).collect();
@@ -78,12 +96,12 @@ impl Subnets {
 
     /// The subnets that the class selects, as EC2 told not longer ago than the refresh interval.
     pub async fn list(&self, class: &EC2NodeClass) -> Result<Arc<Vec<Subnet>>, AwsError> {
-        let version = class_version(class);
+        let version = class_version(class, ANNOTATION_SUBNET_IDS);
         if let Some(known) = self.answers.get(&version) {
             return Ok(known);
         }
         let mut found: BTreeMap<String, Subnet> = BTreeMap::new();
-        for query in queries(&class.spec.subnet_selector_terms) {
+        for query in queries_of(class) {
             for subnet in self.ec2.describe_subnets(&query).await? {
                 found.insert(subnet.id.clone(), subnet);
             }
@@ -130,10 +148,11 @@ impl Subnets {
     }
 }
 
-/// Uid and generation of a class: another generation may select other things.
-pub(crate) type ClassVersion = (String, i64);
+/// Uid and generation of a class, and what an annotation adds, which makes no generation: another one may select other
+/// things.
+pub(crate) type ClassVersion = (String, i64, Vec<String>);
 
-pub(crate) fn class_version(class: &EC2NodeClass) -> ClassVersion {
+pub(crate) fn class_version(class: &EC2NodeClass, annotation: &str) -> ClassVersion {
     let meta = &class.metadata;
-    (meta.uid.clone().unwrap_or_default(), meta.generation.unwrap_or_default())
+    (meta.uid.clone().unwrap_or_default(), meta.generation.unwrap_or_default(), only_ids(class, annotation))
 }

@@ -5,6 +5,7 @@
 //! derived are never written.
 
 pub mod adoption;
+mod edits;
 pub mod emptiness;
 
 use std::collections::BTreeMap;
@@ -180,7 +181,12 @@ impl LegacyApi {
             _ => self.classes.resource.clone(),
         };
         let api: Api<DynamicObject> = Api::all_with(self.context.client.clone(), &resource);
-        let written = api.patch(&key.1, &PatchParams::apply(MANAGER).force(), &Patch::Apply(object)).await?;
+        let mut written =
+            api.patch(&key.1, &PatchParams::apply(MANAGER).force(), &Patch::Apply(object)).await?;
+        if let Some(undoing) = edits::undoing(&written.metadata, MANAGER) {
+            let by_us = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+            written = api.patch(&key.1, &by_us, &Patch::Merge(undoing)).await?;
+        }
         let came_of_it = written.metadata.generation.unwrap_or(0);
         self.applied.lock().unwrap_or_else(PoisonError::into_inner).insert(key, (object.clone(), came_of_it));
         Ok(())

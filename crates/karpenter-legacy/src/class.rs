@@ -5,20 +5,26 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::finding::{Code, Report};
-use crate::options::{Options, ROLE_PLACEHOLDER};
+use crate::options::{Options, ROLE_PLACEHOLDER, SECURITY_GROUP_IDS_ANNOTATION, SUBNET_IDS_ANNOTATION};
 use crate::quantities;
 use crate::rules::Place;
 use crate::selectors;
 use crate::types::{AwsSettings, BlockDeviceMapping, KubeletConfiguration, MetadataOptions};
 
-/// The spec of the class, with kubelet settings where a Provisioner brings its own.
-pub(crate) fn spec(
+/// A class without its name: its spec, and what the spec cannot say.
+pub(crate) struct Class {
+    pub(crate) spec: Value,
+    pub(crate) annotations: Vec<(&'static str, String)>,
+}
+
+/// The class, with kubelet settings where a Provisioner brings its own.
+pub(crate) fn class(
     settings: &AwsSettings,
     place: Place,
     kubelet: Option<&KubeletConfiguration>,
     options: &Options,
     report: &mut Report,
-) -> Value {
+) -> Class {
     let path = place.path();
     if let Some(template) = &settings.launch_template {
         report.add(
@@ -37,20 +43,29 @@ pub(crate) fn spec(
         options,
         report,
     );
-    let subnets = selectors::resource_terms(
+    let mixed = options.mixed_selectors;
+    let subnets = selectors::resources(
         &settings.subnet_selector,
         "subnet-",
         &format!("{path}.subnetSelector"),
+        mixed,
         report,
     );
-    let groups = selectors::resource_terms(
+    let groups = selectors::resources(
         &settings.security_group_selector,
         "sg-",
         &format!("{path}.securityGroupSelector"),
+        mixed,
         report,
     );
-    spec.insert("subnetSelectorTerms".to_owned(), json!(subnets));
-    spec.insert("securityGroupSelectorTerms".to_owned(), json!(groups));
+    spec.insert("subnetSelectorTerms".to_owned(), json!(subnets.terms));
+    spec.insert("securityGroupSelectorTerms".to_owned(), json!(groups.terms));
+    let annotations =
+        [(SUBNET_IDS_ANNOTATION, subnets.only_ids), (SECURITY_GROUP_IDS_ANNOTATION, groups.only_ids)]
+            .into_iter()
+            .filter(|(_, ids)| !ids.is_empty())
+            .map(|(key, ids)| (key, ids.join(",")))
+            .collect();
     add_tags(&mut spec, settings, path, options, report);
     if let Some(mappings) = &settings.block_device_mappings {
         let devices: Vec<Value> = mappings.iter().map(device).collect();
@@ -74,7 +89,7 @@ pub(crate) fn spec(
             kubelet["maxPods"] = json!(max_pods);
         }
     }
-    Value::Object(spec)
+    Class { spec: Value::Object(spec), annotations }
 }
 
 fn add_images(spec: &mut Map<String, Value>, settings: &AwsSettings, path: &str, report: &mut Report) {

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
+use crate::class::Class;
 use crate::finding::{Code, Finding, Report, Severity};
 use crate::metadata::{carried_over, name_of, title};
 use crate::options::{Expiration, Options, TTL_UNTIL_EXPIRED_ANNOTATION};
@@ -164,8 +165,8 @@ impl Conversion<'_> {
         if report.has_errors() {
             return Vec::new();
         }
-        let spec = class::spec(&settings, Place::Template, None, self.options, report);
-        vec![node_class(carried_over(input, &names::for_label(name_of(input))), spec)]
+        let class = class::class(&settings, Place::Template, None, self.options, report);
+        vec![annotated_class(carried_over(input, &names::for_label(name_of(input))), class)]
     }
 
     /// Settings in a Provisioner become a class of the Provisioner's name.
@@ -183,8 +184,8 @@ impl Conversion<'_> {
         };
         let class_name = names::free(&wanted, &self.classes);
         self.classes.insert(class_name.clone());
-        let spec = class::spec(settings, Place::Inline, kubelet, self.options, report);
-        (class_name.clone(), Some(node_class(named_metadata(&class_name), spec)))
+        let class = class::class(settings, Place::Inline, kubelet, self.options, report);
+        (class_name.clone(), Some(annotated_class(named_metadata(&class_name), class)))
     }
 
     /// The class of the template, or a copy of it where the Provisioner brings kubelet settings.
@@ -236,12 +237,13 @@ impl Conversion<'_> {
                 );
                 let settings = settings.unwrap_or_default();
                 rules::check_provider(&settings, Place::Template, &mut apart);
-                let spec = class::spec(&settings, Place::Template, Some(kubelet), self.options, &mut apart);
+                let class = class::class(&settings, Place::Template, Some(kubelet), self.options, &mut apart);
                 let runtime = apart.findings.iter().find(|finding| finding.code == Code::Dockerd);
                 if let Some(finding) = runtime {
                     report.add(finding.code, &finding.field, &finding.message, &finding.fix);
                 }
-                let class = (!apart.has_errors()).then(|| node_class(named_metadata(&class_name), spec));
+                let class =
+                    (!apart.has_errors()).then(|| annotated_class(named_metadata(&class_name), class));
                 if class.is_none() {
                     report.add(
                         Code::KubeletWithoutClass,
@@ -269,6 +271,13 @@ fn inline_settings(provider: &Value, report: &mut Report) -> Option<AwsSettings>
     let settings = read::typed::<AwsSettings>(provider, Place::Inline.path(), report)?;
     rules::check_provider(&settings, Place::Inline, report);
     Some(settings)
+}
+
+fn annotated_class(mut metadata: Map<String, Value>, class: Class) -> Value {
+    for (key, value) in &class.annotations {
+        annotate(&mut metadata, key, value);
+    }
+    node_class(metadata, class.spec)
 }
 
 pub(crate) fn node_class(metadata: Map<String, Value>, spec: Value) -> Value {

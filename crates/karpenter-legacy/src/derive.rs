@@ -1,8 +1,8 @@
 //! What a cluster that still has objects of the old API needs: the v1 objects behind them, owned by them, and what each
 //! old object has to say about itself.
 //!
-//! The objects are those of [`convert`](crate::convert) with two differences: expiration stays graceful, and a name that
-//! belongs to somebody else is not taken. Nothing is compared with what is there; that is the caller's work.
+//! The objects are those of [`convert`](crate::convert) with three differences: expiration stays graceful, ids count
+//! beside tags, and a name that belongs to somebody else is not taken. Nothing is compared with what is there; that is the caller's work.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::convert::{AWS_NODE_TEMPLATE, PROVISIONER, convert, kind_of};
 use crate::finding::{Code, Finding, Severity};
 use crate::metadata::{name_of, title};
-use crate::options::{Expiration, Options};
+use crate::options::{Expiration, MixedSelectors, Options};
 
 /// The label on derived objects, and its values.
 const DERIVED_FROM: &str = "compatibility.karpenter.sh/derived-from";
@@ -41,7 +41,11 @@ pub struct Derived {
 
 /// Derives v1 objects for all Provisioners and AWSNodeTemplates; those on their way out get none.
 pub fn derive(objects: &[Value], foreign: &Foreign, options: &Options) -> Derived {
-    let options = Options { expiration: Expiration::Graceful, ..options.clone() };
+    let options = Options {
+        expiration: Expiration::Graceful,
+        mixed_selectors: MixedSelectors::Annotated,
+        ..options.clone()
+    };
     let is_leaving =
         |object: &Value| object.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null());
     // Positions must stay what they are, so what leaves is emptied, not removed.
@@ -203,6 +207,19 @@ mod tests {
         assert_eq!(pool["spec"]["template"]["spec"]["expireAfter"], "Never");
         assert_eq!(class["metadata"]["labels"][DERIVED_FROM], "awsnodetemplate");
         assert_eq!(class["metadata"]["ownerReferences"][0]["uid"], "u-2");
+    }
+
+    #[test]
+    fn ids_beside_tags_are_served() {
+        let mut mixed = template("t", "u");
+        mixed["spec"]["subnetSelector"] = json!({"aws-ids": "subnet-1,subnet-2", "team": "a"});
+        mixed["spec"]["securityGroupSelector"] = json!({"aws::ids": "sg-1", "team": "a"});
+        let derived = derived(&[mixed]);
+        assert!(derived.refusals.is_empty(), "{:?}", derived.refusals);
+        let class = &derived.objects[0].1;
+        assert_eq!(class["spec"]["subnetSelectorTerms"], json!([{"tags": {"team": "a"}}]));
+        assert_eq!(class["metadata"]["annotations"][crate::SUBNET_IDS_ANNOTATION], "subnet-1,subnet-2");
+        assert_eq!(class["metadata"]["annotations"][crate::SECURITY_GROUP_IDS_ANNOTATION], "sg-1");
     }
 
     #[test]

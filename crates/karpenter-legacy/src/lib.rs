@@ -29,5 +29,8 @@ pub use convert::{Converted, ConvertedObject, convert, is_legacy};
 pub use derive::{Derived, Foreign, Refusal, derive, provisioner_status, template_status};
 pub use finding::{Code, Finding, Severity};
 pub use labels::{PROVISIONER_NAME, normalize};
-pub use options::{Expiration, Options, ROLE_PLACEHOLDER, TTL_UNTIL_EXPIRED_ANNOTATION};
+pub use options::{
+    Expiration, MixedSelectors, Options, ROLE_PLACEHOLDER, SECURITY_GROUP_IDS_ANNOTATION, SUBNET_IDS_ANNOTATION,
+    TTL_UNTIL_EXPIRED_ANNOTATION,
+};
 pub use settings::{GLOBAL_SETTINGS, GlobalSettings};

@@ -9,6 +9,20 @@ pub const ROLE_PLACEHOLDER: &str = "$KARPENTER_NODE_ROLE";
 pub const TTL_UNTIL_EXPIRED_ANNOTATION: &str =
     "compatibility.karpenter.sh/v1alpha5-ttl-seconds-until-expired";
 
+/// On classes that are derived live: only these of the subnets and security groups that the terms select are meant.
+pub const SUBNET_IDS_ANNOTATION: &str = "compatibility.karpenter.sh/v1alpha1-subnet-ids";
+pub const SECURITY_GROUP_IDS_ANNOTATION: &str = "compatibility.karpenter.sh/v1alpha1-security-group-ids";
+
+/// What becomes of a selector with ids and tags, both of which had to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MixedSelectors {
+    /// v1 cannot say it.
+    #[default]
+    Refused,
+    /// Terms for the tags, and an annotation with the ids that a provider of the old rules reads.
+    Annotated,
+}
+
 /// What becomes of `ttlSecondsUntilExpired`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Expiration {
@@ -38,4 +52,5 @@ pub struct Options {
     /// Pods per node for classes that do not say, where the old setting `aws.enableENILimitedPodDensity` was off.
     pub max_pods: Option<i64>,
     pub expiration: Expiration,
+    pub mixed_selectors: MixedSelectors,
 }

@@ -1,13 +1,14 @@
 //! From the old selector maps, whose entries all had to hold, to the terms of v1, of which any may hold.
 //!
 //! A value with commas meant alternatives, so one map becomes the product of its alternatives. Ids next to tags cannot be
-//! said in v1.
+//! said in v1; where the old rules are kept alive, the ids stand beside the terms.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
 use crate::finding::{Code, Report};
+use crate::options::MixedSelectors;
 
 /// What the v1 schema allows per selector.
 const TERMS_MAX: usize = 30;
@@ -17,20 +18,30 @@ const ID_KEYS: [&str; 2] = ["aws-ids", "aws::ids"];
 const NAME_KEY: &str = "aws::name";
 const OWNERS_KEY: &str = "aws::owners";
 
+/// What selects subnets or security groups: any of the terms, and one of the ids where there are some.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Selection {
+    pub(crate) terms: Vec<Value>,
+    pub(crate) only_ids: Vec<String>,
+}
+
 /// Terms for subnets or security groups; `prefix` is how their ids begin.
-pub(crate) fn resource_terms(
+pub(crate) fn resources(
     selector: &BTreeMap<String, String>,
     prefix: &str,
     field: &str,
+    mixed: MixedSelectors,
     report: &mut Report,
-) -> Vec<Value> {
+) -> Selection {
     let (ids, tags) = split(selector, field, prefix, report);
-    if !ids.is_empty() && !tags.is_empty() {
-        ids_with_tags(field, report);
-        return Vec::new();
+    if tags.is_empty() {
+        return Selection { terms: bounded(id_terms(ids), field, report), only_ids: Vec::new() };
     }
-    let terms = if ids.is_empty() { tag_terms(&tags) } else { id_terms(ids) };
-    bounded(terms, field, report)
+    if !ids.is_empty() && mixed == MixedSelectors::Refused {
+        ids_with_tags(field, report);
+        return Selection::default();
+    }
+    Selection { terms: bounded(tag_terms(&tags), field, report), only_ids: ids }
 }
 
 /// Terms for images: owners times names times tags, or ids alone.
@@ -173,8 +184,10 @@ mod tests {
 
     fn subnets(entries: &[(&str, &str)]) -> (Vec<Value>, Vec<&'static str>) {
         let mut report = Report::new(0, "x");
-        let terms = resource_terms(&selector(entries), "subnet-", "spec.subnetSelector", &mut report);
-        (terms, report.findings.iter().map(|finding| finding.code.as_str()).collect())
+        let field = "spec.subnetSelector";
+        let found = resources(&selector(entries), "subnet-", field, MixedSelectors::Refused, &mut report);
+        assert!(found.only_ids.is_empty());
+        (found.terms, report.findings.iter().map(|finding| finding.code.as_str()).collect())
     }
 
     fn images(entries: &[(&str, &str)]) -> (Vec<Value>, Vec<&'static str>) {
@@ -210,6 +223,19 @@ mod tests {
         let many = many.join(",");
         assert_eq!(subnets(&[("a", &many), ("b", &many)]), (Vec::new(), vec!["E11"]));
         assert_eq!(images(&[("aws::ids", "ami-1"), ("aws::name", "x")]), (Vec::new(), vec!["E12"]));
+    }
+
+    #[test]
+    fn ids_stand_beside_the_tags_where_the_old_rules_are_kept() {
+        let mut report = Report::new(0, "x");
+        let entries = selector(&[("aws-ids", "subnet-1, subnet-2"), ("team", "a,b")]);
+        let found = resources(&entries, "subnet-", "f", MixedSelectors::Annotated, &mut report);
+        assert!(report.findings.is_empty());
+        assert_eq!(found.terms, [json!({"tags": {"team": "a"}}), json!({"tags": {"team": "b"}})]);
+        assert_eq!(found.only_ids, ["subnet-1", "subnet-2"]);
+        let alone =
+            resources(&selector(&[("aws-ids", "sg-1")]), "sg-", "f", MixedSelectors::Annotated, &mut report);
+        assert_eq!(alone, Selection { terms: vec![json!({"id": "sg-1"})], only_ids: Vec::new() });
     }
 
     #[test]

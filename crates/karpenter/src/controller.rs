@@ -132,7 +132,7 @@ async fn work(arguments: &ControllerArguments) -> Result<()> {
     let starting = async {
         provider.resume().await;
         operator.start().await;
-        provider.start(&mut operator);
+        provider.start(&mut operator).await;
         if arguments.legacy.legacy_api {
             let legacy_options = old_settings.complete(arguments.legacy_options());
             legacy::serve(&mut operator, legacy_options).await;

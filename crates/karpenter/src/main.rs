@@ -18,6 +18,7 @@ mod legacy;
 mod lint;
 mod plan;
 mod render;
+mod simulated_ec2;
 mod up;
 
 use std::io;

@@ -18,17 +18,16 @@ use jiff::Timestamp;
 use karpenter_apiserver::clock::Clock as ServerClock;
 use karpenter_apiserver::serve::{Credentials, Security, Serving};
 use karpenter_apiserver::{ApiServer, Config};
-use karpenter_catalog::aws::{self, AwsNodeClass, AwsZone};
 use karpenter_cluster::clock::Clock;
 use karpenter_cluster::cluster::{Cluster, Options};
 use karpenter_controllers::legacy;
 use karpenter_controllers::operator::Operator;
 use karpenter_kwok::{Ec2Classes, Kwok};
-use karpenter_model::instance_type::InstanceType;
 use kube::Client;
 
 use crate::Outcome;
 use crate::cli::UpArguments;
+use crate::simulated_ec2;
 
 pub(crate) fn run(arguments: &UpArguments) -> Result<Outcome> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -94,7 +93,11 @@ async fn serve(arguments: &UpArguments) -> Result<()> {
 async fn start_karpenter(client: &Client, clock: Clock, arguments: &UpArguments) -> Result<Operator> {
     let kwok = match arguments.legacy {
         // Old objects are about EC2, so the machines play EC2's.
-        true => Kwok::playing_ec2(client.clone(), clock, ec2_types(&arguments.region)?),
+        true => Kwok::playing_ec2(
+            client.clone(),
+            clock,
+            simulated_ec2::types(&arguments.region).context("--region")?,
+        ),
         false => Kwok::generic(client.clone(), clock),
     };
     kwok.resume().await.context("launches of an earlier run cannot be taken up")?;
@@ -107,17 +110,6 @@ async fn start_karpenter(client: &Client, clock: Clock, arguments: &UpArguments)
         legacy::serve(&mut operator, karpenter_legacy::Options::default()).await;
     }
     Ok(operator)
-}
-
-/// What EC2 sells in all zones of a region.
-fn ec2_types(region: &str) -> Result<Vec<InstanceType>> {
-    let zones: Vec<AwsZone> = aws::catalog().zones(region).to_vec();
-    if zones.is_empty() {
-        let known: Vec<&str> = aws::catalog().regions().collect();
-        bail!("--region {region:?} is not in the catalog; valid: {}", known.join(", "));
-    }
-    let class = AwsNodeClass { region: region.to_owned(), zones, ..AwsNodeClass::default() };
-    Ok(aws::catalog().resolve(&class))
 }
 
 fn open(arguments: &UpArguments, clock: &Clock) -> Result<ApiServer> {

@@ -66,3 +66,20 @@ fn a_status_lists_roomy_subnets_first_and_each_once() {
         assert!(listed.iter().all(|subnet| subnet.zone_id.as_deref() == Some("use1-az1")));
     }
 }
+
+#[test]
+fn ids_of_the_old_api_count_beside_tags() {
+    let mut class = EC2NodeClass::default();
+    class.spec.subnet_selector_terms = vec![term(None, &[("a", "1")]), term(Some("s9"), &[])];
+    let tags = vec![TagFilter::is("a", "1")];
+    assert_eq!(queries_of(&class), [by_tags(tags.clone()), by_ids(&["s9"])]);
+    let before = class_version(&class, ANNOTATION_SUBNET_IDS);
+    class.metadata.annotations = Some([(ANNOTATION_SUBNET_IDS.to_owned(), "s1, s2".to_owned())].into());
+    let both = SubnetQuery { tags, ..by_ids(&["s1", "s2"]) };
+    assert_eq!(queries_of(&class), [both, by_ids(&["s9"])]);
+    assert_ne!(
+        class_version(&class, ANNOTATION_SUBNET_IDS),
+        before,
+        "what was found before is not what is asked for now"
+    );
+}

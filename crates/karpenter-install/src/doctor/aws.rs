@@ -97,7 +97,7 @@ async fn class_facts(apis: &AwsApis, class: &EC2NodeClass) -> ClassFacts {
 
 async fn subnets_of(apis: &AwsApis, class: &EC2NodeClass) -> Result<Vec<Subnet>, AwsError> {
     let mut found = BTreeMap::new();
-    for query in subnets::queries(&class.spec.subnet_selector_terms) {
+    for query in subnets::queries_of(class) {
         for subnet in apis.ec2.describe_subnets(&query).await? {
             found.insert(subnet.id.clone(), subnet);
         }
@@ -107,7 +107,7 @@ async fn subnets_of(apis: &AwsApis, class: &EC2NodeClass) -> Result<Vec<Subnet>,
 
 async fn groups_of(apis: &AwsApis, class: &EC2NodeClass) -> Result<Vec<SecurityGroup>, AwsError> {
     let mut found = BTreeMap::new();
-    for query in security_groups::queries(&class.spec.security_group_selector_terms) {
+    for query in security_groups::queries_of(class) {
         for group in apis.ec2.describe_security_groups(&query).await? {
             found.insert(group.id.clone(), group);
         }

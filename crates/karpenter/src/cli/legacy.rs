@@ -61,6 +61,10 @@ pub(crate) struct LegacyApiArguments {
     /// Let drift replace nodes of old objects, one at a time: the old setting featureGates.driftEnabled
     #[arg(long, env = "LEGACY_DRIFT_ENABLED", requires = "legacy_api")]
     pub(crate) legacy_drift_enabled: bool,
+
+    /// kwok: AWS region whose instance types and zones are simulated with --legacy-api
+    #[arg(long, env = "KWOK_REGION", value_name = "REGION", default_value = "us-east-1")]
+    pub(crate) kwok_region: String,
 }
 
 impl LegacyApiArguments {

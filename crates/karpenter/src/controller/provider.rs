@@ -6,14 +6,17 @@ use anyhow::{Context, Result};
 use karpenter_cloud::CloudProvider;
 use karpenter_cluster::clock::Clock;
 use karpenter_controllers::operator::{Operator, Options};
-use karpenter_kwok::Kwok;
+use karpenter_kwok::{Ec2Classes, Kwok};
 use kube::Client;
 
 use super::connect::Connected;
 use crate::cli::{ControllerArguments, ProviderChoice};
+use crate::simulated_ec2;
 
 pub(super) enum Provider {
     Kwok(Kwok),
+    /// Its machines play EC2's, because objects of the API before v1 are about EC2.
+    KwokAsEc2(Kwok),
     #[cfg(feature = "aws")]
     Aws(Box<karpenter_aws::assembly::Assembly>),
 }
@@ -25,6 +28,10 @@ impl Provider {
         clock: Clock,
     ) -> Result<Self> {
         match arguments.provider {
+            ProviderChoice::Kwok if arguments.legacy.legacy_api => {
+                let types = simulated_ec2::types(&arguments.legacy.kwok_region).context("--kwok-region")?;
+                Ok(Self::KwokAsEc2(Kwok::playing_ec2(connected.client.clone(), clock, types)))
+            }
             ProviderChoice::Kwok => kwok(&connected.client, clock, &arguments.options).map(Self::Kwok),
             #[cfg(feature = "aws")]
             ProviderChoice::Aws => {
@@ -36,7 +43,7 @@ impl Provider {
 
     pub(super) fn cloud(&self) -> Arc<dyn CloudProvider> {
         match self {
-            Self::Kwok(kwok) => Arc::new(kwok.clone()),
+            Self::Kwok(kwok) | Self::KwokAsEc2(kwok) => Arc::new(kwok.clone()),
             #[cfg(feature = "aws")]
             Self::Aws(assembly) => Arc::new(assembly.provider()),
         }
@@ -45,7 +52,7 @@ impl Provider {
     /// Once it is known what is watched, before anything starts.
     pub(super) fn attach(&self, _operator: &Operator) {
         match self {
-            Self::Kwok(_) => {}
+            Self::Kwok(_) | Self::KwokAsEc2(_) => {}
             #[cfg(feature = "aws")]
             Self::Aws(assembly) => assembly.attach(_operator.context()),
         }
@@ -54,7 +61,7 @@ impl Provider {
     /// Takes up what an earlier process began.
     pub(super) async fn resume(&self) {
         match self {
-            Self::Kwok(kwok) => {
+            Self::Kwok(kwok) | Self::KwokAsEc2(kwok) => {
                 if let Err(error) = kwok.resume().await {
                     tracing::error!(%error, "launches that an earlier process began could not be taken up");
                 }
@@ -66,11 +73,16 @@ impl Provider {
     }
 
     /// Controllers of its own, after those of every provider.
-    pub(super) fn start(&self, _operator: &mut Operator) {
+    pub(super) async fn start(&self, operator: &mut Operator) {
         match self {
             Self::Kwok(_) => {}
+            Self::KwokAsEc2(_) => {
+                let context = operator.context();
+                let classes = Ec2Classes::start(context.client.clone(), context.clock).await;
+                operator.spawn("kwok.ec2nodeclass", classes, Ec2Classes::watch, 1);
+            }
             #[cfg(feature = "aws")]
-            Self::Aws(assembly) => assembly.start(_operator),
+            Self::Aws(assembly) => assembly.start(operator),
         }
     }
 }

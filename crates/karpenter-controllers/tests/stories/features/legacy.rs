@@ -67,7 +67,13 @@ async fn old_objects_drive_v1_objects_and_take_them_along() {
     assert_eq!(pool.annotations()["compatibility.karpenter.sh/v1alpha5-ttl-seconds-until-expired"], "600");
     let class = world.all::<EC2NodeClass>().get("shared").await.expect("derived");
     assert_eq!(class.owner_references()[0].kind, "AWSNodeTemplate");
-    // Edits by hand are undone, and edits of the owner are followed.
+    // Edits by hand are undone, also of fields that the owner says nothing about, and edits of the owner are followed.
+    let more = Patch::Merge(json!({"spec": {"weight": 3, "limits": {"cpu": "1"}, "template": {"spec": {
+        "terminationGracePeriod": "1h"}}, "disruption": {"consolidateAfter": "7h"}}}));
+    world.all::<NodePool>().patch("old", &PatchParams::default(), &more).await.expect("edited");
+    world.pass(10).await;
+    let undone = world.all::<NodePool>().get("old").await.expect("there");
+    assert_eq!(serde_json::to_value(&undone.spec).unwrap(), serde_json::to_value(&pool.spec).unwrap());
     let weight = |weight: Value| Patch::Merge(json!({"spec": {"weight": weight}}));
     world.all::<NodePool>().patch("old", &PatchParams::default(), &weight(json!(7))).await.expect("edited");
     provisioners(&world).patch("old", &PatchParams::default(), &weight(json!(50))).await.expect("edited");
