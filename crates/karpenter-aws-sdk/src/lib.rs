@@ -11,6 +11,7 @@ mod ec2;
 mod eks;
 mod error;
 mod iam;
+mod measure;
 mod pricing;
 mod sqs;
 mod ssm;
@@ -25,6 +26,9 @@ use aws_smithy_http_client::{Builder, tls};
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use karpenter_aws::api::AwsApis;
+use karpenter_aws::call_metrics::CallMetrics;
+
+use crate::measure::Measure;
 
 /// Tries of one call, the first included.
 const ATTEMPTS_MAX: u32 = 3;
@@ -48,6 +52,8 @@ pub struct Settings {
 pub struct Connected {
     pub apis: AwsApis,
     pub region: String,
+    /// What is counted about the calls.
+    pub calls: CallMetrics,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -81,20 +87,31 @@ pub async fn connect(settings: &Settings) -> Result<Connected, ConnectError> {
     let config = loader.load().await;
     let region = config.region().map(|region| region.as_ref().to_owned()).ok_or(ConnectError::NoRegion)?;
     tracing::debug!(region, "discovered region");
-    Ok(Connected { apis: apis(&config, &region), region })
+    let calls = CallMetrics::new();
+    Ok(Connected { apis: apis(&config, &region, &calls), region, calls })
 }
 
-fn apis(config: &SdkConfig, region: &str) -> AwsApis {
+/// The clients of all services, each call measured.
+fn apis(config: &SdkConfig, region: &str, calls: &CallMetrics) -> AwsApis {
+    let measure = Measure(calls.clone());
+    macro_rules! client {
+        ($service:ident) => {
+            $service::Client::from_conf(
+                $service::config::Builder::from(config).interceptor(measure.clone()).build(),
+            )
+        };
+    }
     let of_prices = aws_sdk_pricing::config::Builder::from(config)
         .region(Region::new(pricing::region_of_prices(region)))
+        .interceptor(measure.clone())
         .build();
     AwsApis {
-        ec2: Arc::new(ec2::SdkEc2(aws_sdk_ec2::Client::new(config))),
-        iam: Arc::new(iam::SdkIam(aws_sdk_iam::Client::new(config))),
-        ssm: Arc::new(ssm::SdkSsm(aws_sdk_ssm::Client::new(config))),
-        sqs: Arc::new(sqs::SdkSqs(aws_sdk_sqs::Client::new(config))),
+        ec2: Arc::new(ec2::SdkEc2(client!(aws_sdk_ec2))),
+        iam: Arc::new(iam::SdkIam(client!(aws_sdk_iam))),
+        ssm: Arc::new(ssm::SdkSsm(client!(aws_sdk_ssm))),
+        sqs: Arc::new(sqs::SdkSqs(client!(aws_sdk_sqs))),
         pricing: Arc::new(pricing::SdkPricing(aws_sdk_pricing::Client::from_conf(of_prices))),
-        eks: Arc::new(eks::SdkEks(aws_sdk_eks::Client::new(config))),
-        zonal_shift: Arc::new(zonal_shift::SdkZonalShift(aws_sdk_arczonalshift::Client::new(config))),
+        eks: Arc::new(eks::SdkEks(client!(aws_sdk_eks))),
+        zonal_shift: Arc::new(zonal_shift::SdkZonalShift(client!(aws_sdk_arczonalshift))),
     }
 }

@@ -19,6 +19,7 @@ use prometheus::Registry;
 
 use crate::amis::{AmiInvalidation, Amis};
 use crate::api::{AwsApis, AwsError};
+use crate::call_metrics::CallMetrics;
 use crate::cluster_facts::{self, ClusterCidr, ClusterFacts};
 use crate::drift::LiveDrift;
 use crate::garbage_collection::{InstanceCollector, LaunchTemplateCollector, ProfileCollector};
@@ -68,6 +69,8 @@ pub struct Surroundings {
     pub min_values_are_strict: bool,
     /// What this process trusts the API server by, in base64.
     pub own_ca_bundle: Option<String>,
+    /// What is counted about calls of AWS by whoever makes them.
+    pub calls: CallMetrics,
 }
 
 /// Why nothing can start, with what to do about it.
@@ -143,12 +146,14 @@ impl Assembly {
             true => VersionSource::Eks { eks: apis.eks.clone(), cluster: cluster.clone() },
             false => VersionSource::ApiServer(client.clone()),
         };
-        let version = KubernetesVersion::new(version_source.read().await?);
+        let version = patiently(clock, "the cluster's version", || version_source.read()).await?;
+        let version = KubernetesVersion::new(version);
 
         let expressions = ClassExpressions::new(options.aws_feature_gates, Arc::new(Expressions::new(clock)));
         let types = types(&surroundings, &shifts, &expressions);
         patiently(clock, "what EC2 sells", || types.discover()).await?;
         let registry = Registry::new();
+        surroundings.calls.register(&registry);
         let metrics = LaunchMetrics::new(&registry);
         let instances = Instances::new(apis.ec2.clone(), clock, &cluster, shifts.clone(), metrics.clone());
         let subnets = Arc::new(Subnets::new(apis.ec2.clone(), clock, options.subnet_refresh_interval));

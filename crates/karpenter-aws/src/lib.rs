@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`api`] | the calls of AWS as narrow traits, plain structs and classified errors |
 //! | `fake` | an in-process cloud behind those traits (feature `fake`) |
+//! | [`call_metrics`] | what is told about calls on the wire |
 //! | [`cache`], [`single_flight`], [`batcher`] | values with an age, questions asked once, calls put together |
 //! | [`launch`] | launch templates, fleets, filters, subnets for launch, and what a refusal means |
 //! | [`instances`], [`provider`] | machines found, listed, tagged and ended; the cloud as Karpenter sees it |
@@ -25,6 +26,7 @@ pub mod api;
 pub mod assembly;
 pub mod batcher;
 pub mod cache;
+pub mod call_metrics;
 pub mod cluster_facts;
 pub mod drift;
 #[cfg(any(test, feature = "fake"))]

@@ -8,6 +8,7 @@ use karpenter_cluster::clock::Clock;
 
 use crate::api::{AwsError, ErrorKind};
 use crate::types::TypesError;
+use crate::version::VersionError;
 
 /// Between one try and the next; their sum is how long a start may take because of AWS.
 const PAUSES: [Duration; 6] = [
@@ -33,6 +34,12 @@ impl MayPass for AwsError {
 impl MayPass for TypesError {
     fn may_pass(&self) -> bool {
         matches!(self, Self::Aws { error, .. } if error.may_pass())
+    }
+}
+
+impl MayPass for VersionError {
+    fn may_pass(&self) -> bool {
+        matches!(self, Self::Eks { error, .. } if error.may_pass())
     }
 }
 

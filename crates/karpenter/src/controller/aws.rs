@@ -37,6 +37,7 @@ pub(super) async fn assemble(
         gates: options.feature_gates,
         min_values_are_strict: options.min_values_policy == MinValuesPolicy::Strict,
         own_ca_bundle: own_ca_bundle(arguments.kubeconfig.as_deref()),
+        calls: aws.calls,
     };
     Assembly::build(surroundings).await.context("the AWS provider cannot start")
 }

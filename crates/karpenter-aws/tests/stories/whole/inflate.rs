@@ -3,6 +3,7 @@ use std::time::Duration;
 use karpenter_aws::api::AwsError;
 use karpenter_aws::assembly::StartError;
 use karpenter_aws::fake::Call;
+use karpenter_aws::options::AwsOptions;
 use serde_json::json;
 
 use super::world::{QUEUE, World};
@@ -109,4 +110,30 @@ async fn what_keeps_it_from_starting_is_told_with_what_to_do() {
         world.aws.fail_always(call, None);
     }
     assert!(world.assemble().await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_aws_does_not_keep_it_from_starting() {
+    let mut world = World::start().await;
+    world.stop_karpenter().await;
+    let busy = || AwsError::new("ThrottlingException", "Rate exceeded");
+    // The call, how often it is refused; the address of the cluster is asked for before its version.
+    for (call, refusals) in [
+        (Call::CheckAccess, 3),
+        (Call::DescribeCluster, 1),
+        (Call::DescribeCluster, 4),
+        (Call::DescribeInstanceTypes, 2),
+        (Call::DescribeInstanceTypeOfferings, 2),
+    ] {
+        for cluster_endpoint in ["", "https://cluster.example"] {
+            world.aws.fail_next(call, (0..refusals).map(|_| busy()));
+            let options = AwsOptions {
+                eks_control_plane: true,
+                cluster_endpoint: cluster_endpoint.to_owned(),
+                ..AwsOptions::default()
+            };
+            let started = world.assemble_with(options).await;
+            assert!(started.is_ok(), "{call:?} {refusals} {cluster_endpoint}: {:?}", started.err());
+        }
+    }
 }

@@ -13,6 +13,7 @@ use karpenter_apiserver::clock::Clock as ServerClock;
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_aws::api::ec2::InstanceState;
 use karpenter_aws::assembly::{Assembly, StartError, Surroundings};
+use karpenter_aws::call_metrics::CallMetrics;
 use karpenter_aws::fake::FakeAws;
 use karpenter_aws::machines::provider_id;
 use karpenter_aws::options::AwsOptions;
@@ -66,10 +67,15 @@ impl World {
     }
 
     pub(crate) async fn assemble(&self) -> Result<Assembly, StartError> {
+        self.assemble_with(AwsOptions::default()).await
+    }
+
+    /// `options`: all that are not about this cluster.
+    pub(crate) async fn assemble_with(&self, options: AwsOptions) -> Result<Assembly, StartError> {
         let options = AwsOptions {
             cluster_name: "cluster".to_owned(),
             interruption_queue: QUEUE.to_owned(),
-            ..AwsOptions::default()
+            ..options
         };
         let surroundings = Surroundings {
             apis: self.aws.apis(),
@@ -80,6 +86,7 @@ impl World {
             gates: FeatureGates::default(),
             min_values_are_strict: true,
             own_ca_bundle: Some("Y2E=".to_owned()),
+            calls: CallMetrics::default(),
         };
         Assembly::build(surroundings).await
     }

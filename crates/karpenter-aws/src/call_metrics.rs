@@ -1,0 +1,158 @@
+//! How often AWS was called, with what result, how long it took and how often it had to be tried: upstream's series, of
+//! which some say in their name that they came from another language. They are the first to show throttling.
+//!
+//! Whoever makes the calls tells; nothing is measured here.
+
+use std::time::Duration;
+
+use prometheus::core::Collector;
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, exponential_buckets};
+
+const LABELS: [&str; 3] = ["service", "action", "code"];
+const RETRY_BUCKETS: [f64; 11] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0];
+/// In seconds: the first, how much each is greater than the one before, and how many.
+const DURATION_BUCKETS: (f64, f64, usize) = (0.01, 1.5, 20);
+
+/// Clones count into the same series.
+#[derive(Debug, Clone)]
+pub struct CallMetrics {
+    requests: IntCounterVec,
+    attempts: IntCounterVec,
+    request_duration: HistogramVec,
+    attempt_duration: HistogramVec,
+    retries: HistogramVec,
+}
+
+/// A call, or one try of it, that is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallTold<'a> {
+    /// AWS's name for the service, such as `EC2`.
+    pub service: &'a str,
+    /// Such as `CreateFleet`.
+    pub action: &'a str,
+    /// The status of the answer; zero if none came.
+    pub status: u16,
+    pub took: Duration,
+}
+
+impl Default for CallMetrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl CallMetrics {
+    const VALID: &str = "names, labels and buckets are constants";
+
+    pub fn new() -> Self {
+        let counter =
+            |name: &str, help: &str| IntCounterVec::new(Opts::new(name, help), &LABELS).expect(Self::VALID);
+        let histogram = |name: &str, help: &str, buckets: Vec<f64>| {
+            HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets), &LABELS).expect(Self::VALID)
+        };
+        let (first, factor, count) = DURATION_BUCKETS;
+        let durations = exponential_buckets(first, factor, count).expect(Self::VALID);
+        Self {
+            requests: counter("aws_sdk_go_request_total", "Number of calls of AWS, retries not counted."),
+            attempts: counter(
+                "aws_sdk_go_request_attempt_total",
+                "Number of calls of AWS, each try counted.",
+            ),
+            request_duration: histogram(
+                "aws_sdk_go_request_duration_seconds",
+                "How long calls of AWS took, retries and the pauses between them included.",
+                durations.clone(),
+            ),
+            attempt_duration: histogram(
+                "aws_sdk_go_request_attempt_duration_seconds",
+                "How long each try of a call of AWS took.",
+                durations,
+            ),
+            retries: histogram(
+                "aws_sdk_go_request_retry_count",
+                "How often calls of AWS had to be tried again.",
+                RETRY_BUCKETS.to_vec(),
+            ),
+        }
+    }
+
+    /// Told on this page from now on. Registered twice it is told once.
+    pub fn register(&self, registry: &Registry) {
+        let all: [Box<dyn Collector>; 5] = [
+            Box::new(self.requests.clone()),
+            Box::new(self.attempts.clone()),
+            Box::new(self.request_duration.clone()),
+            Box::new(self.attempt_duration.clone()),
+            Box::new(self.retries.clone()),
+        ];
+        for one in all {
+            let _ = registry.register(one);
+        }
+    }
+
+    /// Calls and tries so far.
+    pub fn counts(&self, service: &str, action: &str, code: &str) -> (u64, u64) {
+        let labels = [service, action, code];
+        (self.requests.with_label_values(&labels).get(), self.attempts.with_label_values(&labels).get())
+    }
+
+    /// One try is over.
+    pub fn tell_attempt(&self, told: CallTold<'_>) {
+        let code = told.status.to_string();
+        let labels = [told.service, told.action, code.as_str()];
+        self.attempts.with_label_values(&labels).inc();
+        self.attempt_duration.with_label_values(&labels).observe(told.took.as_secs_f64());
+    }
+
+    /// A call is over, after this many tries; the status is that of the last one.
+    pub fn tell_request(&self, told: CallTold<'_>, attempts: u32) {
+        let code = told.status.to_string();
+        let labels = [told.service, told.action, code.as_str()];
+        self.requests.with_label_values(&labels).inc();
+        self.request_duration.with_label_values(&labels).observe(told.took.as_secs_f64());
+        self.retries.with_label_values(&labels).observe(f64::from(attempts.saturating_sub(1)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::TextEncoder;
+
+    use super::*;
+
+    #[test]
+    fn a_throttled_call_is_one_request_and_two_attempts() {
+        let metrics = CallMetrics::new();
+        let registry = Registry::new();
+        metrics.register(&registry);
+        metrics.register(&registry);
+        let told = |status, millis| CallTold {
+            service: "EC2",
+            action: "CreateFleet",
+            status,
+            took: Duration::from_millis(millis),
+        };
+        metrics.tell_attempt(told(503, 20));
+        metrics.tell_attempt(told(200, 30));
+        metrics.tell_request(told(200, 150), 2);
+        metrics.tell_attempt(told(0, 5));
+        metrics.tell_request(told(0, 5), 1);
+        let page = TextEncoder::new().encode_to_string(&registry.gather()).expect("a page");
+        let call = |code: &str| format!("action=\"CreateFleet\",code=\"{code}\",service=\"EC2\"");
+        for line in [
+            format!("aws_sdk_go_request_total{{{}}} 1", call("200")),
+            format!("aws_sdk_go_request_total{{{}}} 1", call("0")),
+            format!("aws_sdk_go_request_attempt_total{{{}}} 1", call("503")),
+            format!("aws_sdk_go_request_attempt_total{{{}}} 1", call("200")),
+            format!("aws_sdk_go_request_retry_count_bucket{{{},le=\"0\"}} 0", call("200")),
+            format!("aws_sdk_go_request_retry_count_bucket{{{},le=\"1\"}} 1", call("200")),
+            format!("aws_sdk_go_request_retry_count_bucket{{{},le=\"0\"}} 1", call("0")),
+            format!("aws_sdk_go_request_duration_seconds_sum{{{}}} 0.15", call("200")),
+            format!("aws_sdk_go_request_attempt_duration_seconds_bucket{{{},le=\"0.0225\"}} 1", call("503")),
+            format!("aws_sdk_go_request_attempt_duration_seconds_bucket{{{},le=\"0.015\"}} 0", call("503")),
+        ] {
+            assert!(page.lines().any(|told| told == line), "{line}\n{page}");
+        }
+        assert!(!page.contains("aws_sdk_go_request_total{action=\"CreateFleet\",code=\"503\""));
+    }
+}
