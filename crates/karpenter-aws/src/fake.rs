@@ -75,6 +75,8 @@ struct State {
     faults: BTreeMap<Call, VecDeque<AwsError>>,
     always: BTreeMap<Call, AwsError>,
     latency: Duration,
+    under_way: usize,
+    under_way_max: usize,
 }
 
 impl FakeAws {
@@ -90,6 +92,8 @@ impl FakeAws {
             faults: BTreeMap::new(),
             always: BTreeMap::new(),
             latency: Duration::ZERO,
+            under_way: 0,
+            under_way_max: 0,
         };
         Arc::new(Self { clock, state: Mutex::new(state), message_came: Notify::new() })
     }
@@ -141,8 +145,16 @@ impl FakeAws {
         self.lock().calls.iter().filter(|made| **made == call).count()
     }
 
+    /// The most calls that were under way at the same time since the last [`FakeAws::forget_calls`]; on a wire each of
+    /// them would have a connection of its own.
+    pub fn under_way_max(&self) -> usize {
+        self.lock().under_way_max
+    }
+
     pub fn forget_calls(&self) {
-        self.lock().calls.clear();
+        let mut state = self.lock();
+        state.calls.clear();
+        state.under_way_max = state.under_way;
     }
 
     /// Puts a message into a queue, which need not exist yet.
@@ -166,8 +178,11 @@ impl FakeAws {
             let latency = {
                 let mut state = self.lock();
                 state.calls.push(call);
+                state.under_way += 1;
+                state.under_way_max = state.under_way_max.max(state.under_way);
                 state.latency
             };
+            let _under_way = UnderWay(self);
             if !latency.is_zero() {
                 self.clock.sleep(latency).await;
             }
@@ -182,5 +197,14 @@ impl FakeAws {
             state.world.settle(now);
             act(&mut state.world, now)
         })
+    }
+}
+
+/// A call that has not been answered; one that is given up ends too.
+struct UnderWay<'a>(&'a FakeAws);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.lock().under_way -= 1;
     }
 }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::{StreamExt, stream};
 use karpenter_api::labels;
 use karpenter_cluster::clock::Clock;
 
@@ -30,6 +30,9 @@ const WINDOWS: Windows = Windows {
     items_max: 500,
     concurrent_calls_max: 100,
 };
+
+/// What a joint call leaves open is asked one by one, but not all at once: each call takes a connection.
+const SINGLY_AT_ONCE_MAX: usize = 50;
 
 /// How old an answer may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,12 +213,17 @@ async fn describe_together(ec2: &dyn Ec2, ids: &[String]) -> Vec<Found> {
     }
     let missing = unique.into_iter().filter(|id| !answers.contains_key(*id) && !is_single).cloned();
     let missing: Vec<String> = missing.collect();
-    let singly = join_all(missing.iter().map(|id| async {
-        let found = ec2.describe_instances(&alive(vec![id.clone()])).await;
+    let singly = one_by_one(&missing, |id| async move {
+        let found = ec2.describe_instances(&alive(vec![id])).await;
         found.map(|found| found.into_iter().next().map(Arc::new))
-    }));
+    });
     answers.extend(missing.iter().cloned().zip(singly.await));
     ids.iter().map(|id| answers.get(id).cloned().unwrap_or(Ok(None))).collect()
+}
+
+/// Answers in the order of the ids.
+async fn one_by_one<T, F: Future<Output = T>>(ids: &[String], ask: impl Fn(String) -> F) -> Vec<T> {
+    stream::iter(ids.iter().cloned().map(ask)).buffered(SINGLY_AT_ONCE_MAX).collect().await
 }
 
 fn alive(ids: Vec<String>) -> InstanceQuery {
@@ -239,13 +247,13 @@ async fn terminate_together(ec2: &dyn Ec2, ids: &[String]) -> Vec<Result<(), Aws
     }
     let open = all.iter().filter(|id| !answers.contains_key(*id)).cloned();
     let open: Vec<String> = open.collect();
-    let singly = join_all(open.iter().map(|id| async move {
-        let changes = ec2.terminate_instances(std::slice::from_ref(id)).await?;
-        if changes.iter().any(|change| change.id == *id && change.current.is_ending()) {
+    let singly = one_by_one(&open, |id| async move {
+        let changes = ec2.terminate_instances(std::slice::from_ref(&id)).await?;
+        if changes.iter().any(|change| change.id == id && change.current.is_ending()) {
             return Ok(());
         }
         Err(AwsError::unreachable(format!("EC2 did not begin to terminate instance {id}")))
-    }));
+    });
     answers.extend(open.iter().cloned().zip(singly.await));
     let lost = |id: &String| Err(AwsError::unreachable(format!("nothing was said about instance {id}")));
     ids.iter().map(|id| answers.get(id).cloned().unwrap_or_else(|| lost(id))).collect()

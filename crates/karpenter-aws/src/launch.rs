@@ -133,6 +133,14 @@ impl Launcher {
         &self.parts.templates
     }
 
+    /// The class is gone: so are its templates, and what is told about it.
+    pub async fn forget_class(&self, class_name: &str) -> Result<(), AwsError> {
+        self.parts.templates.delete_all(class_name).await?;
+        // There may be nothing to take back.
+        let _ = self.parts.metrics.user_data_bytes.remove_label_values(&[class_name]);
+        Ok(())
+    }
+
     /// Launches one machine of one of the types. The class is ready; see [`crate::node_class::readiness`].
     pub async fn launch(
         &self,

@@ -3,7 +3,7 @@
 //! The name is a hash of everything a template says, so that equal launches share one and no template is ever changed.
 //! A template is kept for a minute after its last use; templates of an earlier process are found once and age likewise.
 //! Each template is looked for and made once, however many launches want it at the same time; different ones do not
-//! wait for each other.
+//! wait for each other, unless there are so many that their calls would need a connection each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use karpenter_api::hash::text_hash;
 use karpenter_api::labels;
 use karpenter_cluster::clock::Clock;
+use tokio::sync::Semaphore;
 
 use crate::api::ec2::{CreateLaunchTemplate, LaunchTemplate, LaunchTemplateData, LaunchTemplateQuery};
 use crate::api::{AwsError, Ec2, TagFilter, Tags};
@@ -19,6 +20,8 @@ use crate::single_flight::SingleFlight;
 
 /// A template that was not used for this long is deleted.
 const KEPT_FOR: Duration = Duration::from_secs(60);
+/// So many templates are looked for or made at once; EC2 takes a burst of as many.
+const MADE_AT_ONCE_MAX: usize = 50;
 pub const NAME_PREFIX: &str = "karpenter.k8s.aws";
 pub const CLUSTER_TAG: &str = "eks:eks-cluster-name";
 
@@ -34,6 +37,7 @@ pub struct LaunchTemplates {
     cluster_name: String,
     known: Arc<Cache<String, LaunchTemplate>>,
     under_way: SingleFlight<String, Result<LaunchTemplate, AwsError>>,
+    turns: Arc<Semaphore>,
 }
 
 impl LaunchTemplates {
@@ -43,6 +47,7 @@ impl LaunchTemplates {
             cluster_name: cluster_name.to_owned(),
             known: Arc::new(Cache::new(clock, KEPT_FOR).keeping_expired()),
             under_way: SingleFlight::default(),
+            turns: Arc::new(Semaphore::new(MADE_AT_ONCE_MAX)),
         }
     }
 
@@ -54,7 +59,10 @@ impl LaunchTemplates {
         }
         let request = CreateLaunchTemplate { name: name.clone(), data, tags: tags.clone() };
         let (ec2, known) = (Arc::clone(&self.ec2), Arc::clone(&self.known));
+        let turns = Arc::clone(&self.turns);
         let make = move || async move {
+            // Never closed, so this only waits.
+            let _turn = turns.acquire().await;
             let template = find_or_create(&*ec2, &request).await?;
             known.insert(request.name.clone(), template.clone());
             Ok(template)

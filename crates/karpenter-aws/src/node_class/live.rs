@@ -107,7 +107,7 @@ impl Sources for LiveSources {
 
     fn delete_templates<'a>(&'a self, class_name: &'a str) -> AwsFuture<'a, ()> {
         async move {
-            self.launcher.templates().delete_all(class_name).await?;
+            self.launcher.forget_class(class_name).await?;
             self.types.forget(class_name);
             Ok(())
         }

@@ -231,6 +231,8 @@ fn disks() {
             text.extend(disk.throughput.map(|throughput| format!(" throughput={throughput}")));
             text.extend(disk.snapshot_id.iter().map(|id| format!(" {id}")));
             text.extend(disk.volume_initialization_rate.map(|rate| format!(" rate={rate}")));
+            text.extend(disk.kms_key_id.iter().map(|key| format!(" key={key}")));
+            text.extend(disk.delete_on_termination.map(|deleted| format!(" deleted={deleted}")));
             text
         });
         texts.collect::<Vec<_>>().join(", ")
@@ -259,6 +261,15 @@ fn disks() {
             "snapshot",
             disk(json!({"snapshotID": "snap-1", "volumeInitializationRate": 200})),
             "/dev/x snap-1 rate=200",
+        ),
+        (
+            "everything",
+            disk(json!({
+                "deleteOnTermination": false, "encrypted": false, "iops": 4000, "kmsKeyID": "alias/k",
+                "snapshotID": "snap-1", "throughput": 300, "volumeInitializationRate": 100, "volumeSize": "58Ti",
+                "volumeType": "gp3",
+            })),
+            "/dev/x 59392 gp3 encrypted=false iops=4000 throughput=300 snap-1 rate=100 key=alias/k deleted=false",
         ),
         ("no disk", spec(json!({"blockDeviceMappings": [{"deviceName": "/dev/x"}]})), "/dev/x"),
     ];

@@ -75,6 +75,19 @@ async fn one_that_is_gone_does_not_spoil_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_joint_call_leaves_open_is_not_asked_all_at_once() {
+    let world = World::new().await;
+    let claims = futures::future::join_all((0..300).map(|_| launched(&world))).await;
+    world.cloud.world(|cloud| cloud.instances.remove(&id(&claims[7])));
+    world.cloud.set_latency(Duration::from_millis(100));
+    world.cloud.forget_calls();
+    let answers = futures::future::join_all(claims.iter().map(|claim| world.provider.delete(claim))).await;
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 299);
+    assert_eq!(world.cloud.count(Call::DescribeInstances), 301, "together, and then each by itself");
+    assert_eq!(world.cloud.under_way_max(), 50);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_end_that_fails_is_told_and_counted() {
     let world = World::new().await;
     let claim = launched(&world).await;

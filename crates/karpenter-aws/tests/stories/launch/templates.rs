@@ -124,6 +124,36 @@ async fn a_hundred_launches_wait_for_ec2_once() {
     assert_eq!(world.cloud.calls().len(), 3);
 }
 
+/// In pools of their own, so that no two have a template or a fleet in common: the worst that can be asked for.
+#[tokio::test(start_paused = true)]
+async fn a_thousand_launches_at_once_have_neither_a_thread_nor_a_connection_each() {
+    const LAUNCHES: usize = 1000;
+    let world = World::new().await;
+    world.cloud.set_latency(Duration::from_millis(500));
+    let of_pool = |number: usize| {
+        world.claim_with(|claim| {
+            claim["metadata"]["labels"]["karpenter.sh/nodepool"] = json!(format!("pool-{number}"));
+            claim["spec"]["requirements"] = json!([{"key": TYPE, "operator": "In", "values": ["m5.large"]}]);
+        })
+    };
+    let claims: Vec<_> = (0..LAUNCHES).map(of_pool).collect();
+    let here = std::thread::current().id();
+    let launches = claims.iter().map(|claim| async {
+        let machine = world.provider.create(claim).await;
+        assert_eq!(std::thread::current().id(), here);
+        machine
+    });
+    let machines = futures::future::try_join_all(launches).await.unwrap();
+    let ids: std::collections::BTreeSet<&str> =
+        machines.iter().map(|machine| machine.provider_id.as_str()).collect();
+    assert_eq!(ids.len(), LAUNCHES);
+    assert_eq!(world.cloud.count(Call::CreateFleet), LAUNCHES);
+    assert_eq!(world.cloud.count(Call::CreateLaunchTemplate), LAUNCHES);
+    // Fifty templates and a hundred fleets at once.
+    let most = world.cloud.under_way_max();
+    assert!((50..=150).contains(&most), "{most} calls at once");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_size_of_user_data_is_told() {
     let world = World::new().await;
@@ -138,4 +168,9 @@ async fn the_size_of_user_data_is_told() {
         told.to_string(),
         "Error getting launch template configs: Rendered user data exceeds the EC2 user data size limit"
     );
+    // A class that is gone has no size.
+    world.launcher.forget_class("default").await.unwrap();
+    assert!(world.cloud.world(|cloud| cloud.launch_templates.is_empty()));
+    let series = prometheus::core::Collector::collect(&world.metrics.user_data_bytes);
+    assert!(series.iter().all(|family| family.get_metric().is_empty()), "{series:?}");
 }

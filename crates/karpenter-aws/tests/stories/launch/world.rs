@@ -67,6 +67,7 @@ impl Objects for Stored {
 pub(crate) struct World {
     pub(crate) cloud: Arc<FakeAws>,
     pub(crate) provider: AwsProvider,
+    pub(crate) launcher: Launcher,
     pub(crate) objects: Arc<Stored>,
     pub(crate) subnets: Arc<Subnets>,
     pub(crate) shifts: ZonalShifts,
@@ -175,7 +176,7 @@ impl World {
             clock,
             objects: Arc::clone(&objects) as _,
             types,
-            launcher,
+            launcher: launcher.clone(),
             instances,
             drift: Some(Arc::new(drift)),
             overlays: None,
@@ -184,8 +185,8 @@ impl World {
             ca_bundle,
             reserved_capacity: setup.reserved_capacity,
         });
-        let world =
-            Self { cloud, provider, objects, subnets, shifts, metrics, clock, claims: Mutex::default() };
+        let claims = Mutex::default();
+        let world = Self { cloud, provider, launcher, objects, subnets, shifts, metrics, clock, claims };
         world.change_class(|_| ());
         let pool = json!({
             "metadata": {"name": "general", "uid": "pool-uid"},

@@ -213,6 +213,57 @@ async fn every_failure_shows_and_passes_when_its_cause_does() {
             "False",
         ),
         (
+            "placement groups may not be read",
+            json!({"placementGroupSelector": {"name": "near"}}),
+            Fault::Setup(
+                |world| world.aws.fail_always(Call::DescribePlacementGroups, Some(denied())),
+                |world| {
+                    world.aws.fail_always(Call::DescribePlacementGroups, None);
+                    world.aws.world(|cloud| {
+                        let group = karpenter_aws::api::ec2::PlacementGroup {
+                            id: "pg-1".to_owned(),
+                            name: "near".to_owned(),
+                            strategy: "cluster".to_owned(),
+                            state: "available".to_owned(),
+                            ..Default::default()
+                        };
+                        cloud.placement_groups.insert(group.id.clone(), group);
+                    });
+                },
+            ),
+            "PlacementGroupReady",
+            "False",
+            "PlacementGroupResolutionFailed",
+            "Failed to resolve placement group".to_owned(),
+            "False",
+        ),
+        (
+            "reservations may not be read",
+            json!({"capacityReservationSelectorTerms": [{"id": "cr-1"}]}),
+            Fault::Call(Call::DescribeCapacityReservations, denied()),
+            "CapacityReservationsReady",
+            "Unknown",
+            "CapacityReservationsResolutionFailed",
+            "ec2:DescribeCapacityReservations: UnauthorizedOperation: You are not authorized to perform this operation."
+                .to_owned(),
+            "Unknown",
+        ),
+        (
+            "user data that EC2 does not take",
+            json!({}),
+            Fault::Call(
+                Call::CreateLaunchTemplate,
+                AwsError::new("InvalidUserData.Malformed", "User data is limited to 16384 bytes"),
+            ),
+            "ValidationSucceeded",
+            "False",
+            "UserDataSizeLimitExceeded",
+            "ec2:CreateLaunchTemplate rejected the rendered user data as too large: Rendered user data exceeds the \
+             EC2 user data size limit"
+                .to_owned(),
+            "False",
+        ),
+        (
             "no instance profile",
             json!({"role": null, "instanceProfile": "later"}),
             Fault::Setup(

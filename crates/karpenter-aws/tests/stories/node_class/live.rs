@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_aws::api::AwsError;
+use karpenter_aws::api::ec2::{CapacityReservation, PlacementGroup};
 use karpenter_aws::fake::{Call, FakeAws};
 use karpenter_aws::options::AwsFeatureGates;
 use karpenter_aws::provider::AwsProvider;
@@ -171,7 +172,7 @@ fn reference() -> Value {
 }
 
 /// A pool, and a claim of it as it is after its launch.
-async fn launch(world: &World, provider: &AwsProvider) -> NodeClaim {
+async fn launch(world: &World, provider: &AwsProvider, capacity_type: &str) -> NodeClaim {
     let pool = json!({
         "metadata": {"name": "general"},
         "spec": {"template": {"spec": {"requirements": [], "nodeClassRef": reference()}}},
@@ -185,7 +186,7 @@ async fn launch(world: &World, provider: &AwsProvider) -> NodeClaim {
     let only = |key: &str, value: &str| json!({"key": key, "operator": "In", "values": [value]});
     let requirements = json!([
         only("node.kubernetes.io/instance-type", "m5.large"),
-        only("karpenter.sh/capacity-type", "on-demand"),
+        only("karpenter.sh/capacity-type", capacity_type),
         only("topology.kubernetes.io/zone", "us-west-2a"),
     ]);
     let claim = json!({
@@ -251,7 +252,7 @@ async fn a_machine_drifts_with_whatever_its_class_asks_for() {
         let (world, provider) = World::start_live(AwsFeatureGates::default(), with_images).await;
         world.create_class("default", json!({})).await;
         world.until("default", "Ready", "True").await;
-        let claim = launch(&world, &provider).await;
+        let claim = launch(&world, &provider, "on-demand").await;
         assert_eq!(provider.drift_reason(&claim).await, Ok(None), "{case}: right after the launch");
         let spec = change(&world);
         world.patch_class("default", json!({ "spec": spec })).await;
@@ -269,7 +270,7 @@ async fn without_a_pool_or_a_class_nothing_drifts() {
     let (world, provider) = World::start_live(AwsFeatureGates::default(), with_images).await;
     world.create_class("default", json!({})).await;
     world.until("default", "Ready", "True").await;
-    let mut claim = launch(&world, &provider).await;
+    let mut claim = launch(&world, &provider, "on-demand").await;
     world.patch_class("default", json!({"spec": {"userData": "echo"}})).await;
     world.pass(Duration::from_secs(5)).await;
     assert_eq!(provider.drift_reason(&claim).await, Ok(Some("NodeClassDrift".to_owned())));
@@ -280,4 +281,97 @@ async fn without_a_pool_or_a_class_nothing_drifts() {
         labels.remove("karpenter.sh/nodepool");
     }
     assert_eq!(provider.drift_reason(&claim).await, Ok(None));
+}
+
+fn reservation(id: &str) -> CapacityReservation {
+    CapacityReservation {
+        id: id.to_owned(),
+        owner_id: "123456789012".to_owned(),
+        instance_type: "m5.large".to_owned(),
+        zone: "us-west-2a".to_owned(),
+        instance_match_criteria: "targeted".to_owned(),
+        reservation_type: "default".to_owned(),
+        state: "active".to_owned(),
+        total_count: 2,
+        available_count: 2,
+        ..CapacityReservation::default()
+    }
+}
+
+fn group(id: &str) -> PlacementGroup {
+    PlacementGroup {
+        id: id.to_owned(),
+        name: "near".to_owned(),
+        strategy: "cluster".to_owned(),
+        state: "available".to_owned(),
+        ..PlacementGroup::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reserved_machine_drifts_when_its_class_has_its_reservation_no_longer() {
+    let own = json!({"capacityReservationSelectorTerms": [{"id": "cr-1"}]});
+    let other = json!({"capacityReservationSelectorTerms": [{"id": "cr-2"}]});
+    // case, whether EC2 still counts the machine as reserved, the class afterwards, the reason
+    let table = [
+        ("its own reservation", true, &own, None),
+        ("another reservation", true, &other, Some("CapacityReservationDrift")),
+        ("another reservation, of which the machine is told only when asked", false, &other, None),
+    ];
+    for (case, is_reserved, spec, expected) in table {
+        let prepare = |aws: &FakeAws| {
+            with_images(aws);
+            aws.world(|cloud| {
+                cloud.reservations =
+                    ["cr-1", "cr-2"].map(|id| (id.to_owned(), reservation(id))).into_iter().collect();
+            });
+        };
+        let (world, provider) = World::start_live(AwsFeatureGates::default(), prepare).await;
+        world.create_class("default", own.clone()).await;
+        world.until("default", "Ready", "True").await;
+        let claim = launch(&world, &provider, "reserved").await;
+        let labels = claim.metadata.labels.as_ref().expect("labels");
+        assert_eq!(labels["karpenter.k8s.aws/capacity-reservation-id"], "cr-1", "{case}");
+        assert_eq!(provider.drift_reason(&claim).await, Ok(None), "{case}: right after the launch");
+        if !is_reserved {
+            world.aws.world(|cloud| {
+                for machine in cloud.instances.values_mut() {
+                    machine.instance.capacity_reservation_id = None;
+                    machine.instance.capacity_reservation_preference = None;
+                }
+            });
+        }
+        world.patch_class("default", json!({ "spec": spec })).await;
+        world.pass(6 * MINUTE).await;
+        assert_eq!(provider.drift_reason(&claim).await, Ok(expected.map(str::to_owned)), "{case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_drifts_when_its_placement_group_is_another_of_the_same_name() {
+    let prepare = |aws: &FakeAws| {
+        with_images(aws);
+        aws.world(|cloud| cloud.placement_groups.insert("pg-1".to_owned(), group("pg-1")));
+    };
+    let (world, provider) = World::start_live(AwsFeatureGates::default(), prepare).await;
+    world.create_class("default", json!({"placementGroupSelector": {"name": "near"}})).await;
+    world.until("default", "Ready", "True").await;
+    let claim = launch(&world, &provider, "on-demand").await;
+    assert_eq!(
+        claim.metadata.labels.as_ref().expect("labels")["karpenter.k8s.aws/placement-group-id"],
+        "pg-1"
+    );
+    assert_eq!(provider.drift_reason(&claim).await, Ok(None));
+    // While EC2 does not answer, nobody knows.
+    world.aws.fail_always(Call::DescribePlacementGroups, Some(AwsError::unreachable("down")));
+    world.pass(2 * MINUTE).await;
+    assert!(provider.drift_reason(&claim).await.is_err());
+    world.aws.fail_always(Call::DescribePlacementGroups, None);
+    world.aws.world(|cloud| cloud.placement_groups = [("pg-2".to_owned(), group("pg-2"))].into());
+    world.pass(2 * MINUTE).await;
+    assert_eq!(provider.drift_reason(&claim).await, Ok(Some("PlacementGroupDrift".to_owned())));
+    // Groups come after subnets.
+    world.patch_class("default", json!({"spec": {"subnetSelectorTerms": [{"id": "subnet-b"}]}})).await;
+    world.pass(6 * MINUTE).await;
+    assert_eq!(provider.drift_reason(&claim).await, Ok(Some("SubnetDrift".to_owned())));
 }
