@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use karpenter_aws::api::AwsError;
 use karpenter_aws::assembly::StartError;
+use karpenter_aws::call_metrics::CallTold;
 use karpenter_aws::fake::Call;
 use karpenter_aws::options::AwsOptions;
 use serde_json::json;
@@ -39,8 +40,11 @@ async fn ten_pods_get_machines_an_interruption_replaces_one_and_none_are_left_at
     for key in ["Name", "karpenter.sh/nodeclaim", "karpenter.sh/nodepool", "eks:eks-cluster-name"] {
         assert!(tags.contains_key(key), "{key}: {tags:?}");
     }
+    let took = Duration::from_millis(20);
+    world.calls.tell_request(CallTold { service: "EC2", action: "CreateFleet", status: 200, took }, 1);
     let page = world.metrics();
     for series in [
+        "aws_sdk_go_request_total{action=\"CreateFleet\",code=\"200\",service=\"EC2\"} 1",
         "karpenter_cloudprovider_batcher_batch_size_count{batcher=\"create_fleet\"}",
         "karpenter_cloudprovider_instance_type_cpu_cores{instance_type=\"m5.large\"}",
         "controller_runtime_max_concurrent_reconciles{controller=\"interruption\"}",

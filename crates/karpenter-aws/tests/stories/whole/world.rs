@@ -42,6 +42,8 @@ pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) clock: Clock,
     pub(crate) aws: Arc<FakeAws>,
+    /// What whoever calls AWS would count.
+    pub(crate) calls: CallMetrics,
     operator: Option<Operator>,
     _cluster: Cluster,
 }
@@ -61,7 +63,8 @@ impl World {
             }
             world.queues.entry(QUEUE.to_owned()).or_default();
         });
-        let mut world = Self { client, clock, aws, operator: None, _cluster: cluster };
+        let calls = CallMetrics::default();
+        let mut world = Self { client, clock, aws, calls, operator: None, _cluster: cluster };
         world.start_karpenter().await;
         world
     }
@@ -86,7 +89,7 @@ impl World {
             gates: FeatureGates::default(),
             min_values_are_strict: true,
             own_ca_bundle: Some("Y2E=".to_owned()),
-            calls: CallMetrics::default(),
+            calls: self.calls.clone(),
         };
         Assembly::build(surroundings).await
     }
