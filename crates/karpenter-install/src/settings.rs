@@ -68,7 +68,7 @@ impl Settings {
             })
         };
         let spreads = self.variables.get("SCHEDULER_CONFIG").is_some_and(|config| !config.trim().is_empty());
-        is_on("NodeOverlay") || is_on("CapacityBuffer") || spreads
+        ["NodeOverlay", "CapacityBuffer", "PodDeletionCostManagement"].into_iter().any(is_on) || spreads
     }
 
     /// Everything that is wrong, one line each.
@@ -220,6 +220,7 @@ mod tests {
             settings.needs_features()
         };
         assert!(with("FEATURE_GATES", "SpotToSpotConsolidation=true, NodeOverlay=true"));
+        assert!(with("FEATURE_GATES", "PodDeletionCostManagement=true"));
         assert!(with("SCHEDULER_CONFIG", "podTopologySpread: {}"));
         assert!(!with("FEATURE_GATES", "NodeOverlay=false,NodeRepair=true"));
         assert!(!good().needs_features());
