@@ -1,6 +1,7 @@
 //! Events on objects, told once: the same reason with the same words is not repeated for a while, and then counted up
 //! instead of written anew. Other words about the same object are another event.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,7 +30,7 @@ const COUNTED_FOR: Duration = Duration::from_secs(6 * 60);
 pub struct Notice {
     pub about: ObjectReference,
     pub is_warning: bool,
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     pub message: String,
     pub repeat_after: Duration,
     /// Notices with other values here are not the same, although they say the same.
@@ -39,13 +40,13 @@ pub struct Notice {
 impl Notice {
     pub fn normal<K: Resource<DynamicType = ()>>(
         about: &K,
-        reason: &'static str,
+        reason: impl Into<Cow<'static, str>>,
         message: impl Into<String>,
     ) -> Self {
         Self {
             about: about.object_ref(&()),
             is_warning: false,
-            reason,
+            reason: reason.into(),
             message: message.into(),
             repeat_after: REPEAT_AFTER,
             episode: String::new(),
@@ -54,7 +55,7 @@ impl Notice {
 
     pub fn warning<K: Resource<DynamicType = ()>>(
         about: &K,
-        reason: &'static str,
+        reason: impl Into<Cow<'static, str>>,
         message: impl Into<String>,
     ) -> Self {
         Self { is_warning: true, ..Self::normal(about, reason, message) }
@@ -72,7 +73,7 @@ impl Notice {
     }
 }
 
-type Key = (String, &'static str, String, String);
+type Key = (String, Cow<'static, str>, String, String);
 
 /// When something was told, and as which event.
 #[derive(Debug, Clone)]
@@ -134,9 +135,9 @@ impl Recorder {
         let event = Event {
             metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
             type_: Some(if notice.is_warning { "Warning" } else { "Normal" }.to_owned()),
-            reason: Some(notice.reason.to_owned()),
+            reason: Some(notice.reason.clone().into_owned()),
             note: Some(shortened(&notice.message).to_owned()),
-            action: Some(notice.reason.to_owned()),
+            action: Some(notice.reason.clone().into_owned()),
             event_time: Some(self.clock.micro_time()),
             regarding: Some(notice.about.clone()),
             reporting_controller: Some(COMPONENT.to_owned()),
@@ -196,7 +197,7 @@ fn shortened(message: &str) -> &str {
 /// What makes a notice the same as another.
 fn key(notice: &Notice) -> Key {
     let about = notice.about.uid.clone().or_else(|| notice.about.name.clone()).unwrap_or_default();
-    (about, notice.reason, notice.message.clone(), notice.episode.clone())
+    (about, notice.reason.clone(), notice.message.clone(), notice.episode.clone())
 }
 
 #[cfg(test)]

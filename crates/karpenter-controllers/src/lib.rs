@@ -28,6 +28,7 @@ pub mod provisioning;
 pub mod settings;
 pub mod state;
 pub mod static_capacity;
+mod transitions;
 pub mod writes;
 
 pub use context::Context;

@@ -47,6 +47,10 @@ use crate::offers::{Offers, OverlayStore};
 use crate::pod_deletion_cost::{CostQueue, CostWriter, PodDeletionCosts};
 use crate::provisioning::{self, Provisioner};
 use crate::static_capacity::{StaticDeprovisioning, StaticProvisioning};
+use crate::transitions::events::TransitionEvents;
+
+/// How many objects of one kind are told about at once.
+const TELLERS: usize = 10;
 
 /// All controllers of one process.
 pub struct Operator {
@@ -111,6 +115,9 @@ impl Operator {
         self.context.mirrors.synced().await;
         let in_detail = !self.options.disable_cluster_state_observability;
         self.context.metrics.follow(&self.context.mirrors, self.context.clock, in_detail);
+        if in_detail {
+            self.start_transitions();
+        }
         let hooks = self.hooks();
         self.start_pools();
         self.start_claims(hooks);
@@ -151,6 +158,20 @@ impl Operator {
                 state.places_on(name_of(claim)).into_iter().map(|place| place.pod).collect()
             }),
             on_milestone: milestones::tell(self.context.metrics.clone(), self.context.clock),
+        }
+    }
+
+    fn start_transitions(&mut self) {
+        let Context { recorder, mirrors, .. } = self.context.clone();
+        let claims = TransitionEvents::new(recorder.clone(), mirrors.node_claims);
+        self.spawn("operatorpkg.nodeclaim.status", claims, TransitionEvents::watch, TELLERS);
+        let pools = TransitionEvents::new(recorder.clone(), mirrors.node_pools);
+        self.spawn("operatorpkg.nodepool.status", pools, TransitionEvents::watch, TELLERS);
+        let nodes = TransitionEvents::new(recorder.clone(), mirrors.nodes);
+        self.spawn("operatorpkg.node.status", nodes, TransitionEvents::watch, TELLERS);
+        if let Some(buffers) = mirrors.capacity_buffers {
+            let buffers = TransitionEvents::new(recorder, buffers);
+            self.spawn("operatorpkg.capacitybuffer.status", buffers, TransitionEvents::watch, TELLERS);
         }
     }
 

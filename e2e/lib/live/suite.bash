@@ -146,12 +146,6 @@ scenario_told() { # events in the words that people look for
   local namespace=live
   # Claims, nodes and pools belong to no namespace; they are told about in the usual one.
   kubectl delete events --all --namespace default >/dev/null
-  node_pool default
-  workload fits 1 500m
-  workload huge 1 5000
-  within 60 "a pod runs" pods '(running | length) == 1'
-  told_about Pod Nominated "Pod should schedule on:"
-  told_about Pod FailedScheduling "Failed to schedule pod,"
   in_namespace apply -f - >/dev/null <<'YAML'
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
@@ -165,6 +159,12 @@ spec: {devices: {requests: [{name: one, exactly: {deviceClassName: devices.examp
 YAML
   bare_pod devices '.spec.resourceClaims = [{name: "device", resourceClaimName: "device"}]
     | .spec.containers[0].resources.claims = [{name: "device"}]'
+  node_pool default
+  workload fits 1 500m
+  workload huge 1 5000
+  within 60 "a pod runs" pods '(running | length) == 1'
+  told_about Pod Nominated "Pod should schedule on:"
+  told_about Pod FailedScheduling "Failed to schedule pod,"
   told_about Pod FailedScheduling "Failed to schedule pod, pod has Dynamic Resource Allocation requirements"
   namespace=default
   told_about NodePool Ready "Status condition transitioned, Type: Ready, Status: Unknown -> True, Reason: Ready"

@@ -173,7 +173,7 @@ mod tests {
         ];
         let notices = transitions(&EC2NodeClass::default(), &before, &after);
         let found: Vec<(&str, &str)> =
-            notices.iter().map(|notice| (notice.reason, notice.message.as_str())).collect();
+            notices.iter().map(|notice| (notice.reason.as_ref(), notice.message.as_str())).collect();
         let expected = [
             (
                 "Ready",

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
-use karpenter_api::types::{CapacityBuffer, Condition, NodeClaim, NodePool};
+use karpenter_api::types::{CapacityBuffer, NodeClaim, NodePool};
 use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::{label, name_of, namespace_of};
 use karpenter_cluster::mirror::Change;
@@ -21,106 +21,7 @@ use prometheus::{HistogramVec, IntCounterVec};
 
 use super::exposition::Family;
 use super::{Declare, powers};
-
-/// A condition as any kind has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Seen<'a> {
-    kind: &'a str,
-    status: &'a str,
-    reason: &'a str,
-    since: Option<Timestamp>,
-}
-
-/// Kinds whose conditions are told.
-pub(super) trait Conditional: Resource {
-    fn seen(&self) -> Vec<Seen<'_>>;
-}
-
-impl Conditional for NodeClaim {
-    fn seen(&self) -> Vec<Seen<'_>> {
-        ours(self.status.iter().flat_map(|status| &status.conditions))
-    }
-}
-
-impl Conditional for NodePool {
-    fn seen(&self) -> Vec<Seen<'_>> {
-        ours(self.status.iter().flat_map(|status| &status.conditions))
-    }
-}
-
-impl Conditional for CapacityBuffer {
-    fn seen(&self) -> Vec<Seen<'_>> {
-        ours(self.status.iter().flat_map(|status| &status.conditions))
-    }
-}
-
-impl Conditional for Node {
-    fn seen(&self) -> Vec<Seen<'_>> {
-        let conditions = self.status.iter().flat_map(|status| status.conditions.iter().flatten());
-        conditions
-            .map(|condition| Seen {
-                kind: &condition.type_,
-                status: &condition.status,
-                reason: condition.reason.as_deref().unwrap_or_default(),
-                since: condition.last_transition_time.as_ref().map(|time| time.0),
-            })
-            .collect()
-    }
-}
-
-/// Node classes are of the provider's kinds, for which there is no type here.
-impl Conditional for DynamicObject {
-    fn seen(&self) -> Vec<Seen<'_>> {
-        let conditions = self.data.pointer("/status/conditions").and_then(|list| list.as_array());
-        conditions
-            .into_iter()
-            .flatten()
-            .map(|condition| {
-                let text = |field: &str| condition[field].as_str().unwrap_or_default();
-                Seen {
-                    kind: text("type"),
-                    status: text("status"),
-                    reason: text("reason"),
-                    since: text("lastTransitionTime").parse().ok(),
-                }
-            })
-            .collect()
-    }
-}
-
-fn ours<'a>(conditions: impl Iterator<Item = &'a Condition>) -> Vec<Seen<'a>> {
-    conditions
-        .map(|condition| Seen {
-            kind: &condition.type_,
-            status: condition.status.as_str(),
-            reason: &condition.reason,
-            since: condition.last_transition_time.as_ref().map(|time| time.0),
-        })
-        .collect()
-}
-
-/// A condition that has another status than before. One that was not there counts as Unknown before.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Transition<'a> {
-    now: Seen<'a>,
-    /// The status it had, and for how many seconds.
-    before: Option<(&'a str, f64)>,
-}
-
-fn transitions<'a>(before: &[Seen<'a>], after: &[Seen<'a>]) -> Vec<Transition<'a>> {
-    let changed = after.iter().filter_map(|now| {
-        let old = before.iter().find(|old| old.kind == now.kind);
-        if old.map_or("Unknown", |old| old.status) == now.status {
-            return None;
-        }
-        let before = old.and_then(|old| {
-            let seconds = since(now.since?, old.since?).as_secs_f64();
-            Some((old.status, seconds))
-        });
-        Some(Transition { now: *now, before })
-    });
-    changed.collect()
-}
+use crate::transitions::{Conditional, Seen, Transition, transitions};
 
 /// What is kept of one kind, or of all of them together.
 #[derive(Clone)]
@@ -158,12 +59,12 @@ impl Kept {
     }
 
     fn count(&self, found: &[Transition], more: &[&str]) {
-        for Transition { now, before } in found {
+        for transition @ Transition { now, before } in found {
             let series = [&[now.kind, now.status, now.reason], more].concat();
             self.transitions.with_label_values(&series).inc();
-            if let Some((status, seconds)) = before {
-                let series = [&[now.kind, status, now.status], more].concat();
-                self.transition_seconds.with_label_values(&series).observe(*seconds);
+            if let (Some(before), Some(seconds)) = (before, transition.seconds()) {
+                let series = [&[now.kind, before.status, now.status], more].concat();
+                self.transition_seconds.with_label_values(&series).observe(seconds);
             }
         }
     }

@@ -16,9 +16,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use karpenter_api::labels;
 use karpenter_cluster::clock::until;
-use karpenter_cluster::controllers::context::{name_of, namespace_of, uid_of};
+use karpenter_cluster::controllers::context::{annotation, name_of, namespace_of, uid_of};
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::ObjectKey;
+use karpenter_model::duration::parse_go_duration;
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use serde_json::{Value, json};
 
@@ -292,18 +293,24 @@ impl Evictions {
         let notice = match pods::do_not_disrupt(pod, now) {
             DoNotDisrupt::Absent | DoNotDisrupt::Always => return,
             DoNotDisrupt::Until(until) => {
-                Notice::normal(pod, "DoNotDisruptUntil", format!("Pod is not disrupted until {until}"))
+                let message = format!("The karpenter.sh/do-not-disrupt grace period will elapse at {until}");
+                Notice::normal(pod, "DoNotDisruptUntil", message)
             }
             DoNotDisrupt::Elapsed => Notice::normal(
                 pod,
                 "DoNotDisruptGracePeriodElapsed",
-                "The duration of the do-not-disrupt annotation has elapsed, the pod may be disrupted",
+                "The karpenter.sh/do-not-disrupt grace period has elapsed, pod is now disruptable",
             ),
-            DoNotDisrupt::Invalid => Notice::warning(
-                pod,
-                "InvalidDoNotDisruptAnnotation",
-                "The do-not-disrupt annotation is neither \"true\" nor a positive duration and is ignored",
-            ),
+            DoNotDisrupt::Invalid => {
+                let value = annotation(pod, labels::ANNOTATION_DO_NOT_DISRUPT).unwrap_or_default();
+                let error = match parse_go_duration(value) {
+                    Ok(_) => format!("duration {value:?} must be positive"),
+                    Err(error) => format!("failed to parse {value:?} as a duration: {error}"),
+                };
+                let message =
+                    format!("Invalid karpenter.sh/do-not-disrupt annotation: {error}, ignoring annotation");
+                Notice::warning(pod, "InvalidDoNotDisruptAnnotation", message)
+            }
         };
         self.context.recorder.publish(notice).await;
     }

@@ -192,7 +192,12 @@ fn is_worth_telling(reason: &Reason) -> bool {
 
 fn reasons_text(reasons: &[Refusal]) -> String {
     let mut seen = BTreeSet::new();
-    let texts = reasons.iter().map(ToString::to_string).filter(|text| seen.insert(text.clone()));
+    // Whatever is wrong with the pod itself is told to the pod, in upstream's words.
+    let text = |refusal: &Refusal| match refusal.scope {
+        Scope::Pod => refusal.reason.to_string(),
+        _ => refusal.to_string(),
+    };
+    let texts = reasons.iter().map(text).filter(|text| seen.insert(text.clone()));
     texts.collect::<Vec<_>>().join("; ")
 }
 

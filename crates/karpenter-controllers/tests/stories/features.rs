@@ -6,4 +6,5 @@ mod metrics;
 mod overlays;
 mod settled;
 mod spreads;
+mod told;
 mod world;

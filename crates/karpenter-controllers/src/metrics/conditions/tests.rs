@@ -7,31 +7,6 @@ fn at(second: i64) -> Timestamp {
     Timestamp::UNIX_EPOCH + SignedDuration::from_secs(second)
 }
 
-fn seen(kind: &'static str, status: &'static str, second: i64) -> Seen<'static> {
-    Seen { kind, status, reason: "Because", since: Some(at(second)) }
-}
-
-#[test]
-fn a_transition_is_another_status_and_what_was_not_there_was_unknown() {
-    type Found<'a> = Vec<Option<(&'a str, f64)>>;
-    let cases: [(&str, Vec<Seen>, Vec<Seen>, Found); 5] = [
-        ("appears as Unknown", vec![], vec![seen("Ready", "Unknown", 1)], vec![]),
-        ("appears as True", vec![], vec![seen("Ready", "True", 1)], vec![None]),
-        ("stays", vec![seen("Ready", "True", 1)], vec![seen("Ready", "True", 1)], vec![]),
-        (
-            "changes",
-            vec![seen("Ready", "False", 1), seen("Launched", "True", 0)],
-            vec![seen("Ready", "True", 8), seen("Launched", "True", 0)],
-            vec![Some(("False", 7.0))],
-        ),
-        ("goes", vec![seen("Ready", "True", 1)], vec![], vec![]),
-    ];
-    for (case, before, after, expected) in cases {
-        let found: Vec<_> = transitions(&before, &after).into_iter().map(|one| one.before).collect();
-        assert_eq!(found, expected, "{case}");
-    }
-}
-
 fn claim(status: &str, second: i64, deleted: Option<i64>) -> NodeClaim {
     let class = json!({"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"});
     serde_json::from_value(json!({

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::SignedDuration;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -190,9 +191,20 @@ async fn a_duration_protects_a_pod_for_so_long() {
     let lasted = world.clock.now().duration_since(started).as_secs();
     assert!((180..=183).contains(&lasted), "{lasted}");
     world.until_node_gone("n1").await;
-    assert!(world.events("DoNotDisruptUntil").await.iter().any(|(name, _)| name == "web"));
-    assert!(world.events("DoNotDisruptGracePeriodElapsed").await.iter().any(|(name, _)| name == "web"));
-    assert!(world.events("InvalidDoNotDisruptAnnotation").await.iter().any(|(name, _)| name == "bad"));
+    let until = format!(
+        "The karpenter.sh/do-not-disrupt grace period will elapse at {}",
+        started + SignedDuration::from_mins(3)
+    );
+    let elapsed = "The karpenter.sh/do-not-disrupt grace period has elapsed, pod is now disruptable";
+    let invalid = "Invalid karpenter.sh/do-not-disrupt annotation: failed to parse \"soon\" as a duration: ";
+    for (reason, name, words) in [
+        ("DoNotDisruptUntil", "web", until.as_str()),
+        ("DoNotDisruptGracePeriodElapsed", "web", elapsed),
+        ("InvalidDoNotDisruptAnnotation", "bad", invalid),
+    ] {
+        let told = world.events(reason).await;
+        assert!(told.iter().any(|(about, said)| about == name && said.starts_with(words)), "{told:?}");
+    }
     world.stop().await;
 }
 

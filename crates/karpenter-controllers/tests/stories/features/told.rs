@@ -1,0 +1,88 @@
+//! Events that people and tools look for: conditions that changed, finalizers that went, and pods that ask for devices.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Event, Pod};
+use karpenter_api::types::NodeClaim;
+use karpenter_controllers::operator::Options;
+use kube::api::{DeleteParams, ListParams};
+use serde_json::json;
+
+use crate::features::world::{World, create, with_gates};
+
+/// Kind, reason and message of everything that Karpenter told.
+async fn told(world: &World) -> BTreeSet<(String, String, String)> {
+    let events = world.all::<Event>().list(&ListParams::default()).await.expect("listed").items;
+    let of_karpenter = |event: &Event| event.reporting_component.as_deref() == Some("karpenter");
+    let text = |text: Option<String>| text.unwrap_or_default();
+    events
+        .into_iter()
+        .filter(of_karpenter)
+        .map(|event| (text(event.involved_object.kind), text(event.reason), text(event.message)))
+        .collect()
+}
+
+fn became_true(kind: &str, condition: &str) -> (String, String, String) {
+    let words = format!(
+        "Status condition transitioned, Type: {condition}, Status: Unknown -> True, Reason: {condition}"
+    );
+    (kind.to_owned(), condition.to_owned(), words)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_becomes_of_pools_claims_and_nodes_is_told() {
+    let world = World::start(with_gates("")).await;
+    world.deployment("web", 1).await;
+    world.pass(60).await;
+    let expected: BTreeSet<_> = [
+        became_true("NodePool", "ValidationSucceeded"),
+        became_true("NodePool", "NodeClassReady"),
+        became_true("NodePool", "Ready"),
+        became_true("NodeClaim", "Launched"),
+        became_true("NodeClaim", "Registered"),
+        became_true("NodeClaim", "Initialized"),
+        became_true("NodeClaim", "Ready"),
+    ]
+    .into();
+    let missing: Vec<_> = expected.difference(&told(&world).await).cloned().collect();
+    assert!(missing.is_empty(), "{missing:#?}");
+    let claim = world.claims().await.remove(0).metadata.name.expect("a name");
+    world.all::<NodeClaim>().delete(&claim, &DeleteParams::default()).await.expect("deleted");
+    world.pass(60).await;
+    let told = told(&world).await;
+    let drained = became_true("NodeClaim", "Drained");
+    assert!(told.contains(&drained), "{told:#?}");
+    for kind in ["NodeClaim", "Node"] {
+        let finalized = "Finalized karpenter.sh/termination".to_owned();
+        assert!(told.contains(&(kind.to_owned(), "Finalized".to_owned(), finalized)), "{kind}: {told:#?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_of_it_is_told_to_those_who_do_not_want_to_observe() {
+    let world =
+        World::start(Options { disable_cluster_state_observability: true, ..Options::default() }).await;
+    world.deployment("web", 1).await;
+    world.pass(60).await;
+    assert_eq!(world.claims().await.len(), 1);
+    let told = told(&world).await;
+    assert!(told.iter().any(|(_, reason, _)| reason == "Nominated"), "{told:#?}");
+    assert!(!told.iter().any(|(_, _, words)| words.starts_with("Status condition")), "{told:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_asks_for_devices_hears_that_it_is_not_planned_and_holds_up_nobody() {
+    let world = World::start(with_gates("")).await;
+    let resources = json!({"requests": {"cpu": "1"}, "claims": [{"name": "gpu"}]});
+    let spec = json!({"containers": [{"name": "c", "image": "i", "resources": resources}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]});
+    create(&world.here::<Pod>(), json!({"metadata": {"name": "devices"}, "spec": spec})).await;
+    world.deployment("web", 1).await;
+    world.pass(60).await;
+    assert_eq!(world.claims().await.len(), 1);
+    let words = "Failed to schedule pod, pod has Dynamic Resource Allocation requirements that are not yet \
+        supported by Karpenter";
+    let told = told(&world).await;
+    let expected = ("Pod".to_owned(), "FailedScheduling".to_owned(), words.to_owned());
+    assert!(told.contains(&expected), "{told:#?}");
+}
