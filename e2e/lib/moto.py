@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import moto_interruptions
 from moto_identity import identity
 from moto_refusals import refusals
 from moto_stage import CLUSTER, NO_FAULTS, REGION, Stage
@@ -111,6 +112,10 @@ def life(stage, given):
     assert "panicked" not in stage.logs("karpenter")
 
 
+def interruptions(stage, given):
+    moto_interruptions.interruptions(stage, lambda: begin(stage, given), lambda: leave_nothing(stage, 1))
+
+
 def has_started(stage, environment):
     """One that gave up on an AWS out of order is started again, as the kubelet would."""
     if stage.controller.poll() is not None:
@@ -173,6 +178,7 @@ def main():
                         help="with throttling, failures, lost and slow answers and small pages between it and moto")
     parser.add_argument("--crashes", type=int, metavar="ROUNDS", help="kill the controller that often instead")
     parser.add_argument("--identity", action="store_true", help="who calls AWS, by every way to be somebody, instead")
+    parser.add_argument("--interruptions", action="store_true", help="every kind of message, by EventBridge, instead")
     parser.add_argument("--refusals", action="store_true", help="what is missing, forbidden or wrong, instead")
     parser.add_argument("--seed", type=int, default=1, help="when to kill it")
     parser.add_argument("--real", action="store_true", help="on the control plane of e2e/up, not on the embedded one")
@@ -181,8 +187,9 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     stage = Stage(given.binary, given.real)
     try:
-        story = identity if given.identity else refusals if given.refusals else crashes if given.crashes else life
-        story(stage, given)
+        stories = {"identity": identity, "interruptions": interruptions, "refusals": refusals, "crashes": crashes}
+        chosen = next((story for name, story in stories.items() if getattr(given, name)), life)
+        chosen(stage, given)
     finally:
         stage.stop_all()
     print("e2e/moto: all well")

@@ -40,6 +40,7 @@ class Stage:
         self.started = []
         self.control_plane = None
         self.account = {}
+        self.endpoint = None
         self.faults_at = None
         self.controller = None
         self.controllers = 0
@@ -92,6 +93,7 @@ class Stage:
         """Starts moto, with the fault proxy before it for the controller if a seed is given."""
         port = free_port()
         endpoint = f"http://127.0.0.1:{port}"
+        self.endpoint = endpoint
         moto = pathlib.Path(sys.executable).parent / "moto_server"
         self.start("moto", [str(moto), "-H", "127.0.0.1", "-p", str(port)])
         self.account = {
@@ -289,6 +291,13 @@ class Stage:
              "--metrics-port", "0", "--health-probe-port", "0", "--log-level", "debug", *arguments],
             **{**self.account, **environment},
         )
+
+    def metrics(self):
+        """What the controller's page tells, as lines."""
+        started = [json.loads(line) for line in self.logs(f"karpenter-{self.controllers:03d}").splitlines()
+                   if '"starting karpenter"' in line]
+        with urllib.request.urlopen(f"http://127.0.0.1:{started[-1]['metrics_port']}/metrics", timeout=30) as answer:
+            return answer.read().decode().splitlines()
 
     def kill_controller(self):
         """Without warning."""
