@@ -91,6 +91,15 @@ def life(stage, given):
     stage.until("machines carry the names of their nodes", 60 * patience, lambda: all(
         any(tag["Key"] == "karpenter.sh/nodeclaim" for tag in machine["Tags"]) for machine in stage.machines()))
 
+    page = stage.metrics()
+    for series in ("request_total", "request_attempt_total", "request_retry_count_count", "request_duration_seconds_sum",
+                   "request_attempt_duration_seconds_sum"):
+        wanted = f'aws_sdk_go_{series}{{action="CreateFleet",code="200",service="EC2"}} '
+        assert any(line.startswith(wanted) for line in page), wanted
+    if given.faults is not None:
+        throttled = [line for line in page if line.startswith("aws_sdk_go_request_attempt_total") and 'code="503"' in line]
+        assert throttled, "nothing tells of throttling"
+
     claims = stage.items("nodeclaims")
     lost = claims[0]["status"]["providerID"].rsplit("/", 1)[1]
     stage.sqs.send_message(QueueUrl=stage.queue_url, MessageBody="not JSON")
