@@ -6,8 +6,9 @@
 //! kept, so they must never be written back whole.
 
 pub mod lean;
+mod store;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -21,6 +22,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use self::lean::{Lean, unwrapped};
+use self::store::{Entries, Kept, Store, typed};
 
 /// Namespace and name of an object; the namespace is empty for what belongs to none.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -118,14 +120,13 @@ struct Shared<K> {
 struct Index<K> {
     name: &'static str,
     values: IndexValues<K>,
-    entries: BTreeMap<String, BTreeMap<ObjectKey, Arc<K>>>,
+    entries: Entries,
 }
 
 struct State<K> {
-    objects: BTreeMap<String, BTreeMap<String, Arc<K>>>,
+    objects: Store,
     indexes: Vec<Index<K>>,
     subscribers: Vec<mpsc::UnboundedSender<Change<K>>>,
-    count: usize,
     /// The newest version that the watch has shown: whatever is older and absent is gone for good.
     seen_version: u64,
     /// Keys listed so far while a list is under way.
@@ -144,13 +145,12 @@ where
     pub fn empty(trim: Trim<K>, indexes: &[(&'static str, IndexValues<K>)]) -> Self {
         let indexes = indexes
             .iter()
-            .map(|(name, values)| Index { name, values: *values, entries: BTreeMap::new() })
+            .map(|(name, values)| Index { name, values: *values, entries: Entries::default() })
             .collect();
         let state = State {
-            objects: BTreeMap::new(),
+            objects: Store::default(),
             indexes,
             subscribers: Vec::new(),
-            count: 0,
             seen_version: 0,
             listing: None,
         };
@@ -208,12 +208,8 @@ where
             Event::InitDone => {
                 let mut state = self.state();
                 if let Some(listed) = state.listing.take() {
-                    let gone: Vec<ObjectKey> = state
-                        .all()
-                        .map(|object| ObjectKey::of(object.meta()))
-                        .filter(|key| !listed.contains(key))
-                        .collect();
-                    for key in gone {
+                    let known = state.objects.keys().into_iter();
+                    for key in known.filter(|key| !listed.contains(key)) {
                         changes.extend(state.take(&key));
                     }
                 }
@@ -288,26 +284,28 @@ where
 
     /// All objects by namespace and name.
     pub fn list(&self) -> Vec<Arc<K>> {
-        self.state().all().cloned().collect()
+        let all = self.state().objects.all();
+        all.iter().filter_map(typed).collect()
     }
 
     /// The objects of one namespace by name.
     pub fn list_in(&self, namespace: &str) -> Vec<Arc<K>> {
-        self.state().objects.get(namespace).map(|names| names.values().cloned().collect()).unwrap_or_default()
+        let all = self.state().objects.all_in(namespace);
+        all.iter().filter_map(typed).collect()
     }
 
     /// What the index finds under a value, by namespace and name. Nothing if there is no such index.
     pub fn by(&self, index: &str, value: &str) -> Vec<Arc<K>> {
-        let state = self.state();
-        let index = state.indexes.iter().find(|candidate| candidate.name == index);
-        index
-            .and_then(|index| index.entries.get(value))
-            .map(|found| found.values().cloned().collect())
-            .unwrap_or_default()
+        let found: Vec<Kept> = {
+            let state = self.state();
+            let index = state.indexes.iter().find(|candidate| candidate.name == index);
+            index.map(|index| index.entries.get(value)).unwrap_or_default()
+        };
+        found.iter().filter_map(typed).collect()
     }
 
     pub fn len(&self) -> usize {
-        self.state().count
+        self.state().objects.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -318,9 +316,9 @@ where
     pub fn subscribe(&self) -> mpsc::UnboundedReceiver<Change<K>> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut state = self.state();
-        for object in state.all() {
+        for new in state.objects.all().iter().filter_map(typed) {
             // The receiver is still in our hands.
-            let _ = sender.send(Change::Applied { old: None, new: object.clone() });
+            let _ = sender.send(Change::Applied { old: None, new });
         }
         state.subscribers.push(sender);
         receiver
@@ -374,13 +372,9 @@ where
     }
 }
 
-impl<K: Resource> State<K> {
+impl<K: Resource + Send + Sync + 'static> State<K> {
     fn find(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
-        self.objects.get(namespace)?.get(name).cloned()
-    }
-
-    fn all(&self) -> impl Iterator<Item = &Arc<K>> {
-        self.objects.values().flat_map(BTreeMap::values)
+        typed(self.objects.get(namespace, name)?)
     }
 
     /// Keeps the object unless a newer version is kept already.
@@ -393,28 +387,20 @@ impl<K: Resource> State<K> {
                 return None;
             }
             self.unindex(&key, old);
-        } else {
-            self.count += 1;
         }
         let new = Arc::new(object);
+        let kept: Kept = new.clone();
         for index in &mut self.indexes {
-            for value in (index.values)(&new) {
-                index.entries.entry(value).or_default().insert(key.clone(), new.clone());
-            }
+            index.entries.insert((index.values)(&new), &key, &kept);
         }
-        self.objects.entry(key.namespace).or_default().insert(key.name, new.clone());
+        self.objects.insert(key, kept);
         let change = Change::Applied { old, new };
         self.publish(&change);
         Some(change)
     }
 
     fn take(&mut self, key: &ObjectKey) -> Option<Change<K>> {
-        let names = self.objects.get_mut(&key.namespace)?;
-        let old = names.remove(&key.name)?;
-        if names.is_empty() {
-            self.objects.remove(&key.namespace);
-        }
-        self.count -= 1;
+        let old = typed(&self.objects.remove(key)?)?;
         self.unindex(key, &old);
         let change = Change::Deleted { old };
         self.publish(&change);
@@ -423,14 +409,7 @@ impl<K: Resource> State<K> {
 
     fn unindex(&mut self, key: &ObjectKey, old: &K) {
         for index in &mut self.indexes {
-            for value in (index.values)(old) {
-                if let Some(found) = index.entries.get_mut(&value) {
-                    found.remove(key);
-                    if found.is_empty() {
-                        index.entries.remove(&value);
-                    }
-                }
-            }
+            index.entries.remove((index.values)(old), key);
         }
     }
 
