@@ -13,6 +13,7 @@ mod replacing;
 mod windows;
 mod worth;
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -90,14 +91,24 @@ pub fn plan(
         replacing::run(&mut draft, &windows, &rules, &replacing::EASY, budget_left, effort, &mut moves);
     let price_now: f64 = fleet.machines.iter().map(|machine| machine.price_per_hour).sum();
     let good_enough = worths.lower_bound_per_hour * DEAR;
-    // From here on little is had for the trouble: only as far as the fleet is dear.
+    // From here on little is had for the trouble: only as far as the fleet would still be dear.
     let is_modest = moves.is_empty() && price_now > good_enough;
-    if is_modest {
-        let fair =
-            replacing::run(&mut draft, &windows, &rules, &replacing::FAIR, budget_left, effort, &mut moves);
+    let price_then = price_now - moves.iter().map(Move::saving_per_hour).sum::<f64>();
+    if price_then > good_enough {
+        let mut fair_moves = Vec::new();
+        let fair = replacing::run(
+            &mut draft,
+            &windows,
+            &rules,
+            &replacing::FAIR,
+            budget_left,
+            effort,
+            &mut fair_moves,
+        );
         for (position, why) in fair {
             refused.entry(position).or_insert(why);
         }
+        moves.extend(as_far_as(good_enough, price_then, fair_moves));
     }
     if is_modest && moves.is_empty() {
         for (candidate, is_open) in candidates.iter().zip(&mut draft.is_open) {
@@ -115,6 +126,7 @@ pub fn plan(
         for (position, why) in poor {
             refused.entry(position).or_insert(why);
         }
+        moves = as_far_as(good_enough, price_now, moves);
     }
     let zones = Zones::new(&fleet.problem);
     let gone: BTreeSet<usize> =
@@ -126,9 +138,7 @@ pub fn plan(
         .collect();
     let mut stands = stands.into_iter();
     moves.retain(|_| stands.next().unwrap_or(true));
-    moves.sort_by(|a, b| {
-        b.saving_per_trouble().total_cmp(&a.saving_per_trouble()).then_with(|| a.sources.cmp(&b.sources))
-    });
+    moves.sort_by(best_first);
     let mut rebalancing = Rebalancing {
         price_now_per_hour: price_now,
         lower_bound_per_hour: worths.lower_bound_per_hour,
@@ -137,9 +147,6 @@ pub fn plan(
     };
     let (mut price, mut pods_moved) = (price_now, 0);
     for one in moves {
-        if is_modest && price <= good_enough {
-            break;
-        }
         price -= one.saving_per_hour();
         pods_moved += one.moves.len();
         rebalancing.steps.push(Step { pods_moved, price_per_hour: price });
@@ -147,6 +154,24 @@ pub fn plan(
     }
     rebalancing.price_after_all_per_hour = price;
     rebalancing
+}
+
+/// The best of the moves, as many as it takes to get from one price to another.
+fn as_far_as(price_then_per_hour: f64, price_now_per_hour: f64, mut moves: Vec<Move>) -> Vec<Move> {
+    moves.sort_by(best_first);
+    let mut price = price_now_per_hour;
+    moves.retain(|one| {
+        let is_needed = price > price_then_per_hour;
+        if is_needed {
+            price -= one.saving_per_hour();
+        }
+        is_needed
+    });
+    moves
+}
+
+fn best_first(a: &Move, b: &Move) -> Ordering {
+    b.saving_per_trouble().total_cmp(&a.saving_per_trouble()).then_with(|| a.sources.cmp(&b.sources))
 }
 
 /// Whether nothing was moved here lately. Pods do not always land where they were planned, and putting that right for
