@@ -221,7 +221,9 @@ fn repack(ledger: &mut Ledger, tier: &Bits, scratch: &mut Scratch) -> Repacked {
     };
     let task = Task { anywhere, anywhere_kinds, pinned, kinds, is_zoned, items: items.len() };
     let mut packing = task.pack(&relaxed, first_effort, Stage::Quick, scratch);
-    let mut bound = relaxed.lower_bound;
+    let (rows, kinds) = (&task.anywhere.rows, &task.anywhere_kinds);
+    let loose = bound::relaxed_without_limits(rows, kinds, relaxation_effort(first_effort), scratch);
+    let mut bound = loose.map_or(0.0, |loose| loose.lower_bound).max(relaxed.lower_bound);
     // Money is at stake where an answer is far from the bound; there a harder look at the relaxation pays. More effort
     // adds looks and takes none away, so it never makes a plan dearer.
     let mut looks = vec![(first_effort * SECOND_LOOK, ACCEPTABLE)];

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use super::items::{self, Demands, Item};
 use super::knapsack::{self, Order, Scratch};
-use super::relaxation::{self, Effort};
-use super::shapes::{DIMENSIONS_MAX, Kind, covers};
+use super::relaxation::{self, Effort, Relaxation};
+use super::shapes::{DIMENSIONS_MAX, Kind, Row, Vector, covers};
 use crate::bits::Bits;
 use crate::ledger::Ledger;
 use crate::states::ReqId;
@@ -24,7 +24,7 @@ pub(crate) fn lower_bound(ledger: &mut Ledger, effort: Effort, scratch: &mut Scr
     let mut demands = Demands::default();
     let rows = items::rows(ledger, &items, &mut demands, &everywhere, items::Purpose::Bound).rows;
     let kinds = items::all_kinds(ledger, &everywhere, &demands.list);
-    let Some(relaxed) = relaxation::relax(&rows, &kinds, effort, scratch) else { return 0.0 };
+    let Some(relaxed) = relaxed(&rows, &kinds, effort, scratch) else { return 0.0 };
     let nodes = node_kinds(ledger, demands.list.len());
     if nodes.is_empty() {
         return relaxed.lower_bound;
@@ -68,7 +68,7 @@ pub(crate) fn class_prices(ledger: &mut Ledger, effort: Effort, scratch: &mut Sc
             behind.push(members);
         }
     }
-    let Some(relaxed) = relaxation::relax(&rows, &kinds, effort, scratch) else { return (0.0, prices) };
+    let Some(relaxed) = relaxed(&rows, &kinds, effort, scratch) else { return (0.0, prices) };
     let nodes = effort.search_nodes;
     let worst =
         relaxation::worst_ratio(&rows, &kinds, &relaxed.duals, &relaxed.fluid_weights, nodes, scratch);
@@ -78,6 +78,57 @@ pub(crate) fn class_prices(ledger: &mut Ledger, effort: Effort, scratch: &mut Sc
         }
     }
     (relaxed.lower_bound, prices)
+}
+
+/// Prices of the rows and what they add up to at least.
+fn relaxed(rows: &[Row], kinds: &[Kind], effort: Effort, scratch: &mut Scratch) -> Option<Relaxation> {
+    let with_limits = relaxation::relax(rows, kinds, effort, scratch)?;
+    let without = relaxed_without_limits(rows, kinds, effort, scratch);
+    let is_better = |without: &Relaxation| without.lower_bound > with_limits.lower_bound;
+    Some(without.filter(is_better).unwrap_or(with_limits))
+}
+
+/// With more rows than this, prices are rough.
+const ROWS_MANY: usize = 64;
+
+/// The same as if nodes could hold any number of each: `None` where that would be no help.
+///
+/// Limits per node tell rows apart that are the same otherwise, one for every Deployment that keeps its pods apart. What
+/// bounds the pods without these limits bounds them with the limits too.
+pub(crate) fn relaxed_without_limits(
+    rows: &[Row],
+    kinds: &[Kind],
+    effort: Effort,
+    scratch: &mut Scratch,
+) -> Option<Relaxation> {
+    if rows.len() <= ROWS_MANY {
+        return None;
+    }
+    let (fewer, of_row) = without_limits(rows);
+    if fewer.len() == rows.len() {
+        return None;
+    }
+    let relaxed = relaxation::relax(&fewer, kinds, effort, scratch)?;
+    let duals = of_row.into_iter().map(|row| relaxed.duals[row]).collect();
+    Some(Relaxation { duals, columns: Vec::new(), ..relaxed })
+}
+
+/// Rows that differ only in how many of them a node may hold as one, and which of them each became.
+fn without_limits(rows: &[Row]) -> (Vec<Row>, Vec<usize>) {
+    let mut index: BTreeMap<(Vector, usize), usize> = BTreeMap::new();
+    let mut fewer: Vec<Row> = Vec::new();
+    let of_row = rows
+        .iter()
+        .map(|row| {
+            let position = *index.entry((row.requests, row.demand)).or_insert_with(|| {
+                fewer.push(Row { count: 0, cap: u32::MAX, exclusion: None, ..row.clone() });
+                fewer.len() - 1
+            });
+            fewer[position].count += row.count;
+            position
+        })
+        .collect();
+    (fewer, of_row)
 }
 
 fn all_templates(ledger: &Ledger) -> Bits {
@@ -138,4 +189,24 @@ fn node_kinds(ledger: &Ledger, demands: usize) -> Vec<Kind> {
             is_spot: false,
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_only_limits_tell_apart_become_one() {
+        let row = |cpu: i64, demand: usize, count: u32, cap: u32| {
+            let mut requests = [0; DIMENSIONS_MAX];
+            requests[0] = cpu;
+            Row { requests, demand, count, cap, exclusion: (cap == 2).then_some((0, 2)) }
+        };
+        let rows = [row(1, 0, 3, 1), row(2, 0, 5, u32::MAX), row(1, 0, 4, 2), row(1, 1, 7, 1)];
+        let (fewer, of_row) = without_limits(&rows);
+        assert_eq!(of_row, [0, 1, 0, 2]);
+        let seen: Vec<_> = fewer.iter().map(|row| (row.requests[0], row.demand, row.count)).collect();
+        assert_eq!(seen, [(1, 0, 7), (2, 0, 5), (1, 1, 7)]);
+        assert!(fewer.iter().all(|row| row.cap == u32::MAX && row.exclusion.is_none()));
+    }
 }
