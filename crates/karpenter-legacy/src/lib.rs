@@ -30,7 +30,7 @@ pub use derive::{Derived, Foreign, Refusal, derive, provisioner_status, template
 pub use finding::{Code, Finding, Severity};
 pub use labels::{PROVISIONER_NAME, normalize};
 pub use options::{
-    Expiration, MixedSelectors, Options, ROLE_PLACEHOLDER, SECURITY_GROUP_IDS_ANNOTATION, SUBNET_IDS_ANNOTATION,
-    TTL_UNTIL_EXPIRED_ANNOTATION,
+    Expiration, MixedSelectors, Options, ROLE_PLACEHOLDER, SECURITY_GROUP_IDS_ANNOTATION,
+    SUBNET_IDS_ANNOTATION, TTL_UNTIL_EXPIRED_ANNOTATION,
 };
 pub use settings::{GLOBAL_SETTINGS, GlobalSettings};

@@ -39,7 +39,10 @@ impl Store {
     }
 
     pub(super) fn keys(&self) -> Vec<ObjectKey> {
-        let names = self.objects.iter().flat_map(|(namespace, names)| names.keys().map(move |name| (namespace, name)));
+        let names = self
+            .objects
+            .iter()
+            .flat_map(|(namespace, names)| names.keys().map(move |name| (namespace, name)));
         names.map(|(namespace, name)| ObjectKey::new(namespace, name)).collect()
     }
 
