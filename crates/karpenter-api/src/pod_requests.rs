@@ -25,21 +25,23 @@ type RawQuantities = BTreeMap<String, RawQuantity>;
 /// What a pod occupies on a node: its requests, or what it still holds during a resize, and overhead.
 pub fn pod_requests(pod: &Pod) -> Result<Quantities, FieldError> {
     match &pod.spec {
-        Some(spec) => requests(spec, pod.status.as_ref()),
+        Some(spec) => occupied(spec, pod.status.as_ref()),
         None => Ok(Quantities::new()),
     }
 }
 
 /// What a pod of this spec would occupy before anything is known about its status.
 pub fn spec_requests(spec: &PodSpec) -> Result<Quantities, FieldError> {
-    requests(spec, None)
+    occupied(spec, None)
 }
 
 /// The most a pod may use, where that is limited.
 pub fn pod_limits(pod: &Pod) -> Result<Quantities, FieldError> {
-    let Some(spec) = &pod.spec else {
-        return Ok(Quantities::new());
-    };
+    pod.spec.as_ref().map_or_else(|| Ok(Quantities::new()), limits_of_spec)
+}
+
+/// The most a pod of this spec may use, where that is limited.
+pub fn limits_of_spec(spec: &PodSpec) -> Result<Quantities, FieldError> {
     let mut total = container_totals(spec, |container, path| {
         parse_all(limits_of(container.resources.as_ref()), &format!("{path}.resources.limits"))
     })?;
@@ -111,7 +113,8 @@ fn sum_with_count<'a>(
     Ok(total)
 }
 
-fn requests(spec: &PodSpec, status: Option<&PodStatus>) -> Result<Quantities, FieldError> {
+/// What a pod of this spec occupies while its containers are as the status says.
+pub fn occupied(spec: &PodSpec, status: Option<&PodStatus>) -> Result<Quantities, FieldError> {
     let held = HeldResources::new(status);
     let mut total = container_totals(spec, |container, path| {
         let requested =

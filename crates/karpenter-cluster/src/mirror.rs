@@ -54,6 +54,45 @@ impl std::fmt::Display for ObjectKey {
     }
 }
 
+/// What a mirror has to know of an object of its kind.
+pub struct Identity<K> {
+    pub key: fn(&K) -> ObjectKey,
+    /// 0 if it has none.
+    pub version: fn(&K) -> u64,
+    pub uid: fn(&K) -> Option<&str>,
+    pub is_deleting: fn(&K) -> bool,
+    /// Drops who wrote which field.
+    pub strip: Trim<K>,
+    /// Whether the newer one differs from the older only in what nobody looks at, such as its version. Then it is kept
+    /// and nobody is told: heartbeats are most of what happens in a large cluster.
+    pub is_same: fn(&K, &K) -> bool,
+}
+
+impl<K> Clone for Identity<K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K> Copy for Identity<K> {}
+
+impl<K: Resource> Identity<K> {
+    /// As the metadata say.
+    pub fn of_objects() -> Self {
+        Self {
+            key: |object| ObjectKey::of(object.meta()),
+            version: |object| {
+                let version = object.meta().resource_version.as_deref();
+                version.and_then(|version| version.parse().ok()).unwrap_or(0)
+            },
+            uid: |object| object.meta().uid.as_deref(),
+            is_deleting: |object| object.meta().deletion_timestamp.is_some(),
+            strip: |object| object.meta_mut().managed_fields = None,
+            is_same: |_, _| false,
+        }
+    }
+}
+
 /// What happened to an object.
 #[derive(Debug)]
 pub enum Change<K> {
@@ -114,6 +153,7 @@ struct Shared<K> {
     state: Mutex<State<K>>,
     observers: RwLock<Vec<Observer<K>>>,
     synced: watch::Sender<bool>,
+    identity: Identity<K>,
     trim: Trim<K>,
 }
 
@@ -124,6 +164,7 @@ struct Index<K> {
 }
 
 struct State<K> {
+    identity: Identity<K>,
     objects: Store,
     indexes: Vec<Index<K>>,
     subscribers: Vec<mpsc::UnboundedSender<Change<K>>>,
@@ -133,34 +174,13 @@ struct State<K> {
     listing: Option<BTreeSet<ObjectKey>>,
 }
 
-fn version_of(meta: &ObjectMeta) -> u64 {
-    meta.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
-}
-
 impl<K> Mirror<K>
 where
     K: Resource + Clone + Debug + Send + Sync + 'static,
 {
     /// An empty mirror that somebody else feeds with [`Mirror::handle`] or [`Mirror::apply`].
     pub fn empty(trim: Trim<K>, indexes: &[(&'static str, IndexValues<K>)]) -> Self {
-        let indexes = indexes
-            .iter()
-            .map(|(name, values)| Index { name, values: *values, entries: Entries::default() })
-            .collect();
-        let state = State {
-            objects: Store::default(),
-            indexes,
-            subscribers: Vec::new(),
-            seen_version: 0,
-            listing: None,
-        };
-        let shared = Shared {
-            state: Mutex::new(state),
-            observers: RwLock::new(Vec::new()),
-            synced: watch::Sender::new(false),
-            trim,
-        };
-        Self { shared: Arc::new(shared) }
+        Self::of(Identity::of_objects(), trim, indexes)
     }
 
     /// A mirror of all objects of the kind in the cluster, with the task that feeds it.
@@ -173,19 +193,78 @@ where
         K: DeserializeOwned,
         K::DynamicType: Default,
     {
-        let mirror = Self::empty(trim, indexes);
-        let api = Api::<Lean<K>>::all(client.clone());
-        let events = watch_kind(api, watcher::Config::default()).default_backoff();
-        let task = tokio::spawn(mirror.clone().feed(events.map(|event| event.map(unwrapped))));
-        (mirror, task)
+        Self::empty(trim, indexes).fed_by(client, |object: K| object)
+    }
+}
+
+impl<K: Send + Sync + 'static> Mirror<K> {
+    /// An empty mirror of whatever is not kept as it comes from the server.
+    pub fn of(identity: Identity<K>, trim: Trim<K>, indexes: &[(&'static str, IndexValues<K>)]) -> Self {
+        let indexes = indexes
+            .iter()
+            .map(|(name, values)| Index { name, values: *values, entries: Entries::default() })
+            .collect();
+        let state = State {
+            identity,
+            objects: Store::default(),
+            indexes,
+            subscribers: Vec::new(),
+            seen_version: 0,
+            listing: None,
+        };
+        let shared = Shared {
+            state: Mutex::new(state),
+            observers: RwLock::new(Vec::new()),
+            synced: watch::Sender::new(false),
+            identity,
+            trim,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Starts the task that feeds it with all objects of a kind in the cluster, as `keep` keeps them.
+    pub fn fed_by<R>(
+        self,
+        client: &Client,
+        mut keep: impl FnMut(R) -> K + Send + 'static,
+    ) -> (Self, JoinHandle<()>)
+    where
+        R: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+        R::DynamicType: Default,
+    {
+        let api = Api::<Lean<R>>::all(client.clone());
+        let mirror = self.clone();
+        let task = tokio::spawn(async move {
+            // One object after the other, as the server has them at hand: many times faster than page by page, and
+            // neither side holds a page.
+            let streamed = watch_kind(api.clone(), watcher::Config::default().streaming_lists());
+            let events =
+                streamed.default_backoff().map(|event| event.map(|event| unwrapped(event, &mut keep)));
+            mirror.feed_unless(events, is_not_streamed).await;
+            let paged = watch_kind(api, watcher::Config::default());
+            let events = paged.default_backoff().map(|event| event.map(|event| unwrapped(event, &mut keep)));
+            mirror.feed_unless(events, |_| false).await;
+        });
+        (self, task)
     }
 
     /// Takes in everything that a watch reports until the watch ends. Failures are retried by the stream itself.
     pub async fn feed(self, events: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send) {
+        self.feed_unless(events, |_| false).await;
+    }
+
+    /// The same until a failure that trying again would not help.
+    async fn feed_unless(
+        &self,
+        events: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send,
+        is_in_vain: fn(&watcher::Error) -> bool,
+    ) {
         let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
-            if let Ok(event) = event {
-                self.handle(event);
+            match event {
+                Ok(event) => self.handle(event),
+                Err(error) if is_in_vain(&error) => return,
+                Err(_) => {}
             }
         }
     }
@@ -193,6 +272,7 @@ where
     /// Takes in one event of a watch.
     pub fn handle(&self, event: Event<K>) {
         let mut changes = Vec::new();
+        let identity = self.shared.identity;
         let complete = matches!(event, Event::InitDone);
         match event {
             Event::Init => self.state().listing = Some(BTreeSet::new()),
@@ -200,9 +280,9 @@ where
                 self.prepare(&mut object);
                 let mut state = self.state();
                 if let Some(listing) = &mut state.listing {
-                    listing.insert(ObjectKey::of(object.meta()));
+                    listing.insert((identity.key)(&object));
                 }
-                state.seen_version = state.seen_version.max(version_of(object.meta()));
+                state.seen_version = state.seen_version.max((identity.version)(&object));
                 changes.extend(state.put(object));
             }
             Event::InitDone => {
@@ -217,17 +297,18 @@ where
             Event::Apply(mut object) => {
                 self.prepare(&mut object);
                 let mut state = self.state();
-                state.seen_version = state.seen_version.max(version_of(object.meta()));
+                state.seen_version = state.seen_version.max((identity.version)(&object));
                 changes.extend(state.put(object));
             }
             Event::Delete(object) => {
                 let mut state = self.state();
-                state.seen_version = state.seen_version.max(version_of(object.meta()));
-                let key = ObjectKey::of(object.meta());
+                let version = (identity.version)(&object);
+                state.seen_version = state.seen_version.max(version);
+                let key = (identity.key)(&object);
                 // A namesake that this process has already made anew stays.
                 let replaced = state
                     .find(&key.namespace, &key.name)
-                    .is_some_and(|kept| version_of(kept.meta()) > version_of(object.meta()));
+                    .is_some_and(|kept| (identity.version)(&kept) > version);
                 if !replaced {
                     changes.extend(state.take(&key));
                 }
@@ -244,15 +325,15 @@ where
         self.prepare(&mut object);
         let change = {
             let mut state = self.state();
-            let meta = object.meta();
-            let version = version_of(meta);
-            let key = ObjectKey::of(meta);
+            let identity = self.shared.identity;
+            let version = (identity.version)(&object);
+            let key = (identity.key)(&object);
             let known = state.find(&key.namespace, &key.name).is_some();
             if !known && version <= state.seen_version && version > 0 {
                 return;
             }
             // A deletion that ended at once answers with the object; only the watch knows that it is gone.
-            if !known && meta.deletion_timestamp.is_some() {
+            if !known && (identity.is_deleting)(&object) {
                 return;
             }
             state.put(object)
@@ -265,7 +346,7 @@ where
         let change = {
             let mut state = self.state();
             match state.find(namespace, name) {
-                Some(kept) if uid.is_none() || kept.meta().uid.as_deref() == uid => {
+                Some(kept) if uid.is_none() || (self.shared.identity.uid)(&kept) == uid => {
                     state.take(&ObjectKey::new(namespace, name))
                 }
                 _ => None,
@@ -351,7 +432,7 @@ where
     }
 
     fn prepare(&self, object: &mut K) {
-        object.meta_mut().managed_fields = None;
+        (self.shared.identity.strip)(object);
         (self.shared.trim)(object);
     }
 
@@ -372,17 +453,18 @@ where
     }
 }
 
-impl<K: Resource + Send + Sync + 'static> State<K> {
+impl<K: Send + Sync + 'static> State<K> {
     fn find(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
         typed(self.objects.get(namespace, name)?)
     }
 
     /// Keeps the object unless a newer version is kept already.
     fn put(&mut self, object: K) -> Option<Change<K>> {
-        let key = ObjectKey::of(object.meta());
+        let key = (self.identity.key)(&object);
         let old = self.find(&key.namespace, &key.name);
         if let Some(old) = &old {
-            let same = version_of(old.meta()) >= version_of(object.meta()) && version_of(object.meta()) > 0;
+            let version = (self.identity.version)(&object);
+            let same = (self.identity.version)(old) >= version && version > 0;
             if same {
                 return None;
             }
@@ -394,6 +476,9 @@ impl<K: Resource + Send + Sync + 'static> State<K> {
             index.entries.insert((index.values)(&new), &key, &kept);
         }
         self.objects.insert(key, kept);
+        if old.as_ref().is_some_and(|old| (self.identity.is_same)(old, &new)) {
+            return None;
+        }
         let change = Change::Applied { old, new };
         self.publish(&change);
         Some(change)
@@ -416,6 +501,12 @@ impl<K: Resource + Send + Sync + 'static> State<K> {
     fn publish(&mut self, change: &Change<K>) {
         self.subscribers.retain(|subscriber| subscriber.send(change.clone()).is_ok());
     }
+}
+
+/// The server does not stream what is there: it is too old, or was told not to.
+fn is_not_streamed(error: &watcher::Error) -> bool {
+    let refused = |status: &kube::core::Status| matches!(status.code, 400 | 422);
+    matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if refused(status))
 }
 
 /// For kinds of which every part is kept.

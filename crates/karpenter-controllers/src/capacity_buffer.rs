@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::{Pod, PodTemplate};
+use k8s_openapi::api::core::v1::PodTemplate;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use karpenter_api::types::{
     CapacityBuffer, CapacityBufferStatus, Condition, ConditionStatus, LocalObjectReference,
@@ -21,6 +21,7 @@ use karpenter_cluster::controllers::context::{
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::{Change, Mirror, ObjectKey};
 use karpenter_state::buffers::{self, READY_FOR_PROVISIONING, Resolved, Unresolved, Workloads};
+use karpenter_state::pod::Pod;
 use kube::Resource;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod as RawPod};
 use k8s_openapi::api::events::v1::{Event, EventSeries};
 use karpenter_cluster::clock::{Clock, since};
+use karpenter_state::pod::Pod;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use serde_json::json;
@@ -59,6 +60,29 @@ impl Notice {
         message: impl Into<String>,
     ) -> Self {
         Self { is_warning: true, ..Self::normal(about, reason, message) }
+    }
+
+    pub fn normal_of_pod(
+        pod: &Pod,
+        reason: impl Into<Cow<'static, str>>,
+        message: impl Into<String>,
+    ) -> Self {
+        // What is kept of a pod is no object of the API.
+        let metadata = ObjectMeta {
+            name: Some(pod.name.to_string()),
+            namespace: Some(pod.namespace().to_owned()),
+            uid: Some(pod.uid.to_string()),
+            ..ObjectMeta::default()
+        };
+        Self::normal(&RawPod { metadata, ..RawPod::default() }, reason, message)
+    }
+
+    pub fn warning_of_pod(
+        pod: &Pod,
+        reason: impl Into<Cow<'static, str>>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self { is_warning: true, ..Self::normal_of_pod(pod, reason, message) }
     }
 
     /// Tells it from the same words about another occasion.

@@ -12,6 +12,7 @@ pub mod context;
 pub mod disruption;
 pub mod events;
 pub mod journal;
+mod lately;
 pub mod legacy;
 pub mod metrics;
 pub mod mirrors;

@@ -2,19 +2,17 @@
 
 mod trim;
 
-pub(crate) use trim::pod_limits;
-
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{
-    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodTemplate, ReplicationController,
-    Service,
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, PodTemplate, ReplicationController, Service,
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use karpenter_api::labels;
 use karpenter_api::types::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
 use karpenter_cloud::NodeClassKind;
-use karpenter_cluster::mirror::{Mirror, keep_all};
+use karpenter_cluster::mirror::{Identity, Mirror, ObjectKey, keep_all};
+use karpenter_state::pod::{Family, Pod, Slim};
 use kube::api::{Api, DynamicObject};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::{WatchStreamExt, watcher};
@@ -86,17 +84,18 @@ impl Mirrors {
         let replica_set_trim = if extras.capacity_buffers { keep_all } else { trim_replica_set };
         let stateful_set_trim = if extras.capacity_buffers { keep_all } else { trim_stateful_set };
         let mirrors = Self {
-            pods: keep(Mirror::watch(client, trim::pod, &[(BY_NODE, pod_node)]), &mut tasks),
+            pods: keep(watch_pods(client), &mut tasks),
             nodes: keep(
-                Mirror::watch(
-                    client,
+                Mirror::of(
+                    Identity { is_same: trim::is_same_node, ..Identity::of_objects() },
                     trim::node,
                     &[
                         (BY_PROVIDER_ID, node_provider_id),
                         (BY_INSTANCE_ID, node_instance_id),
                         (BY_POOL, pool_of::<Node>),
                     ],
-                ),
+                )
+                .fed_by(client, |node: Node| node),
                 &mut tasks,
             ),
             node_claims: keep(
@@ -207,6 +206,26 @@ impl Mirrors {
     }
 }
 
+/// Pods are kept as [`Pod`]s, siblings together.
+fn watch_pods(client: &Client) -> (Mirror<Pod>, JoinHandle<()>) {
+    let identity = Identity {
+        key: key_of_pod,
+        version: |pod| pod.version,
+        uid: |pod| Some(&pod.uid),
+        is_deleting: |pod| pod.deleted_at.is_some(),
+        strip: keep_all,
+        is_same: Pod::is_same,
+    };
+    let mut family = Family::default();
+    let mirror = Mirror::of(identity, keep_all, &[(BY_NODE, pod_node)]);
+    mirror.fed_by(client, move |Slim(raw)| family.keep(raw))
+}
+
+/// Namespace and name of a pod.
+pub fn key_of_pod(pod: &Pod) -> ObjectKey {
+    ObjectKey::new(pod.namespace(), &*pod.name)
+}
+
 /// Kinds that this process has no type for.
 fn watch_dynamic(client: &Client, kind: &NodeClassKind) -> (Mirror<DynamicObject>, JoinHandle<()>) {
     let gvk = GroupVersionKind::gvk(kind.group, kind.version, kind.kind);
@@ -273,7 +292,7 @@ fn keep<K>((mirror, task): (Mirror<K>, JoinHandle<()>), tasks: &mut Vec<JoinHand
 }
 
 fn pod_node(pod: &Pod) -> Vec<String> {
-    pod.spec.iter().filter_map(|spec| spec.node_name.clone()).filter(|node| !node.is_empty()).collect()
+    pod.node_name.iter().map(|name| name.to_string()).collect()
 }
 
 fn node_provider_id(node: &Node) -> Vec<String> {

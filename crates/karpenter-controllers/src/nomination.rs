@@ -20,12 +20,13 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::{is_deleting, label, name_of, uid_of};
 use karpenter_cluster::mirror::lean::Lean;
+use karpenter_state::pod::{Pod, Slim};
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
@@ -193,7 +194,7 @@ async fn write(
     may: impl Fn(&Pod) -> bool,
     node: Option<&str>,
 ) -> kube::Result<bool> {
-    let api = Api::<Lean<Pod>>::namespaced(context.client.clone(), &place.pod.namespace);
+    let api = Api::<Lean<Slim>>::namespaced(context.client.clone(), &place.pod.namespace);
     let mut pod = context.mirrors.pods.get(&place.pod.namespace, &place.pod.name);
     for _ in 0..TRIES_MAX {
         let Some(current) = pod.filter(|pod| pods::uid_of(pod) == place.uid) else { return Ok(false) };
@@ -204,18 +205,18 @@ async fn write(
             return Ok(true);
         }
         let patch = json!({
-            "metadata": {"uid": place.uid, "resourceVersion": current.metadata.resource_version},
+            "metadata": {"uid": place.uid, "resourceVersion": current.resource_version()},
             "status": {"nominatedNodeName": node},
         });
         let patch = Patch::Merge(patch);
         match api.patch_status(&place.pod.name, &PatchParams::default(), &patch).await {
             Ok(Lean(written)) => {
-                context.mirrors.pods.apply(written);
+                context.mirrors.pods.apply(written.into());
                 return Ok(true);
             }
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(false),
             Err(kube::Error::Api(status)) if status.code == 409 => {
-                pod = api.get_opt(&place.pod.name).await?.map(|Lean(pod)| Arc::new(pod));
+                pod = api.get_opt(&place.pod.name).await?.map(|Lean(pod)| Arc::new(pod.into()));
             }
             Err(error) => return Err(error),
         }

@@ -14,11 +14,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_cluster::controllers::context::{is_deleting, name_of};
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::ObjectKey;
+use karpenter_state::pod::Pod;
 use karpenter_state::{FleetRound, assemble_fleet};
 
 use self::rank::{Cost, Node as Ranked, planned_writes, rank};
@@ -116,15 +117,13 @@ fn is_going(node: &Node) -> bool {
 
 /// A pod that nothing would bring back somewhere else.
 fn is_pinning(pod: &Pod) -> bool {
-    let is_system = pod.metadata.namespace.as_deref() == Some("kube-system");
+    let is_system = pod.namespace() == "kube-system";
     !is_system && !is_controlled_by(pod, &["ReplicaSet", "Job", "DaemonSet"])
 }
 
 /// Whether the owner that controls the pod is of one of these kinds.
 fn is_controlled_by(pod: &Pod, kinds: &[&str]) -> bool {
-    let mut owners = pod.metadata.owner_references.iter().flatten();
-    let controller = owners.find(|owner| owner.controller == Some(true));
-    controller.is_some_and(|owner| {
+    pod.controller().is_some_and(|owner| {
         let group = if owner.kind == "Job" { "batch/v1" } else { "apps/v1" };
         owner.api_version == group && kinds.contains(&owner.kind.as_str())
     })
@@ -132,8 +131,7 @@ fn is_controlled_by(pod: &Pod, kinds: &[&str]) -> bool {
 
 /// What a pod's annotation says. Anything but a number is nothing that was written here.
 fn cost_of(pod: &Arc<Pod>) -> Cost {
-    let annotations = pod.metadata.annotations.as_ref();
-    match annotations.and_then(|annotations| annotations.get(labels::ANNOTATION_POD_DELETION_COST)) {
+    match pod.annotation(labels::ANNOTATION_POD_DELETION_COST) {
         None => Cost::Absent,
         Some(text) => text.parse().map_or(Cost::Unreadable, Cost::Is),
     }

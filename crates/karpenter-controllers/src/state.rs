@@ -14,11 +14,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use karpenter_cluster::mirror::ObjectKey;
+use karpenter_state::pod::Pod;
 
 use self::moves::Moves;
 use self::refusal::Refusal;
+use crate::mirrors::key_of_pod;
 
 /// A pod's place on a node that is still coming up, or on one that a command moves it to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -199,7 +200,7 @@ impl State {
         let Vacancy { claim, is_move, .. } = vacancy?;
         inner.put(pod, &claim, now, is_move);
         if is_move {
-            inner.moves.pod_moved(pod.metadata.uid.as_deref().unwrap_or_default(), now);
+            inner.moves.pod_moved(&pod.uid, now);
         }
         Some(claim)
     }
@@ -252,7 +253,7 @@ impl State {
         for (pod, host) in moves {
             inner.put(pod, host, now, true);
             inner.moves.moved_onto(host, now);
-            inner.moves.pod_moved(pod.metadata.uid.as_deref().unwrap_or_default(), now);
+            inner.moves.pod_moved(&pod.uid, now);
         }
     }
 
@@ -324,10 +325,10 @@ impl Inner {
     }
 
     fn put(&mut self, pod: &Pod, claim: &str, since: Timestamp, is_move: bool) {
-        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let uid = pod.uid.to_string();
         self.remove(&uid);
         let place = Place {
-            pod: ObjectKey::of(&pod.metadata),
+            pod: key_of_pod(pod),
             uid: uid.clone(),
             claim: claim.to_owned(),
             since,
@@ -352,6 +353,5 @@ impl Inner {
 }
 
 fn owner_of(pod: &Pod) -> Option<String> {
-    let mut owners = pod.metadata.owner_references.iter().flatten();
-    owners.find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone())
+    pod.controller().map(|owner| owner.uid.clone())
 }

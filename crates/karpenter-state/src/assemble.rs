@@ -168,13 +168,13 @@ pub(crate) fn limited_drivers(drafts: &NodeDrafts, problem: &Problem) -> BTreeSe
 }
 
 fn mentioned_namespaces(objects: &Objects) -> BTreeSet<&str> {
-    let metadata = objects.pods.iter().map(|one| &one.metadata);
-    let metadata = metadata.chain(objects.deployments.iter().map(|one| &one.metadata));
+    let pods = objects.pods.iter().map(|pod| pod.namespace());
+    let metadata = objects.deployments.iter().map(|one| &one.metadata);
     let metadata = metadata.chain(objects.replica_sets.iter().map(|one| &one.metadata));
     let metadata = metadata.chain(objects.stateful_sets.iter().map(|one| &one.metadata));
     let metadata = metadata.chain(objects.daemon_sets.iter().map(|one| &one.metadata));
     let metadata = metadata.chain(objects.jobs.iter().map(|one| &one.metadata));
     let metadata = metadata.chain(objects.cron_jobs.iter().map(|one| &one.metadata));
     let metadata = metadata.chain(objects.capacity_buffers.iter().map(|one| &one.metadata));
-    metadata.map(namespace_of).collect()
+    pods.chain(metadata.map(namespace_of)).collect()
 }

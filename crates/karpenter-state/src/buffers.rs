@@ -9,14 +9,15 @@ mod tests;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::{Pod, PodCondition, PodSpec, PodStatus, PodTemplate, PodTemplateSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::api::core::v1::{PodSpec, PodTemplate, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use karpenter_api::labels;
 use karpenter_api::types::{CapacityBuffer, ConditionStatus, Quantities, ScalableReference};
 use karpenter_model::resources::{capacity_amount, request_amount};
 
 use crate::expand::{name_of, namespace_of};
+use crate::pod::{Kin, Mark, Pod, Status};
 use crate::requests::{RequestSource, effective_requests};
 
 pub const READY_FOR_PROVISIONING: &str = "ReadyForProvisioning";
@@ -149,31 +150,30 @@ pub fn is_ready(buffer: &CapacityBuffer) -> bool {
 pub fn virtual_pods(buffer: &CapacityBuffer, template: &PodTemplateSpec, count: u32) -> Vec<Arc<Pod>> {
     let (namespace, name) = (namespace_of(&buffer.metadata), name_of(&buffer.metadata));
     let uid = buffer.metadata.uid.as_deref().unwrap_or_default();
-    let spec = placeholder(template.spec.clone().unwrap_or_default());
+    let spec = Arc::new(placeholder(template.spec.clone().unwrap_or_default()));
     let annotations = [
         (labels::ANNOTATION_BUFFER_FAKE_POD, "true"),
         (labels::ANNOTATION_BUFFER_NAME, name),
         (labels::ANNOTATION_BUFFER_NAMESPACE, namespace),
     ];
+    let kin = Arc::new(Kin {
+        namespace: namespace.into(),
+        labels: template.metadata.as_ref().and_then(|metadata| metadata.labels.clone()).unwrap_or_default(),
+        annotations: annotations.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+        owners: Vec::new(),
+    });
+    let refused = Mark { is_true: false, is_false: true, since: None };
     let make = |number: u32| {
-        let metadata = ObjectMeta {
-            name: Some(format!("capacity-buffer-{name}-{number}")),
-            namespace: Some(namespace.to_owned()),
-            uid: Some(format!("{uid}-{number}")),
-            labels: template.metadata.as_ref().and_then(|metadata| metadata.labels.clone()),
-            annotations: Some(annotations.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
+        Arc::new(Pod {
+            name: format!("capacity-buffer-{name}-{number}").into(),
+            uid: format!("{uid}-{number}").into(),
             // Younger than any pod: among equals they are placed last.
-            creation_timestamp: Some(Time(Timestamp::MAX)),
-            ..ObjectMeta::default()
-        };
-        let refused = PodCondition {
-            type_: "PodScheduled".to_owned(),
-            status: "False".to_owned(),
-            reason: Some("Unschedulable".to_owned()),
-            ..PodCondition::default()
-        };
-        let status = PodStatus { conditions: Some(vec![refused]), ..PodStatus::default() };
-        Arc::new(Pod { metadata, spec: Some(spec.clone()), status: Some(status) })
+            created_at: Some(Timestamp::MAX),
+            kin: kin.clone(),
+            spec: spec.clone(),
+            status: Status { scheduled: Some(refused), is_unschedulable: true, ..Status::default() },
+            ..Pod::default()
+        })
     };
     (1..=count).map(make).collect()
 }
@@ -190,7 +190,7 @@ fn placeholder(mut spec: PodSpec) -> PodSpec {
 
 /// Whether a pod stands for a buffer.
 pub fn is_virtual(pod: &Pod) -> bool {
-    annotation(pod, labels::ANNOTATION_BUFFER_FAKE_POD) == Some("true")
+    pod.annotation(labels::ANNOTATION_BUFFER_FAKE_POD) == Some("true")
 }
 
 /// Namespace and name of the buffer that a pod stands for.
@@ -198,12 +198,8 @@ pub fn buffer_of(pod: &Pod) -> Option<(&str, &str)> {
     if !is_virtual(pod) {
         return None;
     }
-    let namespace = annotation(pod, labels::ANNOTATION_BUFFER_NAMESPACE)?;
-    Some((namespace, annotation(pod, labels::ANNOTATION_BUFFER_NAME)?))
-}
-
-fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
-    pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    let namespace = pod.annotation(labels::ANNOTATION_BUFFER_NAMESPACE)?;
+    Some((namespace, pod.annotation(labels::ANNOTATION_BUFFER_NAME)?))
 }
 
 impl Workloads for crate::objects::Objects {

@@ -5,9 +5,9 @@
 #[cfg(test)]
 mod tests;
 
-use k8s_openapi::api::core::v1::Pod;
 use karpenter_api::labels::{ANNOTATION_DISRUPTION_COST, ANNOTATION_POD_DELETION_COST};
 
+use crate::pod::Pod;
 use crate::pods;
 
 const LOWEST: f64 = -10.0;
@@ -28,7 +28,7 @@ pub enum DeletionCosts {
 
 /// One for an ordinary pod; more or less by what its owner says it is worth.
 pub fn eviction_cost(pod: &Pod, deletion_costs: DeletionCosts) -> f64 {
-    let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
+    let priority = pod.spec.priority.unwrap_or(0);
     let stated = f64::from(stated_cost(pod, deletion_costs));
     let cost = 1.0 + stated / DELETION_COST_UNIT + f64::from(priority) / PRIORITY_UNIT;
     cost.clamp(LOWEST, HIGHEST)
@@ -36,7 +36,7 @@ pub fn eviction_cost(pod: &Pod, deletion_costs: DeletionCosts) -> f64 {
 
 /// Our own annotation wins, also when it cannot be read: then neither counts.
 fn stated_cost(pod: &Pod, deletion_costs: DeletionCosts) -> i32 {
-    let annotation = |key: &str| pod.metadata.annotations.as_ref()?.get(key);
+    let annotation = |key: &str| pod.annotation(key);
     let text = annotation(ANNOTATION_DISRUPTION_COST).or_else(|| match deletion_costs {
         DeletionCosts::OfUsers => annotation(ANNOTATION_POD_DELETION_COST),
         DeletionCosts::Managed => None,

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodeClaim;
 
 use crate::assemble::CatalogChoice;
@@ -26,6 +26,7 @@ use crate::live::{Live, LivePool};
 use crate::notes::Note;
 use crate::objects::Objects;
 use crate::overlays::{self, OfferedPool};
+use crate::pod::Pod;
 use crate::pods;
 use crate::spreads::Spreading;
 
@@ -136,7 +137,7 @@ fn sort_pods(all: Vec<Arc<Pod>>, live: &mut Live, input: &FleetInput, notes: &mu
         if pods::is_terminating(&pod) || is_elsewhere {
             continue;
         }
-        let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref());
+        let gates = pod.spec.scheduling_gates.as_ref();
         let nominee = pods::nominated_node(&pod).and_then(|name| nodes.by_name.get(name));
         if gates.is_some_and(|gates| !gates.is_empty()) {
             gated += 1;

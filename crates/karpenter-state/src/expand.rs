@@ -10,11 +10,13 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodSpec, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use rustc_hash::FxHashMap;
 
 use crate::objects::Objects;
+use crate::pod::{Phase, Pod};
+use crate::pods::is_terminal;
 
 /// Pods that a workload would still make.
 #[derive(Debug)]
@@ -65,14 +67,6 @@ pub(crate) fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
     metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
-pub(crate) fn is_terminal(pod: &Pod) -> bool {
-    matches!(phase(pod), Some("Succeeded" | "Failed"))
-}
-
-fn phase(pod: &Pod) -> Option<&str> {
-    pod.status.as_ref()?.phase.as_deref()
-}
-
 pub(crate) fn created_at_secs(metadata: &ObjectMeta) -> i64 {
     metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second())
 }
@@ -108,18 +102,18 @@ impl<'a> Present<'a> {
             .collect();
         let mut present = Self::default();
         for pod in &objects.pods {
-            let Some(owner) = controller(&pod.metadata) else { continue };
-            let namespace = namespace_of(&pod.metadata);
+            let Some(owner) = pod.controller() else { continue };
+            let namespace = pod.namespace();
             // Read as a ReplicaSet, see the reader of objects.
             let kind = if owner.kind == "ReplicationController" { "ReplicaSet" } else { owner.kind.as_str() };
             let key = (namespace, kind, owner.name.as_str());
             if kind == "StatefulSet" && !is_terminal(pod) {
-                present.of_stateful_set.entry(key).or_default().insert(name_of(&pod.metadata));
+                present.of_stateful_set.entry(key).or_default().insert(&pod.name);
             }
-            if phase(pod) == Some("Succeeded") {
+            if pod.status.phase == Phase::Succeeded {
                 *present.succeeded.entry(key).or_default() += 1;
             }
-            if is_terminal(pod) || pod.metadata.deletion_timestamp.is_some() {
+            if is_terminal(pod) || pod.deleted_at.is_some() {
                 continue;
             }
             *present.live.entry(key).or_default() += 1;
@@ -140,8 +134,8 @@ impl<'a> Present<'a> {
 
 /// A ReplicaSet that is not in the input is named `<deployment>-<hash>`, and its pods carry the hash.
 fn deployment_by_hash<'a>(pod: &Pod, replica_set: &'a str) -> Option<&'a str> {
-    let hash = pod.metadata.labels.as_ref()?.get("pod-template-hash")?;
-    replica_set.strip_suffix(hash.as_str())?.strip_suffix('-')
+    let hash = pod.label("pod-template-hash")?;
+    replica_set.strip_suffix(hash)?.strip_suffix('-')
 }
 
 /// The pods that all workloads of the input still lack, in input order by kind.

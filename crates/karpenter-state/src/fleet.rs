@@ -16,7 +16,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_api::types::NodePool;
 use karpenter_disruption::fleet::{Fleet, Repair, Waiting};
@@ -24,6 +23,7 @@ use karpenter_disruption::fleet::{Fleet, Repair, Waiting};
 use crate::controls::ControlError;
 use crate::cost::DeletionCosts;
 use crate::live::{Host, Live, LivePool, assemble_parts};
+use crate::pod::Pod;
 
 /// What the fleet depends on beyond the problem.
 #[derive(Debug, Clone, Default)]

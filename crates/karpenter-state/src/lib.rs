@@ -17,6 +17,7 @@ pub mod live;
 pub mod notes;
 pub mod objects;
 pub mod overlays;
+pub mod pod;
 pub mod pods;
 mod requests;
 mod spreads;

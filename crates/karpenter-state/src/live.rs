@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use karpenter_api::types::{NodeClaim, NodePool};
@@ -24,15 +24,17 @@ use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::{BoundPod, Mobility, Node as ModelNode, PodGroup, PodNames, Problem};
 use rustc_hash::FxHashMap;
 
-use crate::assemble::pods::{Replicas, daemons, is_daemon, is_terminating, source};
+use crate::assemble::pods::{Replicas, daemons, is_daemon, source};
 use crate::assemble::{apply_catalog_facts, limited_drivers, usage_by_pool};
 use crate::convert::affinity::Namespaces;
 use crate::convert::node::{NodeDrafts, convert_nodes};
 use crate::convert::pod::{PodConverter, Priorities};
 use crate::convert::pool::convert_pool;
 use crate::convert::volumes::VolumeIndex;
-use crate::expand::{created_at_secs, is_terminal, name_of, namespace_of};
+use crate::expand::{name_of, namespace_of};
 use crate::intern::Interner;
+use crate::pod::Pod;
+use crate::pods::{is_terminal, is_terminating};
 use crate::spreads::{DefaultSpreads, Spreading};
 
 /// A pool that may launch, and everything it could buy.
@@ -136,7 +138,7 @@ pub(crate) fn assemble_parts(live: &Live, others: &[LivePool]) -> Parts {
     apply_catalog_facts(&mut drafts, &types.collect(), &live.csi_nodes);
 
     let all_pods = || live.bound.iter().chain(&live.pending).chain(live.expected.iter().map(|(_, pod)| pod));
-    let mentioned = all_pods().map(|pod| namespace_of(&pod.metadata));
+    let mentioned = all_pods().map(|pod| pod.namespace());
     let mentioned = mentioned.chain(live.daemon_sets.iter().map(|set| namespace_of(&set.metadata)));
     let mentioned: BTreeSet<&str> = mentioned.collect();
     let mut converter = PodConverter::new(
@@ -210,17 +212,16 @@ fn place<'a>(
     converter: &mut PodConverter<'_>,
 ) -> Vec<(PodGroup, Vec<Arc<Pod>>)> {
     let mut replicas = Replicas::default();
-    let mut convert = |pod: &'a Pod| Some(replicas.convert(pod, source(pod)?, converter));
+    let mut convert = |pod: &'a Pod| replicas.convert(pod, source(pod), converter);
     for pod in live.bound.iter().filter(|pod| !is_terminal(pod)) {
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+        let node = pod.node_name.as_deref().unwrap_or_default();
         let Some(position) = drafts.by_node_name.get(node) else { continue };
         let draft = &mut drafts.drafts[*position];
         if draft.is_deleting {
             continue;
         }
-        let Some(spec) = convert(pod) else { continue };
         draft.node.pods.push(BoundPod {
-            spec,
+            spec: convert(pod),
             is_daemon: is_daemon(pod),
             is_terminating: is_terminating(pod),
             mobility: Mobility::default(),
@@ -241,7 +242,7 @@ fn place<'a>(
         .collect();
     let mut groups = Groups::default();
     for (claim, pod) in &live.expected {
-        let Some(spec) = convert(pod) else { continue };
+        let spec = convert(pod);
         match by_host.get(claim.as_str()) {
             Some(position) => {
                 drafts.drafts[*position].node.pods.push(BoundPod {
@@ -256,9 +257,7 @@ fn place<'a>(
         }
     }
     for pod in &live.pending {
-        if let Some(spec) = convert(pod) {
-            groups.add(spec, pod);
-        }
+        groups.add(convert(pod), pod);
     }
     groups.finish()
 }
@@ -283,11 +282,11 @@ impl Groups {
     /// Oldest first within a group, so that a plan that leaves some pods out leaves out the newest.
     fn finish(self) -> Vec<(PodGroup, Vec<Arc<Pod>>)> {
         let finish = |(spec, mut pods): (Arc<PodSpec>, Vec<Arc<Pod>>)| {
-            pods.sort_by_cached_key(|pod| {
-                (created_at_secs(&pod.metadata), name_of(&pod.metadata).to_owned())
+            pods.sort_by(|one, other| {
+                (one.created_at_secs(), &one.name).cmp(&(other.created_at_secs(), &other.name))
             });
-            let created_at_secs = pods.first().map_or(0, |pod| created_at_secs(&pod.metadata));
-            let names = pods.iter().map(|pod| name_of(&pod.metadata).into()).collect();
+            let created_at_secs = pods.first().map_or(0, |pod| pod.created_at_secs());
+            let names = pods.iter().map(|pod| (*pod.name).into()).collect();
             (PodGroup { spec, names: PodNames::Listed(names), created_at_secs }, pods)
         };
         self.groups.into_iter().map(finish).collect()

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{
-    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodTemplate, Service,
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod as RawPod, PodTemplate, Service,
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
@@ -33,6 +33,8 @@ pub use problem::{ObjectError, Origin, Severity};
 
 use decode::Decoded;
 use problem::Problem;
+
+use crate::pod::{Family, Pod};
 
 /// Everything read from an input. Lists keep the order of the input.
 #[derive(Debug, Clone, Default)]
@@ -121,6 +123,7 @@ const READ_GROUPS: [&str; 6] = ["", "apps", "batch", "extensions", "policy", "sc
 pub struct ObjectReader {
     reading: Reading,
     seen: FxHashMap<String, Origin>,
+    family: Family,
 }
 
 /// One document on its way to becoming an object.
@@ -220,7 +223,11 @@ impl ObjectReader {
             return;
         }
         match candidate.kind.as_str() {
-            "Pod" => self.decode(candidate, check::pod, |objects| &mut objects.pods),
+            "Pod" => {
+                let Decoded { object, problems } = checked::<RawPod>(&candidate, check::pod);
+                let pod = object.map(|raw| self.family.keep(raw));
+                self.keep(candidate, Decoded { object: pod, problems }, |objects| &mut objects.pods)
+            }
             "Node" => self.decode(candidate, check::node, |objects| &mut objects.nodes),
             "Namespace" => self.decode(candidate, check::nothing, |objects| &mut objects.namespaces),
             "PersistentVolumeClaim" => {
@@ -262,12 +269,7 @@ impl ObjectReader {
         check: impl FnOnce(&T, &mut Vec<Problem>),
         list: impl FnOnce(&mut Objects) -> &mut Vec<T>,
     ) {
-        let mut decoded = decode::kubernetes::<T>(&candidate.value);
-        if let Some(object) = &decoded.object {
-            let mut problems = Vec::new();
-            check(object, &mut problems);
-            decoded.problems.extend(problems.into_iter().map(|problem| (Severity::Error, problem)));
-        }
+        let decoded = checked(&candidate, check);
         self.keep(candidate, decoded, list);
     }
 
@@ -315,6 +317,19 @@ impl ObjectReader {
             severity,
         });
     }
+}
+
+fn checked<T: serde::de::DeserializeOwned>(
+    candidate: &Candidate,
+    check: impl FnOnce(&T, &mut Vec<Problem>),
+) -> Decoded<T> {
+    let mut decoded = decode::kubernetes::<T>(&candidate.value);
+    if let Some(object) = &decoded.object {
+        let mut problems = Vec::new();
+        check(object, &mut problems);
+        decoded.problems.extend(problems.into_iter().map(|problem| (Severity::Error, problem)));
+    }
+    decoded
 }
 
 fn is_namespaced(kind: &str) -> bool {

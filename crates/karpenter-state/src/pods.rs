@@ -7,7 +7,7 @@
 mod tests;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Pod, PodCondition, Toleration};
+use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -15,6 +15,7 @@ use karpenter_api::labels;
 use karpenter_model::duration::parse_go_duration;
 
 use crate::expand::namespace_of;
+use crate::pod::Pod;
 
 /// A pod that is still there this long after it should have ended is no longer waited for.
 pub const STUCK_TERMINATING_AFTER: SignedDuration = SignedDuration::from_secs(60);
@@ -23,24 +24,16 @@ pub const STUCK_TERMINATING_AFTER: SignedDuration = SignedDuration::from_secs(60
 ///
 /// Unlike upstream, a pod that is being deleted does not get a node any more: the scheduler would not bind it.
 pub fn is_provisionable(pod: &Pod) -> bool {
-    is_unschedulable(pod) && !is_bound(pod) && nominated_node(pod).is_none() && may_wait(pod)
+    pod.status.is_unschedulable && !is_bound(pod) && nominated_node(pod).is_none() && may_wait(pod)
 }
 
 /// Waits as [`is_provisionable`] says, with or without a nomination.
 pub fn is_waiting(pod: &Pod) -> bool {
-    is_unschedulable(pod) && !is_bound(pod) && may_wait(pod)
+    pod.status.is_unschedulable && !is_bound(pod) && may_wait(pod)
 }
 
 fn may_wait(pod: &Pod) -> bool {
     is_active(pod) && !is_owned_by_daemon_set(pod) && !is_owned_by_node(pod)
-}
-
-fn is_unschedulable(pod: &Pod) -> bool {
-    let is_refused = |condition: &PodCondition| {
-        condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("Unschedulable")
-    };
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(is_refused)
 }
 
 pub fn is_bound(pod: &Pod) -> bool {
@@ -48,21 +41,20 @@ pub fn is_bound(pod: &Pod) -> bool {
 }
 
 pub fn node_name(pod: &Pod) -> Option<&str> {
-    pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
+    pod.node_name.as_deref()
 }
 
 pub fn nominated_node(pod: &Pod) -> Option<&str> {
-    pod.status.as_ref()?.nominated_node_name.as_deref().filter(|name| !name.is_empty())
+    pod.status.nominated_node.as_deref()
 }
 
 /// Ran to its end, well or not.
 pub fn is_terminal(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Failed" | "Succeeded"))
+    pod.status.phase.is_terminal()
 }
 
 pub fn is_terminating(pod: &Pod) -> bool {
-    pod.metadata.deletion_timestamp.is_some()
+    pod.deleted_at.is_some()
 }
 
 pub fn is_active(pod: &Pod) -> bool {
@@ -70,9 +62,8 @@ pub fn is_active(pod: &Pod) -> bool {
 }
 
 /// Any owner counts, controller or not.
-fn is_owned_by(pod: &Pod, api_version: &str, kind: &str) -> bool {
-    let owners = pod.metadata.owner_references.iter().flatten();
-    owners.into_iter().any(|owner| owner.kind == kind && owner.api_version == api_version)
+pub(crate) fn is_owned_by(pod: &Pod, api_version: &str, kind: &str) -> bool {
+    pod.owners().iter().any(|owner| owner.kind == kind && owner.api_version == api_version)
 }
 
 pub fn is_owned_by_daemon_set(pod: &Pod) -> bool {
@@ -108,9 +99,7 @@ pub fn is_kept(pod: &Pod, now: Timestamp) -> bool {
 
 /// Alive and under the annotation that kept pods before v1.
 pub fn is_held(pod: &Pod) -> bool {
-    let annotations = pod.metadata.annotations.as_ref();
-    let value = annotations.and_then(|annotations| annotations.get(labels::ANNOTATION_DO_NOT_EVICT));
-    is_active(pod) && value.is_some_and(|value| value == "true")
+    is_active(pod) && pod.annotation(labels::ANNOTATION_DO_NOT_EVICT) == Some("true")
 }
 
 /// Several budgets for one pod make the server refuse every eviction; one that allows nothing does so too.
@@ -151,13 +140,12 @@ pub fn lets_unready_go(budget: &PodDisruptionBudget) -> bool {
 
 /// Its condition `Ready` is `False`.
 pub fn is_unready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "False")
+    pod.status.ready.is_some_and(|ready| ready.is_false)
 }
 
 /// Whether a budget speaks about a pod. An empty selector selects all pods of its namespace, none at all selects none.
 pub fn budget_selects(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
-    namespace_of(&budget.metadata) == namespace_of(&pod.metadata)
+    namespace_of(&budget.metadata) == pod.namespace()
         && budget
             .spec
             .as_ref()
@@ -166,7 +154,7 @@ pub fn budget_selects(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
 }
 
 fn selector_matches(selector: &LabelSelector, pod: &Pod) -> bool {
-    let value_of = |key: &str| pod.metadata.labels.as_ref().and_then(|labels| labels.get(key));
+    let value_of = |key: &str| pod.labels().get(key);
     let equal = selector.match_labels.iter().flatten().all(|(key, value)| value_of(key) == Some(value));
     equal
         && selector.match_expressions.iter().flatten().all(|expression| {
@@ -197,9 +185,7 @@ pub enum DoNotDisrupt {
 }
 
 pub fn do_not_disrupt(pod: &Pod, now: Timestamp) -> DoNotDisrupt {
-    let annotations = pod.metadata.annotations.as_ref();
-    let value = annotations.and_then(|annotations| annotations.get(labels::ANNOTATION_DO_NOT_DISRUPT));
-    let Some(value) = value else { return DoNotDisrupt::Absent };
+    let Some(value) = pod.annotation(labels::ANNOTATION_DO_NOT_DISRUPT) else { return DoNotDisrupt::Absent };
     if value == "true" {
         return DoNotDisrupt::Always;
     }
@@ -207,9 +193,8 @@ pub fn do_not_disrupt(pod: &Pod, now: Timestamp) -> DoNotDisrupt {
     if nanos <= 0 {
         return DoNotDisrupt::Invalid;
     }
-    let started = pod.status.as_ref().and_then(|status| status.start_time.as_ref());
-    let Some(started) = started else { return DoNotDisrupt::Always };
-    let until = started.0.checked_add(SignedDuration::from_nanos(nanos)).unwrap_or(Timestamp::MAX);
+    let Some(started) = pod.status.started_at else { return DoNotDisrupt::Always };
+    let until = started.checked_add(SignedDuration::from_nanos(nanos)).unwrap_or(Timestamp::MAX);
     if now < until { DoNotDisrupt::Until(until) } else { DoNotDisrupt::Elapsed }
 }
 
@@ -235,20 +220,17 @@ pub fn is_waiting_eviction(pod: &Pod, now: Timestamp) -> bool {
 }
 
 pub fn is_stuck_terminating(pod: &Pod, now: Timestamp) -> bool {
-    let deleted = pod.metadata.deletion_timestamp.as_ref();
-    deleted.is_some_and(|deleted| now.duration_since(deleted.0) > STUCK_TERMINATING_AFTER)
+    pod.deleted_at.is_some_and(|deleted| now.duration_since(deleted) > STUCK_TERMINATING_AFTER)
 }
 
 /// Tolerates the taint of a node that goes away, and so goes down with it.
 pub fn tolerates_disruption(pod: &Pod) -> bool {
-    let tolerations = pod.spec.iter().flat_map(|spec| spec.tolerations.iter().flatten());
-    tolerations.into_iter().any(tolerates_disrupted_taint)
+    pod.spec.tolerations.iter().flatten().any(tolerates_disrupted_taint)
 }
 
 /// Tolerates the taint of a node that is closed to new pods.
 pub fn tolerates_unschedulable(pod: &Pod) -> bool {
-    let tolerations = pod.spec.iter().flat_map(|spec| spec.tolerations.iter().flatten());
-    tolerations.into_iter().any(|one| tolerates_taint(one, labels::TAINT_UNSCHEDULABLE))
+    pod.spec.tolerations.iter().flatten().any(|one| tolerates_taint(one, labels::TAINT_UNSCHEDULABLE))
 }
 
 fn tolerates_disrupted_taint(toleration: &Toleration) -> bool {
@@ -272,5 +254,5 @@ fn tolerates_taint(toleration: &Toleration, taint: &str) -> bool {
 
 /// The uid, by which a pod is told from a namesake.
 pub fn uid_of(pod: &Pod) -> &str {
-    pod.metadata.uid.as_deref().unwrap_or_default()
+    &pod.uid
 }

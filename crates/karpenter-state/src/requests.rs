@@ -5,9 +5,11 @@
 
 use std::borrow::Cow;
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus, ResourceRequirements};
-use karpenter_api::pod_requests::{pod_requests, spec_requests};
+use k8s_openapi::api::core::v1::{Container, PodSpec, PodStatus, ResourceRequirements};
+use karpenter_api::pod_requests::{occupied, spec_requests};
 use karpenter_api::types::Quantities;
+
+use crate::pod::Pod;
 
 /// Where a pod's requests are read from.
 #[derive(Debug, Clone, Copy)]
@@ -19,14 +21,12 @@ pub(crate) enum RequestSource<'a> {
 /// Effective requests without the `pods` count. Quantities were checked when the object was read.
 pub(crate) fn effective_requests(source: RequestSource<'_>) -> Quantities {
     let (spec, status) = match source {
-        RequestSource::Pod(pod) => (pod.spec.as_ref(), pod.status.as_ref()),
-        RequestSource::Template(spec) => (Some(spec), None),
+        RequestSource::Pod(pod) => (&*pod.spec, pod.status.held.as_deref()),
+        RequestSource::Template(spec) => (spec, None),
     };
-    let Some(spec) = spec else { return Quantities::new() };
-    let counted = match (source, with_requests_from_limits(spec)) {
-        (RequestSource::Pod(pod), Cow::Borrowed(_)) => pod_requests(pod),
-        (RequestSource::Template(_), Cow::Borrowed(spec)) => spec_requests(spec),
-        (_, Cow::Owned(spec)) => completed_requests(spec, status),
+    let counted = match with_requests_from_limits(spec) {
+        Cow::Borrowed(spec) => occupied(spec, status),
+        Cow::Owned(spec) => completed_requests(spec, status),
     };
     counted.unwrap_or_default()
 }
@@ -47,7 +47,7 @@ fn completed_requests(
             }
         }
     }
-    pod_requests(&Pod { spec: Some(spec), status: status.cloned(), ..Pod::default() })
+    occupied(&spec, status)
 }
 
 fn with_requests_from_limits(spec: &PodSpec) -> Cow<'_, PodSpec> {

@@ -21,6 +21,7 @@ use karpenter_api::scheduler_config::SchedulerConfig;
 
 use crate::convert::pod::PodSource;
 use crate::expand::{name_of, namespace_of};
+use crate::pod::Pod;
 
 /// The cluster's defaults and the objects that say which pods belong together.
 #[derive(Debug, Clone, Default)]
@@ -45,8 +46,8 @@ pub(crate) enum SpreadOwner<'a> {
 }
 
 impl<'a> SpreadOwner<'a> {
-    pub(crate) fn of(metadata: &'a ObjectMeta) -> Self {
-        crate::expand::controller(metadata).map_or(Self::Nobody, Self::Named)
+    pub(crate) fn of(pod: &'a Pod) -> Self {
+        pod.controller().map_or(Self::Nobody, Self::Named)
     }
 }
 

@@ -47,13 +47,13 @@ impl<K: Resource> Resource for Lean<K> {
     }
 }
 
-/// The same event about the object itself.
-pub fn unwrapped<K>(event: Event<Lean<K>>) -> Event<K> {
+/// The same event about what is kept of the object.
+pub fn unwrapped<R, K>(event: Event<Lean<R>>, mut keep: impl FnMut(R) -> K) -> Event<K> {
     match event {
-        Event::Apply(Lean(object)) => Event::Apply(object),
-        Event::Delete(Lean(object)) => Event::Delete(object),
+        Event::Apply(Lean(object)) => Event::Apply(keep(object)),
+        Event::Delete(Lean(object)) => Event::Delete(keep(object)),
         Event::Init => Event::Init,
-        Event::InitApply(Lean(object)) => Event::InitApply(object),
+        Event::InitApply(Lean(object)) => Event::InitApply(keep(object)),
         Event::InitDone => Event::InitDone,
     }
 }

@@ -242,7 +242,7 @@ impl Disruption {
     fn depart(&self, order: &Order, replacements: &[ClaimId]) -> Timestamp {
         let context = &self.context;
         let now = context.clock.now();
-        let moves: Vec<(&k8s_openapi::api::core::v1::Pod, &str)> = order
+        let moves: Vec<(&karpenter_state::pod::Pod, &str)> = order
             .moves
             .iter()
             .filter_map(|one| match &one.to {

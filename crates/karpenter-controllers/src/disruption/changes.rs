@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_api::types::{NodeClaim, NodePool};
-use karpenter_cluster::controllers::pods::condition as pod_condition;
 use karpenter_cluster::mirror::{Change, Mirror};
 use karpenter_disruption::fleet::{Fleet, Machine};
 use karpenter_disruption::propose::Proposal;
+use karpenter_state::pod::Pod;
 
 use super::flight::after;
 use super::{IDLE_POLL, QUIET_MAX};
@@ -36,11 +36,7 @@ impl Changes {
         self.follow(&mirrors.daemon_sets, |old, new| old.metadata.generation != new.metadata.generation);
     }
 
-    fn follow<K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + Sync + 'static>(
-        &self,
-        mirror: &Mirror<K>,
-        differs: fn(&K, &K) -> bool,
-    ) {
+    fn follow<K: Send + Sync + 'static>(&self, mirror: &Mirror<K>, differs: fn(&K, &K) -> bool) {
         let number = self.number.clone();
         mirror.observe(move |change: &Change<K>| {
             let matters = match change {
@@ -124,16 +120,13 @@ fn old_deadlines(fleet: &Fleet, machine: &Machine) -> impl Iterator<Item = i64> 
 }
 
 fn pod_differs(old: &Pod, new: &Pod) -> bool {
-    let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
-    let ready = |pod: &Pod| pod_condition(pod, "Ready").map(|condition| condition.status.clone());
-    let refused = |pod: &Pod| pod_condition(pod, "PodScheduled").and_then(|one| one.reason.clone());
-    old.spec != new.spec
-        || old.metadata.labels != new.metadata.labels
-        || old.metadata.annotations != new.metadata.annotations
-        || old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
-        || phase(old) != phase(new)
+    let ready = |pod: &Pod| pod.status.ready.map(|ready| (ready.is_true, ready.is_false));
+    !old.is_like(new)
+        || old.node_name != new.node_name
+        || old.deleted_at != new.deleted_at
+        || old.status.phase != new.status.phase
         || ready(old) != ready(new)
-        || refused(old) != refused(new)
+        || old.status.is_unschedulable != new.status.is_unschedulable
 }
 
 /// Heartbeats and images are not worth a look.

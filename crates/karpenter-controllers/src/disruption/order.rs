@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_cluster::controllers::context::name_of;
 use karpenter_disruption::command::{Command, Decision, Destination, Method};
 use karpenter_disruption::fleet::{ConsolidationPolicy, Repair};
 use karpenter_disruption::static_drift::terminate_first_reason;
 use karpenter_model::resources::ResourceList;
+use karpenter_state::pod::Pod;
 use karpenter_state::{FleetRound, Host};
 
 use super::flight::ClaimId;

@@ -4,12 +4,13 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::{ConsolidationPolicy, NodePool};
 use karpenter_cluster::controllers::context::{annotation, is_deleting, label, name_of};
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_state::pod::Pod;
 use serde_json::json;
 
 use crate::context::Context;

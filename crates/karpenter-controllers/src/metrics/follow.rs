@@ -126,7 +126,7 @@ fn drop_series_of(gauge: &IntGaugeVec, pool: &str) {
 
 fn each_change<K>(mirror: &Mirror<K>, count: impl Fn(&Change<K>) + Send + Sync + 'static)
 where
-    K: kube::Resource + Clone + std::fmt::Debug + Send + Sync + 'static,
+    K: Send + Sync + 'static,
 {
     let counting = Arc::new(AtomicBool::new(false));
     let is_counting = counting.clone();

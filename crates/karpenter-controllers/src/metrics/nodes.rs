@@ -4,16 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource;
 use karpenter_api::labels;
-use karpenter_api::pod_requests::pod_requests;
 use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::{label, name_of};
 use karpenter_model::quantity::Quantity;
+use karpenter_state::pod::Pod;
 
 use super::exposition::Family;
-use crate::mirrors::pod_limits;
 
 /// Amounts by the name a resource has in metrics.
 pub(super) type Amounts = BTreeMap<String, f64>;
@@ -84,7 +83,7 @@ fn facts(node: &Node, pods: &[Arc<Pod>], labels: &NodeLabels, now: Timestamp) ->
         ..Facts::default()
     };
     for pod in pods.iter().filter(|pod| !is_over(pod)) {
-        let (Ok(requests), Ok(limits)) = (pod_requests(pod), pod_limits(pod)) else { continue };
+        let (Ok(requests), Ok(limits)) = (pod.requests(), pod.limits()) else { continue };
         let amounts = |quantities: &BTreeMap<String, Quantity>| -> Amounts {
             let named = quantities.iter().filter(|(name, _)| *name != "pods");
             let each = named.map(|(name, amount)| (snake(name), value(name, amount)));
@@ -217,13 +216,11 @@ pub(super) fn snake(name: &str) -> String {
 
 /// A pod that will not run again occupies nothing.
 fn is_over(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
+    pod.status.phase.is_terminal()
 }
 
 fn is_daemon(pod: &Pod) -> bool {
-    let mut owners = pod.metadata.owner_references.iter().flatten();
-    owners.any(|owner| owner.kind == "DaemonSet" && owner.controller == Some(true))
+    pod.controller().is_some_and(|owner| owner.kind == "DaemonSet")
 }
 
 #[cfg(test)]

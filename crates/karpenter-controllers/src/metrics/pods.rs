@@ -10,17 +10,18 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod, PodCondition};
+use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_cluster::clock::since;
-use karpenter_cluster::controllers::context::{label, name_of, namespace_of};
+use karpenter_cluster::controllers::context::{label, name_of};
 use karpenter_cluster::mirror::Change;
+use karpenter_state::pod::{Phase, Pod};
 use prometheus::{Histogram, HistogramVec};
 
 use super::exposition::Family;
 use super::summary::SummaryVec;
 use super::{DURATION_BUCKETS, Declare};
-use crate::pods::{is_bound, uid_of};
+use crate::pods::{is_bound, is_terminal, uid_of};
 
 const STATE_LABELS: [&str; 13] = [
     "name",
@@ -121,7 +122,7 @@ impl PodMetrics {
     /// Pods that were there before anything was counted are timed if they do not run yet.
     pub(super) fn begin(&self, pods: &[Arc<Pod>]) {
         let mut times = self.times();
-        for pod in pods.iter().filter(|pod| phase(pod) == PENDING) {
+        for pod in pods.iter().filter(|pod| pod.status.phase == Phase::Pending) {
             times.entry(uid_of(pod).to_owned()).or_default().is_watched = true;
         }
     }
@@ -133,7 +134,7 @@ impl PodMetrics {
             return;
         };
         let uid = uid_of(new);
-        let created = new.metadata.creation_timestamp.as_ref().map(|created| created.0);
+        let created = new.created_at;
         if is_bound(new) && old.as_ref().is_some_and(|old| !is_bound(old)) {
             let dynamic = [dynamic_resources(new)];
             if let Some(created) = created {
@@ -144,17 +145,17 @@ impl PodMetrics {
                 self.provisioning_bound.with_label_values(&dynamic).observe(seconds);
             }
         }
-        if phase(new) == PENDING {
+        if new.status.phase == Phase::Pending {
             times.entry(uid.to_owned()).or_default().is_watched = true;
             return;
         }
-        let ready = condition(new, "Ready").filter(|condition| condition.status == "True");
+        let ready = new.status.ready.filter(|ready| ready.is_true);
         if ready.is_none() && !is_terminal(new) {
             return;
         }
         let known = times.remove(uid);
         let (Some(ready), Some(known)) = (ready, known.filter(|known| known.is_watched)) else { return };
-        let at = ready.last_transition_time.as_ref().map_or(now, |time| time.0);
+        let at = ready.since.unwrap_or(now);
         if let Some(created) = created {
             self.startup.observe(&[], since(at, created).as_secs_f64(), now);
         }
@@ -173,7 +174,7 @@ impl PodMetrics {
         let mut state =
             Family::gauge(text, "karpenter_pods_state", "State of a pod; always 1.", &STATE_LABELS);
         for pod in pods {
-            let node = pod.spec.as_ref().and_then(|spec| nodes.get(spec.node_name.as_deref()?));
+            let node = pod.node_name.as_deref().and_then(|name| nodes.get(name));
             state.set(&state_of(pod, node.copied()), 1.0);
         }
         let times = self.times();
@@ -189,7 +190,7 @@ impl PodMetrics {
             let mut family = Family::gauge(text, gauge.name, gauge.help, labels);
             for pod in &waiting {
                 if let Some(seconds) = (gauge.value)(pod) {
-                    let values = [name_of(pod.pod), namespace_of(pod.pod), dynamic_resources(pod.pod)];
+                    let values = [&*pod.pod.name, pod.pod.namespace(), dynamic_resources(pod.pod)];
                     family.set(&values[..labels.len()], seconds);
                 }
             }
@@ -252,14 +253,12 @@ struct Waiting<'a> {
     undecided: Option<f64>,
 }
 
-const PENDING: &str = "Pending";
-
 /// What a pod waits for, if for anything.
 fn waiting(pod: &Pod, known: Times, now: Timestamp) -> Option<Waiting<'_>> {
-    let is_pending = phase(pod) == PENDING;
-    let is_ready = condition(pod, "Ready").is_some_and(|condition| condition.status == "True");
+    let is_pending = pod.status.phase == Phase::Pending;
+    let is_ready = pod.status.ready.is_some_and(|ready| ready.is_true);
     let is_unstarted = is_pending || (known.is_watched && !is_ready && !is_terminal(pod));
-    let is_scheduled = condition(pod, "PodScheduled").is_some_and(|condition| condition.status == "True");
+    let is_scheduled = pod.status.scheduled.is_some_and(|scheduled| scheduled.is_true);
     let is_unbound = is_pending && !is_scheduled;
     let is_undecided = known.decided.is_none() && !is_scheduled && !is_bound(pod) && !is_terminal(pod);
     if !is_unstarted && !is_undecided {
@@ -267,7 +266,7 @@ fn waiting(pod: &Pod, known: Times, now: Timestamp) -> Option<Waiting<'_>> {
     }
     let elapsed =
         |is_so: bool, from: Option<Timestamp>| Some(since(now, from.filter(|_| is_so)?).as_secs_f64());
-    let created = pod.metadata.creation_timestamp.as_ref().map(|created| created.0);
+    let created = pod.created_at;
     Some(Waiting {
         pod,
         unstarted: elapsed(is_unstarted, created),
@@ -280,18 +279,18 @@ fn waiting(pod: &Pod, known: Times, now: Timestamp) -> Option<Waiting<'_>> {
 
 /// The values of [`STATE_LABELS`].
 fn state_of(pod: &Pod, node: Option<&Node>) -> [String; STATE_LABELS.len()] {
-    let namespace = namespace_of(pod);
-    let owner = pod.metadata.owner_references.iter().flatten().next().map(|owner| {
+    let namespace = pod.namespace();
+    let owner = pod.owners().first().map(|owner| {
         let kind = owner.kind.to_lowercase();
         format!("/apis/{}/namespaces/{namespace}/{kind}s/{}", owner.api_version, owner.name)
     });
     let of_node = |key| node.and_then(|node| label(node, key)).unwrap_or_default().to_owned();
-    let is_ready = condition(pod, "Ready").is_some_and(|condition| condition.status == "True");
-    let node_name = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
+    let is_ready = pod.status.ready.is_some_and(|ready| ready.is_true);
+    let node_name = pod.node_name.as_deref().unwrap_or_default().to_owned();
     let pool = of_node(labels::NODEPOOL);
     let is_managed = !pool.is_empty();
     [
-        name_of(pod).to_owned(),
+        pod.name.to_string(),
         namespace.to_owned(),
         owner.unwrap_or_default(),
         node_name,
@@ -301,26 +300,13 @@ fn state_of(pod: &Pod, node: Option<&Node>) -> [String; STATE_LABELS.len()] {
         of_node(labels::ARCH),
         of_node(labels::CAPACITY_TYPE),
         of_node(labels::INSTANCE_TYPE),
-        phase(pod).to_owned(),
+        pod.status.phase.as_str().to_owned(),
         is_ready.to_string(),
         is_managed.to_string(),
     ]
 }
 
-fn phase(pod: &Pod) -> &str {
-    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
-}
-
-fn is_terminal(pod: &Pod) -> bool {
-    matches!(phase(pod), "Succeeded" | "Failed")
-}
-
-fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
-    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.find(|condition| condition.type_ == kind)
-}
-
 fn dynamic_resources(pod: &Pod) -> &'static str {
-    let claims = pod.spec.as_ref().and_then(|spec| spec.resource_claims.as_ref());
+    let claims = pod.spec.resource_claims.as_ref();
     if claims.is_some_and(|claims| !claims.is_empty()) { "true" } else { "false" }
 }

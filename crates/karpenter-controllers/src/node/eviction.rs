@@ -13,13 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod as RawPod};
 use karpenter_api::labels;
 use karpenter_cluster::clock::until;
-use karpenter_cluster::controllers::context::{annotation, name_of, namespace_of, uid_of};
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::ObjectKey;
 use karpenter_model::duration::parse_go_duration;
+use karpenter_state::pod::Pod;
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use serde_json::{Value, json};
 
@@ -142,7 +142,7 @@ fn back_off(failures: u32) -> Duration {
 
 /// A pod that comes back under the same name has another uid and is not meant.
 fn key_of(pod: &Pod) -> ObjectKey {
-    ObjectKey::new(namespace_of(pod), format!("{}/{}", name_of(pod), uid_of(pod)))
+    ObjectKey::new(pod.namespace(), format!("{}/{}", pod.name, pod.uid))
 }
 
 /// What to do about one entry now.
@@ -191,12 +191,12 @@ pub fn needs_deletion(pod: &Pod, by: Timestamp, now: Timestamp) -> bool {
     if pods::is_terminal(pod) {
         return false;
     }
-    if let Some(ends) = &pod.metadata.deletion_timestamp {
+    if let Some(ends) = pod.deleted_at {
         // Asking again for the same end would change nothing.
         let asked = i64::from(grace_seconds(by, now));
-        return ends.0 > by && ends.0.as_second() > now.as_second() + asked;
+        return ends > by && ends.as_second() > now.as_second() + asked;
     }
-    let grace = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
+    let grace = pod.spec.termination_grace_period_seconds;
     grace.is_some_and(|grace| now.as_second().saturating_add(grace) > by.as_second())
 }
 
@@ -227,7 +227,7 @@ impl Evictions {
             Ok(()) => {
                 metrics.pods_drained.with_label_values(&[entry.reason.as_str()]).inc();
                 let message = format!("Evicted pod: {}", entry.reason);
-                self.context.recorder.publish(Notice::normal(pod, "Evicted", message)).await;
+                self.context.recorder.publish(Notice::normal_of_pod(pod, "Evicted", message)).await;
                 // Stays until the mirror shows it, so that nobody evicts it twice meanwhile.
                 After::Again(SETTLE)
             }
@@ -243,8 +243,8 @@ impl Evictions {
                     };
                     let message = format!(
                         "Failed to drain node, evicting pod {}/{} violates a PDB",
-                        namespace_of(pod),
-                        name_of(pod)
+                        pod.namespace(),
+                        pod.name
                     );
                     self.context.recorder.publish(Notice::warning(&*node, "FailedDraining", message)).await;
                     After::Again(self.queue.failed(key))
@@ -255,27 +255,27 @@ impl Evictions {
     }
 
     async fn delete(&self, key: &ObjectKey, entry: &Entry, pod: &Pod, grace_seconds: u32) -> After {
-        let api = Api::<Pod>::namespaced(self.context.client.clone(), namespace_of(pod));
+        let api = Api::<RawPod>::namespaced(self.context.client.clone(), pod.namespace());
         let params = DeleteParams {
             grace_period_seconds: Some(grace_seconds),
             preconditions: Some(preconditions(pod)),
             ..DeleteParams::default()
         };
-        match api.delete(name_of(pod), &params).await {
+        match api.delete(&pod.name, &params).await {
             Ok(_) => {
                 self.context.metrics.pods_drained.with_label_values(&[entry.reason.as_str()]).inc();
                 let by = match entry.manner {
                     Manner::DeleteBy(by) => by.to_string(),
                     Manner::Evict | Manner::EvictUntil(_) => String::new(),
                 };
-                let own = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
+                let own = pod.spec.termination_grace_period_seconds;
                 let message = format!(
                     "Deleting the pod to accommodate the terminationTime {by} of the node. The pod was granted \
                      {grace_seconds} seconds of grace-period of its {} terminationGracePeriodSeconds. This bypasses \
                      the PDB of the pod and the do-not-disrupt annotation.",
                     own.unwrap_or_default()
                 );
-                self.context.recorder.publish(Notice::normal(pod, "Disrupted", message)).await;
+                self.context.recorder.publish(Notice::normal_of_pod(pod, "Disrupted", message)).await;
                 After::Again(SETTLE)
             }
             Err(error) => match refusal_of(&error) {
@@ -294,22 +294,22 @@ impl Evictions {
             DoNotDisrupt::Absent | DoNotDisrupt::Always => return,
             DoNotDisrupt::Until(until) => {
                 let message = format!("The karpenter.sh/do-not-disrupt grace period will elapse at {until}");
-                Notice::normal(pod, "DoNotDisruptUntil", message)
+                Notice::normal_of_pod(pod, "DoNotDisruptUntil", message)
             }
-            DoNotDisrupt::Elapsed => Notice::normal(
+            DoNotDisrupt::Elapsed => Notice::normal_of_pod(
                 pod,
                 "DoNotDisruptGracePeriodElapsed",
                 "The karpenter.sh/do-not-disrupt grace period has elapsed, pod is now disruptable",
             ),
             DoNotDisrupt::Invalid => {
-                let value = annotation(pod, labels::ANNOTATION_DO_NOT_DISRUPT).unwrap_or_default();
+                let value = pod.annotation(labels::ANNOTATION_DO_NOT_DISRUPT).unwrap_or_default();
                 let error = match parse_go_duration(value) {
                     Ok(_) => format!("duration {value:?} must be positive"),
                     Err(error) => format!("failed to parse {value:?} as a duration: {error}"),
                 };
                 let message =
                     format!("Invalid karpenter.sh/do-not-disrupt annotation: {error}, ignoring annotation");
-                Notice::warning(pod, "InvalidDoNotDisruptAnnotation", message)
+                Notice::warning_of_pod(pod, "InvalidDoNotDisruptAnnotation", message)
             }
         };
         self.context.recorder.publish(notice).await;
@@ -356,20 +356,20 @@ fn is_emptied(node: &Node) -> bool {
 }
 
 fn preconditions(pod: &Pod) -> Preconditions {
-    Preconditions { uid: pod.metadata.uid.clone(), resource_version: None }
+    Preconditions { uid: Some(pod.uid.to_string()), resource_version: None }
 }
 
 async fn post_eviction(context: &Context, pod: &Pod) -> kube::Result<()> {
-    let api = Api::<Pod>::namespaced(context.client.clone(), namespace_of(pod));
+    let api = Api::<RawPod>::namespaced(context.client.clone(), pod.namespace());
     // kube's own call would lose the delete options: it does not name them as the server does.
     let eviction = json!({
         "apiVersion": "policy/v1",
         "kind": "Eviction",
-        "metadata": {"name": name_of(pod), "namespace": namespace_of(pod)},
-        "deleteOptions": {"preconditions": {"uid": uid_of(pod)}},
+        "metadata": {"name": pod.name, "namespace": pod.namespace()},
+        "deleteOptions": {"preconditions": {"uid": pod.uid}},
     });
     let params = PostParams::default();
-    api.create_subresource::<_, Value>("eviction", name_of(pod), &params, &eviction).await.map(drop)
+    api.create_subresource::<_, Value>("eviction", &pod.name, &params, &eviction).await.map(drop)
 }
 
 /// The code of the server's answer; 500 if there was none.

@@ -13,12 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::{annotation, is_deleting, label, name_of};
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_state::pod::Pod;
 
 use super::eviction::EvictionQueue;
 use crate::context::Context;
@@ -179,16 +180,15 @@ pub(crate) fn termination_time(claim: &NodeClaim) -> kube::Result<Option<Timesta
 
 /// Names of the volumes that a pod's claims are bound to.
 fn volumes_of(mirrors: &Mirrors, pod: &Pod) -> Vec<String> {
-    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let volumes = pod.spec.volumes.iter().flatten();
     let claims = volumes.filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
         (Some(source), _) => Some(source.claim_name.clone()),
-        (None, Some(_)) => Some(format!("{}-{}", name_of(pod), volume.name)),
+        (None, Some(_)) => Some(format!("{}-{}", pod.name, volume.name)),
         (None, None) => None,
     });
     claims
         .filter_map(|claim| {
-            let claim = mirrors.volume_claims.get(namespace, &claim)?;
+            let claim = mirrors.volume_claims.get(pod.namespace(), &claim)?;
             claim.spec.as_ref()?.volume_name.clone().filter(|name| !name.is_empty())
         })
         .collect()

@@ -1,13 +1,10 @@
 //! Whether a node has about the size that was bought. Looked at now and then; nothing is done about it but telling.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::{is_conflict, is_deleting, uid_of};
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::ObjectKey;
@@ -18,6 +15,7 @@ use super::{
 };
 use crate::context::Context;
 use crate::events::Notice;
+use crate::lately::Lately;
 use crate::writes;
 
 const PERIOD: Duration = Duration::from_secs(10 * 60);
@@ -50,12 +48,12 @@ fn issues(claim: &NodeClaim, node: &Node) -> Vec<String> {
 pub struct ConsistencyController {
     pub context: Context,
     /// When each claim was looked at, by uid.
-    looked_at: Mutex<BTreeMap<String, Timestamp>>,
+    looked_at: Lately,
 }
 
 impl ConsistencyController {
     pub fn new(context: Context) -> Self {
-        Self { context, looked_at: Mutex::default() }
+        Self { context, looked_at: Lately::within(PERIOD) }
     }
 
     pub fn watch(&self, queue: &Queue) {
@@ -64,11 +62,9 @@ impl ConsistencyController {
 
     /// How long until the claim's turn; from now on it is its turn again a period later.
     fn wait(&self, claim: &NodeClaim, now: Timestamp) -> Option<Duration> {
-        let mut looked_at = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = looked_at.get(uid_of(claim)).map(|last| since(now, *last)).filter(|ago| *ago < PERIOD);
+        let last = self.looked_at.ago(uid_of(claim), now);
         if last.is_none() {
-            looked_at.insert(uid_of(claim).to_owned(), now);
-            looked_at.retain(|_, last| since(now, *last) <= PERIOD);
+            self.looked_at.note(uid_of(claim), now);
         }
         last.map(|ago| PERIOD - ago)
     }
@@ -104,7 +100,7 @@ impl Reconcile for ConsistencyController {
             writes::status_unchanged(client, &mirrors.node_claims, &*claim, &claim.status, &wanted.status);
         match written.await {
             Err(error) if is_conflict(&error) => {
-                self.looked_at.lock().unwrap_or_else(PoisonError::into_inner).remove(uid_of(&*claim));
+                self.looked_at.forget(uid_of(&*claim));
                 Err(error)
             }
             outcome => outcome.map(|_| After::Again(PERIOD)),

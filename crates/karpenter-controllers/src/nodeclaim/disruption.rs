@@ -7,8 +7,7 @@
 mod consolidatable;
 mod drift;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -23,6 +22,7 @@ use karpenter_cluster::mirror::{Change, ObjectKey};
 use self::consolidatable::Consolidatable;
 use super::{LAUNCHED, change_conditions, is_true, managed_claim, watch_claims};
 use crate::context::Context;
+use crate::lately::Lately;
 use crate::mirrors::BY_POOL;
 use crate::writes;
 
@@ -39,12 +39,12 @@ const TYPE_CHECK_PERIOD: Duration = Duration::from_secs(30 * 60);
 pub struct DisruptionConditions {
     pub context: Context,
     /// When the instance type of a claim was last found on sale, by uid.
-    types_checked: Mutex<BTreeMap<String, Timestamp>>,
+    types_checked: Lately,
 }
 
 impl DisruptionConditions {
     pub fn new(context: Context) -> Self {
-        Self { context, types_checked: Mutex::default() }
+        Self { context, types_checked: Lately::within(TYPE_CHECK_PERIOD) }
     }
 
     pub fn watch(&self, queue: &Queue) {
@@ -86,17 +86,14 @@ impl DisruptionConditions {
             if !drift::is_on_sale(claim, &types, &self.context.cloud.well_known_labels()) {
                 return Ok(Some(drift::INSTANCE_TYPE_NOT_FOUND.to_owned()));
             }
-            let mut checked = self.types_checked.lock().unwrap_or_else(PoisonError::into_inner);
-            checked.retain(|_, at| since(now, *at) < TYPE_CHECK_PERIOD);
-            checked.insert(uid_of(claim).to_owned(), now);
+            self.types_checked.note(uid_of(claim), now);
         }
         self.context.cloud.drift_reason(claim).await
     }
 
     fn is_type_check_due(&self, claim: &NodeClaim, now: Timestamp) -> bool {
         let created = claim.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
-        let checked = self.types_checked.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_fresh = checked.get(uid_of(claim)).is_some_and(|at| since(now, *at) < TYPE_CHECK_PERIOD);
+        let is_fresh = self.types_checked.ago(uid_of(claim), now).is_some();
         since(now, created) > TYPE_CHECK_AGE && !is_fresh
     }
 

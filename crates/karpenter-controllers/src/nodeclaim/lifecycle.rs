@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels::{self, FINALIZER_TERMINATION};
 use karpenter_api::types::NodeClaim;
 use karpenter_cloud::{HookAnswer, Instance};
@@ -25,6 +25,7 @@ use karpenter_cluster::clock::until;
 use karpenter_cluster::controllers::context::{difference, is_conflict, is_deleting, name_of, uid_of};
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_state::pod::Pod;
 use serde_json::json;
 
 use self::finalize::{Finalize, RETRY_TERMINATION};
@@ -42,6 +43,7 @@ use crate::events::Notice;
 use crate::legacy::adoption::adopted_machine;
 use crate::mirrors::BY_PROVIDER_ID;
 use crate::nodepool::registration_health::RegistrationHealth;
+use crate::pods;
 use crate::writes;
 
 /// At most this many pods are told that their claim could not be launched.
@@ -221,7 +223,7 @@ impl Lifecycle {
         for pod in waiting {
             let message =
                 launch::cut(&format!("NodeClaim {name} nominated for this pod failed to launch: {error}"));
-            recorder.publish(Notice::warning(&*pod, REASON, message)).await;
+            recorder.publish(Notice::warning_of_pod(&pod, REASON, message)).await;
         }
     }
 
@@ -445,10 +447,7 @@ async fn hold_ups(context: &Context, claim: &NodeClaim) -> (Vec<String>, After) 
 
 /// Still without a node, and alive.
 fn is_waiting(pod: &Pod) -> bool {
-    let bound =
-        pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).is_some_and(|name| !name.is_empty());
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    !bound && !matches!(phase, Some("Succeeded" | "Failed")) && !is_deleting(pod)
+    !pods::is_bound(pod) && pods::is_active(pod)
 }
 
 /// The health of a pool is told on the way; that somebody else wrote the pool meanwhile must not repeat the pass.

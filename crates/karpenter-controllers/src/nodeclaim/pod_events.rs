@@ -8,17 +8,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::clock::since;
-use karpenter_cluster::controllers::context::{is_deleting, is_not_found, name_of, uid_of};
+use karpenter_cluster::controllers::context::{is_not_found, name_of, uid_of};
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_state::pod::Pod;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
 use crate::context::Context;
 use crate::mirrors::BY_PROVIDER_ID;
+use crate::pods::{is_terminal, is_terminating, node_name};
 
 /// Shorter than the time for which a consolidation is looked at twice, so that no event slips through.
 const QUIET: Duration = Duration::from_secs(10);
@@ -30,29 +31,18 @@ enum Event {
     BoundAt(Timestamp),
 }
 
-fn node_of(pod: &Pod) -> Option<&str> {
-    pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
-}
-
-fn is_terminal(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
-}
-
 fn is_of_daemon_set(pod: &Pod) -> bool {
-    pod.metadata.owner_references.iter().flatten().any(|owner| owner.kind == "DaemonSet")
+    pod.owners().iter().any(|owner| owner.kind == "DaemonSet")
 }
 
 fn bound_at(pod: &Pod) -> Option<Timestamp> {
-    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    let scheduled = conditions.iter().find(|condition| condition.type_ == "PodScheduled")?;
-    (scheduled.status == "True").then_some(scheduled.last_transition_time.as_ref()?.0)
+    pod.status.scheduled.filter(|scheduled| scheduled.is_true)?.since
 }
 
 /// What a change of a pod means for its node.
 fn event(change: &Change<Pod>) -> Option<Event> {
     let pod = change.object();
-    node_of(pod)?;
+    node_name(pod)?;
     if is_of_daemon_set(pod) {
         return None;
     }
@@ -60,9 +50,9 @@ fn event(change: &Change<Pod>) -> Option<Event> {
         Change::Deleted { .. } => Some(Event::Now),
         Change::Applied { old: None, new } => Some(bound_at(new).map_or(Event::Now, Event::BoundAt)),
         Change::Applied { old: Some(old), new } => {
-            let is_news = node_of(old).is_none()
+            let is_news = node_name(old).is_none()
                 || (!is_terminal(old) && is_terminal(new))
-                || (!is_deleting(&**old) && is_deleting(&**new));
+                || (!is_terminating(old) && is_terminating(new));
             is_news.then_some(Event::Now)
         }
     }
@@ -91,7 +81,7 @@ impl PodEventsController {
     pub fn watch(&self, queue: &Queue) {
         let (to, pending) = (queue.clone(), self.pending.clone());
         self.context.mirrors.pods.observe(move |change: &Change<Pod>| {
-            let Some((event, node)) = event(change).zip(node_of(change.object())) else { return };
+            let Some((event, node)) = event(change).zip(node_name(change.object())) else { return };
             let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
             let kept = pending.entry(node.to_owned()).or_insert(event);
             *kept = match (*kept, event) {

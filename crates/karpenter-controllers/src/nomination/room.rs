@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
-use karpenter_api::pod_requests::pod_requests;
+use k8s_openapi::api::core::v1::Node;
 use karpenter_model::quantity::Quantity;
 use karpenter_model::resources::{PODS, ResourceList};
+use karpenter_state::pod::Pod;
 
 use crate::pods;
 
@@ -38,7 +38,7 @@ impl Room {
 
 /// A pod whose requests cannot be read occupies nothing but its place.
 fn occupied(pod: &Pod) -> ResourceList {
-    let requests = pod_requests(pod).unwrap_or_default();
+    let requests = pod.requests().unwrap_or_default();
     let mut occupied =
         ResourceList::from_requests(requests.iter().map(|(name, amount)| (name.as_str(), amount)));
     occupied.set(PODS, 1);

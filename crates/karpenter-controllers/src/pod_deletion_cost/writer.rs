@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::Pod as RawPod;
 use karpenter_api::labels;
-use karpenter_cluster::controllers::context::{is_conflict, is_not_found, name_of, namespace_of, uid_of};
+use karpenter_cluster::controllers::context::{is_conflict, is_not_found};
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::ObjectKey;
+use karpenter_state::pod::Pod;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::cost_of;
 use super::rank::Cost;
 use crate::context::Context;
+use crate::mirrors::key_of_pod;
 
 /// What pods should say. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -31,8 +33,8 @@ struct Wanted {
 impl CostQueue {
     /// The last wish for a pod counts.
     pub fn add(&self, pod: &Pod, cost: Cost) {
-        let key = ObjectKey::of(&pod.metadata);
-        self.wanted().insert(key.clone(), Wanted { uid: uid_of(pod).to_owned(), cost });
+        let key = key_of_pod(pod);
+        self.wanted().insert(key.clone(), Wanted { uid: pod.uid.to_string(), cost });
         if let Some(queue) = self.queue.get() {
             queue.add(key);
         }
@@ -63,11 +65,11 @@ impl CostWriter {
             Cost::Is(cost) => Value::String(cost.to_string()),
             Cost::Absent | Cost::Unreadable => Value::Null,
         };
-        let patch = json!({"metadata": {"uid": uid_of(pod), "resourceVersion": pod.metadata.resource_version,
+        let patch = json!({"metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version(),
             "annotations": {labels::ANNOTATION_POD_DELETION_COST: value}}});
-        let api = Api::<Pod>::namespaced(self.context.client.clone(), namespace_of(pod));
-        let written = api.patch(name_of(pod), &PatchParams::default(), &Patch::Merge(patch)).await?;
-        self.context.mirrors.pods.apply(written);
+        let api = Api::<RawPod>::namespaced(self.context.client.clone(), pod.namespace());
+        let written = api.patch(&pod.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        self.context.mirrors.pods.apply(written.into());
         Ok(())
     }
 }
@@ -75,7 +77,7 @@ impl CostWriter {
 impl Reconcile for CostWriter {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
         let Some(wanted) = self.queue.wanted().get(key).cloned() else { return Ok(After::Done) };
-        let pod = self.context.mirrors.pods.get_key(key).filter(|pod| uid_of(&**pod) == wanted.uid);
+        let pod = self.context.mirrors.pods.get_key(key).filter(|pod| *pod.uid == *wanted.uid);
         let (result, outcome) = match pod {
             None => ("skipped_notfound", Ok(())),
             Some(pod) if cost_of(&pod) == wanted.cost => ("skipped_unchanged", Ok(())),

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
 use karpenter_api::types::NodePool;
 use karpenter_cluster::clock::{since, until};
 use karpenter_cluster::harness::After;
 use karpenter_state::buffers::is_virtual;
+use karpenter_state::pod::Pod;
 use kube::api::Api;
 
 use super::decide::{Decided, Failure, FailureKind, Launch, Placement};
@@ -276,7 +276,7 @@ fn nominations(
                 return notices;
             }
             let message = format!("Pod should schedule on: {place}");
-            notices.push(Notice::normal(&**pod, "Nominated", message));
+            notices.push(Notice::normal_of_pod(pod, "Nominated", message));
         }
     }
     notices
@@ -285,7 +285,7 @@ fn nominations(
 fn failed_notices(failure: &Failure) -> impl Iterator<Item = Notice> {
     failure.pods.iter().map(|pod| {
         let message = format!("Failed to schedule pod, {}", failure.why);
-        Notice::warning(&**pod, "FailedScheduling", message).repeat_after(FAILED_REPEAT_AFTER)
+        Notice::warning_of_pod(pod, "FailedScheduling", message).repeat_after(FAILED_REPEAT_AFTER)
     })
 }
 

@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use karpenter_api::types::{CapacityBuffer, CapacityBufferStatus, ConditionStatus};
 use karpenter_cluster::controllers::context::{is_conflict, name_of, namespace_of};
 use karpenter_state::buffers::{PROVISIONING, READY_FOR_PROVISIONING, buffer_of, is_virtual};
+use karpenter_state::pod::Pod;
 
 use super::decide::Decided;
 use super::observe::SortedPods;
@@ -90,10 +90,7 @@ pub(super) fn add_to_survey(context: &Context, sorted: &mut SortedPods) {
         let node = hosts.get(pods::uid_of(&pod));
         match node.filter(|node| context.mirrors.nodes.get("", node).is_some()) {
             Some(node) => {
-                let mut placed = (*pod).clone();
-                if let Some(spec) = &mut placed.spec {
-                    spec.node_name = Some(node.clone());
-                }
+                let placed = Pod { node_name: Some(node.as_str().into()), ..(*pod).clone() };
                 sorted.bound.push(Arc::new(placed));
             }
             None => sorted.pending.push(pod),

@@ -9,7 +9,6 @@ mod tests;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_model::plan::{Plan, PodRun};
 use karpenter_model::problem::{Mode, Options, Problem};
@@ -18,6 +17,7 @@ use karpenter_model::requirements::Requirements;
 use karpenter_model::resources::ResourceList;
 use karpenter_scheduling::{schedule, validate::validate};
 use karpenter_state::buffers::is_virtual;
+use karpenter_state::pod::Pod;
 use karpenter_state::{Host, Live, Round, assemble_live};
 
 use crate::claims;

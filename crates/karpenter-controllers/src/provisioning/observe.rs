@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, Taint};
+use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_api::labels;
 use karpenter_api::types::{ConditionStatus, NodeClaim, NodePool};
 use karpenter_cloud::CloudError;
 use karpenter_cluster::controllers::context::name_of;
 use karpenter_cluster::controllers::placement::{taints_of, tolerates_all};
+use karpenter_state::pod::Pod;
 use karpenter_state::{Live, LivePool, Spreading};
 
 use super::{buffers, is_overdue, nomination_time};
@@ -103,13 +104,13 @@ pub(super) fn sort_pods(context: &Context, patience: Duration, now: Timestamp) -
 /// stay: the scheduler may not try the pod there before something changes, and nothing will.
 fn is_turned_away(mirrors: &Mirrors, node: Option<&str>, pod: &Pod) -> bool {
     let Some(node) = node.and_then(|name| mirrors.nodes.get("", name)) else { return false };
-    let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
+    let tolerations = pod.spec.tolerations.as_deref().unwrap_or_default();
     let is_tolerated =
         |taint: &Taint| tolerates_all(tolerations, std::slice::from_ref(taint), &["NoSchedule", "NoExecute"]);
     let mut lasting =
         taints_of(&node).iter().filter(|taint| !labels::is_ephemeral_taint(&taint.key, &taint.effect));
     let mut staying = mirrors.pods.by(BY_NODE, name_of(&*node));
-    staying.retain(|one| one.metadata.deletion_timestamp.is_none());
+    staying.retain(|one| one.deleted_at.is_none());
     lasting.any(|taint| !is_tolerated(taint)) || !Room::of(&node, &staying).take(pod)
 }
 
@@ -287,8 +288,7 @@ impl Budgets {
     }
 
     fn of(&self, pod: &Pod) -> impl Iterator<Item = &PodDisruptionBudget> {
-        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        self.by_namespace.get(namespace).into_iter().flatten().map(AsRef::as_ref)
+        self.by_namespace.get(pod.namespace()).into_iter().flatten().map(AsRef::as_ref)
     }
 }
 
@@ -304,8 +304,7 @@ pub fn is_launching_pool(pool: &NodePool) -> bool {
 
 /// Whether a pod that a node was planned for still needs one: the plan took its time, and the world went on.
 pub(super) fn still_needs_a_node(mirrors: &Mirrors, planned: &Pod) -> bool {
-    let key = karpenter_cluster::mirror::ObjectKey::of(&planned.metadata);
-    let current = mirrors.pods.get(&key.namespace, &key.name);
+    let current = mirrors.pods.get(planned.namespace(), &planned.name);
     current.is_some_and(|current| {
         pods::uid_of(&current) == pods::uid_of(planned)
             && pods::node_name(&current) == pods::node_name(planned)

@@ -9,9 +9,10 @@ mod tests;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use karpenter_model::instance_type::InstanceType;
 use karpenter_state::buffers::is_virtual;
+use karpenter_state::pod::Pod;
 use karpenter_state::{Live, LivePool};
 use rustc_hash::FxHasher;
 
@@ -103,12 +104,11 @@ fn digest(parts: impl Iterator<Item = u64>) -> u64 {
 /// What the planner sees of a pod beyond its spec, which does not change without its generation.
 fn pod_digest(pod: &Pod) -> u64 {
     let mut hasher = FxHasher::default();
-    let metadata = &pod.metadata;
     (pods::uid_of(pod), pods::node_name(pod), pods::nominated_node(pod)).hash(&mut hasher);
-    (pods::is_terminal(pod), pods::is_terminating(pod), metadata.generation).hash(&mut hasher);
-    metadata.labels.hash(&mut hasher);
+    (pods::is_terminal(pod), pods::is_terminating(pod), pod.generation).hash(&mut hasher);
+    pod.labels().hash(&mut hasher);
     // Where servers do not count generations of pods, and while a pod is resized.
-    let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    let statuses = pod.status.held.iter().flat_map(|status| status.container_statuses.iter().flatten());
     for status in statuses {
         let allocated = status.allocated_resources.iter().flatten();
         for (name, amount) in allocated {
@@ -118,7 +118,7 @@ fn pod_digest(pod: &Pod) -> u64 {
     if pods::is_bound(pod) {
         return hasher.finish();
     }
-    for container in pod.spec.iter().flat_map(|spec| &spec.containers) {
+    for container in &pod.spec.containers {
         let requests = container.resources.iter().flat_map(|one| one.requests.iter().flatten());
         for (name, amount) in requests {
             (name, &amount.0).hash(&mut hasher);
@@ -126,7 +126,7 @@ fn pod_digest(pod: &Pod) -> u64 {
     }
     if is_virtual(pod) {
         // Has no generation, and follows its template.
-        serde_json::to_string(&pod.spec).unwrap_or_default().hash(&mut hasher);
+        serde_json::to_string(&*pod.spec).unwrap_or_default().hash(&mut hasher);
     }
     hasher.finish()
 }

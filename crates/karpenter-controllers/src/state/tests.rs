@@ -1,5 +1,5 @@
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use karpenter_state::pod::Pod;
 use serde_json::json;
 
 use super::State;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::{is_deleting, name_of};
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::ObjectKey;
 use karpenter_state::cost::DeletionCosts;
+use karpenter_state::pod::Pod;
 
 use super::count::{Counts, counts};
 use super::surplus::{Member, choose};

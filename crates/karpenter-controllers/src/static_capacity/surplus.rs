@@ -1,11 +1,11 @@
 //! Which nodes of a pool of fixed size go when there are too many.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::name_of;
 use karpenter_state::cost::{DeletionCosts, eviction_cost};
+use karpenter_state::pod::Pod;
 
 use crate::nodeclaim::provider_id;
 use crate::pods;

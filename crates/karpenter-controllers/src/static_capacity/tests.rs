@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use karpenter_state::cost::DeletionCosts;
+use karpenter_state::pod::Pod;
 use serde_json::{Value, json};
 
 use super::count::Counts;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Pod, PodSpec as RawPodSpec};
+use k8s_openapi::api::core::v1::PodSpec as RawPodSpec;
 use karpenter_model::duration::parse_go_duration;
 use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::{BoundPod, Daemon, Mobility, PodGroup, PodNames};
@@ -13,32 +13,26 @@ use super::alike::are_alike;
 use crate::buffers;
 use crate::convert::node::NodeDrafts;
 use crate::convert::pod::{PodConverter, PodSource};
-use crate::expand::{
-    ExpandedNames, Expansion, controller, created_at_secs, expand, is_terminal, name_of, namespace_of,
-};
+use crate::expand::{ExpandedNames, Expansion, expand, name_of, namespace_of};
 use crate::notes::Note;
 use crate::objects::Objects;
+use crate::pod::{Phase, Pod};
+use crate::pods::{is_owned_by, is_terminal, is_terminating, nominated_node};
 use crate::requests::RequestSource;
 use crate::spreads::SpreadOwner;
 
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 
-pub(crate) fn source(pod: &Pod) -> Option<PodSource<'_>> {
-    Some(PodSource {
-        namespace: namespace_of(&pod.metadata),
-        name: name_of(&pod.metadata),
-        labels: pod.metadata.labels.as_ref(),
-        spec: pod.spec.as_ref()?,
+pub(crate) fn source(pod: &Pod) -> PodSource<'_> {
+    PodSource {
+        namespace: pod.namespace(),
+        name: &pod.name,
+        labels: Some(pod.labels()),
+        spec: &pod.spec,
         requests: RequestSource::Pod(pod),
         claim_templates: &[],
-        spread_owner: SpreadOwner::of(&pod.metadata),
-    })
-}
-
-/// Any owner counts here, controller or not.
-fn is_owned_by(pod: &Pod, api_version: &str, kind: &str) -> bool {
-    let owners = pod.metadata.owner_references.iter().flatten();
-    owners.into_iter().any(|owner| owner.kind == kind && owner.api_version == api_version)
+        spread_owner: SpreadOwner::of(pod),
+    }
 }
 
 pub(crate) fn is_daemon(pod: &Pod) -> bool {
@@ -49,10 +43,6 @@ fn is_mirror(pod: &Pod) -> bool {
     is_owned_by(pod, "v1", "Node")
 }
 
-pub(crate) fn is_terminating(pod: &Pod) -> bool {
-    pod.metadata.deletion_timestamp.is_some()
-}
-
 /// Whether a pod of a node that goes away needs another place.
 fn is_reschedulable(pod: &Pod) -> bool {
     let returns = !is_terminating(pod) || is_owned_by(pod, "apps/v1", "StatefulSet");
@@ -61,7 +51,7 @@ fn is_reschedulable(pod: &Pod) -> bool {
 
 /// A time limit counts as running: without a clock its end cannot be told.
 fn is_protected(pod: &Pod) -> bool {
-    let value = pod.metadata.annotations.as_ref().and_then(|annotations| annotations.get(DO_NOT_DISRUPT));
+    let value = pod.annotation(DO_NOT_DISRUPT);
     value.is_some_and(|value| value == "true" || parse_go_duration(value).is_ok_and(|nanos| nanos > 0))
 }
 
@@ -76,8 +66,8 @@ pub(super) fn place(
     let mut replicas = Replicas::default();
     let (mut gated, mut nominated, mut unknown_node, mut displaced) = (0, 0, 0, 0);
     for pod in objects.pods.iter().filter(|pod| !is_terminal(pod)) {
-        let Some(source) = source(pod) else { continue };
-        if let Some(node_name) = source.spec.node_name.as_deref().filter(|name| !name.is_empty()) {
+        let source = source(pod);
+        if let Some(node_name) = pod.node_name.as_deref() {
             let Some(position) = drafts.by_node_name.get(node_name) else {
                 unknown_node += 1;
                 continue;
@@ -100,13 +90,11 @@ pub(super) fn place(
             continue;
         }
         let is_gated = source.spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty());
-        let nominee = pod.status.as_ref().and_then(|status| status.nominated_node_name.as_deref());
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         if is_gated {
             gated += 1;
-        } else if nominee.is_some_and(|name| !name.is_empty()) {
+        } else if nominated_node(pod).is_some() {
             nominated += 1;
-        } else if phase.is_none_or(|phase| phase.is_empty() || phase == "Pending") {
+        } else if matches!(pod.status.phase, Phase::Unset | Phase::Pending) {
             pending.add(replicas.convert(pod, source, converter), pod);
         }
     }
@@ -140,14 +128,13 @@ pub(super) fn buffered(
         let Some(first) = buffers::virtual_pods(buffer, &resolved.template, count.min(1)).pop() else {
             continue;
         };
-        let Some(source) = source(&first) else { continue };
         groups.push(PodGroup {
-            spec: converter.convert(source),
+            spec: converter.convert(source(&first)),
             names: PodNames::Numbered {
                 prefix: format!("capacity-buffer-{}", name_of(&buffer.metadata)).into(),
                 count,
             },
-            created_at_secs: created_at_secs(&first.metadata),
+            created_at_secs: first.created_at_secs(),
         });
     }
     groups
@@ -166,9 +153,9 @@ impl<'a> Replicas<'a> {
         source: PodSource<'_>,
         converter: &mut PodConverter<'_>,
     ) -> Arc<PodSpec> {
-        let owner = controller(&pod.metadata);
+        let owner = pod.controller();
         let (kind, name) = owner.map_or(("", ""), |owner| (owner.kind.as_str(), owner.name.as_str()));
-        let key = (namespace_of(&pod.metadata), kind, name);
+        let key = (pod.namespace(), kind, name);
         if let Some((latest, spec)) = self.latest.get(&key)
             && are_alike(latest, pod)
         {
@@ -198,7 +185,7 @@ impl Pending {
             self.groups.push((spec, Vec::new()));
             self.groups.len() - 1
         });
-        let name = (created_at_secs(&pod.metadata), Arc::from(name_of(&pod.metadata)));
+        let name = (pod.created_at_secs(), Arc::from(&*pod.name));
         self.groups[position].1.push(name);
     }
 
@@ -277,10 +264,9 @@ pub(crate) fn daemons<'a>(
 ) -> Vec<Daemon> {
     let mut newest: FxHashMap<(&str, &str), &Pod> = FxHashMap::default();
     for pod in pods.filter(|pod| !is_terminal(pod) && !is_terminating(pod) && is_daemon(pod)) {
-        let Some(owner) = controller(&pod.metadata) else { continue };
-        let entry = newest.entry((namespace_of(&pod.metadata), owner.name.as_str())).or_insert(pod);
-        let age = |pod: &Pod| (created_at_secs(&pod.metadata), name_of(&pod.metadata).to_owned());
-        if age(pod) > age(entry) {
+        let Some(owner) = pod.controller() else { continue };
+        let entry = newest.entry((pod.namespace(), owner.name.as_str())).or_insert(pod);
+        if (pod.created_at_secs(), &pod.name) > (entry.created_at_secs(), &entry.name) {
             *entry = pod;
         }
     }
@@ -289,7 +275,7 @@ pub(crate) fn daemons<'a>(
         let Some(template) = set.spec.as_ref().map(|spec| &spec.template) else { continue };
         let Some(template_spec) = &template.spec else { continue };
         let (namespace, name) = (namespace_of(&set.metadata), name_of(&set.metadata));
-        let living = newest.get(&(namespace, name)).and_then(|pod| source(pod));
+        let living = newest.get(&(namespace, name)).map(|pod| source(pod));
         let spec = match living {
             Some(living) => {
                 let unpinned = with_node_affinity_of(living.spec, template_spec);

@@ -119,9 +119,9 @@ fn virtual_pods_are_pods_of_the_template_that_need_nothing_real() {
     let buffer = buffer("scalableRef: {kind: Deployment, name: web}, replicas: 2");
     let resolved = resolve(&buffer, &objects).expect("resolved");
     let pods = virtual_pods(&buffer, &resolved.template, 2);
-    let names: Vec<&str> = pods.iter().map(|pod| name_of(&pod.metadata)).collect();
+    let names: Vec<&str> = pods.iter().map(|pod| &*pod.name).collect();
     assert_eq!(names, ["capacity-buffer-spare-1", "capacity-buffer-spare-2"]);
-    let spec = pods[0].spec.as_ref().expect("a spec");
+    let spec = &pods[0].spec;
     assert_eq!((spec.node_name.as_deref(), spec.priority), (None, Some(i32::MIN)));
     let volumes: Vec<&str> = spec.volumes.iter().flatten().map(|volume| volume.name.as_str()).collect();
     assert_eq!(volumes, ["scratch"]);

@@ -38,7 +38,7 @@ fn a_node_costs_one_and_what_its_pods_add() {
     let worthless = pod(json!({}), Some(-2_147_483_648));
     let ordinary = pod(json!({}), None);
     let mut ended = pod(json!({}), None);
-    ended.status = Some(serde_json::from_value(json!({"phase": "Succeeded"})).expect("a status"));
+    ended.status.phase = crate::pod::Phase::Succeeded;
     let cost = |pods: &[&Pod]| reschedule_cost(pods.iter().copied(), DeletionCosts::OfUsers);
     assert_eq!(cost(&[]), 1.0);
     assert_eq!(cost(&[&worthless]), 1.0);

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as RawQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use karpenter_api::types::{
@@ -14,6 +15,7 @@ use rustc_hash::FxHashMap;
 use crate::expand::name_of;
 use crate::notes::Note;
 use crate::objects::Objects;
+use crate::pod::Pod;
 use crate::pods;
 
 /// Claims by what nodes know of them.
@@ -74,20 +76,17 @@ pub(super) fn add_missing(objects: &mut Objects, notes: &mut Vec<Note>) {
 }
 
 /// When the newest pod of each node came. When one left cannot be seen.
-fn last_pod_events(pods: &[Pod]) -> FxHashMap<&str, &Time> {
-    let mut newest: FxHashMap<&str, &Time> = FxHashMap::default();
+fn last_pod_events(pods: &[Pod]) -> FxHashMap<&str, Timestamp> {
+    let mut newest: FxHashMap<&str, Timestamp> = FxHashMap::default();
     for pod in pods.iter().filter(|pod| !pods::is_owned_by_daemon_set(pod)) {
-        let started = pod.status.as_ref().and_then(|status| status.start_time.as_ref());
-        let (Some(node), Some(started)) = (pods::node_name(pod), started) else { continue };
+        let (Some(node), Some(started)) = (pods::node_name(pod), pod.status.started_at) else { continue };
         let entry = newest.entry(node).or_insert(started);
-        if started.0 > entry.0 {
-            *entry = started;
-        }
+        *entry = started.max(*entry);
     }
     newest
 }
 
-fn claim(node: &Node, pool: Option<&NodePool>, last_event: Option<&Time>) -> NodeClaim {
+fn claim(node: &Node, pool: Option<&NodePool>, last_event: Option<Timestamp>) -> NodeClaim {
     let metadata = &node.metadata;
     let template = pool.map(|pool| &pool.spec.template.spec);
     let status = node.status.as_ref();
@@ -126,7 +125,7 @@ fn claim(node: &Node, pool: Option<&NodePool>, last_event: Option<&Time>) -> Nod
                 condition("Registered", is_labelled(labels::REGISTERED)),
                 condition("Initialized", is_labelled(labels::INITIALIZED)),
             ],
-            last_pod_event_time: last_event.cloned(),
+            last_pod_event_time: last_event.map(Time),
             ..NodeClaimStatus::default()
         }),
         ..NodeClaim::default()

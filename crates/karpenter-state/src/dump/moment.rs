@@ -16,12 +16,10 @@ pub fn newest_time(objects: &Objects) -> Option<Timestamp> {
         }
     }
     for pod in &objects.pods {
-        newest.see_metadata(&pod.metadata);
-        let Some(status) = &pod.status else { continue };
-        newest.see(status.start_time.as_ref());
-        for condition in status.conditions.iter().flatten() {
-            newest.see(condition.last_transition_time.as_ref());
-        }
+        let status = &pod.status;
+        let marks = [status.ready, status.scheduled].into_iter().flatten().map(|mark| mark.since);
+        let times = marks.chain([pod.created_at, status.started_at]);
+        newest.0 = times.fold(newest.0, Option::max);
     }
     for claim in &objects.node_claims {
         newest.see_metadata(&claim.metadata);

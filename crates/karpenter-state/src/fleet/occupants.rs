@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use karpenter_api::labels::ANNOTATION_BUFFER_FAKE_POD;
 use karpenter_disruption::fleet::Occupant;
 use karpenter_model::pod::PodSpec;
@@ -13,9 +12,9 @@ use rustc_hash::FxHashMap;
 use super::FleetInput;
 use super::pod_budgets::PodBudgets;
 use crate::cost::eviction_cost;
-use crate::expand::{controller, name_of, namespace_of};
 use crate::intern::Interner;
 use crate::live::Aboard;
+use crate::pod::Pod;
 use crate::pods;
 
 pub(super) struct Occupants<'a> {
@@ -55,16 +54,15 @@ impl<'a> Occupants<'a> {
         let of_spec = self.budgets_of_spec.entry(Arc::as_ptr(spec) as usize);
         let of_spec = of_spec.or_insert_with(|| budgets.of(pod)).clone();
         let uid = pods::uid_of(pod);
-        let owner = controller(&pod.metadata).map(|owner| owner.uid.as_str()).filter(|uid| !uid.is_empty());
+        let owner = pod.controller().map(|owner| owner.uid.as_str()).filter(|uid| !uid.is_empty());
         let moved = &self.input.pods_moved_at_secs;
         let moved_at_secs = if moved.is_empty() {
             None
         } else {
             moved.get(uid).max(owner.and_then(|owner| moved.get(owner))).copied()
         };
-        let annotations = pod.metadata.annotations.as_ref();
         Occupant {
-            name: full_name(namespace_of(&pod.metadata), name_of(&pod.metadata)),
+            name: full_name(pod.namespace(), &pod.name),
             uid: uid.into(),
             owner: owner.map(|owner| self.owners.get(owner)),
             is_active: pods::is_active(pod),
@@ -73,7 +71,7 @@ impl<'a> Occupants<'a> {
             is_kept: pods::is_kept(pod, self.now),
             is_held: pods::is_held(pod),
             is_unready: pods::is_unready(pod),
-            is_virtual: annotations.is_some_and(|all| all.contains_key(ANNOTATION_BUFFER_FAKE_POD)),
+            is_virtual: pod.annotation(ANNOTATION_BUFFER_FAKE_POD).is_some(),
             eviction_cost: eviction_cost(pod, self.input.deletion_costs),
             budgets: of_spec,
             moved_at_secs,

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_disruption::fleet::PodBudget;
 use rustc_hash::FxHashMap;
 
 use crate::expand::{name_of, namespace_of};
+use crate::pod::Pod;
 use crate::pods;
 
 pub(super) struct PodBudgets<'a> {
@@ -31,7 +31,7 @@ impl<'a> PodBudgets<'a> {
 
     /// Those that select the pod, ascending.
     pub(super) fn of(&self, pod: &Pod) -> Vec<u32> {
-        let in_namespace = self.by_namespace.get(namespace_of(&pod.metadata)).map_or(&[][..], Vec::as_slice);
+        let in_namespace = self.by_namespace.get(pod.namespace()).map_or(&[][..], Vec::as_slice);
         let selects = |index: &&u32| pods::budget_selects(self.raw[**index as usize], pod);
         in_namespace.iter().filter(selects).copied().collect()
     }

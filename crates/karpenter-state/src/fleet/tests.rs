@@ -222,7 +222,7 @@ fn an_expected_pod_holds_room_and_does_not_move() {
     let text = pool("general", "", "") + &machine("a", "general", INITIALIZED) + &pod("p", "node-a", "", "");
     let round = round_with(&text, |live, _| {
         let mut pod = (*live.bound.remove(0)).clone();
-        pod.spec.as_mut().expect("a spec").node_name = None;
+        pod.node_name = None;
         live.expected.push(("a".to_owned(), Arc::new(pod)));
     });
     let machine = &round.fleet.machines[0];
@@ -230,7 +230,7 @@ fn an_expected_pod_holds_room_and_does_not_move() {
     assert_eq!(machine.occupants.len(), 1);
     assert!(!machine.occupants[0].is_reschedulable);
     assert_eq!(round.fleet.problem.nodes[0].pods[0].mobility, Mobility::Stays);
-    assert_eq!(round.aboard[0][0].metadata.name.as_deref(), Some("p"));
+    assert_eq!(&*round.aboard[0][0].name, "p");
 }
 
 #[test]

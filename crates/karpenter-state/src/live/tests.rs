@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
+use crate::pod::Pod;
 
 use super::{Live, LivePool, assemble_live};
 use crate::testing::{POOL, objects, pod_yaml};
@@ -20,8 +20,7 @@ fn live(text: &str) -> Live {
     let read = objects(text);
     let types = Arc::new(karpenter_catalog::kwok::generic());
     let arcs = |pods: Vec<Pod>| pods.into_iter().map(Arc::new).collect::<Vec<_>>();
-    let (bound, pending) =
-        read.pods.into_iter().partition(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()));
+    let (bound, pending) = read.pods.into_iter().partition(|pod| pod.node_name.is_some());
     Live {
         pools: read
             .node_pools
@@ -65,7 +64,7 @@ fn a_claim_that_is_not_launched_is_its_smallest_option_and_costs_its_largest() {
     let round = assemble_live(&live);
     assert_eq!((round.problem.nodes.len(), round.problem.pods.len()), (0, 1));
     assert_eq!(round.problem.pools[0].usage.get("nodes"), 0);
-    assert_eq!(round.pods[0][0].metadata.name.as_deref(), Some("p"));
+    assert_eq!(&*round.pods[0][0].name, "p");
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn numbers_are_quantities_too() {
     let text = pod_yaml("p", "")
         .replace("image: i", "image: i, resources: {requests: {cpu: 2, memory: 1.5, x/y: 1e3}}");
     let pods = objects(&text).pods;
-    let container = &pods[0].spec.as_ref().unwrap().containers[0];
+    let container = &pods[0].spec.containers[0];
     let requests = container.resources.as_ref().unwrap().requests.as_ref().unwrap();
     assert_eq!((requests["cpu"].0.as_str(), requests["memory"].0.as_str()), ("2", "1.5"));
 }

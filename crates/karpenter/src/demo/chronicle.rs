@@ -5,14 +5,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::{ConditionStatus, NodeClaim};
 use karpenter_cluster::clock::{Clock, since};
-use karpenter_cluster::controllers::context::{label, name_of, uid_of};
+use karpenter_cluster::controllers::context::{label, name_of};
 use karpenter_cluster::mirror::Change;
 use karpenter_controllers::mirrors::Mirrors;
+use karpenter_controllers::pods::node_name;
 use karpenter_kwok::PRICE_LABEL;
+use karpenter_state::pod::Pod;
 
 /// One thing that happened to one object.
 #[derive(Debug, Clone, PartialEq)]
@@ -144,7 +146,7 @@ impl Notes {
 
     fn pod(&mut self, change: &Change<Pod>, now: Timestamp) {
         let object = change.object();
-        let (pod, uid) = (name_of(&**object).to_owned(), uid_of(&**object).to_owned());
+        let (pod, uid) = (object.name.to_string(), object.uid.to_string());
         let Change::Applied { old, new } = change else {
             self.pods_since.remove(&uid);
             self.running.remove(&uid);
@@ -163,15 +165,9 @@ impl Notes {
     }
 }
 
-fn node_name(pod: &Pod) -> Option<&str> {
-    pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
-}
-
 /// Ready, and nobody has asked it to go.
 fn is_running(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let is_ready = conditions.into_iter().any(|found| found.type_ == "Ready" && found.status == "True");
-    is_ready && pod.metadata.deletion_timestamp.is_none()
+    pod.status.ready.is_some_and(|ready| ready.is_true) && pod.deleted_at.is_none()
 }
 
 fn is_ready(node: &Node) -> bool {

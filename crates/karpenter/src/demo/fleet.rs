@@ -8,6 +8,7 @@ use karpenter_api::labels;
 use karpenter_cluster::controllers::context::label;
 use karpenter_controllers::Context;
 use karpenter_scheduling::schedule;
+use karpenter_state::pod::Pod;
 use karpenter_state::{Live, LivePool, assemble_live};
 
 use super::chronicle::Machine;
@@ -29,11 +30,8 @@ pub(super) async fn lower_bound_per_hour(context: &Context) -> Result<f64> {
         let instance_types = context.cloud.instance_types(&pool).await.context("the cloud sells nothing")?;
         pools.push(LivePool { pool, instance_types });
     }
-    let unbound = context.mirrors.pods.list().into_iter().map(|pod| {
-        let mut pod = (*pod).clone();
-        pod.spec.get_or_insert_default().node_name = None;
-        Arc::new(pod)
-    });
+    let pods = context.mirrors.pods.list().into_iter();
+    let unbound = pods.map(|pod| Arc::new(Pod { node_name: None, ..(*pod).clone() }));
     let live = Live {
         pools,
         well_known: context.cloud.well_known_labels(),

@@ -36,7 +36,7 @@ fn pods_are_asked_unless_they_say_no_or_are_going() {
         (pod(keep("-5m"), Some(30)), Attempt::Evict),
     ];
     for (pod, attempt) in cases {
-        assert_eq!(decide(Some(&pod), &Manner::Evict, now), attempt, "{:?}", pod.metadata);
+        assert_eq!(decide(Some(&pod), &Manner::Evict, now), attempt, "{:?}", pod);
     }
     assert_eq!(decide(None, &Manner::Evict, now), Attempt::Drop);
 }
@@ -65,7 +65,7 @@ fn pods_are_deleted_when_their_grace_would_outlast_the_node() {
         let pod = pod(metadata, grace);
         let expected = expected.map_or(Attempt::Drop, |grace_seconds| Attempt::Delete { grace_seconds });
         let attempt = decide(Some(&pod), &Manner::DeleteBy(by), time(now));
-        assert_eq!(attempt, expected, "{now} {:?}", pod.metadata);
+        assert_eq!(attempt, expected, "{now} {:?}", pod);
     }
 }
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::{Condition, ConditionStatus, NodeClaim};
 use karpenter_cluster::clock::since;
+use karpenter_state::pod::Pod;
 
 use crate::node::eviction::needs_deletion;
 use crate::pods;
@@ -106,7 +107,7 @@ pub fn decide_drain(on_node: &[Arc<Pod>], terminate_by: Option<Timestamp>, now: 
 
 /// The place in the order: critical pods after others, daemons after workloads.
 fn group(pod: &Pod) -> (bool, bool) {
-    let class = pod.spec.as_ref().and_then(|spec| spec.priority_class_name.as_deref());
+    let class = pod.spec.priority_class_name.as_deref();
     let is_critical = matches!(class, Some("system-cluster-critical" | "system-node-critical"));
     (is_critical, pods::is_owned_by_daemon_set(pod))
 }

@@ -31,7 +31,7 @@ fn critical() -> Value {
 }
 
 fn names(pods: &[Arc<Pod>]) -> Vec<&str> {
-    pods.iter().filter_map(|pod| pod.metadata.name.as_deref()).collect()
+    pods.iter().map(|pod| &*pod.name).collect()
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn groups_leave_one_after_the_other() {
         let drain = decide_drain(&on_node, None, now);
         assert_eq!(names(&drain.evict), group);
         assert_eq!((drain.waiting, drain.delete.len()), (on_node.len(), 0));
-        on_node.retain(|pod| !group.contains(&pod.metadata.name.as_deref().unwrap_or_default()));
+        on_node.retain(|pod| !group.contains(&&*pod.name));
     }
 }
 

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::{Condition, ConditionStatus, NodeClaim};
 use karpenter_cluster::clock::until;
 use karpenter_cluster::controllers::context::{annotation, is_deleting, uid_of};
 use karpenter_model::duration::parse_go_duration;
+use karpenter_state::pod::Pod;
 
 use crate::node::eviction::Manner;
 use crate::node::termination::decide::{MIN_DRAIN_TIME, decide_drain};

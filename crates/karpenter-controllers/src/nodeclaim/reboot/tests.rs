@@ -1,4 +1,4 @@
-use k8s_openapi::api::core::v1::Pod;
+use karpenter_state::pod::Pod;
 use serde_json::{Value, json};
 
 use super::decide::*;

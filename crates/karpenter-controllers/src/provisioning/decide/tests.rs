@@ -1,8 +1,9 @@
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodePool;
 use karpenter_model::problem::Options;
+use karpenter_state::pod::Pod;
 use karpenter_state::{Live, LivePool};
 use serde_json::{Value, json};
 
@@ -33,7 +34,7 @@ fn plan(pools: Vec<LivePool>, pending: Vec<Arc<Pod>>, nodes: Vec<Arc<Node>>) -> 
 }
 
 fn names(pods: &[Arc<Pod>]) -> Vec<&str> {
-    pods.iter().filter_map(|pod| pod.metadata.name.as_deref()).collect()
+    pods.iter().map(|pod| &*pod.name).collect()
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn only_a_round_that_did_nothing_is_remembered() {
     let fingerprint = |pods| Fingerprint { pods, nodes: 0, revisions: vec![1], offers: Vec::new() };
     let mut settled = Settled::default();
     assert_eq!(settled.repeats(&fingerprint(1)), None);
-    let told = vec![Notice::normal(&pod(&json!({})), "Reason", "message")];
+    let told = vec![Notice::normal_of_pod(&pod(&json!({})), "Reason", "message")];
     settled.remember(fingerprint(1), Some(told.clone()));
     assert_eq!(settled.repeats(&fingerprint(1)), Some(told));
     assert_eq!(settled.repeats(&fingerprint(2)), None);

@@ -141,7 +141,7 @@ async fn second_opinion(world: &World) -> (f64, f64, usize) {
         kwok_node_classes: world.list::<KWOKNodeClass>().await,
         node_claims: world.list::<NodeClaim>().await,
         nodes: world.list::<Node>().await,
-        pods: world.list::<Pod>().await,
+        pods: world.list::<Pod>().await.into_iter().map(Into::into).collect(),
         replica_sets: world.list::<ReplicaSet>().await,
         pod_disruption_budgets: world.list::<PodDisruptionBudget>().await,
         ..Objects::default()
