@@ -231,7 +231,9 @@ pub fn record_kept(
     if entries.is_empty() || entries.iter().filter(|entry| entry.updates).count() > MAX_UPDATE_MANAGERS {
         return None;
     }
-    Some(Kept { text: Some(kept::write(entries)), is_changed })
+    // A new time alone is no change, unless it changes who comes after whom.
+    let is_changed = kept::sort(&mut entries) || is_changed;
+    Some(Kept { text: Some(kept::write(&entries)), is_changed })
 }
 
 /// What both kinds of writes need.

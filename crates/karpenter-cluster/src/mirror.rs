@@ -5,10 +5,12 @@
 //! created a pod counts it at once. Objects are readings: parts that nobody here looks at are dropped before they are
 //! kept, so they must never be written back whole.
 
+pub mod dense;
+mod fresh;
 pub mod lean;
 mod store;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -66,6 +68,8 @@ pub struct Identity<K> {
     /// Whether the newer one differs from the older only in what nobody looks at, such as its version. Then it is kept
     /// and nobody is told: heartbeats are most of what happens in a large cluster.
     pub is_same: fn(&K, &K) -> bool,
+    /// Lets the newer one share with the older what they have in common.
+    pub share: fn(&mut K, &K),
 }
 
 impl<K> Clone for Identity<K> {
@@ -89,6 +93,7 @@ impl<K: Resource> Identity<K> {
             is_deleting: |object| object.meta().deletion_timestamp.is_some(),
             strip: |object| object.meta_mut().managed_fields = None,
             is_same: |_, _| false,
+            share: |_, _| {},
         }
     }
 }
@@ -170,8 +175,23 @@ struct State<K> {
     subscribers: Vec<mpsc::UnboundedSender<Change<K>>>,
     /// The newest version that the watch has shown: whatever is older and absent is gone for good.
     seen_version: u64,
-    /// Keys listed so far while a list is under way.
-    listing: Option<BTreeSet<ObjectKey>>,
+    listing: Option<Listing>,
+}
+
+/// A list under way.
+#[derive(Default)]
+struct Listing {
+    listed: BTreeSet<ObjectKey>,
+    newest: u64,
+    /// What this process wrote meanwhile, with its version: the list may have been made before.
+    written: BTreeMap<ObjectKey, u64>,
+}
+
+impl Listing {
+    /// Whether an object that is kept is missing in the list, and not only because it is newer.
+    fn lacks(&self, key: &ObjectKey) -> bool {
+        !self.listed.contains(key) && self.written.get(key).is_none_or(|version| *version <= self.newest)
+    }
 }
 
 impl<K> Mirror<K>
@@ -233,14 +253,15 @@ impl<K: Send + Sync + 'static> Mirror<K> {
         R::DynamicType: Default,
     {
         let api = Api::<Lean<R>>::all(client.clone());
+        let streaming = Api::<Lean<R>>::all(fresh::fresh(client));
         let mirror = self.clone();
         let task = tokio::spawn(async move {
             // One object after the other, as the server has them at hand: many times faster than page by page, and
             // neither side holds a page.
-            let streamed = watch_kind(api.clone(), watcher::Config::default().streaming_lists());
+            let streamed = watch_kind(streaming, watcher::Config::default().streaming_lists());
             let events =
                 streamed.default_backoff().map(|event| event.map(|event| unwrapped(event, &mut keep)));
-            mirror.feed_unless(events, is_not_streamed).await;
+            mirror.feed_unless(events, |error| mirror.is_not_streamed(error)).await;
             let paged = watch_kind(api, watcher::Config::default());
             let events = paged.default_backoff().map(|event| event.map(|event| unwrapped(event, &mut keep)));
             mirror.feed_unless(events, |_| false).await;
@@ -257,7 +278,7 @@ impl<K: Send + Sync + 'static> Mirror<K> {
     async fn feed_unless(
         &self,
         events: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send,
-        is_in_vain: fn(&watcher::Error) -> bool,
+        is_in_vain: impl Fn(&watcher::Error) -> bool + Send,
     ) {
         let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
@@ -275,21 +296,23 @@ impl<K: Send + Sync + 'static> Mirror<K> {
         let identity = self.shared.identity;
         let complete = matches!(event, Event::InitDone);
         match event {
-            Event::Init => self.state().listing = Some(BTreeSet::new()),
+            Event::Init => self.state().listing = Some(Listing::default()),
             Event::InitApply(mut object) => {
                 self.prepare(&mut object);
                 let mut state = self.state();
+                let version = (identity.version)(&object);
                 if let Some(listing) = &mut state.listing {
-                    listing.insert((identity.key)(&object));
+                    listing.listed.insert((identity.key)(&object));
+                    listing.newest = listing.newest.max(version);
                 }
-                state.seen_version = state.seen_version.max((identity.version)(&object));
+                state.seen_version = state.seen_version.max(version);
                 changes.extend(state.put(object));
             }
             Event::InitDone => {
                 let mut state = self.state();
-                if let Some(listed) = state.listing.take() {
+                if let Some(listing) = state.listing.take() {
                     let known = state.objects.keys().into_iter();
-                    for key in known.filter(|key| !listed.contains(key)) {
+                    for key in known.filter(|key| listing.lacks(key)) {
                         changes.extend(state.take(&key));
                     }
                 }
@@ -335,6 +358,9 @@ impl<K: Send + Sync + 'static> Mirror<K> {
             // A deletion that ended at once answers with the object; only the watch knows that it is gone.
             if !known && (identity.is_deleting)(&object) {
                 return;
+            }
+            if let Some(listing) = &mut state.listing {
+                listing.written.insert(key, version);
             }
             state.put(object)
         };
@@ -431,6 +457,16 @@ impl<K: Send + Sync + 'static> Mirror<K> {
         let _ = synced.wait_for(|synced| *synced).await;
     }
 
+    /// Whether the server does not stream what is there: it is too old or was told not to, and says so at once; or its
+    /// storage cannot tell when all has been sent, and it says so in the stream.
+    fn is_not_streamed(&self, error: &watcher::Error) -> bool {
+        match error {
+            watcher::Error::WatchStartFailed(kube::Error::Api(status)) => matches!(status.code, 400 | 422),
+            watcher::Error::WatchError(_) => !self.is_synced(),
+            _ => false,
+        }
+    }
+
     fn prepare(&self, object: &mut K) {
         (self.shared.identity.strip)(object);
         (self.shared.trim)(object);
@@ -459,7 +495,7 @@ impl<K: Send + Sync + 'static> State<K> {
     }
 
     /// Keeps the object unless a newer version is kept already.
-    fn put(&mut self, object: K) -> Option<Change<K>> {
+    fn put(&mut self, mut object: K) -> Option<Change<K>> {
         let key = (self.identity.key)(&object);
         let old = self.find(&key.namespace, &key.name);
         if let Some(old) = &old {
@@ -469,6 +505,7 @@ impl<K: Send + Sync + 'static> State<K> {
                 return None;
             }
             self.unindex(&key, old);
+            (self.identity.share)(&mut object, old);
         }
         let new = Arc::new(object);
         let kept: Kept = new.clone();
@@ -501,12 +538,6 @@ impl<K: Send + Sync + 'static> State<K> {
     fn publish(&mut self, change: &Change<K>) {
         self.subscribers.retain(|subscriber| subscriber.send(change.clone()).is_ok());
     }
-}
-
-/// The server does not stream what is there: it is too old, or was told not to.
-fn is_not_streamed(error: &watcher::Error) -> bool {
-    let refused = |status: &kube::core::Status| matches!(status.code, 400 | 422);
-    matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if refused(status))
 }
 
 /// For kinds of which every part is kept.

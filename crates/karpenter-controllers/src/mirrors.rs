@@ -11,6 +11,7 @@ use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use karpenter_api::labels;
 use karpenter_api::types::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
 use karpenter_cloud::NodeClassKind;
+use karpenter_cluster::mirror::dense::dense;
 use karpenter_cluster::mirror::{Identity, Mirror, ObjectKey, keep_all};
 use karpenter_state::pod::{Family, Pod, Slim};
 use kube::api::{Api, DynamicObject};
@@ -79,12 +80,15 @@ impl Mirrors {
         extras: Extras,
     ) -> (Self, Vec<JoinHandle<()>>) {
         let mut tasks = Vec::new();
+        let dense = dense(client, |error| {
+            tracing::warn!(error, "pods and nodes are read as JSON from now on, which takes longer");
+        });
         let has_workloads = extras.capacity_buffers || extras.default_spreads;
         // Spreads are found by selectors alone.
         let replica_set_trim = if extras.capacity_buffers { keep_all } else { trim_replica_set };
         let stateful_set_trim = if extras.capacity_buffers { keep_all } else { trim_stateful_set };
         let mirrors = Self {
-            pods: keep(watch_pods(client), &mut tasks),
+            pods: keep(watch_pods(&dense), &mut tasks),
             nodes: keep(
                 Mirror::of(
                     Identity { is_same: trim::is_same_node, ..Identity::of_objects() },
@@ -95,7 +99,7 @@ impl Mirrors {
                         (BY_POOL, pool_of::<Node>),
                     ],
                 )
-                .fed_by(client, |node: Node| node),
+                .fed_by(&dense, |node: Node| node),
                 &mut tasks,
             ),
             node_claims: keep(
@@ -215,6 +219,7 @@ fn watch_pods(client: &Client) -> (Mirror<Pod>, JoinHandle<()>) {
         is_deleting: |pod| pod.deleted_at.is_some(),
         strip: keep_all,
         is_same: Pod::is_same,
+        share: Pod::share_with,
     };
     let mut family = Family::default();
     let mirror = Mirror::of(identity, keep_all, &[(BY_NODE, pod_node)]);

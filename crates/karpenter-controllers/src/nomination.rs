@@ -169,11 +169,15 @@ async fn nominate(context: &Context, place: Place, node: &str) {
     }
     let is_free =
         |pod: &Pod| pods::nominated_node(pod).is_none_or(|name| place.nominated.as_deref() == Some(name));
-    match write(context, &place, is_free, Some(node)).await {
-        Ok(true) => {
-            context.state.nomination_allowed();
-            context.state.set_nominated(&place.uid, Some(node));
-        }
+    // Noted before it is written: the scheduler may take the name away before the answer is here, and a name that is
+    // gone is looked for among those that are noted.
+    context.state.set_nominated(&place.uid, Some(node));
+    let outcome = write(context, &place, is_free, Some(node)).await;
+    if !matches!(outcome, Ok(true)) {
+        context.state.set_nominated(&place.uid, place.nominated.as_deref());
+    }
+    match outcome {
+        Ok(true) => context.state.nomination_allowed(),
         Ok(false) => {}
         Err(kube::Error::Api(status)) if status.code == 403 => {
             if context.state.nomination_refused(context.clock.now()) {

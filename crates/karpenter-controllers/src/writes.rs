@@ -68,8 +68,12 @@ pub async fn status_unchanged<K: ClusterKind, S: Serialize>(
 /// Asks for the object's end.
 pub async fn delete<K: ClusterKind>(client: &Client, mirror: &Mirror<K>, object: &K) -> kube::Result<()> {
     match delete_if(client, mirror, object, None).await {
-        // A namesake of what was meant: that one is gone.
-        Err(error) if is_conflict(&error) => Ok(()),
+        Err(error) if is_conflict(&error) => {
+            let present = Api::<K>::all(client.clone()).get_metadata_opt(name_of(object)).await?;
+            let is_meant = present.is_some_and(|present| present.metadata.uid == object.meta().uid);
+            // Only a namesake of what was meant is there: that one is gone.
+            if is_meant { Err(error) } else { Ok(()) }
+        }
         outcome => outcome,
     }
 }

@@ -179,6 +179,17 @@ impl Pod {
             && self.status == new.status
             && self.is_like(new)
     }
+
+    /// Points at the parts of its older self where they are the same. What this process wrote itself came without its
+    /// siblings.
+    pub fn share_with(&mut self, older: &Self) {
+        if self.kin == older.kin {
+            self.kin = older.kin.clone();
+        }
+        if self.spec == older.spec {
+            self.spec = older.spec.clone();
+        }
+    }
 }
 
 /// Without siblings: whatever reads one pod.

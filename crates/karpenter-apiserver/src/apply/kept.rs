@@ -86,7 +86,7 @@ fn read_entry(text: &[u8]) -> Part<Entry<'_>> {
 
 /// Lets `id` have what changed, and everybody lose what changed or went. Answers whether more than times changed.
 pub(super) fn update(
-    entries: &mut Vec<Entry<'_>>,
+    entries: &mut [Entry<'_>],
     comparison: &Comparison,
     own: &FieldSet,
     id: &ManagerId,
@@ -136,8 +136,8 @@ pub(super) fn update(
     Ok(is_changed)
 }
 
-/// Those that apply first, then by time.
-pub(super) fn write(mut entries: Vec<Entry<'_>>) -> Vec<u8> {
+/// Puts those that apply first, then by time. Answers whether the order changed.
+pub(super) fn sort(entries: &mut [Entry<'_>]) -> bool {
     let order = |left: &Entry<'_>, right: &Entry<'_>| {
         let key = |entry: &Entry<'_>| (entry.updates, entry.time.clone());
         key(left).cmp(&key(right)).then_with(|| {
@@ -148,10 +148,15 @@ pub(super) fn write(mut entries: Vec<Entry<'_>>) -> Vec<u8> {
             ))
         })
     };
+    let is_sorted = entries.is_sorted_by(|left, right| order(left, right).is_le());
     entries.sort_by(order);
+    !is_sorted
+}
+
+pub(super) fn write(entries: &[Entry<'_>]) -> Vec<u8> {
     let mut text = Vec::with_capacity(entries.iter().map(|entry| entry.fields.text().len() + 160).sum());
     text.push(b'[');
-    for entry in &entries {
+    for entry in entries {
         let mut member = |before: &str, value: &str| {
             text.extend_from_slice(before.as_bytes());
             // Writing JSON into a vector cannot fail.

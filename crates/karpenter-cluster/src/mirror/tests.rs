@@ -86,3 +86,82 @@ fn a_subscriber_first_gets_what_is_there() {
     assert_eq!(first.object().metadata.name.as_deref(), Some("a"));
     assert!(first.object().metadata.managed_fields.is_none());
 }
+
+#[test]
+fn a_list_from_before_a_write_does_not_undo_it() {
+    let mirror = mirror();
+    mirror.handle(Event::Init);
+    mirror.apply(config_map("written", 7, "x"));
+    mirror.apply(config_map("older", 4, "x"));
+    mirror.handle(Event::InitApply(config_map("listed", 5, "x")));
+    mirror.handle(Event::InitDone);
+    assert_eq!(names(&mirror.list()), ["listed", "written"]);
+    // The next list counts again.
+    mirror.handle(Event::Init);
+    mirror.handle(Event::InitApply(config_map("listed", 5, "x")));
+    mirror.handle(Event::InitDone);
+    assert_eq!(names(&mirror.list()), ["listed"]);
+}
+
+#[test]
+fn what_says_nothing_new_is_kept_and_nobody_is_told() {
+    let identity = Identity {
+        is_same: |old: &ConfigMap, new: &ConfigMap| old.metadata.labels == new.metadata.labels,
+        ..Identity::of_objects()
+    };
+    let mirror = Mirror::of(identity, keep_all, &[("owner", owner as IndexValues<ConfigMap>)]);
+    let mut changes = mirror.subscribe();
+    mirror.handle(Event::Apply(config_map("a", 1, "x")));
+    mirror.handle(Event::Apply(config_map("a", 2, "x")));
+    assert_eq!(
+        mirror.get("default", "a").and_then(|a| a.metadata.resource_version.clone()).as_deref(),
+        Some("2")
+    );
+    assert_eq!(mirror.by("owner", "x")[0].metadata.resource_version.as_deref(), Some("2"));
+    mirror.handle(Event::Apply(config_map("a", 3, "y")));
+    let told = std::iter::from_fn(|| changes.try_recv().ok()).count();
+    assert_eq!(told, 2);
+}
+
+/// A server that answers streamed lists as it was told to, and lists in pages with one object.
+fn server(streamed: fn() -> http::Response<String>) -> Client {
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| async move {
+        let query = request.uri().query().unwrap_or_default();
+        let answer = if query.contains("sendInitialEvents") {
+            streamed()
+        } else if query.contains("watch=true") {
+            http::Response::new(String::new())
+        } else {
+            let meta = r#"{"name": "a", "namespace": "default", "resourceVersion": "1"}"#;
+            let list = format!(
+                r#"{{"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {{"resourceVersion": "2"}},
+                    "items": [{{"metadata": {meta}}}]}}"#
+            );
+            http::Response::new(list)
+        };
+        Ok::<_, std::io::Error>(answer.map(|body| http_body_util::Full::new(bytes::Bytes::from(body))))
+    });
+    Client::new(service, "default")
+}
+
+const REFUSAL: &str = r#"{"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": CODE, "message": "no",
+    "reason": "Invalid"}"#;
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_stream_is_asked_for_pages() {
+    let at_once = || {
+        let mut answer = http::Response::new(REFUSAL.replace("CODE", "422"));
+        *answer.status_mut() = http::StatusCode::UNPROCESSABLE_ENTITY;
+        answer
+    };
+    let in_the_stream = || {
+        let status = REFUSAL.replace("CODE", "500").replace('\n', "");
+        http::Response::new(format!("{{\"type\": \"ERROR\", \"object\": {status}}}\n"))
+    };
+    for streamed in [at_once as fn() -> http::Response<String>, in_the_stream] {
+        let (mirror, task) = Mirror::<ConfigMap>::watch(&server(streamed), keep_all, &[]);
+        tokio::time::timeout(std::time::Duration::from_secs(600), mirror.synced()).await.expect("synced");
+        assert_eq!(names(&mirror.list()), ["a"]);
+        task.abort();
+    }
+}

@@ -1,17 +1,36 @@
 //! What is dropped from objects before they are kept. What is kept of a pod is [`karpenter_state::pod`]'s to say.
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, NodeSystemInfo};
 
+/// The same whether it was read as protobuf, of which no more is read, or as JSON.
 pub(super) fn node(node: &mut Node) {
-    if let Some(status) = &mut node.status {
-        // The largest part of a node.
-        status.images = None;
-        status.volumes_in_use = None;
-        status.volumes_attached = None;
-        status.conditions.iter_mut().for_each(Vec::shrink_to_fit);
-        // Would make a difference every few minutes, of every node.
-        let conditions = status.conditions.iter_mut().flatten();
-        conditions.for_each(|condition| condition.last_heartbeat_time = None);
+    node.metadata.generate_name = None;
+    node.metadata.self_link = None;
+    if let Some(spec) = node.spec.take() {
+        node.spec = Some(NodeSpec {
+            provider_id: spec.provider_id,
+            taints: spec.taints,
+            unschedulable: spec.unschedulable,
+            ..NodeSpec::default()
+        });
+    }
+    if let Some(status) = node.status.take() {
+        let conditions = status.conditions.map(|mut conditions| {
+            // Would make a difference every few minutes, of every node.
+            conditions.iter_mut().for_each(|condition| condition.last_heartbeat_time = None);
+            conditions.shrink_to_fit();
+            conditions
+        });
+        let node_info = status.node_info.map(|info| NodeSystemInfo { swap: None, ..info });
+        node.status = Some(NodeStatus {
+            addresses: status.addresses,
+            allocatable: status.allocatable,
+            capacity: status.capacity,
+            conditions,
+            node_info,
+            phase: status.phase,
+            ..NodeStatus::default()
+        });
     }
 }
 

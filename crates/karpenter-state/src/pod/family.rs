@@ -11,15 +11,15 @@ use super::{Kin, Pod, trim};
 /// How many different siblings of one workload are remembered. Replicas differ while a workload is rolled out, and each
 /// pod of a StatefulSet has labels of its own.
 const REMEMBERED: usize = 4;
-/// Below this many workloads nothing is cleared out.
+/// After this many pods, or as many as there are workloads, those that nobody keeps are cleared out.
 const FEW: usize = 256;
 
 /// Remembers the latest pods of each workload, as long as somebody keeps them.
 #[derive(Debug, Default)]
 pub struct Family {
     by_workload: FxHashMap<u64, Siblings>,
-    /// How many workloads were left after clearing out last.
-    cleared: usize,
+    /// Pods since clearing out last.
+    since: usize,
 }
 
 #[derive(Debug, Default)]
@@ -44,9 +44,11 @@ impl Family {
     }
 
     fn clear_out(&mut self) {
-        if self.by_workload.len() > FEW.max(2 * self.cleared) {
+        self.since += 1;
+        if self.since > FEW.max(self.by_workload.len()) {
             self.by_workload.retain(|_, siblings| siblings.specs.is_kept());
-            self.cleared = self.by_workload.len();
+            self.by_workload.shrink_to(2 * self.by_workload.len());
+            self.since = 0;
         }
     }
 }

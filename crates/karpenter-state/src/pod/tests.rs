@@ -144,3 +144,18 @@ fn daemons_on_nodes_are_alike_although_each_is_pinned_to_its_node() {
     assert_eq!(pinned("n1", true).spec.affinity, None);
     assert!(!pinned("n1", false).is_like(&pinned("n2", false)));
 }
+
+#[test]
+fn a_pod_that_was_written_keeps_what_it_shares() {
+    let mut family = Family::default();
+    let raw = || raw("p", &json!({"containers": [{"name": "main"}]}), &json!({}));
+    let (old, sibling) = (family.keep(raw()), family.keep(raw()));
+    let mut written = Pod::from(raw());
+    written.share_with(&old);
+    assert!(Arc::ptr_eq(&written.kin, &sibling.kin) && Arc::ptr_eq(&written.spec, &sibling.spec));
+    let mut other = raw();
+    other.metadata.labels.get_or_insert_default().insert("new".into(), "label".into());
+    let mut other = Pod::from(other);
+    other.share_with(&old);
+    assert!(!Arc::ptr_eq(&other.kin, &old.kin) && Arc::ptr_eq(&other.spec, &old.spec));
+}

@@ -103,14 +103,15 @@ fn trimmed_spec(spec: PodSpec) -> PodSpec {
         volumes.retain(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some());
         volumes
     });
+    // On the host's network every port is one of the host's.
+    let keeps_ports = spec.host_network == Some(true);
+    let trimmed = |container| trimmed_container(container, keeps_ports);
     PodSpec {
         active_deadline_seconds: spec.active_deadline_seconds,
         affinity: spec.affinity,
-        containers: spec.containers.into_iter().map(trimmed_container).collect(),
+        containers: spec.containers.into_iter().map(trimmed).collect(),
         host_network: spec.host_network,
-        init_containers: spec
-            .init_containers
-            .map(|containers| containers.into_iter().map(trimmed_container).collect()),
+        init_containers: spec.init_containers.map(|containers| containers.into_iter().map(trimmed).collect()),
         node_name: spec.node_name,
         node_selector: spec.node_selector,
         os: spec.os,
@@ -132,9 +133,9 @@ fn trimmed_spec(spec: PodSpec) -> PodSpec {
     }
 }
 
-fn trimmed_container(container: Container) -> Container {
+fn trimmed_container(container: Container, keeps_ports: bool) -> Container {
     let ports = container.ports.map(|mut ports| {
-        ports.retain(|port| port.host_port.is_some());
+        ports.retain(|port| keeps_ports || port.host_port.is_some());
         ports
     });
     Container {

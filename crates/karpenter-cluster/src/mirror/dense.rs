@@ -1,0 +1,142 @@
+//! A client that asks for pods and nodes in protobuf, and hands on the little JSON that is read of them.
+//!
+//! A server needs a fifth of the time to write an object in protobuf, and what is not wanted of it is passed over here
+//! without being looked at; with 50,000 pods that is the difference between three and thirteen seconds for the server
+//! alone. Whoever asks notices nothing: a server that answers in JSON is passed on as it is, and one whose protobuf is
+//! not understood is not asked for it again.
+
+mod table;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::io::{Error, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::{Buf, Bytes, BytesMut};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
+use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody};
+use kube::Client;
+use kube::client::Body;
+
+/// Protobuf if it can be had.
+const WANTED: HeaderValue = HeaderValue::from_static("application/vnd.kubernetes.protobuf, application/json");
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// Before every message of a watch stands its length.
+const LENGTH_BYTES: usize = 4;
+/// More than a server stores.
+const LENGTH_MOST: usize = 64 << 20;
+
+type AnyBody = http_body_util::combinators::UnsyncBoxBody<Bytes, Error>;
+
+/// The same client for reading kinds that [`table`] knows: pods and nodes, and nothing but to be kept. `tell` hears why
+/// protobuf is no longer asked for, once.
+pub fn dense(client: &Client, tell: fn(&str)) -> Client {
+    let inner = client.clone();
+    let switch = Arc::new(Switch { is_off: AtomicBool::new(false), tell });
+    let service = tower::service_fn(move |mut request: Request<Body>| {
+        let (client, switch) = (inner.clone(), switch.clone());
+        async move {
+            if !switch.is_off.load(Ordering::Relaxed) {
+                request.headers_mut().insert(ACCEPT, WANTED);
+            }
+            let is_watch = is_watch(&request);
+            read(client.send(request).await?, is_watch, switch).await
+        }
+    });
+    Client::new(service, client.default_namespace())
+}
+
+struct Switch {
+    is_off: AtomicBool,
+    tell: fn(&str),
+}
+
+impl Switch {
+    fn give_up(&self, error: &Error) {
+        if error.kind() == ErrorKind::InvalidData && !self.is_off.swap(true, Ordering::Relaxed) {
+            (self.tell)(&error.to_string());
+        }
+    }
+}
+
+fn is_watch(request: &Request<Body>) -> bool {
+    let query = request.uri().query().unwrap_or_default();
+    query.split('&').any(|part| matches!(part, "watch=true" | "watch=1"))
+}
+
+async fn read(
+    answer: Response<Body>,
+    is_watch: bool,
+    switch: Arc<Switch>,
+) -> kube::Result<Response<AnyBody>> {
+    let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    if !kind.starts_with(PROTOBUF) {
+        return Ok(answer.map(|body| body.map_err(Error::other).boxed_unsync()));
+    }
+    // A refusal to watch is an answer like any other.
+    let is_watch = is_watch && answer.status().is_success();
+    let (mut head, body) = answer.into_parts();
+    head.headers.insert(CONTENT_TYPE, JSON);
+    head.headers.remove(CONTENT_LENGTH);
+    let body = if is_watch {
+        let messages = messages(body.into_data_stream().map_err(Error::other));
+        let lines = messages.map(move |message| {
+            let line = message.and_then(|message| text::event(&message).ok_or_else(not_understood));
+            line.inspect_err(|error| switch.give_up(error)).map(Frame::data)
+        });
+        StreamBody::new(lines).boxed_unsync()
+    } else {
+        let whole = body.collect_bytes().await?;
+        let object = text::object(&whole).ok_or_else(not_understood);
+        let object = object.inspect_err(|error| switch.give_up(error));
+        Full::new(object.map_err(|error| kube::Error::Service(error.into()))?)
+            .map_err(|never| match never {})
+            .boxed_unsync()
+    };
+    Ok(Response::from_parts(head, body))
+}
+
+fn not_understood() -> Error {
+    Error::new(ErrorKind::InvalidData, "the server's protobuf is not understood")
+}
+
+/// The messages of a watch, one by one.
+fn messages(
+    chunks: impl Stream<Item = Result<Bytes, Error>> + Send + Unpin,
+) -> impl Stream<Item = Result<Bytes, Error>> + Send {
+    stream::unfold((chunks, BytesMut::new(), false), |(mut chunks, mut buffer, is_over)| async move {
+        if is_over {
+            return None;
+        }
+        loop {
+            match first_message(&mut buffer) {
+                Some(Ok(message)) => return Some((Ok(message), (chunks, buffer, false))),
+                Some(Err(error)) => return Some((Err(error), (chunks, buffer, true))),
+                None => {}
+            }
+            match chunks.next().await? {
+                Ok(chunk) => buffer.extend_from_slice(&chunk),
+                Err(error) => return Some((Err(error), (chunks, buffer, true))),
+            }
+        }
+    })
+}
+
+/// Takes the message at the beginning; `None` if it is not there as a whole yet.
+fn first_message(buffer: &mut BytesMut) -> Option<Result<Bytes, Error>> {
+    let length = u32::from_be_bytes(buffer.get(..LENGTH_BYTES)?.try_into().ok()?) as usize;
+    if length > LENGTH_MOST {
+        return Some(Err(not_understood()));
+    }
+    if buffer.len() < LENGTH_BYTES + length {
+        return None;
+    }
+    buffer.advance(LENGTH_BYTES);
+    Some(Ok(buffer.split_to(length).freeze()))
+}
