@@ -86,7 +86,7 @@ fn read_entry(text: &[u8]) -> Part<Entry<'_>> {
 
 /// Lets `id` have what changed, and everybody lose what changed or went. Answers whether more than times changed.
 pub(super) fn update(
-    entries: &mut [Entry<'_>],
+    entries: &mut Vec<Entry<'_>>,
     comparison: &Comparison,
     own: &FieldSet,
     id: &ManagerId,
