@@ -7,7 +7,6 @@
 use http::{Request, Uri};
 use kube::Client;
 use kube::client::Body;
-use tower::ServiceExt;
 
 const ANY_AGE: &str = "resourceVersion=0";
 
@@ -17,7 +16,8 @@ pub(super) fn fresh(client: &Client) -> Client {
         if let Some(uri) = without_age(request.uri()) {
             *request.uri_mut() = uri;
         }
-        inner.clone().oneshot(request)
+        let client = inner.clone();
+        async move { client.send(request).await }
     });
     Client::new(service, client.default_namespace())
 }
