@@ -68,6 +68,27 @@ describe("the old API becomes what the binary makes of it", () => {
         assert.equal(JSON.stringify(made.pool).includes("instance-pods"), false);
     });
 
+    it("leaves out what v1 refuses and the old API did not mean", () => {
+        const manifest: Manifest = {
+            apiVersion: "karpenter.sh/v1alpha5",
+            kind: "Provisioner",
+            metadata: { name: "x" },
+            spec: {
+                taints: [{ key: "a", value: "", effect: "NoSchedule" }],
+                provider: { subnetSelector: { a: "b" }, securityGroupSelector: { a: "b" }, metadataOptions: {} },
+            },
+        };
+        const made = converted({ provisioner: manifest }, { defaultInstanceProfile: "p", ipv6: true });
+        assert.deepEqual(made.pool.spec.template.spec.taints, [{ key: "a", effect: "NoSchedule" }]);
+        // EC2 filled the gaps, and knew nothing of the cluster.
+        assert.deepEqual(made.nodeClass?.spec.metadataOptions, {
+            httpEndpoint: "enabled",
+            httpProtocolIPv6: "disabled",
+            httpPutResponseHopLimit: 1,
+            httpTokens: "optional",
+        });
+    });
+
     it("combines alternatives with the first key varying fastest", () => {
         const manifest: Manifest = {
             apiVersion: "karpenter.sh/v1alpha5",

@@ -55,8 +55,8 @@ function poolSpec(spec: Fields, className: string, warnings: string[]): Fields {
             spec: present({
                 nodeClassRef: { group: "karpenter.k8s.aws", kind: "EC2NodeClass", name: className },
                 expireAfter: expireAfter(spec, warnings),
-                taints: spec.taints,
-                startupTaints: spec.startupTaints,
+                taints: withoutEmptyValues(spec.taints),
+                startupTaints: withoutEmptyValues(spec.startupTaints),
                 requirements: [
                     ...requirements,
                     ...missing([...labels.map(([key]) => key), ...requirements.map((one) => one.key)]),
@@ -67,6 +67,11 @@ function poolSpec(spec: Fields, className: string, warnings: string[]): Fields {
         limits: spec.limits?.resources,
         weight: spec.weight,
     });
+}
+
+/** A value of "" is no value, and v1's pattern refuses it. */
+function withoutEmptyValues(taints: Fields[] = []): Fields[] {
+    return taints.map(({ value, ...taint }) => (value ? { ...taint, value } : taint));
 }
 
 /** What the old admission added. A label with the same key counts as said. */
@@ -152,7 +157,7 @@ function convertedTemplate(name: string, settings: Fields, options: ConvertOptio
 function legacyMetadataOptions(given: Fields | undefined, ipv6: boolean): Fields {
     return given === undefined
         ? metadataOptions(given, ipv6)
-        : metadataOptions(given, ipv6, { hops: 1, tokens: "optional" });
+        : metadataOptions(given, false, { hops: 1, tokens: "optional" });
 }
 
 function images(settings: Fields): Fields {
