@@ -28,10 +28,15 @@ because those of v1 are others: nodes would expire after 30 days and containers 
 {{- with $role }}{{ $_ := set $spec "role" . }}{{ end -}}
 {{- $_ := set $spec "subnetSelectorTerms" (list (dict "tags" (include "karpenter-config.subnetTags" $context | fromJson))) -}}
 {{- $_ := set $spec "securityGroupSelectorTerms" (list (dict "tags" (include "karpenter-config.securityGroupTags" $context | fromJson))) -}}
-{{- $_ := set $spec "tags" (include "karpenter-config.tags" $context | fromJson) -}}
+{{- $tags := dict -}}
+{{- range $key, $value := include "karpenter-config.tags" $context | fromJson -}}
+{{- if not (include "karpenter-config.isReservedTag" $key) }}{{ $_ := set $tags $key $value }}{{ end -}}
+{{- end -}}
+{{- $_ := set $spec "tags" $tags -}}
 {{- $encrypted := kindIs "invalid" $values.encrypted | ternary true $values.encrypted -}}
 {{- $_ := set $spec "blockDeviceMappings" (include "karpenter-config.blockDeviceMappings" (merge (dict "encrypted" $encrypted) $context) | fromJsonArray) -}}
-{{- $_ := set $spec "metadataOptions" ($values.metadataOptions | default (dict "httpEndpoint" "enabled" "httpProtocolIPv6" "disabled" "httpPutResponseHopLimit" 2 "httpTokens" "required")) -}}
+{{- $isIpv6 := contains ":" (first ((.kubelet | default dict).clusterDNS | default (list "")) | toString) -}}
+{{- $_ := set $spec "metadataOptions" ($values.metadataOptions | default (dict "httpEndpoint" "enabled" "httpProtocolIPv6" ($isIpv6 | ternary "enabled" "disabled") "httpPutResponseHopLimit" 2 "httpTokens" "required")) -}}
 {{- if $values.detailedMonitoring }}{{ $_ := set $spec "detailedMonitoring" true }}{{ end -}}
 {{- with .kubelet | default $values.kubelet }}{{ $_ := set $spec "kubelet" . }}{{ end -}}
 {{- with include "karpenter-config.userData" $context }}{{ $_ := set $spec "userData" . }}{{ end -}}
@@ -45,7 +50,7 @@ because those of v1 are others: nodes would expire after 30 days and containers 
 {{- range .requirements -}}
 {{- $key := include "karpenter-config.labelKey" .key -}}
 {{- $said = append $said $key -}}
-{{- $requirements = append $requirements (set (deepCopy .) "key" $key) -}}
+{{- if not (include "karpenter-config.isGone" $key) }}{{ $requirements = append $requirements (set (deepCopy .) "key" $key) }}{{ end -}}
 {{- end -}}
 {{- range $key, $_ := .labels }}{{ $said = append $said $key }}{{ end -}}
 {{- range $row := list (list "kubernetes.io/os" "linux") (list "kubernetes.io/arch" "amd64") (list "karpenter.sh/capacity-type" "on-demand") -}}
@@ -96,17 +101,26 @@ because those of v1 are others: nodes would expire after 30 days and containers 
 {{- $class := required "karpenter.defaultProvisionerSpec.providerRef.name must be set" ($spec.providerRef | default dict).name -}}
 {{- if $spec.kubeletConfiguration }}{{ $class = printf "%s-%s" $class .pool.name }}{{ end -}}
 {{- $labels := dict -}}
-{{- range $key, $value := $spec.labels }}{{ $_ := set $labels (include "karpenter-config.labelKey" $key) (include "karpenter-config.text" $value) }}{{ end -}}
+{{- range $key, $value := $spec.labels -}}
+{{- $today := include "karpenter-config.labelKey" $key -}}
+{{- if not (include "karpenter-config.isGone" $today) }}{{ $_ := set $labels $today (include "karpenter-config.text" $value) }}{{ end -}}
+{{- end -}}
 {{- $requirements := include "karpenter-config.defaultedRequirements" (dict "requirements" $spec.requirements "labels" $labels) | fromJsonArray -}}
 {{- $expire := "Never" -}}
 {{- if not (kindIs "invalid" $spec.ttlSecondsUntilExpired) }}{{ $expire = include "karpenter-config.duration" $spec.ttlSecondsUntilExpired }}{{ end -}}
 {{- $machine := dict "nodeClassRef" (dict "group" "karpenter.k8s.aws" "kind" "EC2NodeClass" "name" $class) "expireAfter" $expire "requirements" $requirements -}}
-{{- with $spec.taints }}{{ $_ := set $machine "taints" . }}{{ end -}}
-{{- with $spec.startupTaints }}{{ $_ := set $machine "startupTaints" . }}{{ end -}}
+{{- range $list := list "taints" "startupTaints" -}}
+{{- $taints := list -}}
+{{- range $taint := index $spec $list }}{{ $taints = append $taints (empty $taint.value | ternary (omit $taint "value") $taint) }}{{ end -}}
+{{- with $taints }}{{ $_ := set $machine $list . }}{{ end -}}
+{{- end -}}
 {{- $template := dict "spec" $machine -}}
 {{- $metadata := dict -}}
 {{- with $labels }}{{ $_ := set $metadata "labels" . }}{{ end -}}
-{{- with $spec.annotations }}{{ $_ := set $metadata "annotations" (include "karpenter-config.texts" . | fromJson) }}{{ end -}}
+{{- $annotations := include "karpenter-config.texts" ($spec.annotations | default dict) | fromJson -}}
+{{- /* Any other value than true never protected a node. */ -}}
+{{- if eq (get $annotations "karpenter.sh/do-not-consolidate") "true" }}{{ $_ := set $annotations "karpenter.sh/do-not-disrupt" "true" }}{{ end -}}
+{{- with omit $annotations "karpenter.sh/do-not-consolidate" }}{{ $_ := set $metadata "annotations" . }}{{ end -}}
 {{- with $metadata }}{{ $_ := set $template "metadata" . }}{{ end -}}
 {{- $result := dict "template" $template "disruption" (include "karpenter-config.disruption" . | fromJson) -}}
 {{- with ($spec.limits | default dict).resources }}{{ $_ := set $result "limits" . }}{{ end -}}

@@ -41,7 +41,40 @@
 {{/* The key that a label of the early days has today. */}}
 {{- define "karpenter-config.labelKey" -}}
 {{- $renamed := dict "failure-domain.beta.kubernetes.io/zone" "topology.kubernetes.io/zone" "failure-domain.beta.kubernetes.io/region" "topology.kubernetes.io/region" "beta.kubernetes.io/arch" "kubernetes.io/arch" "beta.kubernetes.io/os" "kubernetes.io/os" "beta.kubernetes.io/instance-type" "node.kubernetes.io/instance-type" -}}
+{{- range list "family" "size" "cpu" "memory" "gpu.name" "gpu.manufacturer" "gpu.count" "gpu.memory" -}}
+{{- $_ := set $renamed (printf "karpenter.k8s.aws/instance.%s" .) (printf "karpenter.k8s.aws/instance-%s" (replace "." "-" .)) -}}
+{{- end -}}
 {{- get $renamed . | default . -}}
+{{- end -}}
+
+{{/* "true" for a label (by its key of today) that v1 does not know, and refuses. */}}
+{{- define "karpenter-config.isGone" -}}
+{{- if has . (list "karpenter.k8s.aws/instance-pods" "karpenter.k8s.aws/instance-accelerator-memory" "karpenter.k8s.aws/instance-ami-id") -}}true{{- end -}}
+{{- end -}}
+
+{{/* "true" for a tag that v1 sets itself, and refuses. */}}
+{{- define "karpenter-config.isReservedTag" -}}
+{{- if or (hasPrefix "kubernetes.io/cluster" .) (has . (list "eks:eks-cluster-name" "karpenter.sh/nodepool" "karpenter.sh/nodeclaim" "karpenter.k8s.aws/ec2nodeclass")) -}}true{{- end -}}
+{{- end -}}
+
+{{/* What v1 refuses of the values, and is therefore left out, as a JSON list of texts. */}}
+{{- define "karpenter-config.leftOut" -}}
+{{- $found := list -}}
+{{- $spec := .Values.karpenter.defaultProvisionerSpec -}}
+{{- if not .Values.karpenter.defaultNodePool -}}
+{{- range $spec.requirements -}}
+{{- if include "karpenter-config.isGone" (include "karpenter-config.labelKey" .key) }}{{ $found = append $found (printf "the requirement %s of karpenter.defaultProvisionerSpec: nodes no longer carry that label" .key) }}{{ end -}}
+{{- end -}}
+{{- range $key, $_ := $spec.labels -}}
+{{- if include "karpenter-config.isGone" (include "karpenter-config.labelKey" $key) }}{{ $found = append $found (printf "the label %s of karpenter.defaultProvisionerSpec: it is none of today's" $key) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- range $class := include "karpenter-config.classes" . | fromJsonArray -}}
+{{- range $key, $_ := $class.values.extraTags -}}
+{{- if include "karpenter-config.isReservedTag" $key }}{{ $found = append $found (printf "the tag %s of %s: Karpenter sets it itself" $key $class.key) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $found -}}
 {{- end -}}
 
 {{- define "karpenter-config.clusterName" -}}

@@ -1,6 +1,6 @@
 {{/*
 Values of older charts, and what became of them. Every row: the old path, the path of today (empty: nothing takes its
-place), and for those without a place, why.
+place), and for those without a place, why. Those marked legacy count where the old kinds are served (globalsettings.yaml).
 An old value counts where the one of today was left at its default, so a file that has both says what it means today.
 */}}
 {{- define "karpenter.oldValues" -}}
@@ -22,14 +22,21 @@ An old value counts where the one of today was left at its default, so a file th
 - {old: controller.errorOutputPaths, new: logErrorOutputPaths}
 - {old: controller.logEncoding, new: logFormat}
 - {old: logEncoding, new: logFormat}
-- {old: settings.aws.tags, why: "put tags into spec.tags of each EC2NodeClass"}
+- {old: logConfig.logLevel.controller, new: logLevel}
+- {old: logConfig.logLevel.global, new: logLevel}
+- {old: logConfig.logEncoding, new: logFormat}
+- {old: logConfig.outputPaths, new: logOutputPaths}
+- {old: logConfig.errorOutputPaths, new: logErrorOutputPaths}
+- {old: settings.aws.tags, legacy: true, why: "put tags into spec.tags of each EC2NodeClass"}
 - {old: settings.aws.enablePodENI, why: "pod ENIs are always reported"}
-- {old: settings.aws.enableENILimitedPodDensity, why: "set spec.kubelet.maxPods of the EC2NodeClass"}
+- {old: settings.aws.enableENILimitedPodDensity, legacy: true, why: "set spec.kubelet.maxPods of the EC2NodeClass"}
 - {old: settings.aws.nodeNameConvention, why: "nodes have the name that the cloud gives them"}
 - {old: settings.aws.assumeRoleARN, why: "give the service account the role itself"}
 - {old: settings.aws.assumeRoleDuration, why: "give the service account the role itself"}
-- {old: settings.featureGates.driftEnabled, why: "drift of NodePools is always on, a disruption budget can hold it back; for Provisioners it counts with legacyApi.enabled"}
-- {old: settings.featureGates.drift, why: "drift of NodePools is always on, a disruption budget can hold it back; for Provisioners it counts with legacyApi.enabled"}
+- {old: settings.assumeRoleARN, why: "give the service account the role itself"}
+- {old: settings.assumeRoleDuration, why: "give the service account the role itself"}
+- {old: settings.featureGates.driftEnabled, legacy: true, why: "drift of NodePools is always on, a disruption budget can hold it back"}
+- {old: settings.featureGates.drift, legacy: true, why: "drift of NodePools is always on, a disruption budget can hold it back"}
 - {old: webhook, why: "there is no webhook: the CRDs hold the rules"}
 {{- end -}}
 

@@ -1,5 +1,6 @@
 """What the chart karpenter must render for each of its values files."""
 
+import json
 import pathlib
 import re
 
@@ -217,6 +218,8 @@ def check(cases, root):
                       "LEGACY_API": "true", "LEGACY_DEFAULT_INSTANCE_PROFILE": "KarpenterNodeInstanceProfile-demo",
                       "LEGACY_DRIFT_ENABLED": "true", "VM_MEMORY_OVERHEAD_PERCENT": "0.1",
                       "LOG_LEVEL": "debug", "LOG_FORMAT": "console", "LOG_OUTPUT_PATHS": "stdout,/var/log/karpenter"},
+        "chart-0.37": {"CLUSTER_NAME": "demo", "INTERRUPTION_QUEUE": "demo-queue", "LOG_LEVEL": "debug", "LOG_FORMAT": "console",
+                      "LOG_OUTPUT_PATHS": "stdout"},
         "chart-0.18": {"CLUSTER_NAME": "demo", "CLUSTER_ENDPOINT": "https://demo.example", "BATCH_MAX_DURATION": "20s",
                       # Meaningless, and refused by the process, without the old API.
                       "LEGACY_DEFAULT_INSTANCE_PROFILE": None},
@@ -225,7 +228,13 @@ def check(cases, root):
         for key, value in expected.items():
             cases[name].equal(key, env.get(key), value)
         cases[name].true("old gates reach the process", "rift" not in env["FEATURE_GATES"])
+    # What no flag takes goes where the controller looks for settings of old.
+    case = cases["chart-0.27"]
+    data = case.one("ConfigMap", "karpenter-global-settings")["data"]
+    case.equal("settings of old", data | {"aws.tags": json.loads(data["aws.tags"])}, {
+        "aws.tags": {"team": "platform", "cost-center": "1000000"}, "aws.enableENILimitedPodDensity": "false"})
     case = cases["chart-0.18"]
+    case.equal("nobody asked for settings of old", case.names("ConfigMap"), ["release-karpenter-extra"])
     case.equal("image", container(case)["image"].split(":")[0], "registry.example/karpenter/controller")
     case.equal("extra object", case.one("ConfigMap", "release-karpenter-extra")["data"], {"cluster": "demo"})
 
@@ -234,11 +243,15 @@ def check_notes(notes):
     """Notes of the values files of old: each old value is named with what became of it, and three commands follow."""
     for case, expected in {
         "chart-0.27": ["settings.aws.clusterName: understood", "settings.aws.interruptionQueueName: understood",
-                      "settings.aws.enablePodENI: has no effect", "settings.aws.tags: has no effect", "webhook: has no effect",
-                      "settings.featureGates.driftEnabled: has no effect", "logEncoding: understood",
+                      "settings.aws.enablePodENI: has no effect;", "settings.aws.tags: understood, for Provisioners",
+                      "settings.aws.enableENILimitedPodDensity: understood, for Provisioners", "webhook: has no effect",
+                      "settings.featureGates.driftEnabled: understood, for Provisioners", "logEncoding: understood",
                       "controller.outputPaths: understood"],
         "chart-0.18": ["clusterName: understood", "aws.defaultInstanceProfile: understood", "controller.image: understood",
-                      "extraObjects: rendered", "set legacyApi.enabled=true"],
+                      "extraObjects: rendered", "set legacyApi.enabled=true",
+                      "settings.aws.tags: has no effect without legacyApi.enabled"],
+        "chart-0.37": ["logConfig.logLevel.controller: understood", "settings.assumeRoleARN: has no effect",
+                      "settings.featureGates.drift: has no effect without legacyApi.enabled", "webhook: has no effect"],
         "defaults": ["No image was named"],
     }.items():
         text = pathlib.Path(notes, f"{case}.txt").read_text()

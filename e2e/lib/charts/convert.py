@@ -17,6 +17,11 @@ SIZES = ["nano", "large", "xlarge", "48xlarge", "metal"]
 ZONES = ["eu-west-1a", "eu-west-1b", "eu-west-1c"]
 
 
+# What templates, shells and YAML like to change.
+USER_DATA = ("#!/bin/bash\nset -ex\nVERSION=\"$(containerd --version)\"\ncat > /etc/containerd/config.toml << EOF\n"
+             "[plugins.\"io.containerd.grpc.v1.cri\".containerd]\n\tpath = 'C:\\\\x' # {{ .Values.x }} ${X} `date`\nEOF\n  spaces  \n\n")
+
+
 def some(rng, values, least=0):
     return rng.sample(values, rng.randint(least, len(values)))
 
@@ -51,7 +56,7 @@ def raw_spec(rng):
     keys = {"karpenter.sh/capacity-type": ["spot", "on-demand"], "beta.kubernetes.io/arch": ["amd64", "arm64"],
             "topology.kubernetes.io/zone": ZONES, "karpenter.k8s.aws/instance-family": FAMILIES,
             "karpenter.k8s.aws/instance-category": ["c", "m", "r"], "node.kubernetes.io/instance-type": ["m5.large", "c6i.xlarge"],
-            "example.com/own": ["a", "b"]}
+            "karpenter.k8s.aws/instance.size": SIZES, "karpenter.k8s.aws/instance-pods": ["29"], "example.com/own": ["a", "b"]}
     result = {"requirements": [{"key": key, "operator": rng.choice(["In", "NotIn"]), "values": some(rng, keys[key], 1)}
                                for key in some(rng, sorted(keys))]}
     ending = rng.choice(["consolidation", "ttl", "neither"])
@@ -61,19 +66,23 @@ def raw_spec(rng):
     maybe(rng, result, "ttlSecondsUntilExpired", rng.choice([3600, 5400, 2592000, 90]))
     maybe(rng, result, "weight", rng.randint(1, 100))
     maybe(rng, result, "limits", {"resources": {"cpu": "100", "memory": "400Gi"}})
-    maybe(rng, result, "labels", {"team": "x", "failure-domain.beta.kubernetes.io/region": "eu-west-1"})
-    maybe(rng, result, "annotations", {"owner": "platform"})
-    maybe(rng, result, "taints", [{"key": "a", "value": "b", "effect": "NoSchedule"}])
+    maybe(rng, result, "labels", {"team": "x", "failure-domain.beta.kubernetes.io/region": "eu-west-1"} | rng.choice([
+        {}, {"karpenter.k8s.aws/instance.family": "m5"}, {"karpenter.k8s.aws/instance-ami-id": "ami-1"}]))
+    maybe(rng, result, "annotations", rng.choice([
+        {"owner": "platform"}, {"karpenter.sh/do-not-consolidate": "true"}, {"karpenter.sh/do-not-consolidate": "false"}]))
+    maybe(rng, result, "taints", [{"key": "a", "value": rng.choice(["b", ""]), "effect": "NoSchedule"}])
     maybe(rng, result, "startupTaints", [{"key": "cni", "effect": "NoExecute"}])
-    maybe(rng, result, "kubeletConfiguration", {"maxPods": 20, "containerRuntime": "containerd", "systemReserved": {"cpu": "100m"}})
+    maybe(rng, result, "kubeletConfiguration", {"maxPods": 20, "containerRuntime": "containerd",
+                                                "systemReserved": {"cpu": rng.choice(["100m", 1])},
+                                                "clusterDNS": [rng.choice(["10.100.0.10", "fd00::a"])]})
     return result
 
 
 def template(rng):
     result = {"amiFamily": rng.choice(["AL2", "Bottlerocket"]), "rootVolumeSize": rng.choice(["20Gi", "100Gi", "1Ti"]),
-              "extraTags": dict.fromkeys(some(rng, ["team", "env"]), rng.choice(["x", 7, True, 1000000]))}
+              "extraTags": dict.fromkeys(some(rng, ["team", "env", "kubernetes.io/cluster/demo"]), rng.choice(["x", 7, True, 1000000]))}
     if result["amiFamily"] == "AL2":
-        maybe(rng, result, "userData", "#!/bin/bash\necho hello\n")
+        maybe(rng, result, "userData", USER_DATA)
     maybe(rng, result, "detailedMonitoring", True)
     maybe(rng, result, "metadataOptions", {"httpEndpoint": "enabled", "httpProtocolIPv6": "disabled",
                                            "httpPutResponseHopLimit": 1, "httpTokens": "required"})
@@ -106,7 +115,8 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         for number in range(count):
             path = pathlib.Path(scratch, "values.yaml")
-            path.write_text(yaml.safe_dump(values(random.Random(number))))
+            given = values(random.Random(number))
+            path.write_text(yaml.safe_dump(given))
             rendered = {}
             for form in ["v1", "v1alpha5"]:
                 rendered[form] = subprocess.run(
@@ -117,6 +127,9 @@ def main():
                 kit.findings.append(f"case {number}: convert: {result.stderr}")
                 continue
             ours, converted = objects(rendered["v1"]), objects(result.stdout)
+            found = ours["EC2NodeClass", "default"]["spec"].get("userData")
+            if found != given["karpenter"]["defaultNodeTemplate"].get("userData"):
+                kit.findings.append(f"case {number}: user data is not as it was given: {found!r}")
             for key in sorted(ours.keys() | converted.keys()):
                 if ours.get(key) != converted.get(key):
                     kit.findings.append(f"case {number}: {key}\n  chart   {ours.get(key)}\n  convert {converted.get(key)}")
