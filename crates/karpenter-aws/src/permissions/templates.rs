@@ -12,6 +12,12 @@ const NODE_POLICIES: [&str; 4] = [
     "AmazonSSMManagedInstanceCore",
 ];
 
+/// Spot machines need a role of the account's that AWS names itself. It can be there already, and then cannot be made again.
+const SPOT_SERVICE: &str = "spot.amazonaws.com";
+const SPOT_ROLE: &str = "AWSServiceRoleForEC2Spot";
+const SPOT_ROLE_HELP: &str =
+    "true makes the service-linked role for spot, which fails if the account has used spot before";
+
 fn node_trust(target: &Target) -> Value {
     json!({
         "Version": "2012-10-17",
@@ -102,9 +108,24 @@ pub fn cloudformation(cluster: &str) -> Value {
         });
         resources.insert(format!("{}Rule", rule.name), resource);
     }
+    let spot_role = json!({
+        "Type": "AWS::IAM::ServiceLinkedRole",
+        "Condition": "MakesSpotRole",
+        // Others in the account may have come to need it.
+        "DeletionPolicy": "Retain",
+        "Properties": {"AWSServiceName": SPOT_SERVICE},
+    });
+    resources.insert("SpotServiceLinkedRole".to_owned(), spot_role);
     json!({
         "AWSTemplateFormatVersion": "2010-09-09",
         "Description": format!("What Karpenter needs in the account of cluster {cluster}"),
+        "Parameters": {"CreateSpotServiceLinkedRole": {
+            "Type": "String",
+            "AllowedValues": ["true", "false"],
+            "Default": "false",
+            "Description": SPOT_ROLE_HELP,
+        }},
+        "Conditions": {"MakesSpotRole": {"Fn::Equals": [{"Ref": "CreateSpotServiceLinkedRole"}, "true"]}},
         "Resources": substituted(Value::Object(resources)),
     })
 }
@@ -145,6 +166,7 @@ pub fn terraform(cluster: &str) -> Value {
         );
     }
     json!({
+        "variable": {"create_spot_slr": {"type": "bool", "default": false, "description": SPOT_ROLE_HELP}},
         "data": {
             "aws_partition": {"current": {}},
             "aws_region": {"current": {}},
@@ -157,6 +179,10 @@ pub fn terraform(cluster: &str) -> Value {
             }},
             "aws_iam_role_policy_attachment": attachments,
             "aws_iam_policy": of_policies,
+            "aws_iam_service_linked_role": {"spot": {
+                "count": "${var.create_spot_slr ? 1 : 0}",
+                "aws_service_name": SPOT_SERVICE,
+            }},
             "aws_sqs_queue": {"karpenter": {
                 "name": cluster,
                 "message_retention_seconds": RETENTION_SECS,
@@ -203,6 +229,10 @@ pub fn cli(cluster: &str) -> String {
          REGION=${AWS_REGION:-$(aws configure get region)}\n\
          case \"$PARTITION\" in aws-cn) URL_SUFFIX=amazonaws.com.cn ;; *) URL_SUFFIX=amazonaws.com ;; esac\n",
     );
+    script.push_str(&format!(
+        "\naws iam get-role --role-name {SPOT_ROLE} >/dev/null 2>&1 ||\n  \
+         aws iam create-service-linked-role --aws-service-name {SPOT_SERVICE}\n"
+    ));
     let mut document = |command: &str, option: &str, value: &Value| {
         script.push_str(&format!("\n{command} {option} \"$(cat <<EOF\n{value:#}\nEOF\n)\"\n"));
     };

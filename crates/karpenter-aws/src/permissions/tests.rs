@@ -385,6 +385,24 @@ fn templates_hold_the_same_permissions() {
 }
 
 /// The Terraform module fills in the rest.
+/// An account that has used spot before has the role, and AWS makes it once only.
+#[test]
+fn the_role_for_spot_is_made_only_where_it_is_not_there() {
+    let stack = cloudformation("shop");
+    let role = &stack["Resources"]["SpotServiceLinkedRole"];
+    assert_eq!(role["Properties"]["AWSServiceName"], "spot.amazonaws.com");
+    let condition = role["Condition"].as_str().expect("a condition");
+    assert!(stack["Conditions"][condition].is_object());
+    assert_eq!(stack["Parameters"]["CreateSpotServiceLinkedRole"]["Default"], "false");
+    let plan = terraform("shop");
+    let role = &plan["resource"]["aws_iam_service_linked_role"]["spot"];
+    assert_eq!(role["count"], "${var.create_spot_slr ? 1 : 0}");
+    assert_eq!(plan["variable"]["create_spot_slr"]["default"], false);
+    let script = cli("shop");
+    let (look, make) = (script.find("get-role"), script.find("create-service-linked-role"));
+    assert!(look.is_some() && look < make, "{script}");
+}
+
 #[test]
 fn the_module_for_terraform_has_the_same_policies() {
     let left_open = Target {
