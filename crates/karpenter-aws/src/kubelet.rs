@@ -14,6 +14,7 @@ mod validate;
 
 pub use class::ClassExpressions;
 pub use expression::{ExpressionError, Expressions, Variables};
+pub(crate) use parse::MANAGED;
 pub use parse::{MaxPods, ParsedKubelet};
 pub use resolve::{Dropped, EvaluationError, Resolved, check_on_type, resolve, resolve_reserved, settings};
 pub use validate::{Refusal, check, unsupported, violations};

@@ -213,11 +213,20 @@ impl Launcher {
         let (templates, answer) = answer?;
         match answer {
             Ok(answer) => {
-                self.conclude(launch, &chosen, answer).await.map(|machine| Tried::Machine(Box::new(machine)))
+                // EC2 may also tell it offer by offer; every use of a template that is not forgotten prolongs the error.
+                let is_template_gone =
+                    answer.errors.iter().any(|failed| failed.error.is_launch_template_gone());
+                if is_template_gone {
+                    templates.iter().for_each(|name| self.parts.templates.forget(name));
+                }
+                match self.conclude(launch, &chosen, answer).await {
+                    Err(error) if is_template_gone => Ok(Tried::TemplatesGone(error)),
+                    outcome => outcome.map(|machine| Tried::Machine(Box::new(machine))),
+                }
             }
             Err(error) => {
                 tracing::warn!(claim = launch.claim.metadata.name, %error, "fleet request was refused");
-                if error.is_launch_template_not_found() {
+                if error.is_launch_template_gone() {
                     templates.iter().for_each(|name| self.parts.templates.forget(name));
                     let doing = "Launch templates not found when creating fleet request";
                     return Ok(Tried::TemplatesGone(refused(doing, &error.to_string())));

@@ -41,6 +41,7 @@ fn prefix(code: &str) -> String {
 }
 
 pub(crate) const LAUNCH_TEMPLATE_NAME_NOT_FOUND: &str = "InvalidLaunchTemplateName.NotFoundException";
+const LAUNCH_TEMPLATE_ID_NOT_FOUND: &str = "InvalidLaunchTemplateId.NotFound";
 pub(crate) const INSUFFICIENT_FREE_ADDRESSES: &str = "InsufficientFreeAddressesInSubnet";
 pub(crate) const RESERVATION_CAPACITY_EXCEEDED: &str = "ReservationCapacityExceeded";
 pub(crate) const SPOT_ROLE_MISSING: &str = "AuthFailure.ServiceLinkedRoleCreationNotPermitted";
@@ -48,7 +49,7 @@ pub(crate) const SPOT_ROLE_MISSING: &str = "AuthFailure.ServiceLinkedRoleCreatio
 const NOT_FOUND: [&str; 12] = [
     "InvalidCapacityReservationId.NotFound",
     "InvalidInstanceID.NotFound",
-    "InvalidLaunchTemplateId.NotFound",
+    LAUNCH_TEMPLATE_ID_NOT_FOUND,
     "QueueDoesNotExist",
     "AWS.SimpleQueueService.NonExistentQueue",
     "NoSuchEntity",
@@ -163,8 +164,9 @@ impl AwsError {
         matches!(self.kind, ErrorKind::NotFound | ErrorKind::LaunchTemplateNotFound)
     }
 
-    pub fn is_launch_template_not_found(&self) -> bool {
-        self.kind == ErrorKind::LaunchTemplateNotFound
+    /// A launch named a template that is not there. A fleet that knew it a moment ago speaks of its id.
+    pub fn is_launch_template_gone(&self) -> bool {
+        self.kind == ErrorKind::LaunchTemplateNotFound || self.code == LAUNCH_TEMPLATE_ID_NOT_FOUND
     }
 
     pub fn is_already_exists(&self) -> bool {

@@ -23,7 +23,8 @@ impl World {
     ) -> Result<FleetAnswer, AwsError> {
         self.fleets.push(request.clone());
         for config in &request.launch_template_configs {
-            if !self.launch_templates.contains_key(&config.launch_template_name) {
+            let is_known = self.launch_templates.contains_key(&config.launch_template_name);
+            if !is_known && self.missing_template_code.is_none() {
                 let message = format!("launch template {} does not exist", config.launch_template_name);
                 return Err(AwsError::new("InvalidLaunchTemplateName.NotFoundException", message));
             }
@@ -117,7 +118,8 @@ impl World {
         now: Timestamp,
     ) -> Result<String, AwsError> {
         let Some(stored) = self.launch_templates.get(template_name).cloned() else {
-            return Err(AwsError::new("InvalidLaunchTemplateName.NotFoundException", template_name));
+            let code = self.missing_template_code.unwrap_or("InvalidLaunchTemplateName.NotFoundException");
+            return Err(AwsError::new(code, template_name));
         };
         let zone = self.zone_of(offer).unwrap_or_default();
         self.check_place(request, &stored, offer, &zone)?;

@@ -63,6 +63,8 @@ pub struct World {
     pub pool_capacity: BTreeMap<Pool, usize>,
     /// Spot machines cannot be bought for want of a role.
     pub is_spot_role_missing: bool,
+    /// The code by which a fleet tells offer by offer that its template is not there; otherwise it is refused whole.
+    pub missing_template_code: Option<&'static str>,
     /// How many machines one fleet gives at most.
     pub fleet_instances_max: Option<usize>,
     /// How long a new machine cannot be seen.
@@ -116,6 +118,7 @@ impl World {
             statuses: Vec::new(),
             pool_capacity: BTreeMap::new(),
             is_spot_role_missing: false,
+            missing_template_code: None,
             fleet_instances_max: None,
             visible_after: Duration::ZERO,
             runs_after: Duration::from_secs(20),

@@ -45,7 +45,7 @@ pub struct ParsedKubelet {
 }
 
 /// The fields of [`ParsedKubelet`] as they are written.
-pub(super) const MANAGED: [&str; 12] = [
+pub(crate) const MANAGED: [&str; 12] = [
     "clusterDNS",
     "maxPods",
     "podsPerCore",

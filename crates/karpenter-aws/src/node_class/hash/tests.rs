@@ -30,7 +30,10 @@ fn the_older_version_is_kept_and_all_others_become_the_newer_one() {
         (json!({VERSION: "v4"}), settings.clone(), "v6"),
         (json!({VERSION: "v7"}), settings, "v6"),
         (json!({VERSION: "v5"}), json!({"maxPods": "max_pods - 5"}), "v6"),
-        (json!({VERSION: "v5"}), json!({"featureGates": {"X": true}}), "v5"),
+        (json!({VERSION: "v5"}), json!({"featureGates": {"X": true}}), "v6"),
+        (json!({VERSION: "v5"}), json!({"maxPods": 20, "maxParallelImagePulls": 5}), "v6"),
+        (json!({VERSION: "v5"}), json!({"kubeReserved": {"cpu": "vcpus * 10"}}), "v5"),
+        (json!({VERSION: "v5"}), json!({}), "v5"),
         (json!({VERSION: "v5"}), json!(null), "v5"),
     ];
     for (annotations, kubelet, expected) in table {
@@ -69,21 +72,50 @@ fn a_class_is_written_only_when_its_annotations_lack_something() {
 
 #[test]
 fn claims_of_another_version_are_carried_over_and_drifted_ones_stay_drifted() {
+    use CarriedOver::{AsTheyAre, Outdated};
     let wanted = Stamp { version: "v6", hash: "42".to_owned() };
     let patch = |annotations: Value| Some(json!({"metadata": {"annotations": annotations}}));
+    let both = || patch(json!({VERSION: "v6", HASH: "42"}));
+    let only_version = || patch(json!({VERSION: "v6"}));
     let table = [
-        (json!({VERSION: "v6", HASH: "1"}), false, None),
-        (json!({VERSION: "v6", HASH: "1"}), true, None),
-        (json!({VERSION: "v5", HASH: "1"}), false, patch(json!({VERSION: "v6", HASH: "42"}))),
-        (json!({VERSION: "v5", HASH: "1"}), true, patch(json!({VERSION: "v6"}))),
-        (json!({}), false, patch(json!({VERSION: "v6", HASH: "42"}))),
-        (json!({}), true, patch(json!({VERSION: "v6"}))),
+        (json!({VERSION: "v6", HASH: "1"}), false, AsTheyAre, None),
+        (json!({VERSION: "v6", HASH: "1"}), true, AsTheyAre, None),
+        (json!({VERSION: "v5", HASH: "1"}), false, AsTheyAre, both()),
+        (json!({VERSION: "v5", HASH: "1"}), true, AsTheyAre, only_version()),
+        (json!({}), false, AsTheyAre, both()),
+        (json!({}), true, AsTheyAre, only_version()),
+        (json!({VERSION: "v6", HASH: "1"}), false, Outdated, None),
+        (json!({VERSION: "v5", HASH: "1"}), false, Outdated, only_version()),
+        (json!({VERSION: "v5", HASH: "1"}), true, Outdated, only_version()),
+        (json!({VERSION: "v4", HASH: "1"}), false, Outdated, both()),
+        (json!({}), false, Outdated, both()),
     ];
-    for (annotations, drifted, expected) in table {
+    for (annotations, drifted, carried_over, expected) in table {
         assert_eq!(
-            claim_patch(&claim(annotations.clone(), drifted), &wanted),
+            claim_patch(&claim(annotations.clone(), drifted), &wanted, carried_over),
             expected,
-            "{annotations} {drifted}"
+            "{annotations} {drifted} {carried_over:?}"
         );
+    }
+}
+
+#[test]
+fn a_change_that_nobody_has_looked_at_is_told_by_generations() {
+    let condition =
+        |observed: Value| json!({"type": "Ready", "status": "True", "observedGeneration": observed});
+    let table = [
+        (3, json!([condition(json!(3))]), false),
+        (3, json!([condition(json!(2))]), true),
+        (3, json!([condition(json!(2)), condition(json!(3))]), false),
+        (3, json!([condition(json!(null))]), false),
+        (3, json!([]), false),
+    ];
+    for (generation, conditions, expected) in table {
+        let class: EC2NodeClass = serde_json::from_value(json!({
+            "metadata": {"name": "default", "generation": generation},
+            "status": {"conditions": conditions},
+        }))
+        .expect("a class");
+        assert_eq!(has_changed_unseen(&class), expected, "{conditions}");
     }
 }

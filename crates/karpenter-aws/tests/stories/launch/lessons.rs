@@ -223,6 +223,26 @@ async fn templates_that_are_gone_are_made_anew() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn templates_that_are_gone_are_made_anew_however_it_is_told() {
+    for code in ["InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.NotFound"] {
+        let world = World::new().await;
+        let any: &[(&str, &[&str])] = &[(TYPE, &["m5.large"])];
+        world.launch(any).await.unwrap();
+        // As the errors of a fleet that was taken on.
+        world.cloud.world(|cloud| {
+            cloud.launch_templates.clear();
+            cloud.missing_template_code = Some(code);
+        });
+        world.launch(any).await.unwrap();
+        assert_eq!(world.cloud.count(Call::CreateLaunchTemplate), 2, "{code}");
+        // As the answer to the whole request.
+        world.cloud.fail_next(Call::CreateFleet, [AwsError::new(code, "x")]);
+        world.launch(any).await.unwrap();
+        assert_eq!(world.cloud.count(Call::CreateFleet), 5, "{code}: two were in vain");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_spread_group_that_is_full_in_a_zone() {
     let world = World::new().await;
     world.cloud.world(|cloud| {

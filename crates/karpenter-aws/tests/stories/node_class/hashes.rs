@@ -77,3 +77,53 @@ async fn claims_of_older_versions_are_carried_over_with_their_class() {
     assert_eq!(on_claim(&world, "drifted").await, json!(["v6", "1"]));
     assert_eq!(on_claim(&world, "of-other").await, json!(["v4", "1"]));
 }
+
+#[tokio::test(start_paused = true)]
+async fn settings_that_the_older_version_cannot_see_still_replace_machines() {
+    // Settings of a class that a release has stamped, what they are changed to, and the class's version then.
+    let table = [
+        (json!({"maxPods": 20}), json!({"featureGates": {"X": true}}), "v6"),
+        (json!({}), json!({"maxParallelImagePulls": 5}), "v6"),
+        (json!({"maxPods": 20}), json!({"maxPods": "max_pods - 5"}), "v6"),
+        (json!({"maxPods": 20}), json!({"maxPods": 30}), "v5"),
+    ];
+    for (before, after, expected) in table {
+        let world = World::start().await;
+        world
+            .create_class_with(
+                json!({"name": "default", "annotations": {VERSION: "v5", HASH: "1"}}),
+                json!({"kubelet": before}),
+            )
+            .await;
+        world.pass(Duration::from_secs(2)).await;
+        let (version, launched_with) = stamped(&world, "default").await;
+        assert_eq!(version, "v5", "{before}");
+        let of_claim = json!({VERSION: "v5", HASH: launched_with});
+        world.create_claim("running", "default", of_claim, json!([])).await;
+        world.pass(Duration::from_secs(2)).await;
+        world.patch_class("default", json!({"spec": {"kubelet": after}})).await;
+        world.pass(Duration::from_secs(2)).await;
+        let (version, hash) = stamped(&world, "default").await;
+        assert_eq!(version, expected, "{before} {after}");
+        assert_ne!(hash, launched_with, "{before} {after}");
+        // Of one version and different: the machine is to be replaced.
+        assert_eq!(on_claim(&world, "running").await, json!([version, launched_with]), "{before} {after}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_that_a_release_knew_with_settings_it_cannot_see_drifts_nothing() {
+    let world = World::start().await;
+    world.create_claim("running", "default", json!({VERSION: "v5", HASH: "1"}), json!([])).await;
+    world.pass(Duration::from_secs(1)).await;
+    world
+        .create_class_with(
+            json!({"name": "default", "annotations": {VERSION: "v5", HASH: "1"}}),
+            json!({"kubelet": {"featureGates": {"X": true}}}),
+        )
+        .await;
+    world.pass(Duration::from_secs(2)).await;
+    let (version, hash) = stamped(&world, "default").await;
+    assert_eq!(version, "v6");
+    assert_eq!(on_claim(&world, "running").await, json!(["v6", hash]));
+}
