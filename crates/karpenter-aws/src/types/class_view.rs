@@ -63,6 +63,8 @@ impl ClassView {
         for subnet in status.map_or(&[][..], |status| &status.subnets) {
             subnet_ids.entry(subnet.zone.clone()).or_default().push(subnet.id.clone());
         }
+        // A status lists them by free addresses, which change all the time and decide nothing here.
+        subnet_ids.values_mut().for_each(|ids| ids.sort_unstable());
         let kubelet = class.spec.kubelet.as_ref();
         let expressions = expressions
             .zip(kubelet)

@@ -300,3 +300,15 @@ async fn a_stated_price_makes_a_type_without_one_available() {
     scene.types.set_stated_prices(BTreeMap::from([("x99.large".to_owned(), 0.7)]));
     assert_eq!(available(&scene.one(&class, "x99.large").await), ["a on-demand"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_order_of_subnets_is_no_news() {
+    let scene = Scene::discovered().await;
+    let mut class = class();
+    let subnets = &mut class.status.as_mut().expect("a status").subnets;
+    subnets.push(SubnetStatus { id: "subnet-a2".to_owned(), ..subnets[0].clone() });
+    let first = scene.list(&class).await;
+    // A status lists them by free addresses, so that every launch may move them.
+    class.status.as_mut().expect("a status").subnets.reverse();
+    assert!(Arc::ptr_eq(&first, &scene.list(&class).await));
+}
