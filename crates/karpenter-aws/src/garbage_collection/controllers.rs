@@ -149,11 +149,15 @@ impl ProfileCollector {
         let profiles = self.profiles.list(&self.path).await?;
         let in_use = self.in_use();
         let names = profiles.iter().map(|profile| (profile.name.as_str(), profile.path.as_str()));
+        let mut outcome = Ok(());
         for name in unused(names, &self.path, &in_use) {
-            self.profiles.delete(name).await?;
-            tracing::debug!(instance_profile = name, "deleted instance profile");
+            match self.profiles.delete(name).await {
+                Ok(()) => tracing::debug!(instance_profile = name, "deleted instance profile"),
+                // Profiles are limited: one that cannot go must not keep all others.
+                Err(error) => outcome = Err(error),
+            }
         }
-        Ok(())
+        outcome
     }
 }
 

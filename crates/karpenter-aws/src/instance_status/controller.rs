@@ -60,10 +60,20 @@ impl Reconcile for InstanceStatusPoller {
             Err(error) => return Ok(self.failed(&error)),
         };
         let mut found = BTreeSet::new();
+        let mut failure = None;
         for (instance_id, categories) in unhealthy(&statuses, self.handler.context().clock.now()) {
             for category in categories {
+                let is_ours = match self.handler.handle(category.kind(), &instance_id).await {
+                    Ok(is_ours) => is_ours,
+                    Err(error) => {
+                        tracing::error!(instance_id, %error, "an unhealthy instance could not be acted on");
+                        // The next one may be.
+                        failure = Some(error);
+                        true
+                    }
+                };
                 // The account may hold machines of others; only ours count.
-                if self.handler.handle(category.kind(), &instance_id).await? {
+                if is_ours {
                     found.insert((instance_id.clone(), category));
                 }
             }
@@ -78,6 +88,6 @@ impl Reconcile for InstanceStatusPoller {
             self.handler.metrics().unhealthy.with_label_values(&[category.name()]).inc();
         }
         *memory = Memory { counted: found, ..Memory::default() };
-        Ok(After::Again(next_look(None, 0)))
+        failure.map_or_else(|| Ok(After::Again(next_look(None, 0))), Err)
     }
 }

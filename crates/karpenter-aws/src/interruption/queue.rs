@@ -157,14 +157,19 @@ impl InterruptionQueue {
         if message.kind == Kind::NoOp {
             return true;
         }
+        let mut is_handled = true;
         for instance_id in &message.instance_ids {
             if let Err(error) = self.handler.handle(message.kind, instance_id).await {
                 tracing::error!(
                     instance_id, %error, message_kind = message.kind.name(),
                     "an interruption could not be acted on; its message comes again"
                 );
-                return false;
+                // The others of the message have no time to wait for this one.
+                is_handled = false;
             }
+        }
+        if !is_handled {
+            return false;
         }
         if let Some(time) = message.time {
             let age = since(self.handler.context().clock.now(), time);

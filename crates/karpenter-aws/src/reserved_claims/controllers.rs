@@ -67,6 +67,7 @@ impl Reconcile for CapacityTypeController {
                 Some((instance.provider_id.as_str(), capacity_type.as_str()))
             })
             .collect();
+        let (mut next, mut failure) = (PERIOD, None);
         for claim in self.context.mirrors.node_claims.list() {
             if is_deleting(&*claim) || !self.context.is_managed(&claim.spec.node_class_ref) {
                 continue;
@@ -74,11 +75,13 @@ impl Reconcile for CapacityTypeController {
             let found = provider_id(&claim).and_then(|id| capacity_types.get(id));
             let is_on_demand = found == Some(&labels::CAPACITY_TYPE_ON_DEMAND);
             match self.correct(&claim, is_on_demand).await {
-                Err(error) if is_conflict(&error) => return Ok(After::Again(Duration::ZERO)),
-                outcome => outcome?,
+                Ok(()) => {}
+                Err(error) if is_conflict(&error) => next = Duration::ZERO,
+                // The next claim may do better.
+                Err(error) => failure = Some(told(&claim, error)),
             }
         }
-        Ok(After::Again(PERIOD))
+        failure.map_or(Ok(After::Again(next)), Err)
     }
 }
 
@@ -137,7 +140,8 @@ impl Reconcile for ReservationExpiration {
             let id = reservation(&claim);
             if expiring.contains(id.as_str()) {
                 deletions.push(async move {
-                    writes::delete(client, &mirrors.node_claims, &*claim).await?;
+                    let deleted = writes::delete(client, &mirrors.node_claims, &*claim).await;
+                    deleted.map_err(|error| told(&claim, error))?;
                     tracing::info!(
                         nodeclaim = name_of(&*claim),
                         capacity_reservation_id = id,
@@ -147,7 +151,13 @@ impl Reconcile for ReservationExpiration {
                 });
             }
         }
-        stream::iter(deletions).buffered(AT_ONCE).try_collect::<Vec<()>>().await?;
-        Ok(After::Again(PERIOD))
+        // All are tried: one that cannot be deleted must not keep the others on machines that are about to go.
+        let outcomes: Vec<kube::Result<()>> = stream::iter(deletions).buffered(AT_ONCE).collect().await;
+        outcomes.into_iter().find_map(Result::err).map_or(Ok(After::Again(PERIOD)), Err)
     }
+}
+
+fn told(claim: &NodeClaim, error: kube::Error) -> kube::Error {
+    tracing::error!(nodeclaim = name_of(claim), %error, "a nodeclaim of reserved capacity could not be written");
+    error
 }

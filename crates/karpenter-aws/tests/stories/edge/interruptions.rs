@@ -253,6 +253,37 @@ async fn what_could_not_be_acted_on_comes_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_claim_that_cannot_be_ended_holds_up_no_other() {
+    // By a message about all of them, and by a look at their health.
+    for by_message in [true, false] {
+        let world = World::start().await;
+        for (name, id) in [("first", "i-1"), ("second", "i-2"), ("third", "i-3")] {
+            world.claim(name, id, json!({})).await;
+        }
+        world.refuse_writes_of("first");
+        world.refuse_writes_of("second");
+        if by_message {
+            listen(&world);
+            world.aws.send_message(QUEUE, health(&["i-1", "i-2", "i-3"]));
+        } else {
+            let statuses = ["i-1", "i-2", "i-3"].map(|id| sick(id, true, &[]));
+            world.aws.world(|world| world.statuses = statuses.into());
+            let poller = InstanceStatusPoller::new(world.handler.clone(), world.aws.apis().ec2);
+            world.spawn(poller, InstanceStatusPoller::watch, 1);
+        }
+        world.pass(SECOND).await;
+        assert!(!world.is_ending("first").await && !world.is_ending("second").await, "{by_message}");
+        assert!(world.is_ending("third").await, "{by_message}");
+        if by_message {
+            assert_eq!(world.messages_left(), 1, "it comes again");
+        } else {
+            assert_eq!(world.metric(&unhealthy("SystemStatus")), 3.0);
+        }
+        world.stop.stop();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn receivers_stop_at_once_although_the_queue_would_let_them_wait() {
     let world = World::start().await;
     let queue =

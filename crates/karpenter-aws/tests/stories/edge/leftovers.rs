@@ -102,3 +102,20 @@ async fn profiles_that_nobody_uses_are_deleted_and_no_others() {
     world.pass(Duration::from_secs(3600)).await;
     assert_eq!(world.aws.count(Call::ListInstanceProfiles), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn one_profile_that_cannot_be_deleted_keeps_no_other() {
+    let world = World::start().await;
+    for name in ["a", "b", "c"] {
+        profile(&world, name, "/karpenter/us-west-2/cluster/uid/");
+    }
+    // The first of them; it is tried again later.
+    world.aws.fail_next(Call::DeleteInstanceProfile, [AwsError::new("DeleteConflict", "in use")]);
+    let collector = ProfileCollector::new(world.context.clone(), world.machines(), "us-west-2", "cluster");
+    world.spawn(collector, ProfileCollector::watch, 1);
+    let left = || world.aws.world(|world| world.profiles.keys().cloned().collect::<Vec<String>>());
+    world.pass(Duration::from_secs(1)).await;
+    assert_eq!(left(), ["a"]);
+    world.pass(Duration::from_secs(61)).await;
+    assert!(left().is_empty());
+}

@@ -75,3 +75,38 @@ async fn claims_of_a_capacity_block_end_forty_minutes_before_it() {
     assert!(world.is_ending("block").await);
     assert!(!world.is_ending("plain").await && !world.is_ending("lost").await);
 }
+
+#[tokio::test(start_paused = true)]
+async fn one_claim_that_cannot_be_written_holds_up_no_other() {
+    let world = World::start().await;
+    let block = CapacityReservation {
+        id: "cr-1".to_owned(),
+        reservation_type: "capacity-block".to_owned(),
+        state: "active".to_owned(),
+        ends_at: "2026-01-01T12:30:00Z".parse().ok(),
+        ..CapacityReservation::default()
+    };
+    world.aws.world(|world| world.reservations.insert("cr-1".to_owned(), block));
+    let listed = |id: &str| Instance {
+        provider_id: format!("aws:///{ZONE}/{id}"),
+        labels: [(labels::CAPACITY_TYPE.to_owned(), "on-demand".to_owned())].into(),
+        ..Instance::default()
+    };
+    let claims = [("first", "i-1", "cr-1"), ("second", "i-2", "cr-2"), ("third", "i-3", "cr-1")];
+    for (name, id, reservation) in claims {
+        world.claim(name, id, reserved(reservation)).await;
+    }
+    // Two that became on-demand, and two of a block that is about to end; the first of either cannot be written.
+    let on_demand = vec![listed("i-1"), listed("i-2")];
+    *world.cloud.0.lock().unwrap_or_else(PoisonError::into_inner) = on_demand;
+    world.refuse_writes_of("first");
+    let controller = CapacityTypeController::new(world.context.clone());
+    world.spawn(controller, CapacityTypeController::watch, 1);
+    let controller = ReservationExpiration::new(world.context.clone(), world.aws.apis().ec2);
+    world.spawn(controller, ReservationExpiration::watch, 1);
+    world.pass(Duration::from_secs(1)).await;
+    let second = world.get_claim("second").await.expect("there").labels().clone();
+    assert_eq!(second[labels::CAPACITY_TYPE], "on-demand");
+    assert!(world.is_ending("third").await);
+    assert!(!world.is_ending("first").await);
+}

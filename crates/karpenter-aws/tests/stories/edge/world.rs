@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use http::Request;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Node};
 use karpenter_api::types::{NodeClaim, NodePool};
@@ -25,6 +26,7 @@ use karpenter_controllers::Context;
 use karpenter_controllers::mirrors::Mirrors;
 use karpenter_model::instance_type::InstanceType;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::client::Body;
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Resource};
 use serde::Serialize;
@@ -172,13 +174,28 @@ pub(crate) struct World {
     pub(crate) closed: Arc<Closed>,
     pub(crate) handler: Handler,
     pub(crate) stop: Stop,
+    refused: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl World {
     pub(crate) async fn start() -> Self {
         let clock = Clock::starting_at(EPOCH.parse().expect("a time"));
         let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
-        let client = Client::new(server, "default");
+        let refused: Arc<Mutex<BTreeSet<String>>> = Arc::default();
+        let names = Arc::clone(&refused);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let is_read = request.method() == http::Method::GET;
+            let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+            let names = names.lock().unwrap_or_else(PoisonError::into_inner);
+            let (server, is_refused) = (server.clone(), !is_read && names.contains(&name));
+            async move {
+                if is_refused {
+                    return Err("the connection was lost".into());
+                }
+                Ok::<_, tower::BoxError>(server.handle(request).await)
+            }
+        });
+        let client = Client::new(service, "default");
         define_kinds(&client).await;
         let aws = FakeAws::new(clock, "us-west-2");
         aws.world(|world| world.queues.entry(QUEUE.to_owned()).or_default().clear());
@@ -188,7 +205,12 @@ impl World {
         let context = Context::new(client.clone(), mirrors, cloud.clone(), clock);
         let closed = Arc::new(Closed::default());
         let handler = Handler::new(context.clone(), closed.clone());
-        Self { client, clock, aws, cloud, context, closed, handler, stop: Stop::default() }
+        Self { client, clock, aws, cloud, context, closed, handler, stop: Stop::default(), refused }
+    }
+
+    /// Objects of this name cannot be written from now on.
+    pub(crate) fn refuse_writes_of(&self, name: &str) {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
     }
 
     pub(crate) fn machines(&self) -> Arc<Direct> {
