@@ -1,7 +1,8 @@
 locals {
   chart_folder = "${path.module}/../../charts"
   release_name = var.helm_release_name != "" ? var.helm_release_name : "karpenter"
-  chart        = var.helm_chart_name != "" ? var.helm_chart_name : "${local.chart_folder}/karpenter"
+  # A repository knows charts by their names; without one, the chart is the folder beside this module.
+  chart = var.helm_chart_name != "" ? var.helm_chart_name : var.helm_repository_url != "" ? "karpenter" : "${local.chart_folder}/karpenter"
   # A chart of one's own brings its CRDs; ours are a release, so that they are upgraded.
   installs_crds = var.helm_chart_name == "" && var.helm_repository_url == ""
 
@@ -16,6 +17,15 @@ locals {
       matchExpressions = concat(try(term.matchExpressions, []), local.off_own_nodes)
     })
   ]
+  # Lists are not merged, so terms among the chart's values would take the place of those above.
+  terms_of_values = [
+    for term in try(var.karpenter_values.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms, []) :
+    merge(term, { matchExpressions = concat(try(term.matchExpressions, []), local.off_own_nodes) })
+  ]
+  guards_values = length(local.terms_of_values) > 0 && !var.allow_self_scheduling
+  values_over_values = {
+    affinity = { nodeAffinity = { requiredDuringSchedulingIgnoredDuringExecution = { nodeSelectorTerms = local.terms_of_values } } }
+  }
   # Through JSON, because both sides of a condition must otherwise have one type.
   affinity = jsondecode(var.allow_self_scheduling ? jsonencode(var.affinity) : jsonencode(merge(var.affinity, {
     nodeAffinity = merge(try(var.affinity.nodeAffinity, {}), {
@@ -77,7 +87,10 @@ resource "helm_release" "karpenter" {
   version          = var.helm_chart_version != "" ? var.helm_chart_version : null
   skip_crds        = local.installs_crds
   timeout          = var.helm_timeout_seconds
-  values           = [yamlencode(local.own_values), yamlencode(var.karpenter_values)]
+  values = concat(
+    [yamlencode(local.own_values), yamlencode(var.karpenter_values)],
+    local.guards_values ? [yamlencode(local.values_over_values)] : [],
+  )
 
   depends_on = [
     aws_cloudwatch_event_target.interruption,

@@ -87,7 +87,7 @@ variable "helm_release_name" {
 }
 
 variable "helm_chart_name" {
-  description = "chart, or a path to one; by default the chart of this repository"
+  description = "chart, or a path to one; by default the chart of this repository, or karpenter from the repository that is given"
   type        = string
   default     = ""
 }

@@ -276,6 +276,9 @@ class Bootstrap(unittest.TestCase):
                 folder.must("apply", "-auto-approve", "-input=false")
                 made = [each["what"] for each in folder.events() if each["verb"] == "make"]
                 self.assertEqual((made.count("aws_iam_policy"), made.count("aws_cloudwatch_event_rule"), made.count("aws_sqs_queue")), (6, 5, 1))
+                self.assertNotIn("aws_iam_service_linked_role", made)
+                folder.must("apply", "-auto-approve", "-input=false", "-var=create_spot_slr=true")
+                self.assertEqual([each["what"] for each in folder.events() if each["verb"] == "make"][len(made):], ["aws_iam_service_linked_role"])
 
 
 class Documents(unittest.TestCase):

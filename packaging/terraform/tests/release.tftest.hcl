@@ -97,6 +97,53 @@ run "a_chart_of_ones_own" {
   }
 }
 
+run "a_repository_without_the_name_of_a_chart" {
+  command = plan
+  variables {
+    helm_repository_url = "oci://registry.example/charts"
+  }
+  assert {
+    condition     = [helm_release.karpenter.chart, helm_release.karpenter.repository] == ["karpenter", "oci://registry.example/charts"]
+    error_message = "A repository has no folder of ours."
+  }
+}
+
+run "an_affinity_among_the_values_keeps_it_off_its_own_nodes" {
+  command = plan
+  variables {
+    karpenter_values = {
+      affinity = {
+        nodeAffinity = {
+          requiredDuringSchedulingIgnoredDuringExecution = {
+            nodeSelectorTerms = [{ matchExpressions = [{ key = "role", operator = "In", values = ["ops"] }] }]
+          }
+        }
+      }
+    }
+  }
+  assert {
+    condition = [
+      for term in yamldecode(helm_release.karpenter.values[2]).affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms :
+      [for expression in term.matchExpressions : expression.key]
+    ] == [["role", "karpenter.sh/nodepool", "karpenter.sh/provisioner-name"]]
+    error_message = "Terms among the values take the place of the chart's, and the rule is added to them."
+  }
+}
+
+run "an_affinity_among_the_values_as_it_is" {
+  command = plan
+  variables {
+    allow_self_scheduling = true
+    karpenter_values = {
+      affinity = { nodeAffinity = { requiredDuringSchedulingIgnoredDuringExecution = { nodeSelectorTerms = [{ matchExpressions = [] }] } } }
+    }
+  }
+  assert {
+    condition     = length(helm_release.karpenter.values) == 2
+    error_message = "Nothing is laid over the user's values."
+  }
+}
+
 run "values_over_ours" {
   command = plan
   variables {
