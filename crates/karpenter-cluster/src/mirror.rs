@@ -9,6 +9,7 @@ pub mod dense;
 mod fresh;
 pub mod lean;
 mod store;
+pub mod trouble;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -25,6 +26,7 @@ use tokio::task::JoinHandle;
 
 use self::lean::{Lean, unwrapped};
 use self::store::{Entries, Kept, Store, typed};
+use self::trouble::{Trouble, Troubles};
 
 /// Namespace and name of an object; the namespace is empty for what belongs to none.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -158,6 +160,7 @@ struct Shared<K> {
     state: Mutex<State<K>>,
     observers: RwLock<Vec<Observer<K>>>,
     synced: watch::Sender<bool>,
+    troubles: Troubles,
     identity: Identity<K>,
     trim: Trim<K>,
 }
@@ -236,6 +239,7 @@ impl<K: Send + Sync + 'static> Mirror<K> {
             state: Mutex::new(state),
             observers: RwLock::new(Vec::new()),
             synced: watch::Sender::new(false),
+            troubles: Troubles::default(),
             identity,
             trim,
         };
@@ -283,11 +287,27 @@ impl<K: Send + Sync + 'static> Mirror<K> {
         let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
             match event {
-                Ok(event) => self.handle(event),
+                Ok(event) => {
+                    // Every attempt to list begins with a word, whatever becomes of it.
+                    if !matches!(event, Event::Init) {
+                        self.shared.troubles.over();
+                    }
+                    self.handle(event);
+                }
                 Err(error) if is_in_vain(&error) => return,
-                Err(_) => {}
+                Err(error) => self.shared.troubles.note(&error, !self.is_synced()),
             }
         }
+    }
+
+    /// Calls `listener` with every failure of the watch, and with the last one if it is not over.
+    pub fn on_trouble(&self, listener: impl Fn(&Trouble) + Send + Sync + 'static) {
+        self.shared.troubles.listen(Arc::new(listener));
+    }
+
+    /// What keeps the watch from working right now.
+    pub fn trouble(&self) -> Option<Trouble> {
+        self.shared.troubles.last()
     }
 
     /// Takes in one event of a watch.

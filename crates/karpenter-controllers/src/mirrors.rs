@@ -1,6 +1,7 @@
 //! What the controllers watch: one mirror per kind, with the indexes by which they look things up.
 
 mod trim;
+mod trouble;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{
@@ -12,6 +13,7 @@ use karpenter_api::labels;
 use karpenter_api::types::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
 use karpenter_cloud::NodeClassKind;
 use karpenter_cluster::mirror::dense::dense;
+use karpenter_cluster::mirror::trouble::Trouble;
 use karpenter_cluster::mirror::{Identity, Mirror, ObjectKey, keep_all};
 use karpenter_state::pod::{Family, Pod, Slim};
 use kube::api::{Api, DynamicObject};
@@ -147,6 +149,7 @@ impl Mirrors {
                 })
                 .collect(),
         };
+        mirrors.each(&mut |kind, mirror| mirror.on_trouble(Box::new(trouble::teller(kind))));
         (mirrors, tasks)
     }
 
@@ -179,27 +182,52 @@ impl Mirrors {
 
     /// Whether every mirror has taken in its first list.
     pub fn is_synced(&self) -> bool {
-        self.pods.is_synced()
-            && self.nodes.is_synced()
-            && self.node_claims.is_synced()
-            && self.node_pools.is_synced()
-            && self.daemon_sets.is_synced()
-            && self.budgets.is_synced()
-            && self.volume_claims.is_synced()
-            && self.volumes.is_synced()
-            && self.storage_classes.is_synced()
-            && self.csi_nodes.is_synced()
-            && self.attachments.is_synced()
-            && self.namespaces.is_synced()
-            && self.node_overlays.as_ref().is_none_or(Mirror::is_synced)
-            && self.capacity_buffers.as_ref().is_none_or(Mirror::is_synced)
-            && self.pod_templates.as_ref().is_none_or(Mirror::is_synced)
-            && self.deployments.as_ref().is_none_or(Mirror::is_synced)
-            && self.replica_sets.as_ref().is_none_or(Mirror::is_synced)
-            && self.stateful_sets.as_ref().is_none_or(Mirror::is_synced)
-            && self.replication_controllers.as_ref().is_none_or(Mirror::is_synced)
-            && self.services.as_ref().is_none_or(Mirror::is_synced)
-            && self.node_classes.iter().all(|(_, mirror)| mirror.is_synced())
+        let mut is_synced = true;
+        self.each(&mut |_, mirror| is_synced &= mirror.is_synced());
+        is_synced
+    }
+
+    /// The kinds that have not been listed yet, each with what the server says about that, if it does.
+    pub fn unsynced(&self) -> Vec<(&'static str, Option<String>)> {
+        let mut unsynced = Vec::new();
+        self.each(&mut |kind, mirror| {
+            if !mirror.is_synced() {
+                unsynced.push((kind, mirror.trouble().map(|trouble| trouble.message)));
+            }
+        });
+        unsynced
+    }
+
+    /// Every mirror with the name of its kind.
+    fn each(&self, visit: &mut dyn FnMut(&'static str, &dyn Watched)) {
+        visit("Pod", &self.pods);
+        visit("Node", &self.nodes);
+        visit("NodeClaim", &self.node_claims);
+        visit("NodePool", &self.node_pools);
+        visit("DaemonSet", &self.daemon_sets);
+        visit("PodDisruptionBudget", &self.budgets);
+        visit("PersistentVolumeClaim", &self.volume_claims);
+        visit("PersistentVolume", &self.volumes);
+        visit("StorageClass", &self.storage_classes);
+        visit("CSINode", &self.csi_nodes);
+        visit("VolumeAttachment", &self.attachments);
+        visit("Namespace", &self.namespaces);
+        let mut visit_if = |kind, mirror: Option<&dyn Watched>| {
+            if let Some(mirror) = mirror {
+                visit(kind, mirror);
+            }
+        };
+        visit_if("NodeOverlay", watched(&self.node_overlays));
+        visit_if("CapacityBuffer", watched(&self.capacity_buffers));
+        visit_if("PodTemplate", watched(&self.pod_templates));
+        visit_if("Deployment", watched(&self.deployments));
+        visit_if("ReplicaSet", watched(&self.replica_sets));
+        visit_if("StatefulSet", watched(&self.stateful_sets));
+        visit_if("ReplicationController", watched(&self.replication_controllers));
+        visit_if("Service", watched(&self.services));
+        for (kind, mirror) in &self.node_classes {
+            visit(kind.kind, mirror);
+        }
     }
 
     /// The node class that a reference names, if its kind is the provider's.
@@ -261,6 +289,31 @@ where
     K::DynamicType: Default,
 {
     is_wanted.then(|| keep(Mirror::watch(client, trim, &[]), tasks))
+}
+
+/// What can be asked of a mirror of any kind.
+trait Watched {
+    fn is_synced(&self) -> bool;
+    fn trouble(&self) -> Option<Trouble>;
+    fn on_trouble(&self, listener: Box<dyn Fn(&Trouble) + Send + Sync>);
+}
+
+impl<K: Send + Sync + 'static> Watched for Mirror<K> {
+    fn is_synced(&self) -> bool {
+        Mirror::is_synced(self)
+    }
+
+    fn trouble(&self) -> Option<Trouble> {
+        Mirror::trouble(self)
+    }
+
+    fn on_trouble(&self, listener: Box<dyn Fn(&Trouble) + Send + Sync>) {
+        Mirror::on_trouble(self, listener);
+    }
+}
+
+fn watched<K: Send + Sync + 'static>(mirror: &Option<Mirror<K>>) -> Option<&dyn Watched> {
+    mirror.as_ref().map(|mirror| mirror as &dyn Watched)
 }
 
 async fn synced_if<K>(mirror: Option<&Mirror<K>>)

@@ -165,3 +165,26 @@ async fn a_server_that_does_not_stream_is_asked_for_pages() {
         task.abort();
     }
 }
+
+#[tokio::test]
+async fn failures_of_the_watch_are_told_until_it_works_again() {
+    let status =
+        |code: u16, message: &str| Box::new(kube::core::Status::failure(message, "").with_code(code));
+    let refused = |message: &str| watcher::Error::InitialListFailed(kube::Error::Api(status(403, message)));
+    let mirror = mirror();
+    mirror.clone().feed(futures::stream::iter([Ok(Event::Init), Err(refused("first"))])).await;
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let to = told.clone();
+    mirror.on_trouble(move |trouble| to.lock().expect("ours").push(trouble.clone()));
+    // To begin a list is no success yet.
+    mirror.clone().feed(futures::stream::iter([Ok(Event::Init), Err(refused("second"))])).await;
+    let trouble = |message: &str, is_empty_handed| Trouble { message: message.to_owned(), is_empty_handed };
+    assert_eq!(mirror.trouble(), Some(trouble("second", true)));
+    mirror.clone().feed(futures::stream::iter([Ok(Event::Init), Ok(Event::InitDone)])).await;
+    assert_eq!(mirror.trouble(), None);
+    let expired = watcher::Error::WatchError(status(410, "too old"));
+    let failed = watcher::Error::WatchFailed(kube::Error::Api(status(500, "third")));
+    mirror.feed(futures::stream::iter([Err(expired), Err(failed)])).await;
+    let told = told.lock().expect("ours").clone();
+    assert_eq!(told, [trouble("first", true), trouble("second", true), trouble("third", false)]);
+}

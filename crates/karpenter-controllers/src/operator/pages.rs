@@ -43,9 +43,20 @@ impl Operator {
         let mirrors = self.context.mirrors.clone();
         Arc::new(move |path, _| match path {
             "/healthz" => Page::text(200, "ok"),
-            "/readyz" if mirrors.is_synced() => Page::text(200, "ok"),
-            "/readyz" => Page::text(500, "not everything that is watched has been listed yet\n"),
+            "/readyz" => match mirrors.unsynced().as_slice() {
+                [] => Page::text(200, "ok"),
+                unsynced => Page::text(500, not_listed(unsynced)),
+            },
             _ => Page::not_found(),
         })
     }
+}
+
+/// Which kinds are missing, and why if that is known.
+fn not_listed(unsynced: &[(&'static str, Option<String>)]) -> String {
+    let line = |(kind, why): &(&'static str, Option<String>)| match why {
+        Some(why) => format!("not listed yet: {kind}: {why}\n"),
+        None => format!("not listed yet: {kind}\n"),
+    };
+    unsynced.iter().map(line).collect()
 }

@@ -4,6 +4,7 @@ mod buffers;
 mod legacy;
 mod metrics;
 mod overlays;
+mod permissions;
 mod settled;
 mod spreads;
 mod told;
