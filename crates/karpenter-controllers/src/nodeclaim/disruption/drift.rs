@@ -7,7 +7,7 @@ use karpenter_api::labels::{self, ANNOTATION_NODEPOOL_HASH, ANNOTATION_NODEPOOL_
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_cluster::controllers::context::{annotation, label};
 use karpenter_model::instance_type::InstanceType;
-use karpenter_model::labels::{AWS_CAPACITY_RESERVATION_ID, WELL_KNOWN, normalize};
+use karpenter_model::labels::{WELL_KNOWN, normalize};
 use karpenter_model::requirements::{Operator, Requirement, Requirements};
 
 pub(super) const NODE_POOL_DRIFTED: &str = "NodePoolDrifted";
@@ -46,6 +46,11 @@ fn labels_of(claim: &NodeClaim) -> Requirements {
         .collect()
 }
 
+/// A label of a provider about the reservation that a machine is in.
+fn is_about_reservations(key: &str) -> bool {
+    key.rsplit('/').next().is_some_and(|name| name.starts_with("capacity-reservation-"))
+}
+
 /// Whether the claim's instance type is still listed with an offering like its own, available or not.
 pub(super) fn is_on_sale(claim: &NodeClaim, types: &[InstanceType], well_known: &BTreeSet<Arc<str>>) -> bool {
     let name = label(claim, labels::INSTANCE_TYPE).unwrap_or_default();
@@ -55,7 +60,12 @@ pub(super) fn is_on_sale(claim: &NodeClaim, types: &[InstanceType], well_known: 
         // A reserved machine may have become an ordinary one without its label having followed yet.
         let either = [labels::CAPACITY_TYPE_RESERVED, labels::CAPACITY_TYPE_ON_DEMAND];
         own.replace(Requirement::in_values(labels::CAPACITY_TYPE, either));
-        own.remove(AWS_CAPACITY_RESERVATION_ID);
+        // What says which reservation it is, and of which kind, no ordinary offering has.
+        let of_reservation: Vec<Arc<str>> =
+            own.keys().cloned().filter(|key| is_about_reservations(key)).collect();
+        for key in of_reservation {
+            own.remove(&key);
+        }
     }
     let open: BTreeSet<Arc<str>> =
         WELL_KNOWN.map(Arc::from).into_iter().chain(well_known.iter().cloned()).collect();
@@ -135,5 +145,22 @@ mod tests {
         assert!(!is_on_sale(labelled("c-1x-amd64-linux", "elsewhere", "spot")));
         assert!(!is_on_sale(labelled("c-3x-amd64-linux", "test-zone-a", "spot")));
         assert!(!is_on_sale(claim(json!({}), json!({}))));
+    }
+
+    #[test]
+    fn a_machine_of_a_reservation_that_ended_is_an_ordinary_one() {
+        let class = karpenter_catalog::aws::AwsNodeClass::default();
+        let m5 = karpenter_catalog::aws::catalog().resolve_one("m5.large", &class).expect("listed");
+        let types = [m5];
+        let of_reservation = json!({
+            labels::INSTANCE_TYPE: "m5.large", labels::ZONE: "us-east-1a", labels::CAPACITY_TYPE: "reserved",
+            "karpenter.k8s.aws/capacity-reservation-id": "cr-1",
+            "karpenter.k8s.aws/capacity-reservation-type": "default",
+            "karpenter.k8s.aws/capacity-reservation-interruptible": "false",
+        });
+        assert!(is_on_sale(&claim(of_reservation.clone(), json!({})), &types, &BTreeSet::new()));
+        let mut elsewhere = of_reservation;
+        elsewhere[labels::ZONE] = json!("us-east-1z");
+        assert!(!is_on_sale(&claim(elsewhere, json!({})), &types, &BTreeSet::new()));
     }
 }
