@@ -35,3 +35,9 @@ pub mod writes;
 pub use context::Context;
 pub use operator::options::FeatureGates;
 pub use settings::Settings;
+
+/// The commit this was built from, where whoever builds says so in KARPENTER_COMMIT.
+pub const COMMIT: &str = match option_env!("KARPENTER_COMMIT") {
+    Some(commit) => commit,
+    None => "",
+};

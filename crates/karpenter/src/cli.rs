@@ -2,6 +2,7 @@
 
 #[cfg(feature = "aws")]
 pub(crate) mod bootstrap;
+pub(crate) mod go_flags;
 mod install;
 mod legacy;
 

@@ -49,7 +49,7 @@ impl From<Outcome> for ExitCode {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(cli::go_flags::with_two_dashes(std::env::args_os()));
     let result = match cli.command {
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),

@@ -25,6 +25,11 @@ pub async fn in_the_name_of<T>(controller: &'static str, pass: impl Future<Outpu
     CONTROLLER.scope(controller, pass).await
 }
 
+/// Whose pass the present task works on, if it is one.
+pub fn acting_controller() -> Option<&'static str> {
+    CONTROLLER.try_with(|name| *name).ok()
+}
+
 pub struct MeasuredCloud {
     inner: Arc<dyn CloudProvider>,
     metrics: Metrics,
@@ -43,7 +48,7 @@ impl MeasuredCloud {
     ) -> Result<T, CloudError> {
         let started = Instant::now();
         let answer = call.await;
-        let controller = CONTROLLER.try_with(|name| *name).unwrap_or_default();
+        let controller = acting_controller().unwrap_or_default();
         let provider = self.inner.name();
         let seconds = started.elapsed().as_secs_f64();
         self.metrics.cloud_duration.with_label_values(&[controller, method, provider]).observe(seconds);

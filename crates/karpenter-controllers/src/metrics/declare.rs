@@ -57,10 +57,30 @@ impl Declare {
             "Which build this is; always 1.",
             &["version", "goversion", "goarch", "commit"],
         );
-        build.with_label_values(&[env!("CARGO_PKG_VERSION"), "", std::env::consts::ARCH, ""]).set(1);
+        let arch = go_arch(std::env::consts::ARCH);
+        build.with_label_values(&[env!("CARGO_PKG_VERSION"), "", arch, crate::COMMIT]).set(1);
         #[cfg(target_os = "linux")]
         self.registry
             .register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))
             .expect(Self::VALID);
+    }
+}
+
+/// As dashboards know processors.
+fn go_arch(arch: &str) -> &str {
+    match arch {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::go_arch;
+
+    #[test]
+    fn processors_have_the_names_that_dashboards_know() {
+        assert_eq!(["x86_64", "aarch64", "riscv64"].map(go_arch), ["amd64", "arm64", "riscv64"]);
     }
 }

@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
+use karpenter_controllers::COMMIT;
+use karpenter_controllers::metrics::cloud::acting_controller;
 use karpenter_controllers::operator::Options;
 use karpenter_controllers::operator::options::{LogFormat, LogLevel};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::Targets;
@@ -49,6 +51,9 @@ where
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let mut fields = Fields::default();
         event.record(&mut fields);
+        if let Some(controller) = acting_controller().filter(|_| !fields.has("controller")) {
+            fields.others.insert(0, ("controller", controller.into()));
+        }
         let line = line(self.format, event.metadata().level(), Timestamp::now(), &fields);
         writeln!(out, "{line}")
     }
@@ -61,6 +66,10 @@ struct Fields {
 }
 
 impl Fields {
+    fn has(&self, name: &str) -> bool {
+        self.others.iter().any(|(known, _)| *known == name)
+    }
+
     fn put(&mut self, field: &Field, value: Value) {
         match (field.name(), value) {
             ("message", Value::String(text)) => self.message = text,
@@ -105,11 +114,14 @@ fn line(format: LogFormat, level: &Level, time: Timestamp, fields: &Fields) -> S
                 ("logger", Value::from(LOGGER)),
                 ("message", Value::from(fields.message.as_str())),
             ];
+            let commit = Some(("commit", Value::from(COMMIT))).filter(|_| !COMMIT.is_empty());
+            let others = fields.others.iter().map(|(key, value)| reference(key, value));
             // By hand, because the order of the keys is for the eyes of people.
             let parts: Vec<String> = fixed
-                .iter()
-                .chain(&fields.others)
-                .map(|(key, value)| format!("{}:{value}", Value::from(*key)))
+                .into_iter()
+                .chain(commit)
+                .chain(others)
+                .map(|(key, value)| format!("{}:{value}", Value::from(key)))
                 .collect();
             format!("{{{}}}", parts.join(","))
         }
@@ -126,6 +138,23 @@ fn line(format: LogFormat, level: &Level, time: Timestamp, fields: &Fields) -> S
             line
         }
     }
+}
+
+/// Objects as upstream's lines name them: `"NodeClaim":{"name":"default-x"}`.
+fn reference(key: &'static str, value: &Value) -> (&'static str, Value) {
+    let kind = match key {
+        "nodeclaim" => "NodeClaim",
+        "nodepool" => "NodePool",
+        "node" => "Node",
+        "pod" => "Pod",
+        _ => return (key, value.clone()),
+    };
+    let Value::String(name) = value else { return (key, value.clone()) };
+    let value = match name.split_once('/') {
+        Some((namespace, name)) => json!({"name": name, "namespace": namespace}),
+        None => json!({"name": name}),
+    };
+    (kind, value)
 }
 
 /// Where lines go; all of these at once.
@@ -191,7 +220,12 @@ mod tests {
     fn fields() -> Fields {
         Fields {
             message: "launched \"it\"".to_owned(),
-            others: vec![("nodeclaim", "default-x".into()), ("error", "a b".into()), ("count", 3.into())],
+            others: vec![
+                ("nodeclaim", "default-x".into()),
+                ("pod", "default/web".into()),
+                ("error", "a b".into()),
+                ("count", 3.into()),
+            ],
         }
     }
 
@@ -204,7 +238,8 @@ mod tests {
         );
         let read: Value = serde_json::from_str(&line).expect("JSON");
         assert_eq!(read["message"], "launched \"it\"");
-        assert_eq!((&read["nodeclaim"], &read["count"]), (&"default-x".into(), &3.into()));
+        assert_eq!((&read["NodeClaim"], &read["count"]), (&json!({"name": "default-x"}), &3.into()));
+        assert_eq!(read["Pod"], json!({"name": "web", "namespace": "default"}));
     }
 
     #[test]
@@ -213,7 +248,7 @@ mod tests {
         let line = line(LogFormat::Console, &Level::ERROR, time, &fields());
         assert_eq!(
             line,
-            "2026-01-02T03:04:05.678Z ERROR launched \"it\" nodeclaim=default-x error=\"a b\" count=3"
+            "2026-01-02T03:04:05.678Z ERROR launched \"it\" nodeclaim=default-x pod=default/web error=\"a b\" count=3"
         );
     }
 }
