@@ -80,6 +80,8 @@ impl Disruption {
     pub fn watch(&self, queue: &Queue) {
         let _ = self.queue.set(queue.clone());
         self.changes.watch(&self.context.mirrors);
+        let changes = self.changes.clone();
+        self.context.overlays.on_change(move || changes.note());
         queue.add(commands_key());
         queue.add(evaluation_key());
         // A replacement that is lost, or ready, is worth a look at once: nobody else should act on it first.

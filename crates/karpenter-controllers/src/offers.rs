@@ -24,18 +24,21 @@ use crate::operator::options::FeatureGates;
 type Types = Arc<Vec<InstanceType>>;
 
 /// What overlays come to at present. Clones share it.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct OverlayStore {
     shared: Arc<Mutex<Stored>>,
 }
 
-#[derive(Debug, Default)]
+type Listener = Arc<dyn Fn() + Send + Sync>;
+
+#[derive(Default)]
 struct Stored {
     corrections: Corrections,
     /// Pools that the corrections were made for.
     evaluated: BTreeSet<String>,
     /// The last outcome by pool: asked for often, and only worth making once.
     made: BTreeMap<String, Made>,
+    listeners: Vec<Listener>,
 }
 
 #[derive(Debug)]
@@ -51,12 +54,23 @@ impl OverlayStore {
     /// Replaces everything at one stroke.
     pub fn replace(&self, corrections: Corrections, evaluated: BTreeSet<String>) {
         let mut stored = self.stored();
+        let is_news = stored.corrections != corrections || stored.evaluated != evaluated;
         if stored.corrections != corrections {
             stored.made.clear();
         }
         stored.made.retain(|pool, _| evaluated.contains(pool));
         stored.corrections = corrections;
         stored.evaluated = evaluated;
+        let listeners = if is_news { stored.listeners.clone() } else { Vec::new() };
+        drop(stored);
+        for listener in listeners {
+            listener();
+        }
+    }
+
+    /// Calls `listener` whenever prices or sizes may have become others.
+    pub fn on_change(&self, listener: impl Fn() + Send + Sync + 'static) {
+        self.stored().listeners.push(Arc::new(listener));
     }
 
     /// The types of a pool as overlays correct them.

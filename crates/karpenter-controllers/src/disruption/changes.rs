@@ -49,6 +49,11 @@ impl Changes {
         });
     }
 
+    /// Something changed that no mirror shows.
+    pub(super) fn note(&self) {
+        self.number.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// To be remembered before looking.
     pub(super) fn number(&self) -> u64 {
         self.number.load(Ordering::Relaxed)

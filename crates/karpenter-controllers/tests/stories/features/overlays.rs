@@ -1,7 +1,7 @@
 //! NodeOverlays: what is bought, and what they hear.
 
 use karpenter_api::types::{NodeClaim, NodeOverlay};
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::features::world::{World, condition, create, told, typed, with_gates};
@@ -82,4 +82,24 @@ async fn resources_that_only_an_overlay_knows_are_planned_with() {
     assert_eq!(claims.len(), 1);
     assert_eq!(annotation(&claims[0], "karpenter.sh/capacity-overlay-applied"), Some("true"));
     assert_eq!(annotation(&claims[0], "karpenter.sh/price-overlay-applied"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_price_that_an_overlay_raises_makes_nodes_worth_replacing() {
+    let world = World::start(with_gates("NodeOverlay=true")).await;
+    let disruption = json!({"spec": {"disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized",
+        "consolidateAfter": "10s", "budgets": [{"nodes": "100%"}]}}});
+    let pools = world.all::<karpenter_api::types::NodePool>();
+    pools.patch("default", &PatchParams::default(), &Patch::Merge(disruption)).await.expect("patched");
+    world.deployment("web", 1).await;
+    world.pass(120).await;
+    let claims = world.claims().await;
+    let before = claims[0].metadata.name.clone();
+    let labels = claims[0].metadata.labels.clone().unwrap_or_default();
+    let launched = labels["node.kubernetes.io/instance-type"].clone();
+    overlay(&world, "tax", json!({"requirements": of_type(&launched), "priceAdjustment": "+1000%"})).await;
+    // Less than the five minutes after which a quiet cluster is looked at in any case.
+    world.pass(120).await;
+    let now: Vec<_> = world.claims().await.into_iter().map(|claim| claim.metadata.name).collect();
+    assert!(now.len() == 1 && now[0] != before, "{now:?}");
 }
