@@ -8,6 +8,7 @@ use karpenter_cluster::clock::Clock;
 use kube::Client;
 
 use crate::claims::Doubts;
+use crate::complaints::Complaints;
 use crate::disruption::standings::Standings;
 use crate::events::Recorder;
 use crate::journal::Journal;
@@ -16,6 +17,7 @@ use crate::mirrors::Mirrors;
 use crate::node::repair::Repairs;
 use crate::offers::OverlayStore;
 use crate::operator::options::FeatureGates;
+use crate::provisioning::SharedBackOff;
 use crate::settings::Settings;
 use crate::state::State;
 use crate::static_capacity::NodeReservations;
@@ -45,6 +47,10 @@ pub struct Context {
     pub repairs: Repairs,
     /// Places under limits that are promised to nodes of pools of fixed size.
     pub node_reservations: NodeReservations,
+    /// Pools whose launches keep failing.
+    pub back_off: SharedBackOff,
+    /// Errors that were logged lately.
+    pub complaints: Complaints,
     /// What NodeOverlays come to; consulted only while their gate is on.
     pub overlays: OverlayStore,
 }
@@ -70,6 +76,8 @@ impl Context {
             settings: Arc::default(),
             repairs: Repairs::default(),
             node_reservations: NodeReservations::default(),
+            back_off: SharedBackOff::default(),
+            complaints: Complaints::default(),
             overlays: OverlayStore::default(),
         }
     }

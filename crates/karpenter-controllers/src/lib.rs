@@ -7,6 +7,7 @@
 
 pub mod capacity_buffer;
 pub mod claims;
+pub mod complaints;
 mod compute;
 pub mod context;
 pub mod disruption;

@@ -28,7 +28,7 @@ use crate::capacity_buffer::for_buffers_of;
 use crate::context::Context;
 use crate::{claims, compute, nomination, pods};
 
-pub use back_off::BackOff;
+pub use back_off::{BackOff, SharedBackOff};
 pub use batcher::Batcher;
 pub use observe::is_launching_pool;
 pub(crate) use observe::{gather, revision, survey};
@@ -76,7 +76,6 @@ pub struct Provisioner {
     context: Context,
     settings: Settings,
     batcher: Arc<Mutex<Batcher>>,
-    back_off: Arc<Mutex<BackOff>>,
     /// What is remembered from round to round for telling only.
     telling: Mutex<act::Telling>,
     settled: Mutex<unchanged::Settled>,
@@ -89,7 +88,6 @@ impl Provisioner {
             context,
             settings,
             batcher: Arc::new(Mutex::new(batcher)),
-            back_off: Arc::default(),
             telling: Mutex::default(),
             settled: Mutex::default(),
         }
@@ -124,10 +122,7 @@ impl Provisioner {
         });
         let trigger = self.trigger(queue);
         let context = self.context.clone();
-        let back_off = self.back_off.clone();
-        self.context.mirrors.node_claims.observe(move |change| {
-            note_claim(&context, &back_off, change, &trigger);
-        });
+        self.context.mirrors.node_claims.observe(move |change| note_claim(&context, change, &trigger));
         let trigger = self.trigger(queue);
         self.context.mirrors.node_pools.observe(move |change| {
             if let Change::Applied { old, new } = change
@@ -271,27 +266,11 @@ fn is_news(old: &NodePool, new: &NodePool) -> bool {
 }
 
 /// Learns from a claim's fate whether its pool can be launched from, and plans the pods of a lost claim anew.
-fn note_claim(
-    context: &Context,
-    back_off: &Mutex<BackOff>,
-    change: &Change<NodeClaim>,
-    trigger: &impl Fn(&str),
-) {
+fn note_claim(context: &Context, change: &Change<NodeClaim>, trigger: &impl Fn(&str)) {
+    context.back_off.note(change, context.clock.now());
     let claim = change.object();
     let name = claim.metadata.name.as_deref().unwrap_or_default();
-    let is_lost = change.is_deleted() || claim.metadata.deletion_timestamp.is_some();
-    let has_launched = claim
-        .status
-        .as_ref()
-        .is_some_and(|status| status.provider_id.as_ref().is_some_and(|id| !id.is_empty()));
-    let mut back_off = back_off.lock().unwrap_or_else(PoisonError::into_inner);
-    if has_launched {
-        back_off.launched(name);
-    } else if is_lost {
-        back_off.failed(name, context.clock.now());
-    }
-    drop(back_off);
-    if is_lost {
+    if change.is_deleted() || claim.metadata.deletion_timestamp.is_some() {
         for place in context.state.places_on(name) {
             trigger(&place.uid);
         }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::command::Candidate;
+use crate::command::{Candidate, Method};
 use crate::fleet::{Fleet, Machine, Occupant};
 
 /// How much a method has to respect.
@@ -29,6 +29,8 @@ pub enum Class {
 pub enum Blocked {
     /// Part of a command or of a proposal already; nobody is told.
     InCommand,
+    /// A command for it failed, and what that launched has not come up yet.
+    Resting,
     RepairWithoutPool,
     NoNode,
     Rebooting,
@@ -60,6 +62,9 @@ impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InCommand => f.write_str("Candidate is already being disrupted"),
+            Self::Resting => {
+                f.write_str("Disruption failed lately, and its replacement is not initialized yet")
+            }
             Self::RepairWithoutPool => {
                 f.write_str("repair requires a NodePool to construct and budget a safe replacement")
             }
@@ -120,6 +125,11 @@ pub(crate) fn candidate_besides(
     let Some(machine) = fleet.machines.get(index) else { return Err(Blocked::NoNode) };
     if !own.contains(&machine.claim) && fleet.waits_in(&machine.claim).is_some() {
         return Err(Blocked::InCommand);
+    }
+    // A node that falls sick does not wait for what others wanted of it.
+    let failed = fleet.resting.get(&machine.claim);
+    if failed.is_some_and(|method| class != Class::Repair || *method == Method::Repair) {
+        return Err(Blocked::Resting);
     }
     if class == Class::Repair && machine.pool.is_none() {
         return Err(Blocked::RepairWithoutPool);

@@ -152,6 +152,10 @@ pub enum Why {
     StaticReservationsFull,
     /// Something else goes first in this pass.
     NotNow,
+    /// Launches from its static pool failed repeatedly.
+    LaunchesFail {
+        pool: Arc<str>,
+    },
     /// Nothing cheaper was found for it.
     Fine,
 }
@@ -169,9 +173,10 @@ impl Why {
     pub fn event(&self) -> Option<EventKind> {
         match self {
             Self::Blocked(Blocked::InCommand) => None,
-            Self::Blocked(_) | Self::StaticAtLimit | Self::StaticReservationsFull => {
-                Some(EventKind::DisruptionBlocked)
-            }
+            Self::Blocked(_)
+            | Self::StaticAtLimit
+            | Self::StaticReservationsFull
+            | Self::LaunchesFail { .. } => Some(EventKind::DisruptionBlocked),
             Self::RepairHalted { .. } => Some(EventKind::NodeRepairBlocked),
             Self::NeverConsolidated { .. }
             | Self::OnlyWhenEmpty { .. }
@@ -274,6 +279,9 @@ impl fmt::Display for Why {
             }
             Self::NotNow => f.write_str("Something else goes first"),
             Self::Fine => f.write_str("Nothing cheaper was found"),
+            Self::LaunchesFail { pool } => {
+                write!(f, "launches of NodePool \"{pool}\" failed repeatedly, so nothing can take its place")
+            }
         }
     }
 }

@@ -26,6 +26,8 @@ pub struct Fleet {
     pub revision: u64,
     /// Commands that were proposed and wait for their second look; their nodes are not marked yet.
     pub waiting: Vec<Waiting>,
+    /// Claims that are left alone for a while because a command for them failed, with its method. They block nobody else.
+    pub resting: BTreeMap<Arc<str>, Method>,
     /// Whether commands are wanted that have to wait until budgets open.
     pub plans_ahead: bool,
 }
@@ -215,6 +217,8 @@ pub struct Pool {
     pub policy: ConsolidationPolicy,
     /// `None`: never.
     pub consolidate_after_secs: Option<i64>,
+    /// Launches from it keep failing: nothing is replaced by one of its nodes for now.
+    pub is_held: bool,
     /// What its budgets allow now for each reason, given its present number of nodes, before those already disrupting
     /// are taken off. A reason that is missing allows nothing.
     pub allowed: BTreeMap<Reason, u32>,

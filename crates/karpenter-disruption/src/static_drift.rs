@@ -96,6 +96,9 @@ pub(crate) fn replacement(
         let is_first = is_refilled && may_terminate_first(machine, pool);
         return if is_first { Ok(Decision::TerminateFirst) } else { Err(Why::StaticReservationsFull) };
     }
+    if pool.is_held {
+        return Err(Why::LaunchesFail { pool: pool.name.clone() });
+    }
     if *room > 0 {
         *room -= 1;
         return Ok(Decision::Replace);

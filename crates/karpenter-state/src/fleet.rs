@@ -32,6 +32,8 @@ pub struct FleetInput {
     /// Pools of this provider that launch nothing for pods: static ones, those that are not ready or are being deleted.
     /// A pool that is in neither list is not known: its nodes are left alone.
     pub other_pools: Vec<LivePool>,
+    /// Names of pools that rest because launches from them keep failing; to be listed among the others.
+    pub held_pools: BTreeSet<String>,
     pub pod_budgets: Vec<Arc<PodDisruptionBudget>>,
     /// Names of claims and of nodes that pods are on their way to, besides those of [`Live::expected`].
     pub nominated: BTreeSet<String>,
@@ -103,6 +105,7 @@ pub fn assemble_fleet(live: &Live, input: &FleetInput) -> FleetRound {
             now_secs: input.now.as_second(),
             revision: input.revision,
             waiting: input.waiting.clone(),
+            resting: BTreeMap::new(),
             plans_ahead: false,
         },
         pools: parts.round.pools,

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
+use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
+use karpenter_cluster::controllers::context::label;
 use kube::api::{Api, PostParams};
 
 use crate::context::Context;
@@ -38,7 +40,7 @@ impl Doubts {
     }
 }
 
-/// Creates the claim; the mirror shows it at once.
+/// Creates the claim; the mirror shows it at once. What becomes of it is counted for its pool's back-off.
 pub async fn create(context: &Context, claim: &NodeClaim) -> kube::Result<NodeClaim> {
     let mut claim = claim.clone();
     context.overlays.annotate(&mut claim);
@@ -48,18 +50,25 @@ pub async fn create(context: &Context, claim: &NodeClaim) -> kube::Result<NodeCl
         attempts += 1;
         let name = context.doubts.next_name(&prefix, context.clock.now());
         claim.metadata.name = Some(name.clone());
+        // Before anybody can know how it ends.
+        context.back_off.lock().created(&name, label(&claim, labels::NODEPOOL).unwrap_or_default());
         let api = Api::<NodeClaim>::all(context.client.clone());
         match api.create(&PostParams::default(), &claim).await {
             Ok(created) => {
                 context.mirrors.node_claims.apply(created.clone());
                 return Ok(created);
             }
-            Err(error) if is_taken(&error) && attempts < ATTEMPTS_MAX => {}
+            Err(error) if is_taken(&error) && attempts < ATTEMPTS_MAX => {
+                context.back_off.lock().forget(&name)
+            }
             Err(error) if is_doubtful(&error) => {
                 context.doubts.names().insert(name.clone());
                 return look(context, &name).await?.ok_or(error);
             }
-            Err(error) => return Err(error),
+            Err(error) => {
+                context.back_off.lock().forget(&name);
+                return Err(error);
+            }
         }
     }
 }
@@ -75,8 +84,9 @@ pub async fn settle_doubts(context: &Context) -> kube::Result<()> {
 
 async fn look(context: &Context, name: &str) -> kube::Result<Option<NodeClaim>> {
     let found = Api::<NodeClaim>::all(context.client.clone()).get_opt(name).await?;
-    if let Some(found) = &found {
-        context.mirrors.node_claims.apply(found.clone());
+    match &found {
+        Some(found) => context.mirrors.node_claims.apply(found.clone()),
+        None => context.back_off.lock().forget(name),
     }
     context.doubts.names().remove(name);
     Ok(found)

@@ -208,6 +208,7 @@ impl Disruption {
             .collect()
             .await;
         drop(places);
+        context.back_off.lock().begin_round();
         let mut ids = Vec::new();
         let mut failed = None;
         for one in created {

@@ -57,7 +57,7 @@ impl Disruption {
                 self.delete(order, &left).await;
             }
             Step::RollBack { left, failure } => {
-                self.flights().fail(flight);
+                self.flights().fail(flight, now);
                 self.roll_back(flight, &left, &failure).await;
                 self.flights().remove(flight.number);
             }

@@ -36,7 +36,8 @@ struct Looked {
 /// The pure part: from objects to a decision.
 fn look(sight: Sight, due: Option<Arc<Command>>, plans_ahead: bool, rules: &Rules) -> Looked {
     let mut round = assemble_fleet(&sight.live, &sight.input);
-    round.fleet.waiting = sight.waiting;
+    round.fleet.waiting = sight.waiting.clone();
+    round.fleet.resting = sight.resting.clone();
     round.fleet.plans_ahead = plans_ahead;
     let outcome = match due {
         Some(command) => Outcome::Second(revalidate(&command, &round.fleet, rules)),
@@ -57,10 +58,10 @@ impl Disruption {
             return self.rest(now);
         }
         let number = self.changes.number();
-        let (waiting, own) = {
+        let (waiting, resting, own) = {
             let mut flights = self.flights();
-            let except = due.as_ref().map(|flight| flight.number);
-            (flights.waiting(except, |id| observe::see(context, id)), flights.replacements())
+            let resting = flights.resting(now, |id| observe::see(context, id));
+            (flights.waiting(due.as_ref().map(|flight| flight.number)), resting, flights.replacements())
         };
         // Upstream thinks of the next command when the last is done.
         let plans_ahead = self.rules.mode == Mode::Cost && self.flights().may_plan_ahead(now);
@@ -96,6 +97,7 @@ impl Disruption {
     fn rest(&self, now: Timestamp) -> Duration {
         let mut wait = IDLE_POLL;
         if let Some(quiet) = self.changes.quiet_until() {
+        let sight = Sight { resting, ..sight };
             wait = wait.min(until(now, quiet));
         }
         if let Some(due) = self.flights().next_due() {

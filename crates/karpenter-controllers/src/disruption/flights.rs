@@ -1,7 +1,8 @@
 //! The commands of this process, from proposals to those that are nearly done.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use karpenter_cluster::clock::since;
@@ -9,7 +10,7 @@ use karpenter_disruption::command::{Command, Method};
 use karpenter_disruption::fleet::Waiting;
 
 use super::QUIET_MAX;
-use super::flight::{ClaimId, STANDBY_MOST, Seen, Stage};
+use super::flight::{ClaimId, STANDBY_MOST, Seen, Stage, after};
 use super::order::Order;
 
 /// A command and where it stands.
@@ -35,17 +36,25 @@ impl Flight {
     }
 }
 
-/// A command that failed while what it launched is still coming up. To try again at once would launch once more.
+/// How long a node is left alone after a command for it failed whose replacement is still coming up: at first as long
+/// as a machine has for registering, twice as long after every further failure.
+const REST_FIRST: Duration = Duration::from_secs(15 * 60);
+const REST_MOST: Duration = Duration::from_secs(4 * 60 * 60);
+
+/// What is remembered of a node for which commands failed. To try again at once would launch once more.
 #[derive(Debug, Clone)]
 struct Failed {
-    waiting: Waiting,
+    method: Method,
+    /// What the last command launched.
     replacements: Vec<ClaimId>,
+    in_a_row: u32,
+    until: Timestamp,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Flights {
     list: Vec<Flight>,
-    failed: Vec<Failed>,
+    failed: BTreeMap<ClaimId, Failed>,
     last_number: u64,
     /// When a proposal waited for budgets in vain.
     pub(super) gave_up_at: Option<Timestamp>,
@@ -169,26 +178,46 @@ impl Flights {
         started.map(|flight| flight.order.targets.len()).sum()
     }
 
-    /// Remembers a command that failed, until its replacements are ready or gone.
-    pub(super) fn fail(&mut self, flight: &Flight) {
-        if let Stage::Waiting { replacements, .. } = &flight.stage {
-            let targets = flight.order.targets.iter();
-            let claims = targets.map(|target| target.id.name.as_str().into()).collect();
-            let waiting = Waiting { method: flight.order.method, claims, is_standby: false };
-            self.failed.push(Failed { waiting, replacements: replacements.clone() });
+    /// Remembers a command that failed.
+    pub(super) fn fail(&mut self, flight: &Flight, now: Timestamp) {
+        let Stage::Waiting { replacements, .. } = &flight.stage else { return };
+        for target in &flight.order.targets {
+            let before = self.failed.get(&target.id).map_or(0, |failed| failed.in_a_row);
+            let rest = REST_FIRST.saturating_mul(1 << before.min(16)).min(REST_MOST);
+            let failed = Failed {
+                method: flight.order.method,
+                replacements: replacements.clone(),
+                in_a_row: before.saturating_add(1),
+                until: after(now, rest),
+            };
+            self.failed.insert(target.id.clone(), failed);
         }
     }
 
-    /// Proposals as the rules see them, without the one that is being looked at, and what has to wait because it failed.
-    pub(super) fn waiting(&mut self, except: Option<u64>, see: impl Fn(&ClaimId) -> Seen) -> Vec<Waiting> {
-        self.failed.retain(|failed| failed.replacements.iter().any(|id| see(id) == Seen::Coming));
+    /// Claims that are left alone for now: commands for them failed, and what was launched is still coming up. Not for
+    /// ever, because a machine may never come up.
+    pub(super) fn resting(
+        &mut self,
+        now: Timestamp,
+        see: impl Fn(&ClaimId) -> Seen,
+    ) -> BTreeMap<Arc<str>, Method> {
+        self.failed.retain(|id, _| matches!(see(id), Seen::Coming | Seen::Ready));
+        let is_resting = |failed: &Failed| {
+            now < failed.until && failed.replacements.iter().any(|id| see(id) == Seen::Coming)
+        };
+        let resting = self.failed.iter().filter(|(_, failed)| is_resting(failed));
+        resting.map(|(id, failed)| (id.name.as_str().into(), failed.method)).collect()
+    }
+
+    /// Proposals as the rules see them, without the one that is being looked at.
+    pub(super) fn waiting(&self, except: Option<u64>) -> Vec<Waiting> {
         let others = self.proposals().filter(|(flight, _)| Some(flight.number) != except);
         let proposed = others.map(|(flight, command)| Waiting {
             method: command.method,
             is_standby: flight.standby_until().is_some(),
             claims: command.candidates.iter().map(|candidate| candidate.claim.clone()).collect(),
         });
-        proposed.chain(self.failed.iter().map(|failed| failed.waiting.clone())).collect()
+        proposed.collect()
     }
 
     /// Names of the claims that commands take away, proposals included.

@@ -1,12 +1,13 @@
 //! Everything a pass looks at, read once: the mirrors, what is remembered, and what the cloud sells.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use karpenter_api::labels;
 use karpenter_api::types::NodePool;
 use karpenter_cluster::controllers::context::{is_deleting, label, name_of, uid_of};
+use karpenter_disruption::command::Method;
 use karpenter_disruption::fleet::Waiting;
 use karpenter_state::{DeletionCosts, FleetInput, Live, LivePool};
 
@@ -22,6 +23,8 @@ pub(crate) struct Sight {
     pub(crate) live: Live,
     pub(crate) input: FleetInput,
     pub(super) waiting: Vec<Waiting>,
+    /// Claims to be left alone because a command for them failed; filled in by whoever knows.
+    pub(super) resting: BTreeMap<Arc<str>, Method>,
     /// The next moment at which a pod is no longer protected by its own annotation.
     pub(super) protected_until: Option<Timestamp>,
 }
@@ -59,7 +62,8 @@ pub(crate) async fn observe(
     if claims.iter().any(|claim| is_unknown(&claim)) {
         return None;
     }
-    let (launching, other_pools) = pools(context).await;
+    let held = held_pools(context, now);
+    let (launching, other_pools) = pools(context, &held).await;
     let sorted = provisioning::survey(context, now);
     let protected = sorted.bound.iter().filter_map(|pod| match pods::do_not_disrupt(pod, now) {
         pods::DoNotDisrupt::Until(until) => Some(until),
@@ -72,6 +76,7 @@ pub(crate) async fn observe(
     let mut input = FleetInput {
         now,
         other_pools,
+        held_pools: held,
         pod_budgets: mirrors.budgets.list(),
         nominated: state.nominated_nodes(now),
         deletion_costs: match context.gates.pod_deletion_cost_management {
@@ -97,19 +102,38 @@ pub(crate) async fn observe(
         input.repairs = repair::repairs(context, now);
         input.sick = repair::sick_nodes(context);
     }
-    Some(Sight { live, input, waiting, protected_until })
+    Some(Sight { live, input, waiting, resting: BTreeMap::new(), protected_until })
+}
+
+/// Pools that rest because launches from them keep failing.
+fn held_pools(context: &Context, now: Timestamp) -> BTreeSet<String> {
+    let pools = context.mirrors.node_pools.list();
+    let back_off = context.back_off.lock();
+    let names = pools.iter().map(|pool| name_of(&**pool));
+    names.filter(|name| back_off.held_until(name, now).is_some()).map(str::to_owned).collect()
 }
 
 /// Pools that launch for pods, and all others of this provider. A pool whose prices cannot be had right now is in
 /// neither: its nodes are left alone for now.
-async fn pools(context: &Context) -> (Vec<LivePool>, Vec<LivePool>) {
+async fn pools(context: &Context, held: &BTreeSet<String>) -> (Vec<LivePool>, Vec<LivePool>) {
     let (mut launching, mut others) = (Vec::new(), Vec::new());
     for pool in context.mirrors.node_pools.list() {
         if !context.is_managed(&pool.spec.template.spec.node_class_ref) {
             continue;
         }
-        let Ok(instance_types) = context.cloud.instance_types(&pool).await else { continue };
-        let list = if is_launching_pool(&pool) { &mut launching } else { &mut others };
+        let instance_types = match context.cloud.instance_types(&pool).await {
+            Ok(instance_types) => instance_types,
+            Err(error) => {
+                let name = name_of(&*pool);
+                if context.complaints.is_due("prices", name, context.clock.now()) {
+                    tracing::error!(nodepool = name, %error, "nodes are left alone, their prices are not known");
+                }
+                continue;
+            }
+        };
+        // A replacement from a pool that rests would fail like those before it.
+        let is_launching = is_launching_pool(&pool) && !held.contains(name_of(&*pool));
+        let list = if is_launching { &mut launching } else { &mut others };
         list.push(LivePool { pool, instance_types });
     }
     (launching, others)

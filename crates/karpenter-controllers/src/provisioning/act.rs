@@ -150,7 +150,7 @@ async fn launch(
             continue;
         }
         let name = launch.pool.metadata.name.clone().unwrap_or_default();
-        let held = back_off(provisioner).held_until(&name, now);
+        let held = context.back_off.lock().held_until(&name, now);
         let refusal = match current.get(&name) {
             Some(pool) => claims::refusal(pool, &launch.pool, &launch.usage),
             None => Some(format!("nodepool {name} is gone")),
@@ -166,7 +166,7 @@ async fn launch(
             allowed.push(launch);
         }
     }
-    back_off(provisioner).begin_round();
+    context.back_off.lock().begin_round();
     let mut results = stream::iter(allowed)
         .map(|launch| async move {
             let result = claims::create(context, &launch.claim).await;
@@ -180,7 +180,6 @@ async fn launch(
                 let name = claim.metadata.name.unwrap_or_default();
                 let pool = launch.pool.metadata.name.as_deref().unwrap_or_default();
                 log_created(pool, &name, &launch);
-                back_off(provisioner).created(&name, pool);
                 launch.pods.retain(|pod| !is_virtual(pod));
                 for pod in &launch.pods {
                     context.state.expect(pod, &name, now);
@@ -232,10 +231,6 @@ pub(super) fn tell_metrics(context: &Context, failures: &[Failure]) {
     metrics.scheduler_ignored_pods.set(count(FailureKind::Ignored));
     let unschedulable = count(FailureKind::Unschedulable);
     metrics.scheduler_unschedulable_pods.with_label_values(&[METRIC_LABEL]).set(unschedulable);
-}
-
-fn back_off(provisioner: &Provisioner) -> std::sync::MutexGuard<'_, super::BackOff> {
-    provisioner.back_off.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The pools as the server has them now, once each.

@@ -1,12 +1,19 @@
 //! How long a pool is left alone after its claims failed before they were launched.
 //!
 //! A first failure changes nothing: the provider now knows what cannot be had, and the next plan asks for something
-//! else. Failures in a row mean that it does not help, and claims would come and go as fast as they can be made.
+//! else. Failures in a row mean that it does not help, and claims would come and go as fast as they can be made. It is the
+//! pool that rests, whoever launches from it: for pods, for its fixed size, or in place of other nodes.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use karpenter_api::types::NodeClaim;
+use karpenter_cluster::controllers::context::{is_deleting, name_of};
+use karpenter_cluster::mirror::Change;
+
+use crate::nodeclaim::provider_id;
 
 const FIRST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(300);
@@ -38,6 +45,11 @@ impl BackOff {
         self.launching.insert(claim.to_owned(), (pool.to_owned(), self.round));
     }
 
+    /// The claim was not created after all.
+    pub fn forget(&mut self, claim: &str) {
+        self.launching.remove(claim);
+    }
+
     /// The claim has a machine: its pool works.
     pub fn launched(&mut self, claim: &str) {
         if let Some((pool, _)) = self.launching.remove(claim) {
@@ -64,6 +76,28 @@ impl BackOff {
     /// Until when nothing should be launched from the pool.
     pub fn held_until(&self, pool: &str, now: Timestamp) -> Option<Timestamp> {
         self.pools.get(pool)?.not_before.filter(|until| now < *until)
+    }
+}
+
+/// What all who launch know together. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct SharedBackOff {
+    shared: Arc<Mutex<BackOff>>,
+}
+
+impl SharedBackOff {
+    pub fn lock(&self) -> MutexGuard<'_, BackOff> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Learns from a claim's fate whether its pool can be launched from. May hear of the same change twice.
+    pub fn note(&self, change: &Change<NodeClaim>, now: Timestamp) {
+        let claim = &**change.object();
+        if provider_id(claim).is_some() {
+            self.lock().launched(name_of(claim));
+        } else if change.is_deleted() || is_deleting(claim) {
+            self.lock().failed(name_of(claim), now);
+        }
     }
 }
 

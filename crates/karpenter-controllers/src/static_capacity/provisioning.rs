@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use karpenter_cluster::clock::until;
 use karpenter_cluster::controllers::context::name_of;
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::ObjectKey;
@@ -20,6 +21,11 @@ pub struct StaticProvisioning {
 
 impl StaticProvisioning {
     pub fn watch(&self, queue: &Queue) {
+        // Before anybody looks at the pool because of the same change.
+        let context = self.context.clone();
+        self.context.mirrors.node_claims.observe(move |change| {
+            context.back_off.note(change, context.clock.now());
+        });
         watch(&self.context, queue);
     }
 }
@@ -45,6 +51,12 @@ impl Reconcile for StaticProvisioning {
         if missing == 0 {
             return Ok(After::Again(RECHECK));
         }
+        let now = context.clock.now();
+        let held = context.back_off.lock().held_until(name_of(&*pool), now);
+        if let Some(held) = held {
+            tracing::info!(nodepool = name_of(&*pool), until = %held, "launches failed repeatedly, waiting");
+            return Ok(After::Again(until(now, held)));
+        }
         let reservation = reserve_nodes(context, &pool, missing);
         if reservation.granted() == 0 {
             tracing::info!(nodepool = name_of(&*pool), "nodepool node limit reached");
@@ -57,6 +69,7 @@ impl Reconcile for StaticProvisioning {
             provision_count = reservation.granted(),
             "provisioning nodeclaims to satisfy replica count"
         );
+        context.back_off.lock().begin_round();
         let claim = claims::build_static(&pool);
         for _ in 0..reservation.granted() {
             claims::create(context, &claim).await?;

@@ -35,6 +35,7 @@ mod drift;
 mod drift_budgets;
 mod drift_kinds;
 mod expiration;
+mod failures;
 mod fixed_pools;
 mod idle;
 mod repair;

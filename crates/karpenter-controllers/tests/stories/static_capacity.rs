@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_kwok::OfferingPattern;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
@@ -126,6 +127,45 @@ async fn without_the_gate_nothing_is_launched() {
     world.pool("fixed", json!({"replicas": 2})).await;
     world.after(300).await;
     assert_eq!(world.claims().await.len(), 0);
+    world.stop().await;
+}
+
+/// How many claims of the pool were created so far.
+fn created(world: &World) -> f64 {
+    let text = world.operator.context().metrics.render();
+    let lines = text.lines().filter(|line| {
+        line.starts_with("karpenter_nodeclaims_created_total{") && line.contains("nodepool=\"fixed\"")
+    });
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_is_sold_out_is_asked_ever_less_often() {
+    let world = World::start(gates(STATIC)).await;
+    world.kwok.change_faults(|faults| faults.sold_out.push(OfferingPattern::any()));
+    world.pool("fixed", json!({"replicas": 2})).await;
+    world.after(600).await;
+    let tries = created(&world) / 2.0;
+    assert!((4.0..=10.0).contains(&tries), "{tries} times two claims within ten minutes");
+    world.kwok.change_faults(|faults| faults.sold_out.clear());
+    until_ready(&world, 2).await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn replacements_that_are_sold_out_are_asked_for_ever_less_often() {
+    let world = start(json!({"replicas": 2})).await;
+    let before = until_ready(&world, 2).await;
+    world.kwok.change_faults(|faults| faults.sold_out.push(OfferingPattern::any()));
+    let labels = json!({"spec": {"template": {"metadata": {"labels": {"generation": "second"}}}}});
+    world.merge::<NodePool>("fixed", labels).await;
+    world.after(600).await;
+    let tries = (created(&world) - 2.0) / 2.0;
+    assert!((4.0..=10.0).contains(&tries), "{tries} times two claims within ten minutes");
+    assert_eq!(until_ready(&world, 2).await, before);
+    world.kwok.change_faults(|faults| faults.sold_out.clear());
+    let replaced = async || until_ready(&world, 2).await.is_disjoint(&before);
+    world.until("all are replaced", replaced, |replaced| *replaced).await;
     world.stop().await;
 }
 

@@ -1,9 +1,10 @@
 //! Which nodes count towards a budget, and which use it up.
 
 use karpenter_disruption::budgets::{left, remaining};
+use karpenter_disruption::candidate::Blocked;
 use karpenter_disruption::command::Method;
-use karpenter_disruption::fleet::{Machine, Reason};
-use karpenter_disruption::propose::propose;
+use karpenter_disruption::fleet::{Fleet, Machine, Reason};
+use karpenter_disruption::propose::{Why, propose};
 use karpenter_disruption::validate::{Rejection, revalidate};
 
 use crate::builders::*;
@@ -57,6 +58,29 @@ fn waiting_proposals_use_budgets_up_and_never_below_zero() {
     fleet.machines[1].is_leaving = true;
     fleet.machines[2].is_ready = false;
     assert_eq!(left(&fleet, Reason::Drifted)["general"], 0);
+}
+
+#[test]
+fn a_node_that_rests_after_a_failure_keeps_nobody_else_from_anything() {
+    let mut fleet = fleet();
+    for name in ["a", "b"] {
+        add(&mut fleet, name, "small", &[pod("app", 600)]);
+        fleet.machines.last_mut().expect("one").drifted_since_secs = Some(0);
+    }
+    allow(&mut fleet, "general", Reason::Drifted, 1);
+    fleet.resting.insert("a".into(), Method::Drift);
+    for settings in [compat(), cost()] {
+        let proposal = propose(&fleet, &settings);
+        assert_eq!(claims(&proposal.commands), [["b"]], "the budget of one is free, and so is the method");
+        assert_eq!(*why(&proposal, "a"), Why::Blocked(Blocked::Resting));
+    }
+    // A node that falls sick is another matter, unless it was the repair that failed.
+    fleet.machines[0].repair = sick(1.0);
+    allow(&mut fleet, "general", Reason::Unhealthy, 1);
+    let repaired = |fleet: &Fleet| propose(fleet, &cost()).commands[0].method == Method::Repair;
+    assert!(repaired(&fleet));
+    fleet.resting.insert("a".into(), Method::Repair);
+    assert!(!repaired(&fleet));
 }
 
 #[test]

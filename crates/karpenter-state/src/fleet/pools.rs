@@ -76,6 +76,7 @@ impl<'a> Pools<'a> {
             errors.extend(wrong);
             let moved_last_hour = input.moved_last_hour.get(name).copied().unwrap_or(0);
             let disruption = pool.spec.disruption.as_ref();
+            let is_held = input.held_pools.contains(name);
             let name: Arc<str> = name.into();
             let value = Pool {
                 name: name.clone(),
@@ -87,6 +88,7 @@ impl<'a> Pools<'a> {
                 consolidate_after_secs: consolidate_after(pool).map(seconds_up),
                 allowed: allowed(pool, counts.nodes(&name), input),
                 full_reservations: full_reservations(&known, &self.open),
+                is_held,
                 controls: Controls { moved_last_hour, ..controls },
                 old_rules: old_rules(pool),
             };

@@ -32,6 +32,7 @@ pub(crate) fn why_name(why: &Why) -> &'static str {
         Why::StaticScalingDown => "StaticScalingDown",
         Why::StaticAtLimit => "StaticAtLimit",
         Why::StaticReservationsFull => "StaticReservationsFull",
+        Why::LaunchesFail { .. } => "LaunchesFail",
         Why::NotNow => "NotNow",
         Why::Fine => "Fine",
     }
@@ -40,6 +41,7 @@ pub(crate) fn why_name(why: &Why) -> &'static str {
 fn blocked_name(blocked: &Blocked) -> &'static str {
     match blocked {
         Blocked::InCommand => "InCommand",
+        Blocked::Resting => "Resting",
         Blocked::RepairWithoutPool => "RepairWithoutPool",
         Blocked::NoNode => "NoNode",
         Blocked::Rebooting => "Rebooting",

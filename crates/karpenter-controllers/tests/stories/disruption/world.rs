@@ -88,9 +88,13 @@ impl World {
 
     /// The same with whatever the spec says.
     pub(crate) async fn pool_of(&self, spec: Value) -> NodePool {
+        self.pool_named("general", spec).await
+    }
+
+    pub(crate) async fn pool_named(&self, name: &str, spec: Value) -> NodePool {
         let requirement = |key: &str, operator: &str, values: &[&str]| json!({"key": key, "operator": operator, "values": values});
         let mut pool = json!({
-            "metadata": {"name": "general"},
+            "metadata": {"name": name},
             "spec": {
                 "template": {"metadata": {"labels": {}, "annotations": {}}, "spec": {
                     "expireAfter": "Never",
