@@ -105,7 +105,10 @@ fn several(
             continue;
         }
         let mut with_it = pod_budgets.clone();
-        if let Err(why) = with_it.admit(pass.fleet, [&candidate], Jointly::FirstMayQueue) {
+        // A drain that is bounded waits for nobody's budget, so neither does its turn.
+        if pass.machine(&candidate).termination_grace_period_secs.is_some() {
+            with_it.count(pass.fleet, &candidate);
+        } else if let Err(why) = with_it.admit(pass.fleet, [&candidate], Jointly::FirstMayQueue) {
             found.refused.push((candidate.machine, why));
             continue;
         }

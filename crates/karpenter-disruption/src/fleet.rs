@@ -90,7 +90,8 @@ pub struct Machine {
     /// `None`: never expires.
     pub expire_after_secs: Option<i64>,
     pub termination_grace_period_secs: Option<i64>,
-    /// One per pod of `Problem::nodes[at]`, in the same order.
+    /// One per pod of `Problem::nodes[at]`, in the same order. Of a machine on its way out, those that wait for their
+    /// eviction and that budgets select.
     pub occupants: Vec<Occupant>,
     /// A condition of its node is one that some repair policy names, tolerated for now or not.
     pub is_sick: bool,

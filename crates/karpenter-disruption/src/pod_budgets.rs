@@ -37,16 +37,27 @@ fn needs(fleet: &Fleet, machine: &Machine) -> BTreeMap<u32, u32> {
     needs
 }
 
+/// The same for several nodes.
+fn together<'m>(fleet: &Fleet, machines: impl IntoIterator<Item = &'m Machine>) -> BTreeMap<u32, u32> {
+    let mut all = BTreeMap::new();
+    for (index, count) in machines.into_iter().flat_map(|machine| needs(fleet, machine)) {
+        *all.entry(index).or_insert(0) += count;
+    }
+    all
+}
+
 impl PodBudgetUse {
     /// What nodes on their way out will still ask for.
     pub fn new(fleet: &Fleet) -> Self {
-        let mut used = BTreeMap::new();
-        for machine in fleet.machines.iter().filter(|machine| machine.is_leaving || machine.is_rebooting) {
-            for (index, count) in needs(fleet, machine) {
-                *used.entry(index).or_insert(0) += count;
-            }
+        let going = fleet.machines.iter().filter(|machine| machine.is_leaving || machine.is_rebooting);
+        Self { used: together(fleet, going) }
+    }
+
+    /// Counts a node whose pods are evicted in any case, because its drain is bounded.
+    pub fn count(&mut self, fleet: &Fleet, candidate: &Candidate) {
+        for (index, count) in together(fleet, fleet.machines.get(candidate.machine)) {
+            *self.used.entry(index).or_insert(0) += count;
         }
-        Self { used }
     }
 
     /// Counts the pods of these nodes too if they can be evicted beside all others, or says which budget refuses.
@@ -56,12 +67,8 @@ impl PodBudgetUse {
         candidates: impl IntoIterator<Item = &'c Candidate>,
         jointly: Jointly,
     ) -> Result<(), Why> {
-        let mut more: BTreeMap<u32, u32> = BTreeMap::new();
-        for machine in candidates.into_iter().filter_map(|one| fleet.machines.get(one.machine)) {
-            for (index, count) in needs(fleet, machine) {
-                *more.entry(index).or_insert(0) += count;
-            }
-        }
+        let machines = candidates.into_iter().filter_map(|one| fleet.machines.get(one.machine));
+        let more = together(fleet, machines);
         for (index, count) in &more {
             let Some(budget) = fleet.pod_budgets.get(*index as usize) else { continue };
             let used = self.used.get(index).copied().unwrap_or(0);

@@ -76,7 +76,7 @@ pub struct FleetRound {
 ///
 /// # Guarantees
 /// Machines are in the order of their claims' names; every managed claim is one. A machine's occupants are its node's
-/// pods, one to one. The same input gives the same fleet.
+/// pods, one to one; of one on its way out, those that wait for their eviction. The same input gives the same fleet.
 pub fn assemble_fleet(live: &Live, input: &FleetInput) -> FleetRound {
     let parts = assemble_parts(live, &input.other_pools);
     let (mut problem, hosts) = (parts.round.problem, parts.round.hosts);
@@ -91,8 +91,8 @@ pub fn assemble_fleet(live: &Live, input: &FleetInput) -> FleetRound {
     for (at, ((node, host), occupants)) in problem.nodes.iter_mut().zip(&hosts).zip(occupants).enumerate() {
         machines.add(Some(at), node, host, occupants);
     }
-    for (mut node, host) in parts.leaving {
-        machines.add(None, &mut node, &host, Vec::new());
+    for (mut node, host, pods) in parts.leaving {
+        machines.add(None, &mut node, &host, reader.left_on(&pods));
     }
     let (machines, machine_hosts) = machines.finish();
     let (pools, control_errors) = pools.finish(&machines, input);

@@ -113,8 +113,8 @@ pub(crate) struct Parts {
     pub(crate) round: Round,
     /// One per node of the problem.
     pub(crate) aboard: Vec<Aboard>,
-    /// Nodes on their way out, which are not in the problem.
-    pub(crate) leaving: Vec<(ModelNode, Host)>,
+    /// Nodes on their way out, which are not in the problem, and the pods that are still on them.
+    pub(crate) leaving: Vec<(ModelNode, Host, Vec<Arc<Pod>>)>,
 }
 
 /// The pods of a node, in the order of its list.
@@ -170,7 +170,7 @@ pub(crate) fn assemble_parts(live: &Live, others: &[LivePool]) -> Parts {
             claim: draft.claim_at.map(|position| live.node_claims[position].clone()),
         };
         if draft.is_deleting {
-            parts.leaving.push((draft.node, host));
+            parts.leaving.push((draft.node, host, aboard.pods));
         } else {
             parts.round.hosts.push(host);
             parts.aboard.push(aboard);
@@ -218,6 +218,8 @@ fn place<'a>(
         let Some(position) = drafts.by_node_name.get(node) else { continue };
         let draft = &mut drafts.drafts[*position];
         if draft.is_deleting {
+            // Where it goes is planned with those that wait; that it has to be evicted first is not forgotten.
+            aboard[*position].pods.push(pod.clone());
             continue;
         }
         draft.node.pods.push(BoundPod {

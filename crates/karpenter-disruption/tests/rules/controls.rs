@@ -192,6 +192,14 @@ fn drifted_nodes_queue_for_a_budget_one_after_the_other() {
     let proposal = propose(&fleet, &cost());
     assert_eq!(claims(&proposal.commands), [["a"]]);
     assert!(matches!(why(&proposal, "b"), Why::PodBudgetJoint { .. }));
+    // A drain that is bounded does not wait for budgets, and others wait for it.
+    fleet.machines[0].termination_grace_period_secs = Some(60);
+    fleet.machines[1].termination_grace_period_secs = Some(60);
+    assert_eq!(claims(&propose(&fleet, &cost()).commands), [["a"], ["b"]]);
+    fleet.machines[1].termination_grace_period_secs = None;
+    let proposal = propose(&fleet, &cost());
+    assert_eq!(claims(&proposal.commands), [["a"]]);
+    assert!(matches!(why(&proposal, "b"), Why::PodBudgetJoint { .. }));
 }
 
 #[test]

@@ -36,9 +36,9 @@ impl<'a> Machines<'a> {
         let Some(claim) = host.claim.as_deref() else { return };
         let (mut machine, is_settling) = self.machine(at.is_none(), node, claim, host.node.as_deref());
         node.is_settling = is_settling;
-        if host.node.is_some() && !machine.is_leaving {
-            machine.at = at;
-            machine.occupants = occupants;
+        if host.node.is_some() {
+            machine.at = at.filter(|_| !machine.is_leaving);
+            machine.occupants = if machine.is_leaving { left_over(occupants) } else { occupants };
         }
         self.machines.push((machine, host.clone()));
     }
@@ -114,6 +114,15 @@ impl<'a> Machines<'a> {
 }
 
 fn true_condition<'a>(claim: &'a NodeClaim, name: &str) -> Option<&'a Condition> {
+/// Pods that a node on its way out still has to evict and that budgets protect. Nobody plans with them here.
+fn left_over(mut occupants: Vec<Occupant>) -> Vec<Occupant> {
+    occupants.retain(|one| one.is_active && one.is_evictable && !one.budgets.is_empty());
+    for one in &mut occupants {
+        one.is_reschedulable = false;
+    }
+    occupants
+}
+
     let mut conditions = claim.status.as_ref()?.conditions.iter();
     conditions.find(|one| one.type_ == name && one.status == ConditionStatus::True)
 }

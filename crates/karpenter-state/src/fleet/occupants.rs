@@ -49,10 +49,19 @@ impl<'a> Occupants<'a> {
         occupants
     }
 
+    /// Pods of a node that is not in the problem.
+    pub(super) fn left_on(&mut self, pods: &[Arc<Pod>]) -> Vec<Occupant> {
+        pods.iter().map(|pod| self.occupant_of(pod, self.budgets.of(pod))).collect()
+    }
+
     fn occupant(&mut self, pod: &Pod, spec: &Arc<PodSpec>) -> Occupant {
         let budgets = self.budgets;
         let of_spec = self.budgets_of_spec.entry(Arc::as_ptr(spec) as usize);
         let of_spec = of_spec.or_insert_with(|| budgets.of(pod)).clone();
+        self.occupant_of(pod, of_spec)
+    }
+
+    fn occupant_of(&mut self, pod: &Pod, budgets: Vec<u32>) -> Occupant {
         let uid = pods::uid_of(pod);
         let owner = pod.controller().map(|owner| owner.uid.as_str()).filter(|uid| !uid.is_empty());
         let moved = &self.input.pods_moved_at_secs;
@@ -73,7 +82,7 @@ impl<'a> Occupants<'a> {
             is_unready: pods::is_unready(pod),
             is_virtual: pod.annotation(ANNOTATION_BUFFER_FAKE_POD).is_some(),
             eviction_cost: eviction_cost(pod, self.input.deletion_costs),
-            budgets: of_spec,
+            budgets,
             moved_at_secs,
         }
     }

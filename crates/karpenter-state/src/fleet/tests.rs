@@ -1,6 +1,9 @@
 use std::sync::Arc;
 
+use karpenter_disruption::candidate::{Class, candidate};
+use karpenter_disruption::explain::Why;
 use karpenter_disruption::fleet::{ConsolidationPolicy, Machine, OldMarks, OldRules, Reason};
+use karpenter_disruption::pod_budgets::{Jointly, PodBudgetUse};
 use karpenter_model::problem::Mobility;
 
 use super::*;
@@ -215,6 +218,51 @@ status: {disruptionsAllowed: 1, currentHealthy: 1, desiredHealthy: 0, expectedPo
     let [all, none] = &round.fleet.pod_budgets[..] else { panic!("two budgets") };
     assert!((all.disruptions_allowed, all.is_fully_blocking) == (1, false));
     assert!((none.disruptions_allowed, none.is_fully_blocking) == (0, true));
+}
+
+#[test]
+fn pods_that_a_drain_still_has_to_evict_use_up_their_budget() {
+    let budget = "apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: all}
+spec: {maxUnavailable: 1, selector: {matchLabels: {app: web}}}
+status: {disruptionsAllowed: 1, currentHealthy: 3, desiredHealthy: 2, expectedPods: 3}
+---
+";
+    let db = pod("db", "node-a", "", "").replace("app: web", "app: db");
+    let text = pool("general", "", "")
+        + &machine("a", "general", INITIALIZED)
+        + &machine("b", "general", INITIALIZED)
+        + &pod("waits", "node-a", "", "")
+        + &pod("goes", "node-a", "deletionTimestamp: '2026-01-01T11:59:00Z'", "")
+        + &db
+        + &pod("other", "node-b", "", "")
+        + budget;
+    // By the process's own mark, by the claim's and by the node's.
+    let marks: [fn(&mut Live); 3] = [
+        |live| {
+            live.leaving.insert("a".to_owned());
+        },
+        |live| {
+            let at = live.node_claims[0].metadata.creation_timestamp.clone();
+            Arc::make_mut(&mut live.node_claims[0]).metadata.deletion_timestamp = at;
+        },
+        |live| {
+            let at = live.node_claims[0].metadata.creation_timestamp.clone();
+            Arc::make_mut(&mut live.nodes[0]).metadata.deletion_timestamp = at;
+        },
+    ];
+    for (index, mark) in marks.into_iter().enumerate() {
+        let round = round_with(&text, |live, _| mark(live));
+        let [a, _] = &round.fleet.machines[..] else { panic!("two machines") };
+        assert!(a.is_leaving && a.at.is_none(), "{index}");
+        let waiting: Vec<&str> = a.occupants.iter().map(|one| &*one.name).collect();
+        assert_eq!(waiting, ["default/waits"], "{index}");
+        let candidate = candidate(&round.fleet, 1, Class::Graceful).expect("nothing else stands against it");
+        let mut used = PodBudgetUse::new(&round.fleet);
+        let expected = Why::PodBudgetJoint { name: "default/all".into(), wanted: 2, allowed: 1 };
+        assert_eq!(used.admit(&round.fleet, [&candidate], Jointly::Strictly), Err(expected), "{index}");
+    }
 }
 
 #[test]
