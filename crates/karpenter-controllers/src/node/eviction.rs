@@ -249,8 +249,18 @@ impl Evictions {
                     self.context.recorder.publish(Notice::warning(&*node, "FailedDraining", message)).await;
                     After::Again(self.queue.failed(key))
                 }
-                Refusal::Other => After::Again(self.queue.failed(key)),
+                Refusal::Other => {
+                    self.complain("evicting a pod", key, &error);
+                    After::Again(self.queue.failed(key))
+                }
             },
+        }
+    }
+
+    /// What is neither an answer of a budget nor of the pod's absence.
+    fn complain(&self, what: &'static str, pod: &ObjectKey, error: &kube::Error) {
+        if self.context.complaints.is_due(what, pod, self.context.clock.now()) {
+            tracing::error!(%pod, %error, "{what}");
         }
     }
 
@@ -283,7 +293,10 @@ impl Evictions {
                     self.queue.remove(key);
                     After::Done
                 }
-                Refusal::Budget | Refusal::Other => After::Again(self.queue.failed(key)),
+                Refusal::Budget | Refusal::Other => {
+                    self.complain("deleting a pod", key, &error);
+                    After::Again(self.queue.failed(key))
+                }
             },
         }
     }

@@ -114,7 +114,13 @@ impl DisruptionConditions {
             }
             // Its machine is gone: others care about that.
             Err(CloudError::NotFound { .. }) => After::Done,
-            Err(_) => After::Again(RETRY),
+            Err(error) => {
+                if self.context.complaints.is_due("looking for drift", name_of(pool), now) {
+                    let nodeclaim = name_of(&*claim);
+                    tracing::error!(nodeclaim, nodepool = name_of(pool), %error, "looking for drift");
+                }
+                After::Again(RETRY)
+            }
         }
     }
 }

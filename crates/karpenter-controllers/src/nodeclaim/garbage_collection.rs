@@ -90,9 +90,17 @@ impl GarbageCollection {
 
 impl Reconcile for GarbageCollection {
     async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
-        let Context { client, mirrors, cloud, .. } = &self.context;
+        let Context { client, mirrors, cloud, clock, complaints, .. } = &self.context;
         // Machines first: a claim that is made meanwhile is then one too many, not one too few.
-        let Ok(instances) = cloud.list().await else { return Ok(After::Again(RETRY)) };
+        let instances = match cloud.list().await {
+            Ok(instances) => instances,
+            Err(error) => {
+                if complaints.is_due("listing instances", "", clock.now()) {
+                    tracing::error!(%error, "listing instances");
+                }
+                return Ok(After::Again(RETRY));
+            }
+        };
         let claims: Vec<Arc<NodeClaim>> = mirrors
             .node_claims
             .list()
@@ -112,10 +120,16 @@ impl Reconcile for GarbageCollection {
         }
         for id in decision.instances {
             let mut claim = NodeClaim::default();
-            claim.status.get_or_insert_default().provider_id = Some(id);
-            // What does not work now is found again at the next look.
-            let _ = cloud.delete(&claim).await;
-            self.hooks.tell(&claim, Milestone::LeakedInstanceEnded);
+            claim.status.get_or_insert_default().provider_id = Some(id.clone());
+            match cloud.delete(&claim).await {
+                Ok(()) => self.hooks.tell(&claim, Milestone::LeakedInstanceEnded),
+                Err(error) if error.is_not_found() => {}
+                // Found again at the next look.
+                Err(error) if complaints.is_due("ending leaked instance", &id, clock.now()) => {
+                    tracing::error!(provider_id = id, %error, "ending an instance that no nodeclaim knows");
+                }
+                Err(_) => {}
+            }
         }
         Ok(After::Again(PERIOD))
     }

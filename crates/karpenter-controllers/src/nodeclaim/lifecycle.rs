@@ -382,7 +382,13 @@ impl Lifecycle {
                 let is_gone = match &answer {
                     Ok(()) => false,
                     Err(error) if error.is_not_found() => true,
-                    Err(error) => return Ok(After::Again(finalize::pause_after(error))),
+                    Err(error) => {
+                        let name = name_of(&**claim);
+                        if self.context.complaints.is_due("ending instance", name, clock.now()) {
+                            tracing::error!(nodeclaim = name, %error, "ending the instance of a nodeclaim");
+                        }
+                        return Ok(After::Again(finalize::pause_after(error)));
+                    }
                 };
                 let mut wanted = (**claim).clone();
                 change_conditions(&mut wanted, clock.now(), |set| set.set_true(INSTANCE_TERMINATING));

@@ -6,6 +6,7 @@ mod disruption;
 mod embedded;
 mod faults;
 mod features;
+mod heard;
 mod legacy;
 mod lifecycle;
 mod lines;

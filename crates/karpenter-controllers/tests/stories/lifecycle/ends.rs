@@ -10,7 +10,9 @@ use karpenter_controllers::nodeclaim::hooks::{GiveUp, Milestone};
 use karpenter_kwok::{OfferingPattern, Registration};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
+use tracing::Level;
 
+use crate::heard::Heard;
 use crate::lifecycle::world::{World, said};
 
 fn provider_id(claim: &NodeClaim) -> String {
@@ -302,5 +304,37 @@ async fn a_node_smaller_than_bought_is_told_about() {
     );
     // It does not make the claim less ready.
     assert_eq!(said(&claim, "Ready").0, "True");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_cloud_refuses_again_and_again_is_logged_now_and_then() {
+    let heard = Heard::listen();
+    let world = World::start().await;
+    world.node_class(json!({})).await;
+    world.claim("stuck", json!({})).await;
+    world.until_condition("stuck", "Initialized", ConditionStatus::True).await;
+    let busy = CloudError::Transient { message: "busy".to_owned() };
+    world.cloud.change_faults(|faults| faults.delete_errors = vec![busy.clone(); 3].into());
+    world.delete::<NodeClaim>("stuck").await;
+    world.until_gone("stuck").await;
+    let ending = heard.lines(Level::ERROR, "ending the instance of a nodeclaim");
+    assert_eq!(ending.len(), 1, "{ending:?}");
+    assert!(ending[0].contains("nodeclaim=\"stuck\"") && ending[0].contains("busy"), "{ending:?}");
+
+    world.cloud.change_faults(|faults| faults.list_errors = vec![busy.clone(); 3].into());
+    world.sleep_until_second(world.seconds() + 240).await;
+    let listing = heard.lines(Level::ERROR, "listing instances");
+    assert_eq!(listing.len(), 1, "{listing:?}");
+
+    // A machine that no claim knows, and that does not go at once.
+    let node = json!({"metadata": {"name": "stray", "labels": {"kwok.x-k8s.io/node": "fake"}},
+        "spec": {"providerID": "kwok://stray"}});
+    world.create::<Node>(node).await;
+    world.cloud.change_faults(|faults| faults.delete_errors = vec![busy].into());
+    let find = async || world.all::<Node>().get_opt("stray").await.expect("an answer");
+    world.until("its machine is gone", find, Option::is_none).await;
+    let leaked = "ending an instance that no nodeclaim knows";
+    assert_eq!(heard.lines(Level::ERROR, leaked).len(), 1);
     world.stop().await;
 }
