@@ -69,6 +69,8 @@ pub struct Machine {
     pub is_instance_terminating: bool,
     /// Deleting, or marked for deletion by a command.
     pub is_leaving: bool,
+    /// Its claim is being deleted, not only marked.
+    pub is_deleting: bool,
     pub is_rebooting: bool,
     /// Pods are on their way to it.
     pub is_nominated: bool,

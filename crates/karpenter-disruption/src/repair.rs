@@ -126,7 +126,7 @@ fn repaired<'p>(
     let mut command = if machine.repair.as_ref().is_some_and(|repair| repair.is_reboot) {
         static_drift::command(Method::Repair, candidate, Decision::Reboot)
     } else if pool.replicas.is_some() {
-        if let Some(why) = static_drift::scaling_down(pass.fleet, pool) {
+        if let Some(why) = static_drift::scaling_down(pass, pool) {
             return Err(why);
         }
         let mut room = pool.nodes_left.unwrap_or(u32::MAX);

@@ -15,6 +15,7 @@ use crate::command::{Candidate, Command, Decision, Method};
 use crate::explain::Why;
 use crate::fleet::{Fleet, Machine, Pool, Reason};
 use crate::pass::{Eligible, Found, Pass};
+use crate::settings::Mode;
 
 pub(crate) fn eligible(pass: &Pass<'_>) -> Eligible {
     let mut eligible = Eligible::default();
@@ -47,7 +48,7 @@ pub(crate) fn find(pass: &Pass<'_>, candidates: Vec<Candidate>) -> Found {
     }
     for (name, mut candidates) in by_pool {
         let Some(pool) = pass.fleet.pools.get(&name) else { continue };
-        if let Some(why) = scaling_down(pass.fleet, pool) {
+        if let Some(why) = scaling_down(pass, pool) {
             found.refused.extend(candidates.iter().map(|candidate| (candidate.machine, why.clone())));
             continue;
         }
@@ -75,10 +76,15 @@ pub(crate) fn find(pass: &Pass<'_>, candidates: Vec<Candidate>) -> Found {
     found
 }
 
-/// A pool with more nodes than replicas loses some anyway; a replacement would be one more to delete.
-pub(crate) fn scaling_down(fleet: &Fleet, pool: &Pool) -> Option<Why> {
-    let staying = fleet.machines.iter().filter(|machine| {
-        machine.pool.as_ref() == Some(&pool.name) && !machine.is_leaving && !machine.is_instance_terminating
+/// A pool with more nodes than replicas loses some anyway; a replacement would be one more to delete. Upstream counts
+/// nodes that a command has marked as well, and so begins nothing until all of them are being deleted.
+pub(crate) fn scaling_down(pass: &Pass<'_>, pool: &Pool) -> Option<Why> {
+    let is_going = |machine: &Machine| match pass.settings.mode {
+        Mode::Compat => machine.is_deleting,
+        Mode::Cost => machine.is_leaving,
+    };
+    let staying = pass.fleet.machines.iter().filter(|machine| {
+        machine.pool.as_ref() == Some(&pool.name) && !is_going(machine) && !machine.is_instance_terminating
     });
     (staying.count() > pool.replicas.unwrap_or(0) as usize).then_some(Why::StaticScalingDown)
 }
@@ -90,14 +96,14 @@ pub(crate) fn replacement(
     is_terminate_first_on: bool,
     room: &mut u32,
 ) -> Result<Decision, Why> {
+    if pool.is_held {
+        return Err(Why::LaunchesFail { pool: pool.name.clone() });
+    }
     // The pool that would fill the gap has to be able to.
     let is_refilled = is_terminate_first_on && pool.is_ready;
     if is_terminate_first_on && pool.full_reservations.is_some() {
         let is_first = is_refilled && may_terminate_first(machine, pool);
         return if is_first { Ok(Decision::TerminateFirst) } else { Err(Why::StaticReservationsFull) };
-    }
-    if pool.is_held {
-        return Err(Why::LaunchesFail { pool: pool.name.clone() });
     }
     if *room > 0 {
         *room -= 1;

@@ -226,6 +226,19 @@ fn static_pools_replace_one_by_one_within_limit_and_budget() {
     let too_many = propose(&of_static_pool(2, None, &names), &compat());
     assert_eq!(claims(&too_many.commands), none);
     assert_eq!(*why(&too_many, "a"), Why::StaticScalingDown);
+    // A replacement is there, and the node it is for is marked: upstream begins nothing until that is being deleted.
+    let mut under_way = of_static_pool(2, None, &names);
+    under_way.machines[2].drifted_since_secs = None;
+    under_way.machines[0].is_leaving = true;
+    assert_eq!(claims(&propose(&under_way, &compat()).commands), none);
+    assert_eq!(claims(&propose(&under_way, &cost()).commands), [["b"]]);
+    under_way.machines[0].is_deleting = true;
+    assert_eq!(claims(&propose(&under_way, &compat()).commands), [["b"]]);
+    let mut held = of_static_pool(3, None, &names);
+    pool(&mut held, "fixed").is_held = true;
+    let held = propose(&held, &cost());
+    assert_eq!(claims(&held.commands), none);
+    assert_eq!(*why(&held, "a"), Why::LaunchesFail { pool: "fixed".into() });
     let mut budgeted = of_static_pool(3, None, &names);
     allow(&mut budgeted, "fixed", Reason::Drifted, 2);
     assert_eq!(claims(&propose(&budgeted, &compat()).commands), [["a"], ["b"]]);

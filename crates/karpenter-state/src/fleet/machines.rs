@@ -76,6 +76,7 @@ impl<'a> Machines<'a> {
             is_ready: raw_node.is_some_and(is_ready),
             is_instance_terminating: is_true(claim, "InstanceTerminating"),
             is_leaving: is_out || raw_node.is_some_and(|node| node.metadata.deletion_timestamp.is_some()),
+            is_deleting: claim.metadata.deletion_timestamp.is_some(),
             is_rebooting: is_true(claim, "Rebooting"),
             is_nominated,
             is_kept: raw_node.is_some_and(is_kept),
@@ -113,7 +114,6 @@ impl<'a> Machines<'a> {
     }
 }
 
-fn true_condition<'a>(claim: &'a NodeClaim, name: &str) -> Option<&'a Condition> {
 /// Pods that a node on its way out still has to evict and that budgets protect. Nobody plans with them here.
 fn left_over(mut occupants: Vec<Occupant>) -> Vec<Occupant> {
     occupants.retain(|one| one.is_active && one.is_evictable && !one.budgets.is_empty());
@@ -123,6 +123,7 @@ fn left_over(mut occupants: Vec<Occupant>) -> Vec<Occupant> {
     occupants
 }
 
+fn true_condition<'a>(claim: &'a NodeClaim, name: &str) -> Option<&'a Condition> {
     let mut conditions = claim.status.as_ref()?.conditions.iter();
     conditions.find(|one| one.type_ == name && one.status == ConditionStatus::True)
 }
