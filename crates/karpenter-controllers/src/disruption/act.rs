@@ -22,7 +22,7 @@ use serde_json::json;
 use super::flight::{ClaimId, Failure, Stage, after};
 use super::flights::Flight;
 use super::order::{MoveTo, Order, Target};
-use super::resume::{ANNOTATION_REPLACES, Replaces, is_replacement, method_name};
+use super::resume::{ANNOTATION_REPLACES, Replaces, is_replacement, method_name, policy_name};
 use super::{DISRUPTION_REASON, Disruption};
 use crate::mirrors::BY_PROVIDER_ID;
 use crate::nodeclaim::{change_conditions, condition, provider_id, reboot};
@@ -194,6 +194,11 @@ impl Disruption {
             claims: order.targets.iter().map(|one| (one.id.name.clone(), one.id.uid.clone())).collect(),
             termination_grace_period_secs: order.termination_grace_period_secs,
         };
+            policies: match order.method.consolidation_type() {
+                "" => BTreeMap::new(),
+                _ => order.targets.iter().map(|one| (one.pool.clone(), policy_name(one.policy))).collect(),
+            },
+            condition: order.targets.iter().find_map(|one| Some(one.repair.as_ref()?.condition.to_string())),
         let text = replaces.text();
         let annotated = order.launches.iter().map(|launch| {
             let mut claim = launch.claim.clone();

@@ -9,7 +9,7 @@ use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::{is_deleting, name_of};
 use karpenter_disruption::command::Decision;
-use karpenter_disruption::fleet::ConsolidationPolicy;
+use karpenter_disruption::fleet::Repair;
 
 use super::flight::{ClaimId, Stage, Step, next_step};
 use super::flights::Flight;
@@ -17,7 +17,9 @@ use super::observe::{self, see};
 use super::order::{Order, Target};
 use super::resume::{Resumed, resumable};
 use super::{DISRUPTION_REASON, Disruption, IDLE_POLL, RETRY_POLL};
+use crate::mirrors::BY_NODE;
 use crate::nodeclaim::{REBOOTING, condition, is_true, nodes_of};
+use crate::pods;
 
 impl Disruption {
     pub(super) async fn advance(&self) -> Duration {
@@ -93,13 +95,16 @@ impl Disruption {
         let target = |id: &ClaimId| {
             let claim = self.context.mirrors.node_claims.get("", &id.name);
             let node = claim.as_ref().and_then(|claim| claim.status.as_ref()?.node_name.clone());
+            let node = node.unwrap_or_default();
+            let pool = claim.as_deref().map(observe::pool_label).unwrap_or_default().to_owned();
+            let pods = self.context.mirrors.pods.by(BY_NODE, &node);
             Target {
                 id: id.clone(),
-                node: node.unwrap_or_default(),
-                pool: claim.as_deref().map(observe::pool_label).unwrap_or_default().to_owned(),
-                policy: ConsolidationPolicy::default(),
-                pods: 0,
-                repair: None,
+                policy: resumed.policies.get(&pool).copied().unwrap_or_default(),
+                pods: pods.iter().filter(|pod| pods::is_reschedulable(pod)).count(),
+                repair: resumed.condition.as_deref().map(repair_of),
+                node,
+                pool,
             }
         };
         Order {
@@ -140,6 +145,17 @@ impl Disruption {
             }
         }
         is_clean
+    }
+}
+
+/// All that is left to be known of a repair that has begun is what it is about.
+fn repair_of(condition: &str) -> Repair {
+    Repair {
+        condition: condition.into(),
+        is_reboot: false,
+        termination_grace_period_secs: None,
+        score: 0.0,
+        is_vetoed: false,
     }
 }
 

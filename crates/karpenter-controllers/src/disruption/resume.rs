@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::{annotation, is_deleting, name_of, uid_of};
 use karpenter_disruption::command::Method;
-use karpenter_disruption::fleet::Reason;
+use karpenter_disruption::fleet::{ConsolidationPolicy, Reason};
 use serde::{Deserialize, Serialize};
 
 use super::flight::ClaimId;
@@ -36,6 +36,12 @@ pub(super) struct Replaces {
     /// Bound for the drain that the command itself sets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) termination_grace_period_secs: Option<i64>,
+    /// How pools consolidated when it began, for metrics.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) policies: BTreeMap<String, String>,
+    /// type/reason of what a repair is about, for metrics.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) condition: Option<String>,
 }
 
 impl Replaces {
@@ -65,6 +71,19 @@ fn method(name: &str) -> Option<Method> {
     Method::ORDER.into_iter().find(|method| method_name(*method) == name)
 }
 
+pub(super) fn policy_name(policy: ConsolidationPolicy) -> String {
+    format!("{policy:?}")
+}
+
+fn policy(name: &str) -> Option<ConsolidationPolicy> {
+    let all = [
+        ConsolidationPolicy::WhenEmpty,
+        ConsolidationPolicy::WhenEmptyOrUnderutilized,
+        ConsolidationPolicy::Balanced,
+    ];
+    all.into_iter().find(|policy| policy_name(*policy) == name)
+}
+
 /// A command that can be taken up again.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Resumed {
@@ -75,6 +94,8 @@ pub(super) struct Resumed {
     pub(super) replacements: Vec<ClaimId>,
     pub(super) since: Timestamp,
     pub(super) termination_grace_period_secs: Option<i64>,
+    pub(super) policies: BTreeMap<String, ConsolidationPolicy>,
+    pub(super) condition: Option<String>,
 }
 
 /// The commands that the claims tell of. `is_marked` says whether a claim and its node bear a command's marks.
@@ -114,6 +135,12 @@ pub(super) fn resumable(
             replacements: replacements.iter().map(id_of).collect(),
             since: created.map(|time| time.0).min().unwrap_or(now),
             termination_grace_period_secs: replaces.termination_grace_period_secs,
+            policies: replaces
+                .policies
+                .into_iter()
+                .filter_map(|(pool, name)| Some((pool, policy(&name)?)))
+                .collect(),
+            condition: replaces.condition,
         });
     }
     resumed

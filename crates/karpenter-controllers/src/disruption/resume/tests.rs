@@ -18,6 +18,8 @@ fn replacement(name: &str, command: &str, launches: usize, old: &[&str]) -> Arc<
         launches,
         claims: old.iter().map(|name| ((*name).to_owned(), format!("uid-{name}"))).collect(),
         termination_grace_period_secs: Some(30),
+        policies: [("general".to_owned(), policy_name(ConsolidationPolicy::Balanced))].into(),
+        condition: Some("Ready/KubeletDown".to_owned()),
     };
     claim(name, json!({"annotations": {ANNOTATION_REPLACES: replaces.text()}}))
 }
@@ -45,6 +47,8 @@ fn a_command_is_taken_up_if_nothing_of_it_is_missing() {
     assert_eq!(names(&command.replacements), ["x", "y"]);
     assert_eq!(command.since.to_string(), "2026-01-01T12:00:00Z");
     assert_eq!(command.termination_grace_period_secs, Some(30));
+    assert_eq!(command.policies, [("general".to_owned(), ConsolidationPolicy::Balanced)].into());
+    assert_eq!(command.condition.as_deref(), Some("Ready/KubeletDown"));
     assert_eq!(created_for(&claims[2]), Some(Reason::Drifted));
     assert_eq!(created_for(&claims[0]), None);
 }
@@ -70,4 +74,13 @@ fn whatever_is_missing_keeps_a_command_from_being_taken_up() {
         assert_eq!(resumable(&claims, |_| is_marked, NOW), [], "{case}");
     }
     assert_eq!(resumable(&[old(), new()], |_| true, NOW).len(), 1);
+}
+
+#[test]
+fn what_an_earlier_version_wrote_is_read() {
+    let text = r#"{"command":"1-1","method":"Drift","launches":1,"claims":{"a":"uid-a"}}"#;
+    let claims = [claim("a", json!({})), claim("x", json!({"annotations": {ANNOTATION_REPLACES: text}}))];
+    let resumed = resumable(&claims, |_| true, NOW);
+    assert_eq!((resumed.len(), names(&resumed[0].targets)), (1, vec!["a"]));
+    assert_eq!((resumed[0].policies.len(), &resumed[0].condition), (0, &None));
 }

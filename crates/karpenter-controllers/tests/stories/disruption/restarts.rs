@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use http::{Method, Request};
+use karpenter_kwok::Registration;
 use kube::Client;
 use kube::client::Body;
 use serde_json::json;
@@ -160,6 +161,26 @@ async fn the_end_of_an_empty_node_survives_the_end_of_its_process() {
     let without_launch: Vec<&str> =
         ENDS.iter().filter(|end| !end.what.contains("launch")).map(|end| end.what).collect();
     end_everywhere(Kind::Empty, &without_launch).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_is_taken_up_is_counted_as_what_it_was() {
+    let (mut world, _) = prepared(Kind::Replace).await;
+    world.cloud.change_faults(|faults| {
+        faults.registration = Registration::Slower(std::time::Duration::from_secs(120));
+    });
+    allow(&world, quick()).await;
+    world.until("a replacement", async || world.claim_names().await.len(), |count| *count == 2).await;
+    let old = world.take_over(Client::new(world.server.clone(), "default")).await;
+    old.stop().await;
+    world.until_settled(1).await;
+    let disrupted = "karpenter_nodeclaims_disrupted_total{capacity_type=\"on-demand\",\
+        consolidation_policy=\"when_empty_or_underutilized\",nodepool=\"general\",reason=\"underutilized\",\
+        termination_mode=\"graceful\"}";
+    assert_eq!(world.metric(disrupted), Some(1.0));
+    let pods = disrupted.replace("nodeclaims_disrupted_total", "pods_disruption_initiated_total");
+    assert_eq!(world.metric(&pods), Some(1.0));
+    world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
