@@ -217,11 +217,11 @@ pub struct Pool {
     pub full_reservations: Option<BTreeSet<Arc<str>>>,
     /// Ready, and not being deleted.
     pub is_ready: bool,
+    /// Launches from it keep failing: nothing is replaced by one of its nodes for now.
+    pub is_held: bool,
     pub policy: ConsolidationPolicy,
     /// `None`: never.
     pub consolidate_after_secs: Option<i64>,
-    /// Launches from it keep failing: nothing is replaced by one of its nodes for now.
-    pub is_held: bool,
     /// What its budgets allow now for each reason, given its present number of nodes, before those already disrupting
     /// are taken off. A reason that is missing allows nothing.
     pub allowed: BTreeMap<Reason, u32>,

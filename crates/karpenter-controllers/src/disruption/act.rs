@@ -193,12 +193,12 @@ impl Disruption {
             launches: order.launches.len(),
             claims: order.targets.iter().map(|one| (one.id.name.clone(), one.id.uid.clone())).collect(),
             termination_grace_period_secs: order.termination_grace_period_secs,
-        };
             policies: match order.method.consolidation_type() {
                 "" => BTreeMap::new(),
                 _ => order.targets.iter().map(|one| (one.pool.clone(), policy_name(one.policy))).collect(),
             },
             condition: order.targets.iter().find_map(|one| Some(one.repair.as_ref()?.condition.to_string())),
+        };
         let text = replaces.text();
         let annotated = order.launches.iter().map(|launch| {
             let mut claim = launch.claim.clone();
@@ -207,13 +207,13 @@ impl Disruption {
             claim
         });
         let annotated: Vec<NodeClaim> = annotated.collect();
+        context.back_off.lock().begin_round();
         let created: Vec<kube::Result<NodeClaim>> = stream::iter(annotated)
             .map(|claim| async move { claims::create(context, &claim).await })
             .buffered(AT_ONCE)
             .collect()
             .await;
         drop(places);
-        context.back_off.lock().begin_round();
         let mut ids = Vec::new();
         let mut failed = None;
         for one in created {
