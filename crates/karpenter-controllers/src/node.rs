@@ -10,6 +10,7 @@ pub mod legacy_repair;
 pub mod repair;
 pub mod termination;
 
+pub(crate) use eviction::annotation_notice;
 pub use eviction::{EvictionQueue, Evictions};
 pub use hydration::NodeHydration;
 pub use legacy_repair::LegacyRepair;

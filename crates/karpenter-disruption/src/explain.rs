@@ -32,7 +32,9 @@ impl Standing {
         );
         match self.why {
             // What keeps a node that has to go is not a matter of savings.
-            Why::WouldNotFit { .. } if has_to_be => Some(EventKind::DisruptionBlocked),
+            Why::WouldNotFit { .. } | Why::PodBudgetJoint { .. } if has_to_be => {
+                Some(EventKind::DisruptionBlocked)
+            }
             _ => self.why.event(),
         }
     }
@@ -150,12 +152,12 @@ pub enum Why {
     StaticScalingDown,
     StaticAtLimit,
     StaticReservationsFull,
-    /// Something else goes first in this pass.
-    NotNow,
     /// Launches from its static pool failed repeatedly.
     LaunchesFail {
         pool: Arc<str>,
     },
+    /// Something else goes first in this pass.
+    NotNow,
     /// Nothing cheaper was found for it.
     Fine,
 }
@@ -188,7 +190,9 @@ impl Why {
             | Self::NotCheaper { .. }
             | Self::TooFewTypes { .. }
             | Self::SpotToSpotOff
-            | Self::SpotToSpotInflexible { .. } => Some(EventKind::Unconsolidatable),
+            | Self::SpotToSpotInflexible { .. }
+            | Self::BelowThreshold { .. }
+            | Self::PodBudgetJoint { .. } => Some(EventKind::Unconsolidatable),
             Self::Chosen { .. }
             | Self::DryRun { .. }
             | Self::NotDrifted
@@ -196,9 +200,7 @@ impl Why {
             | Self::CoolDown { .. }
             | Self::BudgetExhausted { .. }
             | Self::MovesExhausted { .. }
-            | Self::BelowThreshold { .. }
             | Self::Unbalanced { .. }
-            | Self::PodBudgetJoint { .. }
             | Self::StaticScalingDown
             | Self::NotNow
             | Self::Fine => None,
@@ -277,11 +279,11 @@ impl fmt::Display for Why {
             Self::StaticReservationsFull => {
                 f.write_str("static NodePool's capacity reservations are full and cannot stage a replacement")
             }
-            Self::NotNow => f.write_str("Something else goes first"),
-            Self::Fine => f.write_str("Nothing cheaper was found"),
             Self::LaunchesFail { pool } => {
                 write!(f, "launches of NodePool \"{pool}\" failed repeatedly, so nothing can take its place")
             }
+            Self::NotNow => f.write_str("Something else goes first"),
+            Self::Fine => f.write_str("Nothing cheaper was found"),
         }
     }
 }

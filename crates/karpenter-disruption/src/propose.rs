@@ -6,11 +6,11 @@
 //! Upstream: pkg/controllers/disruption/controller.go.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::budgets::{Remaining, remaining};
-use crate::candidate::Blocked;
+use crate::candidate::{Blocked, Class};
 use crate::command::{Candidate, Command, Method};
 pub use crate::explain::{Standing, Why};
 use crate::fleet::{Fleet, Reason};
@@ -33,6 +33,13 @@ pub struct Proposal {
     pub outcomes: Vec<MethodOutcome>,
     /// Budgets as they stood before the pass, for gauges and for events on pools.
     pub budgets: BTreeMap<(Arc<str>, Reason), Remaining>,
+}
+
+impl Proposal {
+    /// Whether nothing is to be done, now or soon.
+    pub fn is_quiet(&self) -> bool {
+        self.commands.is_empty() && self.standby.is_empty()
+    }
 }
 
 /// What became of one method in a pass.
@@ -77,6 +84,11 @@ pub fn methods(mode: Mode) -> &'static [Method] {
 /// All commands are of one method, name different nodes, and keep node budgets together, with what is leaving, rebooting
 /// or waiting already. A method with a command in `Fleet::waiting` is not asked.
 pub fn propose(fleet: &Fleet, settings: &Settings) -> Proposal {
+    propose_aloud(fleet, settings, &mut |_| {})
+}
+
+/// The same, telling of every method when it is through, for whoever keeps time.
+pub fn propose_aloud(fleet: &Fleet, settings: &Settings, is_through: &mut dyn FnMut(Method)) -> Proposal {
     let fleet = &*closed_to_moves(fleet);
     let pass = Pass::new(fleet, settings);
     let mut proposal = Proposal { budgets: all_budgets(fleet), ..Proposal::default() };
@@ -124,6 +136,7 @@ pub fn propose(fleet: &Fleet, settings: &Settings) -> Proposal {
             is_constrained_by_budgets: ledger.constrained > before,
             lower_bound_per_hour: bound,
         });
+        is_through(*method);
     }
     proposal.standings = ledger.standings(fleet);
     proposal
@@ -144,6 +157,55 @@ pub fn why_not(fleet: &Fleet, settings: &Settings, machine: usize) -> Result<Com
             Err(why.unwrap_or(Why::Fine))
         }
     }
+}
+
+/// Whom to ask about when nothing is to be done.
+#[derive(Debug, Clone, Default)]
+pub struct Curiosity {
+    /// Names of claims and nodes that somebody wants to know about.
+    pub wanted: BTreeSet<String>,
+    /// The last claim that was asked about; those after it are next, round and round.
+    pub after: Arc<str>,
+    /// How many are asked about at most.
+    pub most: usize,
+}
+
+/// Mode Cost plans for all nodes together and has no words for the single one. This asks for some of those that it found
+/// nothing for what stands against each by itself, and writes it into the standings. The last claim that was asked about.
+pub fn explain_some(
+    proposal: &mut Proposal,
+    fleet: &Fleet,
+    settings: &Settings,
+    curiosity: &Curiosity,
+) -> Arc<str> {
+    let is_unexplained = |one: &&Standing| one.why == Why::Fine && one.method == Some(Method::Rebalance);
+    let fine: Vec<&Standing> = proposal.standings.iter().filter(is_unexplained).collect();
+    let is_wanted = |one: &&&Standing| {
+        let node = fleet.machines.get(one.machine).and_then(|machine| machine.node.as_deref());
+        curiosity.wanted.contains(&*one.claim) || node.is_some_and(|node| curiosity.wanted.contains(node))
+    };
+    let wanted: Vec<usize> = fine.iter().filter(is_wanted).map(|one| one.machine).collect();
+    let (before, next): (Vec<&Standing>, Vec<&Standing>) =
+        fine.iter().copied().partition(|one| one.claim <= curiosity.after);
+    let turn = next.into_iter().chain(before).filter(|one| !wanted.contains(&one.machine));
+    let asked: Vec<usize> =
+        wanted.iter().copied().chain(turn.map(|one| one.machine)).take(curiosity.most).collect();
+    let last = asked.iter().rev().find(|machine| !wanted.contains(machine));
+    let last = last.and_then(|machine| fleet.machines.get(*machine)).map(|machine| machine.claim.clone());
+    let last = last.unwrap_or_else(|| curiosity.after.clone());
+    if asked.is_empty() {
+        return last;
+    }
+    let fleet = &*closed_to_moves(fleet);
+    let settings = &Settings { mode: Mode::Compat, ..settings.clone() };
+    let pass = Pass::new(fleet, settings);
+    for machine in asked {
+        let answer = pass.candidate(machine, Class::Graceful).and_then(|one| single::one(&pass, &one));
+        if let (Err(why), Some(standing)) = (answer, proposal.standings.get_mut(machine)) {
+            standing.why = why;
+        }
+    }
+    last
 }
 
 /// Nodes that may be gone in a moment are no place to move pods to.

@@ -40,6 +40,7 @@ impl Disruption {
     pub(super) async fn start(&self, flight: Flight, round: &FleetRound) -> bool {
         let Flight { number, id, order, .. } = flight;
         tracing::info!(command = order.describe(&id), "disrupting node(s)");
+        self.log_diagnoses(&id, &order);
         if order.decision == Decision::Reboot {
             let has_begun = self.reboot(&order).await;
             if has_begun {

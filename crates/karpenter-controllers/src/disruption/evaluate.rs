@@ -3,14 +3,15 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::{since, until};
+use karpenter_cluster::clock::until;
 use karpenter_disruption::command::{Command, Method};
-use karpenter_disruption::propose::{Proposal, propose};
+use karpenter_disruption::propose::{Curiosity, Proposal, explain_some, propose_aloud};
 use karpenter_disruption::settings::{Mode, Settings as Rules};
 use karpenter_disruption::validate::{Rejection, revalidate};
+use karpenter_state::pod::Pod;
 use karpenter_state::{FleetRound, assemble_fleet};
 
 use super::changes::next_look;
@@ -21,6 +22,9 @@ use super::order::Order;
 use super::{Disruption, IDLE_POLL, RETRY_POLL};
 use crate::compute;
 
+/// Nodes that a pass with nothing to do asks about one by one. Few, because each is a question of its own.
+const EXPLAINED_MAX: usize = 10;
+
 /// What a pass leads to.
 enum Outcome {
     Second(Result<Command, Rejection>),
@@ -30,20 +34,46 @@ enum Outcome {
 struct Looked {
     round: FleetRound,
     outcome: Outcome,
+    /// How long each method took that was asked.
+    took: Vec<(Method, Duration)>,
     protected_until: Option<Timestamp>,
+    annotated: Vec<Arc<Pod>>,
+    told_up_to: Arc<str>,
 }
 
 /// The pure part: from objects to a decision.
-fn look(sight: Sight, due: Option<Arc<Command>>, plans_ahead: bool, rules: &Rules) -> Looked {
+fn look(
+    sight: Sight,
+    due: Option<Arc<Command>>,
+    plans_ahead: bool,
+    curiosity: &Curiosity,
+    rules: &Rules,
+) -> Looked {
+    let mut took = Vec::new();
     let mut round = assemble_fleet(&sight.live, &sight.input);
     round.fleet.waiting = sight.waiting.clone();
     round.fleet.resting = sight.resting.clone();
     round.fleet.plans_ahead = plans_ahead;
     let outcome = match due {
         Some(command) => Outcome::Second(revalidate(&command, &round.fleet, rules)),
-        None => Outcome::First(propose(&round.fleet, rules)),
+        None => {
+            let mut began = Instant::now();
+            let mut is_through =
+                |method: Method| took.push((method, std::mem::replace(&mut began, Instant::now()).elapsed()));
+            Outcome::First(propose_aloud(&round.fleet, rules, &mut is_through))
+        }
     };
-    Looked { round, outcome, protected_until: sight.protected_until }
+    let mut told_up_to = curiosity.after.clone();
+    let outcome = match outcome {
+        // When there is nothing to do there is time to say why.
+        Outcome::First(mut proposal) if rules.mode == Mode::Cost && proposal.is_quiet() => {
+            told_up_to = explain_some(&mut proposal, &round.fleet, rules, curiosity);
+            Outcome::First(proposal)
+        }
+        other => other,
+    };
+    let Sight { protected_until, annotated, .. } = sight;
+    Looked { round, outcome, took, protected_until, annotated, told_up_to }
 }
 
 impl Disruption {
@@ -54,7 +84,8 @@ impl Disruption {
             return RETRY_POLL;
         }
         let due = self.flights().due(now);
-        if due.is_none() && self.changes.quiet_until().is_some_and(|quiet| now < quiet) {
+        let is_quiet = self.changes.quiet_until().is_some_and(|quiet| now < quiet);
+        if due.is_none() && is_quiet && !context.standings.is_asked() {
             return self.rest(now);
         }
         let number = self.changes.number();
@@ -66,14 +97,21 @@ impl Disruption {
         // Upstream thinks of the next command when the last is done.
         let plans_ahead = self.rules.mode == Mode::Cost && self.flights().may_plan_ahead(now);
         let Some(sight) = observe::observe(context, waiting, &own).await else { return RETRY_POLL };
+        let sight = Sight { resting, ..sight };
         let rules = self.rules.clone();
         let proposed = due.as_ref().and_then(|flight| flight.proposed.clone());
-        let began = context.clock.now();
-        let looked = compute::off_the_loop(move || look(sight, proposed, plans_ahead, &rules)).await;
-        let took = since(context.clock.now(), began);
+        let curiosity = Curiosity {
+            wanted: context.standings.wanted(now),
+            after: self.flights().told_up_to.clone(),
+            most: EXPLAINED_MAX,
+        };
+        let work = move || look(sight, proposed, plans_ahead, &curiosity, &rules);
+        let looked = compute::off_the_loop(work).await;
+        self.flights().told_up_to = looked.told_up_to;
         match (looked.outcome, due) {
             (Outcome::First(proposal), _) => {
-                self.tell_pass(&looked.round, &proposal, took).await;
+                self.tell_pass(&looked.round, &proposal, &looked.took).await;
+                self.tell_annotations(&looked.round, &looked.annotated).await;
                 let has_news = self.act_on(&looked.round, &proposal).await;
                 match has_news {
                     News::Started => Duration::ZERO,
@@ -97,7 +135,6 @@ impl Disruption {
     fn rest(&self, now: Timestamp) -> Duration {
         let mut wait = IDLE_POLL;
         if let Some(quiet) = self.changes.quiet_until() {
-        let sight = Sight { resting, ..sight };
             wait = wait.min(until(now, quiet));
         }
         if let Some(due) = self.flights().next_due() {

@@ -58,6 +58,8 @@ pub(super) struct Flights {
     last_number: u64,
     /// When a proposal waited for budgets in vain.
     pub(super) gave_up_at: Option<Timestamp>,
+    /// The claim up to which nodes were told why nothing becomes of them.
+    pub(super) told_up_to: Arc<str>,
     /// What a process before this one left behind was taken up.
     pub(super) is_resumed: bool,
 }

@@ -9,6 +9,7 @@ use karpenter_api::types::NodePool;
 use karpenter_cluster::controllers::context::{is_deleting, label, name_of, uid_of};
 use karpenter_disruption::command::Method;
 use karpenter_disruption::fleet::Waiting;
+use karpenter_state::pod::Pod;
 use karpenter_state::{DeletionCosts, FleetInput, Live, LivePool};
 
 use super::flight::{ClaimId, Seen};
@@ -27,6 +28,8 @@ pub(crate) struct Sight {
     pub(super) resting: BTreeMap<Arc<str>, Method>,
     /// The next moment at which a pod is no longer protected by its own annotation.
     pub(super) protected_until: Option<Timestamp>,
+    /// Pods whose annotation about disruption holds for a while, or no longer, or cannot be read.
+    pub(super) annotated: Vec<Arc<Pod>>,
 }
 
 /// Whether the mirrors show the whole cluster.
@@ -65,11 +68,18 @@ pub(crate) async fn observe(
     let held = held_pools(context, now);
     let (launching, other_pools) = pools(context, &held).await;
     let sorted = provisioning::survey(context, now);
-    let protected = sorted.bound.iter().filter_map(|pod| match pods::do_not_disrupt(pod, now) {
-        pods::DoNotDisrupt::Until(until) => Some(until),
-        _ => None,
-    });
-    let protected_until = protected.min();
+    let mut protected_until: Option<Timestamp> = None;
+    let mut annotated = Vec::new();
+    for pod in &sorted.bound {
+        match pods::do_not_disrupt(pod, now) {
+            pods::DoNotDisrupt::Absent | pods::DoNotDisrupt::Always => continue,
+            pods::DoNotDisrupt::Until(until) => {
+                protected_until = Some(protected_until.map_or(until, |earlier| earlier.min(until)));
+            }
+            pods::DoNotDisrupt::Elapsed | pods::DoNotDisrupt::Invalid => {}
+        }
+        annotated.push(pod.clone());
+    }
     let live = provisioning::gather(context, sorted, launching);
     let state = &context.state;
     let moves = state.moves();
@@ -102,7 +112,7 @@ pub(crate) async fn observe(
         input.repairs = repair::repairs(context, now);
         input.sick = repair::sick_nodes(context);
     }
-    Some(Sight { live, input, waiting, resting: BTreeMap::new(), protected_until })
+    Some(Sight { live, input, waiting, resting: BTreeMap::new(), protected_until, annotated })
 }
 
 /// Pools that rest because launches from them keep failing.

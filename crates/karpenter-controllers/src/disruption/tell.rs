@@ -1,124 +1,31 @@
-//! What is told about a pass and about commands: events, metrics, the journal and the standings of nodes.
+//! What is told about commands: events, metrics and the journal.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod pass;
+
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::label;
 use karpenter_disruption::balanced;
-use karpenter_disruption::command::Command;
-use karpenter_disruption::explain::EventKind;
+use karpenter_disruption::command::{Command, Method};
 use karpenter_disruption::fleet::{ConsolidationPolicy, Reason};
-use karpenter_disruption::propose::{Proposal, Standing, Why};
 use karpenter_disruption::validate::Rejection;
-use karpenter_state::{ControlError, FleetRound};
+use karpenter_state::FleetRound;
 
 use super::Disruption;
 use super::flight::{ClaimId, Failure, Seen, Stage};
 use super::flights::Flight;
 use super::observe::see;
 use super::order::{Order, Target};
-use crate::context::Context;
 use crate::events::Notice;
 use crate::journal;
+use crate::node::repair::{self, Case};
 
 const AT_ONCE: usize = 16;
-const UNCONSOLIDATABLE_EVERY: Duration = Duration::from_secs(15 * 60);
-const BUDGET_EVERY: Duration = Duration::from_secs(60);
-/// Nodes that one pass tells about; the next pass tells about the next ones.
-const TOLD_NODES_MAX: usize = 100;
 
 impl Disruption {
-    /// What one look at the cluster brought to light.
-    pub(super) async fn tell_pass(&self, round: &FleetRound, proposal: &Proposal, took: Duration) {
-        let context = &self.context;
-        let now = context.clock.now();
-        context.standings.replace(round, proposal, now);
-        let metrics = &context.metrics.disruption;
-        let mut eligible: BTreeMap<Reason, usize> = BTreeMap::new();
-        for outcome in &proposal.outcomes {
-            *eligible.entry(outcome.method.reason()).or_default() += outcome.candidates;
-        }
-        for (reason, nodes) in &eligible {
-            metrics.eligible_nodes.with_label_values(&[reason.label()]).set(*nodes as i64);
-        }
-        if let Some(last) = proposal.outcomes.last() {
-            let series = [last.method.reason().label(), last.method.consolidation_type()];
-            metrics.evaluation_duration.with_label_values(&series).observe(took.as_secs_f64());
-        }
-        for ((pool, reason), budget) in &proposal.budgets {
-            let series = [&**pool, reason.label()];
-            metrics.allowed_disruptions.with_label_values(&series).set(i64::from(budget.allowed));
-            metrics.nodes_consuming_budgets.with_label_values(&series).set(i64::from(budget.disrupting));
-        }
-        let mut notices = budget_notices(self, proposal);
-        notices.extend(self.control_notices(round));
-        self.tell_rehearsals(round, proposal, &mut notices);
-        let mut told = 0;
-        for standing in &proposal.standings {
-            if let Why::Unbalanced { score, .. } = standing.why
-                && let Some(pool) =
-                    round.fleet.machines.get(standing.machine).and_then(|one| one.pool.as_ref())
-            {
-                self.count_move(pool, ConsolidationPolicy::Balanced, "rejected");
-                self.count_score(pool, score, "rejected");
-            }
-        }
-        for standing in &proposal.standings {
-            let about = standing_notices(&self.context, round, standing);
-            if about.iter().any(|notice| context.recorder.would_tell(notice)) {
-                told += 1;
-                notices.extend(about);
-            }
-            if told >= TOLD_NODES_MAX {
-                break;
-            }
-        }
-        self.publish(notices).await;
-    }
-
-    /// Annotations that cannot be used are told on their pool, which is where they can be corrected.
-    fn control_notices(&self, round: &FleetRound) -> Vec<Notice> {
-        let pools = &self.context.mirrors.node_pools;
-        let notice = |error: &ControlError| {
-            let pool = pools.get("", &error.pool)?;
-            let notice = Notice::warning(&*pool, "InvalidConsolidationAnnotation", error.to_string());
-            Some(notice.repeat_after(UNCONSOLIDATABLE_EVERY))
-        };
-        let notices: Vec<Notice> = round.control_errors.iter().filter_map(notice).collect();
-        for notice in notices.iter().filter(|notice| self.context.recorder.would_tell(notice)) {
-            tracing::warn!("{}", notice.message);
-        }
-        notices
-    }
-
-    /// What would be done if pools were not on a dry run: told as often as what stands against a node.
-    fn tell_rehearsals(&self, round: &FleetRound, proposal: &Proposal, notices: &mut Vec<Notice>) {
-        let rehearsed = &self.context.metrics.disruption.rehearsed_nodes;
-        rehearsed.reset();
-        for rehearsal in &proposal.rehearsals {
-            let reason = rehearsal.method.reason();
-            for candidate in &rehearsal.candidates {
-                rehearsed.with_label_values(&[&*candidate.pool, reason.label()]).inc();
-            }
-            let Some(order) = self.order(rehearsal, round) else { continue };
-            let text = |target: &Target| {
-                let what = order.describe_for("dry-run", target);
-                format!("Would be disrupted, but its NodePool is on a dry run: {what}")
-            };
-            let about = self.about_targets(&order, "ConsolidationDryRun", text);
-            let about: Vec<Notice> =
-                about.into_iter().map(|notice| notice.repeat_after(UNCONSOLIDATABLE_EVERY)).collect();
-            if about.iter().any(|notice| self.context.recorder.would_tell(notice)) {
-                self.record("would ", "dry-run", &order, round);
-            }
-            notices.extend(about);
-        }
-    }
-
     async fn publish(&self, notices: Vec<Notice>) {
         stream::iter(notices)
             .for_each_concurrent(AT_ONCE, |notice| self.context.recorder.publish(notice))
@@ -192,6 +99,31 @@ impl Disruption {
             format!("Consolidation rejected: {what}, reason: {} (savings: ${savings:.2})", rejection.reason())
         };
         self.publish(self.about_targets(order, "ConsolidationRejected", text)).await;
+    }
+
+    /// On what grounds nodes are repaired.
+    pub(super) fn log_diagnoses(&self, id: &str, order: &Order) {
+        if order.method != Method::Repair {
+            return;
+        }
+        let cases = repair::diagnoses(&self.context, self.context.clock.now());
+        for target in &order.targets {
+            let Some(Case { diagnosis, is_escalated, .. }) = cases.get(&target.node) else { continue };
+            tracing::info!(
+                command = id,
+                node = target.node,
+                nodeclaim = target.id.name,
+                condition = diagnosis.condition_type,
+                status = diagnosis.condition_status,
+                reason = diagnosis.reason,
+                policy_reason = diagnosis.reason_regex,
+                is_fallback = diagnosis.is_fallback,
+                is_escalated,
+                action = ?diagnosis.action,
+                eligible_at = %diagnosis.eligible_at,
+                "repairing an unhealthy node"
+            );
+        }
     }
 
     pub(super) fn tell_started(&self, id: &str, order: &Order, round: &FleetRound) {
@@ -346,50 +278,6 @@ impl Disruption {
         }
         notices
     }
-}
-
-/// Pools whose budgets let nothing through although there is something to disrupt.
-fn budget_notices(disruption: &Disruption, proposal: &Proposal) -> Vec<Notice> {
-    let wanted: BTreeSet<Reason> = proposal
-        .outcomes
-        .iter()
-        .filter(|outcome| outcome.candidates > 0)
-        .map(|outcome| outcome.method.reason())
-        .collect();
-    let blocking = proposal
-        .budgets
-        .iter()
-        .filter(|((_, reason), budget)| wanted.contains(reason) && budget.is_blocking());
-    blocking
-        .filter_map(|((pool, reason), _)| {
-            let pool = disruption.context.mirrors.node_pools.get("", pool)?;
-            let reason = reason.as_str();
-            let text =
-                format!("No allowed disruptions for disruption reason {reason} due to blocking budget");
-            Some(Notice::normal(&*pool, "DisruptionBlocked", text).repeat_after(BUDGET_EVERY))
-        })
-        .collect()
-}
-
-/// A standing is told on the node and on the claim; that a whole pool is not repaired on the pool as well.
-fn standing_notices(context: &Context, round: &FleetRound, standing: &Standing) -> Vec<Notice> {
-    let Some(kind) = standing.event() else { return Vec::new() };
-    let Some(host) = round.machines.get(standing.machine) else { return Vec::new() };
-    let text = standing.why.to_string();
-    let (reason, is_warning, every) = match kind {
-        EventKind::DisruptionBlocked => ("DisruptionBlocked", false, crate::events::REPEAT_AFTER),
-        EventKind::Unconsolidatable => ("Unconsolidatable", false, UNCONSOLIDATABLE_EVERY),
-        EventKind::NodeRepairBlocked => ("NodeRepairBlocked", true, UNCONSOLIDATABLE_EVERY),
-    };
-    let claim = host.claim.as_deref().map(|claim| Notice::normal(claim, reason, text.clone()));
-    let node = host.node.as_deref().map(|node| Notice::normal(node, reason, text.clone()));
-    let pool = match &standing.why {
-        Why::RepairHalted { pool } => context.mirrors.node_pools.get("", pool),
-        _ => None,
-    };
-    let pool = pool.map(|pool| Notice::normal(&*pool, reason, text));
-    let notices = node.into_iter().chain(claim).chain(pool);
-    notices.map(|notice| Notice { is_warning, ..notice.repeat_after(every) }).collect()
 }
 
 fn policy_label(policy: ConsolidationPolicy) -> &'static str {

@@ -301,32 +301,38 @@ impl Evictions {
         }
     }
 
-    /// Tells a pod's owner what its annotation does, or that it does nothing.
     async fn tell_about_annotation(&self, pod: &Pod, now: Timestamp) {
-        let notice = match pods::do_not_disrupt(pod, now) {
-            DoNotDisrupt::Absent | DoNotDisrupt::Always => return,
-            DoNotDisrupt::Until(until) => {
-                let message = format!("The karpenter.sh/do-not-disrupt grace period will elapse at {until}");
-                Notice::normal_of_pod(pod, "DoNotDisruptUntil", message)
-            }
-            DoNotDisrupt::Elapsed => Notice::normal_of_pod(
-                pod,
-                "DoNotDisruptGracePeriodElapsed",
-                "The karpenter.sh/do-not-disrupt grace period has elapsed, pod is now disruptable",
-            ),
-            DoNotDisrupt::Invalid => {
-                let value = pod.annotation(labels::ANNOTATION_DO_NOT_DISRUPT).unwrap_or_default();
-                let error = match parse_go_duration(value) {
-                    Ok(_) => format!("duration {value:?} must be positive"),
-                    Err(error) => format!("failed to parse {value:?} as a duration: {error}"),
-                };
-                let message =
-                    format!("Invalid karpenter.sh/do-not-disrupt annotation: {error}, ignoring annotation");
-                Notice::warning_of_pod(pod, "InvalidDoNotDisruptAnnotation", message)
-            }
-        };
-        self.context.recorder.publish(notice).await;
+        if let Some(notice) = annotation_notice(pod, now) {
+            self.context.recorder.publish(notice).await;
+        }
     }
+}
+
+/// Tells a pod's owner what its annotation does, or that it does nothing.
+pub(crate) fn annotation_notice(pod: &Pod, now: Timestamp) -> Option<Notice> {
+    let notice = match pods::do_not_disrupt(pod, now) {
+        DoNotDisrupt::Absent | DoNotDisrupt::Always => return None,
+        DoNotDisrupt::Until(until) => {
+            let message = format!("The karpenter.sh/do-not-disrupt grace period will elapse at {until}");
+            Notice::normal_of_pod(pod, "DoNotDisruptUntil", message)
+        }
+        DoNotDisrupt::Elapsed => Notice::normal_of_pod(
+            pod,
+            "DoNotDisruptGracePeriodElapsed",
+            "The karpenter.sh/do-not-disrupt grace period has elapsed, pod is now disruptable",
+        ),
+        DoNotDisrupt::Invalid => {
+            let value = pod.annotation(labels::ANNOTATION_DO_NOT_DISRUPT).unwrap_or_default();
+            let error = match parse_go_duration(value) {
+                Ok(_) => format!("duration {value:?} must be positive"),
+                Err(error) => format!("failed to parse {value:?} as a duration: {error}"),
+            };
+            let message =
+                format!("Invalid karpenter.sh/do-not-disrupt annotation: {error}, ignoring annotation");
+            Notice::warning_of_pod(pod, "InvalidDoNotDisruptAnnotation", message)
+        }
+    };
+    Some(notice)
 }
 
 impl Reconcile for Evictions {

@@ -28,6 +28,9 @@ impl Operator {
             },
             ("/debug/standings", Some(_)) => {
                 let node = query.split('&').find_map(|pair| pair.strip_prefix("node="));
+                if let Some(node) = node {
+                    context.standings.ask(node, context.clock.now());
+                }
                 match serde_json::to_string(&context.standings.entries(node)) {
                     Ok(entries) => Page::json(entries),
                     Err(error) => Page::text(500, format!("{error}\n")),

@@ -3,7 +3,7 @@
 use karpenter_disruption::command::Method;
 use karpenter_disruption::explain::{EventKind, Why};
 use karpenter_disruption::fleet::{Fleet, Reason};
-use karpenter_disruption::propose::{methods, propose, why_not};
+use karpenter_disruption::propose::{Curiosity, explain_some, methods, propose, why_not};
 use karpenter_disruption::settings::Mode;
 
 use crate::builders::*;
@@ -96,4 +96,28 @@ fn one_node_is_explained_on_request() {
     assert_eq!(why.event(), Some(EventKind::Unconsolidatable));
     assert_eq!(why.to_string(), "Can't replace with a cheaper node");
     assert!(why_not(&fleet, &cost(), 1).is_ok());
+}
+
+#[test]
+fn some_of_those_that_nothing_was_found_for_are_asked_about_in_turn() {
+    let mut fleet = fleet();
+    for name in ["a", "b", "c"] {
+        add(&mut fleet, name, "small", &[pod("app", 1800)]);
+    }
+    let mut asked = Vec::new();
+    let mut curiosity = Curiosity { most: 2, ..Curiosity::default() };
+    for _ in 0..3 {
+        let mut proposal = propose(&fleet, &cost());
+        assert!(proposal.is_quiet() && proposal.standings.iter().all(|one| one.why == Why::Fine));
+        curiosity.after = explain_some(&mut proposal, &fleet, &cost(), &curiosity);
+        let explained = proposal.standings.iter().filter(|one| matches!(one.why, Why::NotCheaper { .. }));
+        asked.push(explained.map(|one| one.claim.to_string()).collect::<Vec<_>>());
+    }
+    assert_eq!(asked, [["a", "b"], ["a", "c"], ["b", "c"]]);
+    // Who is asked for comes first and moves nobody's turn.
+    curiosity = Curiosity { wanted: ["c".to_owned()].into(), most: 2, ..Curiosity::default() };
+    let mut proposal = propose(&fleet, &cost());
+    assert_eq!(&*explain_some(&mut proposal, &fleet, &cost(), &curiosity), "a");
+    assert!(matches!(why(&proposal, "c"), Why::NotCheaper { .. }));
+    assert_eq!(*why(&proposal, "b"), Why::Fine);
 }

@@ -3,8 +3,10 @@
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodeClaim;
 use serde_json::json;
+use tracing::Level;
 
 use crate::disruption::world::{World, is_closed, is_ending, status_of};
+use crate::heard::Heard;
 
 async fn world() -> World {
     let world = World::start_with(|options| options.feature_gates.node_repair = true).await;
@@ -29,6 +31,7 @@ fn claim_of<'a>(claims: &'a [NodeClaim], node: &str) -> Option<&'a NodeClaim> {
 
 #[tokio::test(start_paused = true)]
 async fn a_sick_node_is_replaced_and_its_drain_is_bounded() {
+    let heard = Heard::listen();
     let world = world().await;
     let sick = name(&world.nodes().await[0]);
     let began = world.seconds();
@@ -54,6 +57,13 @@ async fn a_sick_node_is_replaced_and_its_drain_is_bounded() {
     let repaired = "karpenter_nodeclaims_unhealthy_disrupted_total{capacity_type=\"on-demand\",\
         condition=\"kwok_unhealthy\",image_id=\"\",nodepool=\"general\",termination_mode=\"eventual\"}";
     assert_eq!(world.metric(repaired), Some(1.0));
+    let grounds = heard.lines(Level::INFO, "repairing an unhealthy node");
+    assert_eq!(grounds.len(), 1, "{grounds:?}");
+    let says = |words: &str| grounds[0].contains(words);
+    assert!(
+        says(&format!("node={sick:?}"))
+            && says("condition=\"KWOKUnhealthy\" status=\"True\" reason=\"Test\"")
+    );
     world.stop().await;
 }
 

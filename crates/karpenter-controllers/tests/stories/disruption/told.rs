@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::disruption::support::{allow, annotate, quick, too_large};
+use crate::disruption::support::{allow, annotate, apart, quick, too_large};
 use crate::disruption::world::World;
 
 async fn has(world: &World, reason: &str, words: &str) {
@@ -29,12 +29,38 @@ async fn a_pool_that_never_consolidates_and_one_that_only_does_when_empty() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_for_which_there_is_nothing_cheaper() {
-    let world = World::compat().await;
+    for mode in ["cost", "compat"] {
+        let world = if mode == "cost" { World::start().await } else { World::compat().await };
+        world.pool(quick(), json!({})).await;
+        world.deploy("web", 1, 600, json!({})).await;
+        world.until_running("web", 1).await;
+        world.until_settled(1).await;
+        has(&world, "Unconsolidatable", "Can't replace with a cheaper node").await;
+        world.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_about_a_node_hears_what_stands_against_it_alone() {
+    let world = World::start().await;
     world.pool(quick(), json!({})).await;
-    world.deploy("web", 1, 600, json!({})).await;
-    world.until_running("web", 1).await;
-    world.until_settled(1).await;
-    has(&world, "Unconsolidatable", "Can't replace with a cheaper node").await;
+    world.deploy("web", 14, 900, apart()).await;
+    world.until_running("web", 14).await;
+    world.until_settled(14).await;
+    let standings = &world.operator.context().standings;
+    let of = |node: Option<&str>| -> Vec<String> {
+        standings.entries(node).into_iter().map(|entry| entry.standing).collect()
+    };
+    // Of many nodes some are asked about in every quiet pass.
+    let some = async || of(None).iter().filter(|standing| *standing == "NotCheaper").count();
+    world.until("some are explained", some, |count| *count == 10).await;
+    let entries = standings.entries(None);
+    let fine = entries.iter().find(|entry| entry.standing == "Fine").expect("one that had no turn");
+    let node = fine.node.clone().expect("a node");
+    let began = world.seconds();
+    standings.ask(&node, world.clock.now());
+    world.until("an answer", async || of(Some(&node)), |found| found == &["NotCheaper"]).await;
+    assert!(world.seconds() - began <= 15);
     world.stop().await;
 }
 
@@ -70,6 +96,50 @@ async fn what_blocks_a_node() {
     let words = format!("Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/{pod})");
     has(&world, "DisruptionBlocked", &words).await;
     assert_eq!(world.decisions(), Vec::<String>::new());
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_annotations_of_pods_do_is_told_before_anything_is_disrupted() {
+    let world = World::start().await;
+    world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
+    for (name, value) in [("soon", "10m"), ("past", "1s"), ("wrong", "maybe")] {
+        let patch = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": value}}});
+        world.deploy(name, 1, 100, patch).await;
+        world.until_running(name, 1).await;
+    }
+    for (reason, app) in [
+        ("DoNotDisruptUntil", "soon"),
+        ("DoNotDisruptGracePeriodElapsed", "past"),
+        ("InvalidDoNotDisruptAnnotation", "wrong"),
+    ] {
+        let told = async || world.events(reason).await;
+        let is_about = |told: &Vec<(String, String)>| told.iter().any(|(pod, _)| pod.starts_with(app));
+        world.until(reason, told, is_about).await;
+    }
+    assert_eq!(world.decisions(), Vec::<String>::new());
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_method_is_timed_and_nodes_are_counted_once() {
+    let world = World::compat().await;
+    world.pool(quick(), json!({})).await;
+    world.deploy("web", 2, 900, apart()).await;
+    world.until_running("web", 2).await;
+    world.until_settled(2).await;
+    has(&world, "Unconsolidatable", "Can't replace with a cheaper node").await;
+    let eligible = "karpenter_voluntary_disruption_eligible_nodes{reason=\"underutilized\"}";
+    assert_eq!(world.metric(eligible), Some(2.0));
+    for (kind, reason) in
+        [("empty", "empty"), ("", "drifted"), ("multi", "underutilized"), ("single", "underutilized")]
+    {
+        let series = format!(
+            "karpenter_voluntary_disruption_decision_evaluation_duration_seconds_count\
+             {{consolidation_type=\"{kind}\",reason=\"{reason}\"}}"
+        );
+        assert!(world.metric(&series).is_some_and(|count| count > 0.0), "{series}");
+    }
     world.stop().await;
 }
 
