@@ -56,6 +56,16 @@ impl CapacityBuffers {
     }
 }
 
+/// Whether a buffer stands for the same pods as before: what became of them is not its wish.
+pub(crate) fn is_same_wish(old: &CapacityBuffer, new: &CapacityBuffer) -> bool {
+    let wish = |buffer: &CapacityBuffer| {
+        let status = buffer.status.clone().unwrap_or_default();
+        let ready = status.conditions.into_iter().find(|one| one.type_ == READY_FOR_PROVISIONING);
+        (status.replicas, status.pod_template_generation, ready.map(|one| (one.status, one.reason)))
+    };
+    old.metadata.generation == new.metadata.generation && wish(old) == wish(new)
+}
+
 /// Calls `tell` with every buffer that refers to an object whose wishes changed.
 pub(crate) fn for_buffers_of(
     mirrors: &Mirrors,

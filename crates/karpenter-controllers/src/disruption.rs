@@ -82,6 +82,8 @@ impl Disruption {
         self.changes.watch(&self.context.mirrors);
         let changes = self.changes.clone();
         self.context.overlays.on_change(move || changes.note());
+        let changes = self.changes.clone();
+        self.context.state.on_moved_room(move || changes.note());
         queue.add(commands_key());
         queue.add(evaluation_key());
         // A replacement that is lost, or ready, is worth a look at once: nobody else should act on it first.

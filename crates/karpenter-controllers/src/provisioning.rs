@@ -24,7 +24,7 @@ use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::{Change, ObjectKey};
 use karpenter_model::problem::Options;
 
-use crate::capacity_buffer::for_buffers_of;
+use crate::capacity_buffer::{for_buffers_of, is_same_wish};
 use crate::context::Context;
 use crate::{claims, compute, nomination, pods};
 
@@ -139,11 +139,11 @@ impl Provisioner {
         let Some(buffers) = &self.context.mirrors.capacity_buffers else { return };
         let trigger = self.trigger(queue);
         buffers.observe(move |change| {
-            let is_same_wish = match change {
-                Change::Applied { old: Some(old), new } => buffers::is_same_wish(old, new),
-                _ => false,
+            let is_news = match change {
+                Change::Applied { old: Some(old), new } => !is_same_wish(old, new),
+                _ => true,
             };
-            if !is_same_wish {
+            if is_news {
                 trigger(change.object().metadata.uid.as_deref().unwrap_or_default());
             }
         });

@@ -42,18 +42,21 @@ pub struct Place {
 #[derive(Debug, Clone, Default)]
 pub struct State {
     shared: Arc<Mutex<Inner>>,
-    listener: Listener,
+    listeners: Arc<Listeners>,
 }
 
-type OnLostPlace = Box<dyn Fn(&str) + Send + Sync>;
+#[derive(Default)]
+struct Listeners {
+    /// Who plans pods that have lost their place.
+    on_lost_place: OnceLock<Box<dyn Fn(&str) + Send + Sync>>,
+    /// Who looks for nodes on which no room is kept.
+    on_moved_room: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
 
-/// Who plans pods that have lost their place.
-#[derive(Clone, Default)]
-struct Listener(Arc<OnceLock<OnLostPlace>>);
-
-impl fmt::Debug for Listener {
+impl fmt::Debug for Listeners {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Listener").field(&self.0.get().is_some()).finish()
+        let is_heard = (self.on_lost_place.get().is_some(), self.on_moved_room.get().is_some());
+        f.debug_tuple("Listeners").field(&is_heard).finish()
     }
 }
 
@@ -144,7 +147,7 @@ impl State {
     /// Others took the pod's place: whoever plans hears of it at once.
     pub fn lose_place(&self, uid: &str) {
         if self.forget_pod(uid).is_some()
-            && let Some(listener) = self.listener.0.get()
+            && let Some(listener) = self.listeners.on_lost_place.get()
         {
             listener(uid);
         }
@@ -152,7 +155,7 @@ impl State {
 
     /// There is one who listens, the first.
     pub fn on_lost_place(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
-        let _ = self.listener.0.set(Box::new(listener));
+        let _ = self.listeners.on_lost_place.set(Box::new(listener));
     }
 
     /// The pod was bound: its place is its own now, or free. `is_there` says whether a claim's node is the pod's.
@@ -297,7 +300,16 @@ impl State {
 
     /// Remembers the nodes on which room is kept for capacity buffers, by uid of the pod that stands for it.
     pub fn set_buffer_hosts(&self, hosts: BTreeMap<String, String>) {
+        let is_moved = self.inner().buffer_hosts != hosts;
         self.inner().buffer_hosts = hosts;
+        if is_moved && let Some(listener) = self.listeners.on_moved_room.get() {
+            listener();
+        }
+    }
+
+    /// There is one who listens, the first.
+    pub fn on_moved_room(&self, listener: impl Fn() + Send + Sync + 'static) {
+        let _ = self.listeners.on_moved_room.set(Box::new(listener));
     }
 
     pub fn buffer_hosts(&self) -> BTreeMap<String, String> {

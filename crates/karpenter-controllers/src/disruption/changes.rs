@@ -16,6 +16,7 @@ use karpenter_state::pod::Pod;
 
 use super::flight::after;
 use super::{IDLE_POLL, QUIET_MAX};
+use crate::capacity_buffer::{for_buffers_of, is_same_wish};
 use crate::mirrors::Mirrors;
 
 /// Clones share everything.
@@ -34,6 +35,12 @@ impl Changes {
         self.follow(&mirrors.node_pools, pool_differs);
         self.follow(&mirrors.budgets, budget_differs);
         self.follow(&mirrors.daemon_sets, |old, new| old.metadata.generation != new.metadata.generation);
+        // Room that is kept for buffers makes nodes needed, and so do sizes of the pods that stand for them.
+        if let Some(buffers) = &mirrors.capacity_buffers {
+            self.follow(buffers, |old, new| !is_same_wish(old, new));
+        }
+        let changes = self.clone();
+        for_buffers_of(mirrors, move |_| changes.note());
     }
 
     fn follow<K: Send + Sync + 'static>(&self, mirror: &Mirror<K>, differs: fn(&K, &K) -> bool) {

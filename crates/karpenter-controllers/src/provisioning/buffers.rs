@@ -67,16 +67,6 @@ impl Outcome {
     }
 }
 
-/// Whether provisioning need not hear of a change of a buffer.
-pub(super) fn is_same_wish(old: &CapacityBuffer, new: &CapacityBuffer) -> bool {
-    let wish = |buffer: &CapacityBuffer| {
-        let status = buffer.status.clone().unwrap_or_default();
-        let ready = status.conditions.into_iter().find(|one| one.type_ == READY_FOR_PROVISIONING);
-        (status.replicas, status.pod_template_generation, ready.map(|one| (one.status, one.reason)))
-    };
-    old.metadata.generation == new.metadata.generation && wish(old) == wish(new)
-}
-
 /// Adds the pods that stand for buffers to those that need a place.
 pub(super) fn add_to_round(context: &Context, sorted: &mut SortedPods) {
     sorted.pending.extend(virtual_pods(context));

@@ -50,6 +50,19 @@ async fn room_is_kept_without_pods_and_goes_with_the_buffer() {
     assert_eq!(world.claims().await.len(), 0, "nobody wants it any more");
 }
 
+/// Whoever looks for superfluous nodes rests once it has found none, and has to hear that a buffer is gone.
+#[tokio::test(start_paused = true)]
+async fn room_that_is_wanted_no_longer_goes_at_once() {
+    let world = World::start(with_gates("CapacityBuffer=true")).await;
+    template(&world).await;
+    buffer(&world, json!({"podTemplateRef": {"name": "shape"}, "replicas": 3})).await;
+    world.pass(60).await;
+    assert!(!world.claims().await.is_empty(), "room is launched");
+    world.here::<CapacityBuffer>().delete("spare", &DeleteParams::default()).await.expect("deleted");
+    world.pass(60).await;
+    assert_eq!(world.claims().await.len(), 0, "nobody wants it any more");
+}
+
 #[tokio::test(start_paused = true)]
 async fn pods_take_the_room_at_once_and_it_is_made_anew() {
     let world = World::start(with_gates("CapacityBuffer=true")).await;
