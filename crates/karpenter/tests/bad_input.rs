@@ -187,4 +187,8 @@ fn nothing_to_read() {
         "{:?}",
         lines(&output)
     );
+
+    let output = plan(Path::new("https://example.com/pools.yaml"), &[]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+    assert!(lines(&output)[0].contains("addresses are not fetched"), "{:?}", lines(&output));
 }

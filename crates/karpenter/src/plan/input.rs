@@ -31,6 +31,11 @@ pub(crate) fn read_all(paths: &[PathBuf]) -> Result<Inputs> {
             read_directory(path, &mut inputs)?;
         } else {
             let name = path.display().to_string();
+            if ["http://", "https://"].iter().any(|scheme| name.starts_with(scheme)) {
+                bail!(
+                    "{name}: addresses are not fetched; valid: a file, a directory, or - for what curl prints"
+                );
+            }
             let text = read_text(path).with_context(|| name.clone())?;
             inputs.texts.push((name, text));
         }
