@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use karpenter_cluster::clock::until;
+use karpenter_cluster::clock::{since, until};
 use karpenter_disruption::command::{Command, Method};
 use karpenter_disruption::propose::{Curiosity, Proposal, explain_some, propose_aloud};
 use karpenter_disruption::settings::{Mode, Settings as Rules};
@@ -22,8 +22,10 @@ use super::order::Order;
 use super::{Disruption, IDLE_POLL, RETRY_POLL};
 use crate::compute;
 
-/// Nodes that a pass with nothing to do asks about one by one. Few, because each is a question of its own.
+/// Nodes that a pass with nothing to do asks about one by one. Few and not too often, because each is a question of its
+/// own, and a busy cluster is looked at all the time.
 const EXPLAINED_MAX: usize = 10;
+const EXPLAINED_EVERY: Duration = Duration::from_secs(60);
 
 /// What a pass leads to.
 enum Outcome {
@@ -38,7 +40,7 @@ struct Looked {
     took: Vec<(Method, Duration)>,
     protected_until: Option<Timestamp>,
     annotated: Vec<Arc<Pod>>,
-    told_up_to: Arc<str>,
+    told_up_to: Option<Arc<str>>,
 }
 
 /// The pure part: from objects to a decision.
@@ -46,7 +48,7 @@ fn look(
     sight: Sight,
     due: Option<Arc<Command>>,
     plans_ahead: bool,
-    curiosity: &Curiosity,
+    curiosity: Option<&Curiosity>,
     rules: &Rules,
 ) -> Looked {
     let mut took = Vec::new();
@@ -63,14 +65,14 @@ fn look(
             Outcome::First(propose_aloud(&round.fleet, rules, &mut is_through))
         }
     };
-    let mut told_up_to = curiosity.after.clone();
-    let outcome = match outcome {
+    let mut told_up_to = None;
+    let outcome = match (outcome, curiosity) {
         // When there is nothing to do there is time to say why.
-        Outcome::First(mut proposal) if rules.mode == Mode::Cost && proposal.is_quiet() => {
-            told_up_to = explain_some(&mut proposal, &round.fleet, rules, curiosity);
+        (Outcome::First(mut proposal), Some(curiosity)) if proposal.is_quiet() => {
+            told_up_to = Some(explain_some(&mut proposal, &round.fleet, rules, curiosity));
             Outcome::First(proposal)
         }
-        other => other,
+        (other, _) => other,
     };
     let Sight { protected_until, annotated, .. } = sight;
     Looked { round, outcome, took, protected_until, annotated, told_up_to }
@@ -100,14 +102,13 @@ impl Disruption {
         let sight = Sight { resting, ..sight };
         let rules = self.rules.clone();
         let proposed = due.as_ref().and_then(|flight| flight.proposed.clone());
-        let curiosity = Curiosity {
-            wanted: context.standings.wanted(now),
-            after: self.flights().told_up_to.clone(),
-            most: EXPLAINED_MAX,
-        };
-        let work = move || look(sight, proposed, plans_ahead, &curiosity, &rules);
+        let curiosity = self.curiosity(now);
+        let work = move || look(sight, proposed, plans_ahead, curiosity.as_ref(), &rules);
         let looked = compute::off_the_loop(work).await;
-        self.flights().told_up_to = looked.told_up_to;
+        if let Some(told_up_to) = looked.told_up_to {
+            let mut flights = self.flights();
+            (flights.told_up_to, flights.explained_at) = (told_up_to, Some(now));
+        }
         match (looked.outcome, due) {
             (Outcome::First(proposal), _) => {
                 self.tell_pass(&looked.round, &proposal, &looked.took).await;
@@ -129,6 +130,15 @@ impl Disruption {
             }
             (Outcome::Second(_), None) => RETRY_POLL,
         }
+    }
+
+    /// Whom to ask about in this pass, if anybody. Mode Compat has words for every node.
+    fn curiosity(&self, now: Timestamp) -> Option<Curiosity> {
+        let wanted = self.context.standings.wanted(now);
+        let flights = self.flights();
+        let is_due = flights.explained_at.is_none_or(|at| since(now, at) >= EXPLAINED_EVERY);
+        let is_curious = self.rules.mode == Mode::Cost && (is_due || !wanted.is_empty());
+        is_curious.then(|| Curiosity { wanted, after: flights.told_up_to.clone(), most: EXPLAINED_MAX })
     }
 
     /// Until the next moment at which there may be something to do.

@@ -60,6 +60,8 @@ pub(super) struct Flights {
     pub(super) gave_up_at: Option<Timestamp>,
     /// The claim up to which nodes were told why nothing becomes of them.
     pub(super) told_up_to: Arc<str>,
+    /// When that was last done.
+    pub(super) explained_at: Option<Timestamp>,
     /// What a process before this one left behind was taken up.
     pub(super) is_resumed: bool,
 }

@@ -127,9 +127,9 @@ async fn a_pod_budget_that_allows_nothing_blocks_drift() {
 async fn a_replacement_that_never_registers_is_given_up_and_the_old_node_opened_again() {
     let world = World::start().await;
     world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
-    world.deploy("web", 2, 900, apart()).await;
-    world.until_running("web", 2).await;
-    world.until_settled(2).await;
+    world.deploy("web", 1, 900, apart()).await;
+    world.until_running("web", 1).await;
+    world.until_settled(1).await;
     let before = world.claim_names().await;
     world.cloud.change_faults(|faults| faults.registration = Registration::Never);
     drift(&world).await;
@@ -141,7 +141,7 @@ async fn a_replacement_that_never_registers_is_given_up_and_the_old_node_opened_
     assert!((600..660).contains(&took), "ten minutes: {took}");
     world.sleep(120).await;
     assert!(before.is_subset(&world.claim_names().await));
-    assert_eq!(world.until_running("web", 2).await.len(), 2);
+    assert_eq!(world.until_running("web", 1).await.len(), 1);
     let marks = world.claims().await;
     let kept =
         marks.iter().filter(|claim| before.contains(claim.metadata.name.as_deref().unwrap_or_default()));
@@ -153,7 +153,7 @@ async fn a_replacement_that_never_registers_is_given_up_and_the_old_node_opened_
     assert_eq!(world.metric(failures), Some(1.0));
     // It works as soon as machines register again.
     world.cloud.change_faults(|faults| faults.registration = Registration::Normal);
-    follow(&world, 2, "web", 2).await;
+    follow(&world, 1, "web", 1).await;
     world.stop().await;
 }
 
