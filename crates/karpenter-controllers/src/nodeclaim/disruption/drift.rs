@@ -62,7 +62,7 @@ pub(super) fn is_on_sale(claim: &NodeClaim, types: &[InstanceType], well_known: 
         own.replace(Requirement::in_values(labels::CAPACITY_TYPE, either));
         // What says which reservation it is, and of which kind, no ordinary offering has.
         let of_reservation: Vec<Arc<str>> =
-            own.keys().cloned().filter(|key| is_about_reservations(key)).collect();
+            own.keys().filter(|key| is_about_reservations(key)).cloned().collect();
         for key in of_reservation {
             own.remove(&key);
         }
