@@ -45,12 +45,15 @@ pub struct State {
     listeners: Arc<Listeners>,
 }
 
+type OfPod = Box<dyn Fn(&str) + Send + Sync>;
+type OfRoom = Box<dyn Fn() + Send + Sync>;
+
 #[derive(Default)]
 struct Listeners {
     /// Who plans pods that have lost their place.
-    on_lost_place: OnceLock<Box<dyn Fn(&str) + Send + Sync>>,
+    on_lost_place: OnceLock<OfPod>,
     /// Who looks for nodes on which no room is kept.
-    on_moved_room: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    on_moved_room: OnceLock<OfRoom>,
 }
 
 impl fmt::Debug for Listeners {

@@ -11,7 +11,7 @@ use super::{Kin, Pod, trim};
 /// How many different siblings of one workload are remembered. Replicas differ while a workload is rolled out, and each
 /// pod of a StatefulSet has labels of its own.
 const REMEMBERED: usize = 4;
-/// After this many pods, or as many as there are workloads, those that nobody keeps are cleared out.
+/// After this many pods, and half as many as there are workloads, those that nobody keeps are cleared out.
 const FEW: usize = 256;
 
 /// Remembers the latest pods of each workload, as long as somebody keeps them.
@@ -45,7 +45,7 @@ impl Family {
 
     fn clear_out(&mut self) {
         self.since += 1;
-        if self.since > FEW.max(self.by_workload.len()) {
+        if self.since >= FEW.max(self.by_workload.len() / 2) {
             self.by_workload.retain(|_, siblings| siblings.specs.is_kept());
             self.by_workload.shrink_to(2 * self.by_workload.len());
             self.since = 0;
