@@ -4,6 +4,7 @@
 //! over here without being looked at. Whoever asks notices nothing: a server that answers in JSON is passed on as it is,
 //! and one whose protobuf is not understood is not asked for it again.
 
+mod listed;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -21,10 +22,13 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
 use kube::Client;
 use kube::client::Body;
+use tokio::sync::OnceCell;
 
 /// Protobuf if it can be had.
 const WANTED: HeaderValue = HeaderValue::from_static("application/vnd.kubernetes.protobuf, application/json");
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+/// Nothing else will do.
+const ONLY_PROTOBUF: HeaderValue = HeaderValue::from_static(PROTOBUF);
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// Before every message of a watch stands its length.
 const LENGTH_BYTES: usize = 4;
@@ -37,11 +41,16 @@ type AnyBody = http_body_util::combinators::UnsyncBoxBody<Bytes, Error>;
 /// protobuf is no longer asked for, once.
 pub fn dense(client: &Client, tell: fn(&str)) -> Client {
     let inner = client.clone();
-    let switch = Arc::new(Switch { is_off: AtomicBool::new(false), tell });
+    let switch = Arc::new(Switch { is_off: AtomicBool::new(false), lists: OnceCell::new(), tell });
     let service = tower::service_fn(move |mut request: Request<Body>| {
         let (client, switch) = (inner.clone(), switch.clone());
         async move {
             if !switch.is_off.load(Ordering::Relaxed) {
+                if let Some(list) = list_for(&request)
+                    && let Some(answer) = listed(&client, list, &switch).await?
+                {
+                    return Ok(answer);
+                }
                 request.headers_mut().insert(ACCEPT, WANTED);
             }
             let is_watch = is_watch(&request);
@@ -53,10 +62,22 @@ pub fn dense(client: &Client, tell: fn(&str)) -> Client {
 
 struct Switch {
     is_off: AtomicBool,
+    /// Whether the server writes lists well enough for one to stand for the beginning of a watch.
+    lists: OnceCell<bool>,
     tell: fn(&str),
 }
 
 impl Switch {
+    /// Asked once. Whoever does not say is asked again next time.
+    async fn has_lists(&self, client: &Client) -> bool {
+        let ask = || async {
+            let version = client.apiserver_version().await.map_err(drop)?;
+            let minor: String = version.minor.chars().take_while(char::is_ascii_digit).collect();
+            Ok::<bool, ()>(version.major == "1" && minor.parse().is_ok_and(|minor: u32| minor >= listed::SINCE_MINOR))
+        };
+        self.lists.get_or_try_init(ask).await.copied().unwrap_or(false)
+    }
+
     fn give_up(&self, error: &Error) {
         if error.kind() == ErrorKind::InvalidData && !self.is_off.swap(true, Ordering::Relaxed) {
             (self.tell)(&error.to_string());
@@ -67,6 +88,39 @@ impl Switch {
 fn is_watch(request: &Request<Body>) -> bool {
     let query = request.uri().query().unwrap_or_default();
     query.split('&').any(|part| matches!(part, "watch=true" | "watch=1"))
+}
+
+/// The request for a list that can stand for the watch, if it is to begin with everything.
+fn list_for(request: &Request<Body>) -> Option<Request<Body>> {
+    let mut list = Request::new(Body::empty());
+    *list.uri_mut() = listed::list_of(request.uri())?;
+    *list.headers_mut() = request.headers().clone();
+    list.headers_mut().insert(ACCEPT, ONLY_PROTOBUF);
+    Some(list)
+}
+
+/// The answer to the watch, made of the list; `None` if the watch is to be asked for as it is.
+async fn listed(
+    client: &Client,
+    list: Request<Body>,
+    switch: &Arc<Switch>,
+) -> kube::Result<Option<Response<AnyBody>>> {
+    if !switch.has_lists(client).await {
+        return Ok(None);
+    }
+    let answer = client.send(list).await?;
+    let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    // Refusals are told in the words of the watch itself.
+    if !answer.status().is_success() || !kind.starts_with(PROTOBUF) {
+        return Ok(None);
+    }
+    let (mut head, body) = answer.into_parts();
+    head.headers.insert(CONTENT_TYPE, JSON);
+    head.headers.remove(CONTENT_LENGTH);
+    let switch = switch.clone();
+    let lines = listed::events(body.into_data_stream().map_err(Error::other));
+    let lines = lines.map(move |line| line.inspect_err(|error| switch.give_up(error)).map(Frame::data));
+    Ok(Some(Response::from_parts(head, StreamBody::new(lines).boxed_unsync())))
 }
 
 async fn read(

@@ -42,6 +42,9 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
 
 fn judge_classes(classes: &[Value], facts: &Facts) -> Vec<Finding> {
     let mut findings: Vec<Finding> = classes.iter().filter_map(not_ready).collect();
+    // A class that is not ready says so itself.
+    let ready = classes.iter().filter(|class| not_ready(class).is_none());
+    findings.extend(ready.filter_map(dropped_settings));
     if findings.is_empty() && facts.classes.is_ok() && !classes.is_empty() {
         findings.push(Finding::ok("classes", format!("{} node classes are ready", classes.len())));
     }
@@ -71,6 +74,32 @@ fn not_ready(object: &Value) -> Option<Finding> {
         if object["kind"] == "NodePool" { "pools" } else { "classes" },
         format!("{} is not ready: {why}", title(object)),
         format!("kubectl describe {} {}", text(object, "/kind").to_lowercase(), name(object)),
+    ))
+}
+
+/// Settings of the kubelet that the class's machines never get. Karpenter up to 1.14 passes over that, and such a class
+/// stops being ready when a newer one takes the cluster over.
+fn dropped_settings(class: &Value) -> Option<Finding> {
+    let is_set = |path: &str| class.pointer(path).is_some_and(|value| !value.is_null());
+    let alias = class.pointer("/spec/amiSelectorTerms/0/alias").and_then(Value::as_str).unwrap_or_default();
+    let family = match text(class, "/spec/amiFamily") {
+        "" => alias.split('@').next().unwrap_or_default(),
+        family => family,
+    };
+    let family = family.to_lowercase();
+    let addresses = class.pointer("/spec/kubelet/clusterDNS").and_then(Value::as_array).map_or(0, Vec::len);
+    let takes_all = matches!(family.as_str(), "" | "al2023" | "custom");
+    let what = if family == "bottlerocket" && is_set("/spec/kubelet/podsPerCore") {
+        "spec.kubelet.podsPerCore, which Bottlerocket has no setting for"
+    } else if addresses > 1 && !takes_all {
+        "several addresses in spec.kubelet.clusterDNS, of which its machines get the first"
+    } else {
+        return None;
+    };
+    Some(Finding::warn(
+        "classes",
+        format!("{} has {what}; this controller does not launch from such a class", title(class)),
+        "take it out of the class before this controller takes over; nodes do not change by that",
     ))
 }
 

@@ -131,7 +131,7 @@ fn a_healthy_cluster_has_no_findings() {
 #[test]
 fn every_fault_is_found_and_has_a_fix() {
     type Spoil = fn(&mut Facts);
-    let cases: [(&str, Level, &str, Spoil); 34] = [
+    let cases: [(&str, Level, &str, Spoil); 36] = [
         ("api-server", Level::Fail, "does not answer: refused", |facts| {
             facts.server = Err("refused".to_owned())
         }),
@@ -170,6 +170,14 @@ fn every_fault_is_found_and_has_a_fix() {
         }),
         ("definitions", Level::Warn, "cannot look: forbidden", |facts| {
             facts.definitions = Err("forbidden".to_owned())
+        }),
+        ("classes", Level::Warn, "podsPerCore, which Bottlerocket has no setting for", |facts| {
+            let spec = json!({"amiSelectorTerms": [{"alias": "bottlerocket@latest"}], "kubelet": {"podsPerCore": 4}});
+            set(&mut facts.classes, "/spec", spec);
+        }),
+        ("classes", Level::Warn, "several addresses in spec.kubelet.clusterDNS", |facts| {
+            let kubelet = json!({"clusterDNS": ["10.0.0.10", "10.0.0.11"]});
+            set(&mut facts.classes, "/spec", json!({"amiFamily": "AL2", "kubelet": kubelet}));
         }),
         ("old-api", Level::Warn, "1 objects of the API before v1", |facts| facts.old = Ok(vec![json!({})])),
         ("controller", Level::Fail, "no controller works", nobody_works),

@@ -149,11 +149,31 @@ impl Masks {
             None => "<time>".to_owned(),
         });
         let text = SCHEME.replace_all(&text, "in scheme <place>");
+        let text = without_quoted_managers(&text);
         REVISION_IN_TEXT
             .replace_all(&text, |found: &Captures<'_>| match found.get(3) {
                 Some(_) => format!("{}<revision> (<revision>)", &found[1]),
                 None => format!("{}<revision>", &found[1]),
             })
             .into_owned()
+    }
+}
+
+/// Managers of fields in an object that a message quotes: their order is chance (see `mask`), and a text cannot be sorted.
+fn without_quoted_managers(text: &str) -> String {
+    const OPENING: &str = r#"\"managedFields\":["#;
+    let Some(start) = text.find(OPENING).map(|found| found + OPENING.len()) else { return text.to_owned() };
+    let mut depth = 1_usize;
+    let end = text[start..].find(|character| {
+        match character {
+            '[' => depth += 1,
+            ']' => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    });
+    match end {
+        Some(length) => format!("{}<managers>{}", &text[..start], &text[start + length..]),
+        None => text.to_owned(),
     }
 }

@@ -3,10 +3,11 @@
 use bytes::Bytes;
 use jiff::Timestamp;
 use prost::encoding::{WireType, decode_key, decode_varint};
+use serde_json::json;
 
 use super::table::{Field, Kind, Message, message_of};
 
-const PREFIX: &[u8] = b"k8s\0";
+pub(super) const PREFIX: &[u8] = b"k8s\0";
 /// Deeper than any object of the table; keeps a hostile one from using up the stack.
 const DEPTH_MOST: usize = 32;
 
@@ -40,18 +41,65 @@ pub(super) fn object(bytes: &[u8]) -> Option<Bytes> {
     Some(out.into())
 }
 
+/// The line of the event that an object of a list is there. The type stands with the list, not with its objects.
+pub(super) fn added(version: &str, kind: &str, message: &Message, body: &[u8]) -> Option<Bytes> {
+    let mut out = Vec::with_capacity(2048);
+    out.extend_from_slice(b"{\"type\":\"ADDED\",\"object\":");
+    write_typed(version.as_bytes(), kind.as_bytes(), message, body, &mut out)?;
+    out.extend_from_slice(b"}\n");
+    Some(out.into())
+}
+
+/// The line of the event that these were all.
+pub(super) fn all_there(version: &str, kind: &str, resource_version: &str) -> Bytes {
+    let event = json!({
+        "type": "BOOKMARK",
+        "object": {
+            "apiVersion": version,
+            "kind": kind,
+            "metadata": {
+                "resourceVersion": resource_version,
+                "annotations": {"k8s.io/initial-events-end": "true"},
+            },
+        },
+    });
+    format!("{event}\n").into()
+}
+
+/// The version of a list, by its metadata, and whether the list is whole.
+pub(super) fn list_version(metadata: &[u8]) -> Option<(String, bool)> {
+    let parts = parts(metadata)?;
+    let version = std::str::from_utf8(bytes_of(last(&parts, 2))?).ok()?;
+    Some((version.to_owned(), bytes_of(last(&parts, 3))?.is_empty()))
+}
+
+/// Version and kind in an envelope.
+pub(super) fn type_of(types: &[u8]) -> Option<(&str, &str)> {
+    let types = parts(types)?;
+    let (Wire::Bytes(version), Wire::Bytes(kind)) = (last(&types, 1)?, last(&types, 2)?) else { return None };
+    Some((std::str::from_utf8(version).ok()?, std::str::from_utf8(kind).ok()?))
+}
+
 /// What is in the envelope that every object is in.
 fn write_object(bytes: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let envelope = parts(bytes.strip_prefix(PREFIX)?)?;
     let Wire::Bytes(types) = last(&envelope, 1)? else { return None };
-    let types = parts(types)?;
-    let (Wire::Bytes(version), Wire::Bytes(kind)) = (last(&types, 1)?, last(&types, 2)?) else { return None };
+    let (version, kind) = type_of(types)?;
     let body = match last(&envelope, 2) {
         Some(Wire::Bytes(body)) => body,
         Some(Wire::Number(_)) => return None,
         None => &[],
     };
-    let message = message_of(std::str::from_utf8(kind).ok()?)?;
+    write_typed(version.as_bytes(), kind.as_bytes(), message_of(kind)?, body, out)
+}
+
+fn write_typed(
+    version: &[u8],
+    kind: &[u8],
+    message: &Message,
+    body: &[u8],
+    out: &mut Vec<u8>,
+) -> Option<()> {
     out.extend_from_slice(b"{\"apiVersion\":");
     quote(version, out);
     out.extend_from_slice(b",\"kind\":");
