@@ -26,6 +26,7 @@ use karpenter_api::types::NodeClaim;
 use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::{is_deleting, label, name_of, uid_of};
 use karpenter_cluster::mirror::lean::Lean;
+use karpenter_model::problem::Mode;
 use karpenter_state::pod::{Pod, Slim};
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
@@ -36,6 +37,7 @@ use self::gathering::{Answer, Gathering};
 pub(crate) use self::room::Room;
 use crate::context::Context;
 use crate::mirrors::BY_PROVIDER_ID;
+use crate::nodeclaim::lifecycle::has_all_resources;
 use crate::pods;
 use crate::state::Place;
 
@@ -44,7 +46,13 @@ const AT_ONCE: usize = 64;
 /// How often a write is tried again because the scheduler touched the pod meanwhile.
 const TRIES_MAX: usize = 3;
 /// Nodes that were held at the door and never opened are forgotten after this long.
-const DOOR_FORGOTTEN: Duration = Duration::from_secs(60);
+const DOOR_FORGOTTEN: Duration = Duration::from_secs(120);
+/// How long a node that takes the place of others stays closed for the pods of those to be sent on their way.
+const MOVES_MOST: Duration = Duration::from_secs(60);
+/// No pod that is on its way waits longer for the others.
+const ON_THE_WAY_MOST: Duration = Duration::from_secs(3);
+/// How often it is looked whether they are.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Names the claim's node in the status of the pods that were planned for it. To be called right before the last
 /// obstacle on the node goes, and as often as it seems that it does: while anything else still keeps pods away,
@@ -71,6 +79,8 @@ async fn nominate_all(context: &Context, places: Vec<Place>, node: &str) {
 #[derive(Debug, Clone, Default)]
 pub struct Doors {
     seen_since: Arc<Mutex<BTreeMap<String, Timestamp>>>,
+    /// Since when a node has waited for pods that commands move there.
+    awaiting_since: Arc<Mutex<BTreeMap<String, Timestamp>>>,
     gathering: Arc<Mutex<Gathering>>,
 }
 
@@ -101,7 +111,12 @@ impl Doors {
     /// How much longer the unregistered taint should stay on the node, looked at again whenever the node changes; `None`
     /// if it should go now. Only nodes that pods were planned for are held, and only for moments.
     pub fn hold(&self, context: &Context, claim: &NodeClaim, node: &Node) -> Option<Duration> {
-        if !context.nominates_pods || context.state.places_on(name_of(claim)).is_empty() {
+        context.state.set_standing_by(name_of(claim), false);
+        let is_planned_for = || {
+            !context.state.places_on(name_of(claim)).is_empty()
+                || context.state.has_vacancies_of_moves(name_of(claim))
+        };
+        if !context.nominates_pods || !is_planned_for() {
             return None;
         }
         let now = context.clock.now();
@@ -117,6 +132,10 @@ impl Doors {
         if door::door(node, Some(claim)) != Door::Ours {
             return None;
         }
+        if self.stands_by(context, claim, node, now) {
+            context.state.set_standing_by(name_of(claim), true);
+            return Some(LOOK_AGAIN);
+        }
         let pods = context.state.places_on(name_of(claim)).len();
         let is_anyone_coming = |there: &BTreeMap<String, usize>| is_anyone_coming(context, there);
         match self.gathering().ask(name_of(claim), pods, now, is_anyone_coming) {
@@ -125,15 +144,48 @@ impl Doors {
         }
     }
 
+    /// Whether the node, finished but for our taint, shall stay closed until the pods that a command moves there have
+    /// left their old nodes. An open one would fill up with pods of other commands in the meantime, whose own room fits
+    /// nobody else.
+    fn stands_by(&self, context: &Context, claim: &NodeClaim, node: &Node, now: Timestamp) -> bool {
+        let is_finished =
+            claim.spec.startup_taints.iter().flatten().next().is_none() && has_all_resources(claim, node);
+        if !is_finished || context.settings.planner.mode != Mode::Cost {
+            return false;
+        }
+        let mut awaiting_since = self.awaiting_since.lock().unwrap_or_else(PoisonError::into_inner);
+        awaiting_since.retain(|_, at| since(now, *at) < DOOR_FORGOTTEN);
+        let began = *awaiting_since.entry(uid_of(claim).to_owned()).or_insert(now);
+        drop(awaiting_since);
+        since(now, began) < MOVES_MOST && awaits_moves(context, name_of(claim), now)
+    }
+
     fn gathering(&self) -> MutexGuard<'_, Gathering> {
         self.gathering.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// Whether pods are to be moved to the claim that have not left their old node yet, or whose successors are not known,
+/// and nobody has waited for them for long.
+fn awaits_moves(context: &Context, claim_name: &str, now: Timestamp) -> bool {
+    let mut is_awaiting = context.state.has_vacancies_of_moves(claim_name);
+    for place in context.state.places_on(claim_name) {
+        let pod = context.mirrors.pods.get_key(&place.pod).filter(|pod| pods::uid_of(pod) == place.uid);
+        if pod.is_some_and(|pod| pods::is_waiting(&pod)) {
+            if since(now, place.since) >= ON_THE_WAY_MOST {
+                return false;
+            }
+        } else {
+            is_awaiting |= place.is_move;
+        }
+    }
+    is_awaiting
+}
+
 /// Whether a node that pods were planned for is there and not open yet, besides those at the door.
 fn is_anyone_coming(context: &Context, there: &BTreeMap<String, usize>) -> bool {
     let others = context.state.claims_with_places().into_iter().filter(|claim| !there.contains_key(claim));
-    others.into_iter().any(|name| {
+    others.filter(|name| !context.state.is_standing_by(name)).any(|name| {
         let claim = context.mirrors.node_claims.get("", &name);
         let node = node_of(context, &name, claim.as_deref());
         node.is_some_and(|node| matches!(door::door(&node, claim.as_deref()), Door::Unready | Door::Ours))

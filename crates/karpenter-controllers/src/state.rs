@@ -73,6 +73,8 @@ struct Inner {
     moves: Moves,
     nominated_until: BTreeMap<String, Timestamp>,
     leaving: BTreeSet<String>,
+    /// Claims whose nodes only wait for the pods that commands move there.
+    standing_by: BTreeSet<String>,
     /// Since when a claim's node has been open to its pods.
     open_since: BTreeMap<String, Timestamp>,
     bindings: Bindings,
@@ -105,6 +107,11 @@ impl State {
     /// Counts pods that were moved away from a pool's nodes.
     pub fn count_moves(&self, pool: &str, pods: u32, now: Timestamp) {
         self.inner().moves.left_pool(pool, pods, now);
+    }
+
+    /// Pods are moved for a poor yield.
+    pub fn note_thorough(&self, now: Timestamp) {
+        self.inner().moves.note_thorough(now);
     }
 
     /// What was moved lately.
@@ -211,6 +218,27 @@ impl State {
         Some(claim)
     }
 
+    /// Whether pods that a command sent there are gone and their successors not known yet.
+    pub fn has_vacancies_of_moves(&self, claim: &str) -> bool {
+        let inner = self.inner();
+        inner.vacant.values().flatten().any(|vacancy| vacancy.is_move && vacancy.claim == claim)
+    }
+
+    /// Notes whether a claim's node is ready and kept closed only until the pods that a command moves there are on
+    /// their way.
+    pub fn set_standing_by(&self, claim: &str, is_standing_by: bool) {
+        let mut inner = self.inner();
+        if is_standing_by {
+            inner.standing_by.insert(claim.to_owned());
+        } else {
+            inner.standing_by.remove(claim);
+        }
+    }
+
+    pub fn is_standing_by(&self, claim: &str) -> bool {
+        self.inner().standing_by.contains(claim)
+    }
+
     /// The room of pods that went away from a claim was given to others.
     pub fn drop_vacancies(&self, claim: &str) {
         self.inner().retain_vacancies(|one| one != claim);
@@ -221,6 +249,7 @@ impl State {
         let mut inner = self.inner();
         inner.leaving.retain(|claim| exists(claim));
         inner.open_since.retain(|claim, _| exists(claim));
+        inner.standing_by.retain(|claim| exists(claim));
         inner.retain_vacancies(exists);
     }
 

@@ -100,6 +100,7 @@ pub(crate) fn consolidate(
         static_pool: None,
         moves,
         termination_grace_period_secs: None,
+        is_thorough: false,
     };
     is_worth_it(pass.fleet, &command)?;
     Ok(command)

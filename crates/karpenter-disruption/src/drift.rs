@@ -156,5 +156,6 @@ pub(crate) fn command(method: Method, candidate: &Candidate, answer: Replaced) -
         price_before_per_hour: candidate.price_per_hour,
         price_after_per_hour,
         termination_grace_period_secs: None,
+        is_thorough: false,
     })
 }

@@ -118,5 +118,6 @@ pub(crate) fn command(candidates: Vec<Candidate>) -> Command {
         static_pool: None,
         moves: Vec::new(),
         termination_grace_period_secs: None,
+        is_thorough: false,
     }
 }

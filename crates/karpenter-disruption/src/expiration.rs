@@ -70,5 +70,6 @@ fn command(pass: &Pass<'_>, candidate: Candidate) -> Command {
         static_pool: None,
         moves: placement.moves,
         termination_grace_period_secs: None,
+        is_thorough: false,
     }
 }

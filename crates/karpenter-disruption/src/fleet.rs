@@ -30,6 +30,16 @@ pub struct Fleet {
     pub resting: BTreeMap<Arc<str>, Method>,
     /// Whether commands are wanted that have to wait until budgets open.
     pub plans_ahead: bool,
+    /// When much was last moved for little.
+    pub thorough: Option<Thorough>,
+}
+
+/// A time in which pods were moved for a poor yield.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Thorough {
+    pub began_secs: i64,
+    /// The last command of it.
+    pub last_secs: i64,
 }
 
 impl Fleet {

@@ -17,6 +17,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use karpenter_model::problem::Mode;
 use karpenter_scheduling::simulate::Simulator;
 
 use crate::command::{Candidate, Command, Decision, Method};
@@ -53,14 +54,23 @@ pub struct Rebalancing {
 }
 
 /// Many small questions are asked; none of them gets the effort that one for a whole fleet would get.
-const EFFORT_SHARE: u64 = 3;
+const EFFORT_SHARE: u64 = 9;
+/// Large sets are few.
+const EFFORT_SHARE_THOROUGH: u64 = 3;
 
 /// A fleet that costs no more than this many times the least possible is left in peace, unless much is to be had for
 /// little trouble.
 const DEAR: f64 = 1.02;
 
-/// How long what was moved is not moved again for a poor yield.
+/// So is one that costs no more than this many times what the same pods would cost if all of them were planned anew: some
+/// pods fill no node, and no bound knows that.
+const NEAR: f64 = 1.005;
+
+/// How long after pods were moved for a poor yield nothing is moved for one again.
 const REST_SECS: i64 = 600;
+
+/// How long that may take: it is done in instalments, and not everything lands where it was planned.
+const THOROUGH_SECS: i64 = 120;
 
 pub fn plan(
     fleet: &Fleet,
@@ -89,11 +99,18 @@ pub fn plan(
     let effort = (settings.effort / EFFORT_SHARE).max(1);
     let mut refused =
         replacing::run(&mut draft, &windows, &rules, &replacing::EASY, budget_left, effort, &mut moves);
-    let price_now: f64 = fleet.machines.iter().map(|machine| machine.price_per_hour).sum();
-    let good_enough = worths.lower_bound_per_hour * DEAR;
+    // What is on its way out is paid for no longer, and what takes its place is.
+    let staying = fleet.machines.iter().filter(|machine| !machine.is_leaving);
+    let price_now: f64 = staying.map(|machine| machine.price_per_hour).sum();
+    let mut good_enough = worths.lower_bound_per_hour * DEAR;
     // From here on little is had for the trouble: only as far as the fleet would still be dear.
-    let is_modest = moves.is_empty() && price_now > good_enough;
     let price_then = price_now - moves.iter().map(Move::saving_per_hour).sum::<f64>();
+    if price_then > good_enough
+        && let Some(anew) = price_of_all_anew(fleet, simulator, candidates, price_now, settings.effort)
+    {
+        good_enough = good_enough.max(anew * NEAR);
+    }
+    let is_modest = moves.is_empty() && price_now > good_enough;
     if price_then > good_enough {
         let mut fair_moves = Vec::new();
         let fair = replacing::run(
@@ -110,10 +127,12 @@ pub fn plan(
         }
         moves.extend(as_far_as(good_enough, price_then, fair_moves));
     }
-    if is_modest && moves.is_empty() {
+    let is_thorough = is_modest && moves.is_empty();
+    if is_thorough {
         for (candidate, is_open) in candidates.iter().zip(&mut draft.is_open) {
-            *is_open &= has_rested(&fleet.machines[candidate.machine], fleet.now_secs);
+            *is_open &= has_rested(fleet, &fleet.machines[candidate.machine]);
         }
+        let effort = (settings.effort / EFFORT_SHARE_THOROUGH).max(1);
         let poor = replacing::run(
             &mut draft,
             &windows,
@@ -150,10 +169,24 @@ pub fn plan(
         price -= one.saving_per_hour();
         pods_moved += one.moves.len();
         rebalancing.steps.push(Step { pods_moved, price_per_hour: price });
-        rebalancing.commands.push(command(candidates, one));
+        rebalancing.commands.push(command(candidates, one, is_thorough));
     }
     rebalancing.price_after_all_per_hour = price;
     rebalancing
+}
+
+/// What the fleet would cost if all candidates were replaced at once by what their pods need.
+fn price_of_all_anew(
+    fleet: &Fleet,
+    simulator: &Simulator<'_>,
+    candidates: &[Candidate],
+    price_now_per_hour: f64,
+    effort: u64,
+) -> Option<f64> {
+    let draft = Draft::new(fleet, simulator, candidates);
+    let all: Vec<usize> = (0..candidates.len()).filter(|candidate| draft.is_open[*candidate]).collect();
+    let found = draft.ask(&all, &[], Mode::Cost, effort)?;
+    Some(price_now_per_hour - found.one.saving_per_hour())
 }
 
 /// The best of the moves, as many as it takes to get from one price to another.
@@ -174,14 +207,19 @@ fn best_first(a: &Move, b: &Move) -> Ordering {
     b.saving_per_trouble().total_cmp(&a.saving_per_trouble()).then_with(|| a.sources.cmp(&b.sources))
 }
 
-/// Whether nothing was moved here lately. Pods do not always land where they were planned, and putting that right for
-/// little again and again would never end.
-fn has_rested(machine: &Machine, now_secs: i64) -> bool {
+/// Whether pods may be moved away from here for a poor yield. Pods do not always land where they were planned, and putting
+/// that right for little again and again would never end: it is done for a while, each pod once, and then not for long.
+fn has_rested(fleet: &Fleet, machine: &Machine) -> bool {
+    let Some(thorough) = fleet.thorough else { return true };
+    if fleet.now_secs.saturating_sub(thorough.last_secs) >= REST_SECS {
+        return true;
+    }
     let moved = machine.occupants.iter().filter_map(|occupant| occupant.moved_at_secs);
-    moved.chain(machine.moved_onto_at_secs).all(|at| now_secs.saturating_sub(at) >= REST_SECS)
+    fleet.now_secs.saturating_sub(thorough.began_secs) < THOROUGH_SECS
+        && moved.chain(machine.moved_onto_at_secs).all(|at| at < thorough.began_secs)
 }
 
-fn command(candidates: &[Candidate], one: Move) -> Command {
+fn command(candidates: &[Candidate], one: Move, is_thorough: bool) -> Command {
     Command {
         method: Method::Rebalance,
         decision: if one.replacements.is_empty() { Decision::Delete } else { Decision::Replace },
@@ -192,5 +230,32 @@ fn command(candidates: &[Candidate], one: Move) -> Command {
         price_before_per_hour: one.price_before_per_hour,
         price_after_per_hour: one.price_after_per_hour,
         termination_grace_period_secs: None,
+        is_thorough,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::Thorough;
+
+    #[test]
+    fn pods_are_moved_for_little_once_and_then_not_for_long() {
+        let allowed = |now_secs, thorough: Option<(i64, i64)>, moved_onto_at_secs| {
+            let thorough = thorough.map(|(began_secs, last_secs)| Thorough { began_secs, last_secs });
+            let fleet = Fleet { now_secs, thorough, ..Fleet::default() };
+            has_rested(&fleet, &Machine { moved_onto_at_secs, ..Machine::default() })
+        };
+        // Whatever was moved for a better yield does not count.
+        assert!(allowed(1000, None, Some(999)));
+        // Still at it.
+        assert!(allowed(1000, Some((900, 990)), None));
+        assert!(allowed(1000, Some((900, 990)), Some(899)), "moved before it began");
+        assert!(!allowed(1000, Some((900, 990)), Some(900)), "moved once already");
+        // It has gone on for long enough.
+        assert!(!allowed(1000, Some((880, 990)), None));
+        // The rest is over.
+        assert!(!allowed(1589, Some((880, 990)), None));
+        assert!(allowed(1590, Some((880, 990)), Some(985)));
     }
 }

@@ -72,6 +72,7 @@ pub(crate) fn replan(
         price_before_per_hour: price_of(candidates),
         price_after_per_hour,
         termination_grace_period_secs: None,
+        is_thorough: false,
     };
     secure(pass, &mut command)?;
     is_worth_it(pass.fleet, &command)?;

@@ -10,13 +10,15 @@ use std::sync::Arc;
 
 use karpenter_model::labels::CAPACITY_TYPE_RESERVED;
 use karpenter_model::plan::PlannedNode;
-use karpenter_model::problem::{Node, ReservedMode};
+use karpenter_model::problem::{Mode as EngineMode, Node, ReservedMode};
 use karpenter_scheduling::simulate::{BoundAt, Outcome, Question, Simulator};
 
 use crate::command::{Candidate, Destination};
 use crate::explain::{Uninitialized, Unplaced};
 use crate::pass::Pass;
 use crate::prices::total_per_hour;
+use crate::rebalance::accept::SAVING_SHARE_PER_NODE_MORE;
+use crate::settings::Mode;
 
 /// A place for every pod that has to move.
 #[derive(Debug, Clone, Default)]
@@ -136,6 +138,29 @@ fn name_of(pass: &Pass<'_>, pod: BoundAt) -> Arc<str> {
     occupant.map(|occupant| occupant.name.clone()).unwrap_or_default()
 }
 
+/// Another answer with fewer nodes, if the many of this one do not save enough to be worth their trouble: a node that has to
+/// go is no reason to look after nine.
+fn with_fewer(
+    pass: &Pass<'_>,
+    simulator: &Simulator<'_>,
+    candidate: &Candidate,
+    manner: Manner,
+    many: &Placement,
+) -> Option<(Placement, Outcome)> {
+    if many.replacements.len() < 2 || pass.settings.mode != Mode::Cost {
+        return None;
+    }
+    let without = pass.nodes_of([candidate]);
+    let plain = Question { mode: EngineMode::Compat, ..question(pass, &without, manner, None) };
+    let outcome = pass.ask(simulator, &plain);
+    let few = read(pass, simulator, &outcome).ok()?;
+    let price = |placement: &Placement| {
+        let share = SAVING_SHARE_PER_NODE_MORE * placement.replacements.len() as f64;
+        placement.price_per_hour() + share * candidate.price_per_hour
+    };
+    (price(&few) < price(many)).then_some((few, outcome))
+}
+
 /// How a single node can be replaced.
 pub(crate) enum Replaced {
     /// Replacements first.
@@ -159,7 +184,11 @@ pub(crate) fn replace(
     let manner = Manner { moves_blocked, reserved_mode: ReservedMode::Fallback };
     let outcome = pass.ask(simulator, &question(pass, &without, manner, None));
     let unplaced = match read(pass, simulator, &outcome) {
-        Ok(placement) => return (Replaced::Ordinary(placement), Some(outcome)),
+        Ok(placement) => {
+            let (placement, outcome) =
+                with_fewer(pass, simulator, candidate, manner, &placement).unwrap_or((placement, outcome));
+            return (Replaced::Ordinary(placement), Some(outcome));
+        }
         Err(unplaced) => unplaced,
     };
     let machine = pass.machine(candidate);

@@ -169,7 +169,8 @@ fn anew(pass: &Pass<'_>, command: &Command, candidates: &[Candidate]) -> Result<
         (Method::SingleNodeConsolidation, [only]) => single::one(pass, only),
         _ => savings::replan(pass, pass.simulator(), candidates),
     };
-    let fresh = fresh.map_err(|why| rejection(why, pass))?;
+    let mut fresh = fresh.map_err(|why| rejection(why, pass))?;
+    fresh.is_thorough = command.is_thorough;
     if command.replacements.is_empty() && !fresh.replacements.is_empty() {
         return Err(Rejection::NewResults);
     }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_api::types::NodePool;
-use karpenter_disruption::fleet::{Fleet, Repair, Waiting};
+use karpenter_disruption::fleet::{Fleet, Repair, Thorough, Waiting};
 
 use crate::controls::ControlError;
 use crate::cost::DeletionCosts;
@@ -49,6 +49,8 @@ pub struct FleetInput {
     pub sick: BTreeSet<String>,
     /// Commands that wait for their second look.
     pub waiting: Vec<Waiting>,
+    /// When pods were last moved for a poor yield.
+    pub thorough: Option<Thorough>,
     pub deletion_costs: DeletionCosts,
     /// The version of the cluster that this was read from.
     pub revision: u64,
@@ -107,6 +109,7 @@ pub fn assemble_fleet(live: &Live, input: &FleetInput) -> FleetRound {
             waiting: input.waiting.clone(),
             resting: BTreeMap::new(),
             plans_ahead: false,
+            thorough: input.thorough,
         },
         pools: parts.round.pools,
         hosts,

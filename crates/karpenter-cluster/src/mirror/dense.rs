@@ -73,7 +73,9 @@ impl Switch {
         let ask = || async {
             let version = client.apiserver_version().await.map_err(drop)?;
             let minor: String = version.minor.chars().take_while(char::is_ascii_digit).collect();
-            Ok::<bool, ()>(version.major == "1" && minor.parse().is_ok_and(|minor: u32| minor >= listed::SINCE_MINOR))
+            Ok::<bool, ()>(
+                version.major == "1" && minor.parse().is_ok_and(|minor: u32| minor >= listed::SINCE_MINOR),
+            )
         };
         self.lists.get_or_try_init(ask).await.copied().unwrap_or(false)
     }

@@ -262,6 +262,9 @@ impl Disruption {
             context.state.nominate_node(host, expires);
         }
         context.state.depart(order.targets.iter().map(|one| one.id.name.as_str()), moves, now);
+        if order.is_thorough {
+            context.state.note_thorough(now);
+        }
         if order.method.reason() == Reason::Underutilized {
             let mut by_pool: BTreeMap<&str, u32> = BTreeMap::new();
             for target in &order.targets {

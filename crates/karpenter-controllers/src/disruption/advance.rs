@@ -116,6 +116,7 @@ impl Disruption {
             price_before_per_hour: 0.0,
             price_after_per_hour: 0.0,
             termination_grace_period_secs: resumed.termination_grace_period_secs,
+            is_thorough: false,
             terminate_first_reason: "",
         }
     }

@@ -83,6 +83,9 @@ impl Changes {
     }
 }
 
+/// How often is looked while pods are on their way to nodes.
+const NOMINATED_POLL: Duration = Duration::from_secs(5);
+
 /// When a pass that found nothing may find something although nothing changes.
 pub(super) fn next_look(
     fleet: &Fleet,
@@ -97,6 +100,10 @@ pub(super) fn next_look(
         one.is_sick || one.repair.is_some() || (one.drifted_since_secs.is_some() && !one.is_leaving)
     }) {
         next = next.min(after(now, IDLE_POLL));
+    }
+    // Nobody says when pods are no longer on their way to a node.
+    if fleet.machines.iter().any(|one| one.is_nominated && !one.is_leaving) {
+        next = next.min(after(now, NOMINATED_POLL));
     }
     // Schedules of budgets begin and end with a minute.
     if proposal.outcomes.iter().any(|outcome| outcome.is_constrained_by_budgets) {

@@ -52,7 +52,7 @@ pub enum Seen {
     Leaving,
     /// Not initialised yet.
     Coming,
-    /// Initialised.
+    /// Initialised, or kept closed only for the pods that are to be moved there.
     Ready,
 }
 

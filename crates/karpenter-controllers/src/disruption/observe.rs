@@ -103,6 +103,7 @@ pub(crate) async fn observe(
         }
     }
     input.pods_moved_at_secs = moves.pods_moved_at_secs();
+    input.thorough = moves.thorough();
     for pool in live.pools.iter().chain(&input.other_pools) {
         let name = name_of(&*pool.pool);
         let moved = moves.within_the_hour(name, now);
@@ -155,7 +156,7 @@ pub(super) fn see(context: &Context, id: &ClaimId) -> Seen {
     match claim {
         None => Seen::Gone,
         Some(claim) if is_deleting(&*claim) => Seen::Leaving,
-        Some(claim) if is_true(&claim, INITIALIZED) => Seen::Ready,
+        Some(claim) if is_true(&claim, INITIALIZED) || context.state.is_standing_by(&id.name) => Seen::Ready,
         Some(_) => Seen::Coming,
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct Order {
     pub(super) price_after_per_hour: f64,
     /// Bound for the drain that the command itself sets.
     pub(super) termination_grace_period_secs: Option<i64>,
+    /// Much is moved for little.
+    pub(super) is_thorough: bool,
     /// Why it is deleted before anything takes its place, where that is so.
     pub(super) terminate_first_reason: &'static str,
 }
@@ -119,6 +121,7 @@ impl Order {
             price_before_per_hour: command.price_before_per_hour,
             price_after_per_hour: command.price_after_per_hour,
             termination_grace_period_secs: command.termination_grace_period_secs,
+            is_thorough: command.is_thorough,
             terminate_first_reason: match command.decision {
                 Decision::TerminateFirst => terminate_first_reason(fleet, command),
                 Decision::Delete | Decision::Replace | Decision::Reboot => "",

@@ -30,6 +30,7 @@ use serde_json::json;
 
 use self::finalize::{Finalize, RETRY_TERMINATION};
 use self::initialization::Initialization;
+pub(crate) use self::initialization::has_all_resources;
 use self::launch::LaunchOutcome;
 use self::liveness::Liveness;
 use self::registration::Registration;
@@ -235,8 +236,8 @@ impl Lifecycle {
         let mut held_by = Vec::new();
         if registration::is_at_the_door(claim, &nodes) {
             (held_by, ask_again) = hold_ups(&self.context, claim).await;
-            let wait = nodes.first().and_then(|node| (self.hooks.hold_closed)(claim, node));
-            if let Some(wait) = wait.filter(|_| held_by.is_empty()) {
+            let node = nodes.first().filter(|_| held_by.is_empty());
+            if let Some(wait) = node.and_then(|node| (self.hooks.hold_closed)(claim, node)) {
                 return Ok((false, After::Again(wait)));
             }
         }

@@ -4,10 +4,13 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
+use karpenter_disruption::fleet::Thorough;
 
 /// Nobody's cool-down is longer.
 const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
+/// What goes on after a longer pause has begun anew. Shorter than the rest that follows it.
+const THOROUGH_PAUSE: SignedDuration = SignedDuration::from_mins(5);
 
 #[derive(Debug, Clone, Default)]
 pub struct Moves {
@@ -17,6 +20,8 @@ pub struct Moves {
     onto: BTreeMap<String, Timestamp>,
     /// When so many pods were moved away from nodes of a pool.
     from_pools: VecDeque<(Timestamp, String, u32)>,
+    /// When moving for a poor yield began and went on last.
+    thorough: Option<(Timestamp, Timestamp)>,
 }
 
 impl Moves {
@@ -30,6 +35,20 @@ impl Moves {
 
     pub fn left_pool(&mut self, pool: &str, pods: u32, now: Timestamp) {
         self.from_pools.push_back((now, pool.to_owned(), pods));
+    }
+
+    /// Pods are moved for a poor yield: again, or still if it went on not long ago.
+    pub fn note_thorough(&mut self, now: Timestamp) {
+        let began = match self.thorough {
+            Some((began, last)) if now.duration_since(last) < THOROUGH_PAUSE => began,
+            _ => now,
+        };
+        self.thorough = Some((began, now));
+    }
+
+    pub fn thorough(&self) -> Option<Thorough> {
+        let (began, last) = self.thorough?;
+        Some(Thorough { began_secs: began.as_second(), last_secs: last.as_second() })
     }
 
     /// Everything known of pods, by uid.
@@ -63,6 +82,17 @@ impl Moves {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_of_poor_yields_goes_on_until_a_pause() {
+        let at = |second| Timestamp::from_second(second).expect("a time");
+        let mut moves = Moves::default();
+        assert_eq!(moves.thorough(), None);
+        for (now, began_secs) in [(0, 0), (100, 0), (399, 0), (699, 699), (998, 699)] {
+            moves.note_thorough(at(now));
+            assert_eq!(moves.thorough(), Some(Thorough { began_secs, last_secs: now }));
+        }
+    }
 
     #[test]
     fn moves_are_counted_for_an_hour_and_remembered_for_a_day() {

@@ -4,6 +4,7 @@
 //! node that was given pods is not taken away by the same plan, so no pod moves twice.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use karpenter_model::plan::{PlannedNode, PodRun};
 use karpenter_model::problem::{Mode, ReservedMode};
@@ -36,6 +37,7 @@ impl Move {
 }
 
 /// A move together with the simulator's answer that it was read from.
+#[derive(Clone)]
 pub(crate) struct Found {
     pub(crate) one: Move,
     /// Nodes it was allowed to use.
@@ -56,7 +58,12 @@ pub(crate) struct Draft<'a> {
     nodes: usize,
     /// Groups of pods that wait; they have been given places, and only those without one are left in them.
     waiting: usize,
+    /// Answers since the last move that was committed: the same is asked for again when less will do.
+    answered: Mutex<BTreeMap<Asked, Option<Found>>>,
 }
+
+/// Sources, receivers, effort.
+type Asked = (Vec<usize>, Vec<usize>, u64);
 
 impl<'a> Draft<'a> {
     /// Waiting pods are put where they will go anyway.
@@ -78,7 +85,16 @@ impl<'a> Draft<'a> {
             .collect();
         let is_open = node_of.iter().map(|node| *node < nodes).collect();
         let candidate_at = node_of.iter().enumerate().map(|(candidate, node)| (*node, candidate)).collect();
-        Self { candidates, node_of, simulator, is_open, candidate_at, nodes, waiting }
+        Self {
+            candidates,
+            node_of,
+            simulator,
+            is_open,
+            candidate_at,
+            nodes,
+            waiting,
+            answered: Mutex::default(),
+        }
     }
 
     /// Nodes that may be given pods: those that exist and stay.
@@ -93,6 +109,23 @@ impl<'a> Draft<'a> {
     /// What would happen if these candidates went, with their pods on some of the nodes `onto` (ascending) or on new
     /// ones. `None` if a pod would have no place.
     pub(crate) fn ask(&self, sources: &[usize], onto: &[usize], mode: Mode, effort: u64) -> Option<Found> {
+        if mode != Mode::Cost {
+            return self.ask_anew(sources, onto, mode, effort);
+        }
+        let asked: Asked = (sources.to_vec(), onto.to_vec(), effort);
+        if let Some(known) = self.answered().get(&asked) {
+            return known.clone();
+        }
+        let found = self.ask_anew(sources, onto, mode, effort);
+        self.answered().insert(asked, found.clone());
+        found
+    }
+
+    fn answered(&self) -> MutexGuard<'_, BTreeMap<Asked, Option<Found>>> {
+        self.answered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask_anew(&self, sources: &[usize], onto: &[usize], mode: Mode, effort: u64) -> Option<Found> {
         let mut without: Vec<usize> = sources.iter().map(|source| self.node_of[*source]).collect();
         without.sort_unstable();
         let credits = BTreeMap::new();
@@ -165,6 +198,7 @@ impl<'a> Draft<'a> {
 
     /// Takes a move for carried out.
     pub(crate) fn commit(&mut self, found: &Found) {
+        self.answered().clear();
         let credits = BTreeMap::new();
         self.simulator.commit(&question(&found.without, Mode::Compat, 0, &credits), &found.outcome);
         for (_, to) in &found.one.moves {

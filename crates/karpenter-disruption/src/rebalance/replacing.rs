@@ -35,14 +35,13 @@ pub(crate) const EASY: Manner = Manner { rounds: SMALL, least: Yield::GOOD };
 /// The same for a little more.
 pub(crate) const FAIR: Manner = Manner { rounds: SMALL, least: Yield::FAIR };
 
-/// Large sets waste less, and move many pods for that.
+/// Large sets waste less, and move many pods for that. The largest first: small ones would only break them up.
 pub(crate) const THOROUGH: Manner = Manner {
     rounds: &[
-        (Choice::Complementary, 8),
-        (Choice::Complementary, 16),
-        (Choice::Wasteful, 16),
-        (Choice::Complementary, 32),
+        (Choice::Wasteful, 128),
+        (Choice::Wasteful, 64),
         (Choice::Complementary, 64),
+        (Choice::Complementary, 32),
     ],
     least: Yield::POOR,
 };

@@ -1,6 +1,7 @@
 //! Drifted nodes of ordinary and of static pools.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use karpenter_disruption::command::{Decision, Destination, Method};
 use karpenter_disruption::explain::Why;
@@ -43,6 +44,21 @@ fn several_at_once_in_cost_mode_within_budgets() {
     assert_eq!(claims(&proposal.commands), [["a"], ["b"]]);
     let exhausted = Why::BudgetExhausted { pool: "general".into(), reason: Reason::Drifted };
     assert_eq!(*why(&proposal, "c"), exhausted);
+}
+
+#[test]
+fn a_node_becomes_many_only_for_a_saving_that_is_worth_it() {
+    for (small_per_hour, count) in [(0.098, 1), (0.06, 4)] {
+        let mut fleet = fleet();
+        fleet.problem.catalogs[0] =
+            Arc::new(vec![instance_type("small", 2, small_per_hour), instance_type("large", 8, 0.4)]);
+        let pods: Vec<_> = (0..4).map(|_| pod("app", 1900)).collect();
+        let machine = add(&mut fleet, "a", "large", &pods);
+        fleet.machines[machine].drifted_since_secs = Some(100);
+        let proposal = propose(&fleet, &cost());
+        assert_eq!(proposal.commands[0].replacements.len(), count, "small ones at {small_per_hour}");
+        assert_eq!(proposal.commands[0].moves.len(), 4);
+    }
 }
 
 #[test]

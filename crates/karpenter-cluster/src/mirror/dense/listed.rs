@@ -69,7 +69,9 @@ pub(super) fn events(
                 Some(Err(error)) => return Some((Err(error), (chunks, reading, true))),
                 None if matches!(reading.at, At::End) => return None,
                 // Cut off, which is nobody's mistake: it is asked for again.
-                None => return Some((Err(Error::other("the list ended too early")), (chunks, reading, true))),
+                None => {
+                    return Some((Err(Error::other("the list ended too early")), (chunks, reading, true)));
+                }
             }
         }
     })

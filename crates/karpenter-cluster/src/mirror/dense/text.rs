@@ -93,13 +93,7 @@ fn write_object(bytes: &[u8], out: &mut Vec<u8>) -> Option<()> {
     write_typed(version.as_bytes(), kind.as_bytes(), message_of(kind)?, body, out)
 }
 
-fn write_typed(
-    version: &[u8],
-    kind: &[u8],
-    message: &Message,
-    body: &[u8],
-    out: &mut Vec<u8>,
-) -> Option<()> {
+fn write_typed(version: &[u8], kind: &[u8], message: &Message, body: &[u8], out: &mut Vec<u8>) -> Option<()> {
     out.extend_from_slice(b"{\"apiVersion\":");
     quote(version, out);
     out.extend_from_slice(b",\"kind\":");

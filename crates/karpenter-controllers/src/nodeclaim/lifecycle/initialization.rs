@@ -80,6 +80,11 @@ fn text(taint: &Taint) -> String {
     }
 }
 
+/// Whether the node has something of everything that was asked for.
+pub(crate) fn has_all_resources(claim: &NodeClaim, node: &Node) -> bool {
+    unregistered_resource(claim, node).is_none()
+}
+
 /// The first requested resource of which the node has nothing: its device plugin has not spoken yet.
 fn unregistered_resource<'a>(claim: &'a NodeClaim, node: &Node) -> Option<&'a str> {
     let requests = claim.spec.resources.as_ref()?.requests.as_ref()?;
