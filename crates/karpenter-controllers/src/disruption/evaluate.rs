@@ -165,7 +165,9 @@ impl Disruption {
             Ok(command) => command,
             Err(Rejection::Budget { .. }) if flight.standby_until().is_some() => {
                 let mut flights = self.flights();
-                if flight.standby_until().is_some_and(|deadline| deadline <= now) {
+                // Where nothing is under way nothing will open one: the fleet has become too small for so many at once.
+                let is_in_vain = flights.started().is_empty();
+                if is_in_vain || flight.standby_until().is_some_and(|deadline| deadline <= now) {
                     tracing::debug!(command = flight.id, "no budget opened for the command in time");
                     flights.remove(flight.number);
                     flights.gave_up_at = Some(now);
