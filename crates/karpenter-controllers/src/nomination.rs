@@ -150,7 +150,8 @@ impl Doors {
     fn stands_by(&self, context: &Context, claim: &NodeClaim, node: &Node, now: Timestamp) -> bool {
         let is_finished =
             claim.spec.startup_taints.iter().flatten().next().is_none() && has_all_resources(claim, node);
-        if !is_finished || context.settings.planner.mode != Mode::Cost {
+        let may = context.state.may_stand_by(name_of(claim)) && context.settings.planner.mode == Mode::Cost;
+        if !is_finished || !may {
             return false;
         }
         let mut awaiting_since = self.awaiting_since.lock().unwrap_or_else(PoisonError::into_inner);
