@@ -69,6 +69,9 @@ const NEAR: f64 = 1.005;
 /// How long after pods were moved for a poor yield nothing is moved for one again.
 const REST_SECS: i64 = 600;
 
+/// Where fewer nodes may go at once, packing them anew only breaks them up.
+const THOROUGH_NODES_LEAST: u32 = 16;
+
 /// How long that may take: it is done in instalments, and not everything lands where it was planned.
 const THOROUGH_SECS: i64 = 120;
 
@@ -127,7 +130,8 @@ pub fn plan(
         }
         moves.extend(as_far_as(good_enough, price_then, fair_moves));
     }
-    let is_thorough = is_modest && moves.is_empty();
+    let is_thorough =
+        is_modest && moves.is_empty() && budget_left.values().any(|left| *left >= THOROUGH_NODES_LEAST);
     if is_thorough {
         for (candidate, is_open) in candidates.iter().zip(&mut draft.is_open) {
             *is_open &= has_rested(fleet, &fleet.machines[candidate.machine]);

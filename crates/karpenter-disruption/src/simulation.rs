@@ -17,7 +17,6 @@ use crate::command::{Candidate, Destination};
 use crate::explain::{Uninitialized, Unplaced};
 use crate::pass::Pass;
 use crate::prices::total_per_hour;
-use crate::rebalance::accept::SAVING_SHARE_PER_NODE_MORE;
 use crate::settings::Mode;
 
 /// A place for every pod that has to move.
@@ -44,6 +43,9 @@ pub(crate) struct Manner {
 impl Manner {
     pub(crate) const ORDINARY: Self = Self { moves_blocked: false, reserved_mode: ReservedMode::Fallback };
 }
+
+/// What each node beyond the first has to save where a node has to go, as a share of its price.
+const SAVING_SHARE_PER_NODE_MORE: f64 = 0.06;
 
 static NO_CREDITS: BTreeMap<Arc<str>, u32> = BTreeMap::new();
 

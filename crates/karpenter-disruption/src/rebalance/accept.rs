@@ -17,7 +17,7 @@ use crate::fleet::Fleet;
 const SAVING_SHARE_MIN: f64 = 0.005;
 /// And so much more for every node by which each node that goes makes the fleet larger: nodes have to be looked after,
 /// and every one of them runs its own daemons.
-pub(crate) const SAVING_SHARE_PER_NODE_MORE: f64 = 0.06;
+const SAVING_SHARE_PER_NODE_MORE: f64 = 0.08;
 
 /// How much of what the fleet costs a move has to save for its share of the trouble of moving all pods.
 #[derive(Debug, Clone, Copy, PartialEq)]
