@@ -130,8 +130,7 @@ pub fn plan(
         }
         moves.extend(as_far_as(good_enough, price_then, fair_moves));
     }
-    let is_thorough =
-        is_modest && moves.is_empty() && budget_left.values().any(|left| *left >= THOROUGH_NODES_LEAST);
+    let is_thorough = is_modest && moves.is_empty() && may_be_thorough(candidates, budget_left);
     if is_thorough {
         for (candidate, is_open) in candidates.iter().zip(&mut draft.is_open) {
             *is_open &= has_rested(fleet, &fleet.machines[candidate.machine]);
@@ -209,6 +208,13 @@ fn as_far_as(price_then_per_hour: f64, price_now_per_hour: f64, mut moves: Vec<M
 
 fn best_first(a: &Move, b: &Move) -> Ordering {
     b.saving_per_trouble().total_cmp(&a.saving_per_trouble()).then_with(|| a.sources.cmp(&b.sources))
+}
+
+/// Whether budgets, where there are any, let enough nodes of some pool go at once.
+fn may_be_thorough(candidates: &[Candidate], budget_left: &BTreeMap<Arc<str>, u32>) -> bool {
+    let is_enough =
+        |one: &Candidate| budget_left.get(&one.pool).is_none_or(|left| *left >= THOROUGH_NODES_LEAST);
+    candidates.iter().any(is_enough)
 }
 
 /// Whether pods may be moved away from here for a poor yield. Pods do not always land where they were planned, and putting
