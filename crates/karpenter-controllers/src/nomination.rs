@@ -26,6 +26,7 @@ use karpenter_api::types::NodeClaim;
 use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::{is_deleting, label, name_of, uid_of};
 use karpenter_cluster::mirror::lean::Lean;
+use karpenter_disruption::fleet::Reason;
 use karpenter_model::problem::Mode;
 use karpenter_state::pod::{Pod, Slim};
 use kube::api::{Api, Patch, PatchParams};
@@ -36,6 +37,7 @@ use self::door::Door;
 use self::gathering::{Answer, Gathering};
 pub(crate) use self::room::Room;
 use crate::context::Context;
+use crate::disruption::created_for;
 use crate::mirrors::BY_PROVIDER_ID;
 use crate::nodeclaim::lifecycle::has_all_resources;
 use crate::pods;
@@ -150,8 +152,9 @@ impl Doors {
     fn stands_by(&self, context: &Context, claim: &NodeClaim, node: &Node, now: Timestamp) -> bool {
         let is_finished =
             claim.spec.startup_taints.iter().flatten().next().is_none() && has_all_resources(claim, node);
-        let may = context.state.may_stand_by(name_of(claim)) && context.settings.planner.mode == Mode::Cost;
-        if !is_finished || !may {
+        // What has to go, goes when its replacement is open.
+        let saves = created_for(claim) == Some(Reason::Underutilized);
+        if !is_finished || !saves || context.settings.planner.mode != Mode::Cost {
             return false;
         }
         let mut awaiting_since = self.awaiting_since.lock().unwrap_or_else(PoisonError::into_inner);

@@ -73,7 +73,6 @@ struct Inner {
     moves: Moves,
     nominated_until: BTreeMap<String, Timestamp>,
     leaving: BTreeSet<String>,
-    may_stand_by: BTreeSet<String>,
     /// Claims whose nodes only wait for the pods that commands move there.
     standing_by: BTreeSet<String>,
     /// Since when a claim's node has been open to its pods.
@@ -225,16 +224,6 @@ impl State {
         inner.vacant.values().flatten().any(|vacancy| vacancy.is_move && vacancy.claim == claim)
     }
 
-    /// The claim takes the place of others to save money, which may take its time: its node may be kept closed for their
-    /// pods.
-    pub fn let_stand_by(&self, claim: &str) {
-        self.inner().may_stand_by.insert(claim.to_owned());
-    }
-
-    pub fn may_stand_by(&self, claim: &str) -> bool {
-        self.inner().may_stand_by.contains(claim)
-    }
-
     /// Notes whether a claim's node is ready and kept closed only until the pods that a command moves there are on
     /// their way.
     pub fn set_standing_by(&self, claim: &str, is_standing_by: bool) {
@@ -261,7 +250,6 @@ impl State {
         inner.leaving.retain(|claim| exists(claim));
         inner.open_since.retain(|claim, _| exists(claim));
         inner.standing_by.retain(|claim| exists(claim));
-        inner.may_stand_by.retain(|claim| exists(claim));
         inner.retain_vacancies(exists);
     }
 

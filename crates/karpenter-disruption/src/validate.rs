@@ -30,6 +30,8 @@ pub enum Rejection {
     Nominated,
     /// Budgets of nodes do not allow it any more.
     Budget { pool: Arc<str> },
+    /// Budgets of nodes never let so many go at once any more: the fleet has become smaller since that was planned.
+    TooMany { pool: Arc<str> },
     /// So many pods of the pool were moved already that no more may be for now.
     MovesExhausted { pool: Arc<str> },
     /// Budgets of pods do not allow it any more.
@@ -47,9 +49,11 @@ impl Rejection {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Churn { .. } => "churn",
-            Self::Nominated | Self::Budget { .. } | Self::MovesExhausted { .. } | Self::PodBudget { .. } => {
-                "budget"
-            }
+            Self::Nominated
+            | Self::Budget { .. }
+            | Self::TooMany { .. }
+            | Self::MovesExhausted { .. }
+            | Self::PodBudget { .. } => "budget",
             Self::WouldNotFit { .. } | Self::NewResults | Self::NotCheaper => "scheduling",
         }
     }
@@ -65,6 +69,9 @@ impl fmt::Display for Rejection {
                     f,
                     "a candidate of NodePool {pool} can no longer be disrupted without violating budgets"
                 )
+            }
+            Self::TooMany { pool } => {
+                write!(f, "budgets of NodePool {pool} no longer let so many nodes go at once")
             }
             Self::MovesExhausted { pool } => {
                 write!(f, "no more pods of NodePool {pool} may be moved within this hour")
@@ -145,6 +152,13 @@ fn within_budgets(
     may_leave_out: bool,
 ) -> Result<Vec<Candidate>, Rejection> {
     let remaining = remaining_besides(pass.fleet, method.reason(), pass.own());
+    let wanted = |pool: &str| candidates.iter().filter(|candidate| &*candidate.pool == pool).count();
+    let too_many = remaining
+        .iter()
+        .find(|(pool, remaining)| remaining.allowed > 0 && wanted(pool) > remaining.allowed as usize);
+    if let Some((pool, _)) = too_many.filter(|_| !may_leave_out) {
+        return Err(Rejection::TooMany { pool: pool.clone() });
+    }
     let mut left: BTreeMap<Arc<str>, u32> =
         remaining.into_iter().map(|(name, remaining)| (name, remaining.left())).collect();
     let mut within = Vec::new();

@@ -262,9 +262,6 @@ impl Disruption {
             context.state.nominate_node(host, expires);
         }
         context.state.depart(order.targets.iter().map(|one| one.id.name.as_str()), moves, now);
-        if order.method.reason() == Reason::Underutilized {
-            replacements.iter().for_each(|id| context.state.let_stand_by(&id.name));
-        }
         if order.is_thorough {
             context.state.note_thorough(now);
         }

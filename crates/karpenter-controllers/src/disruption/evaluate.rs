@@ -1,7 +1,7 @@
 //! The loop that looks at the whole cluster: a proposal whose rest is over gets its second look, else new commands are
 //! sought. Deciding happens in the rules, off the event loop and from one snapshot per pass.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -165,10 +165,7 @@ impl Disruption {
             Ok(command) => command,
             Err(Rejection::Budget { .. }) if flight.standby_until().is_some() => {
                 let mut flights = self.flights();
-                if is_too_large(&flight.order, round) {
-                    tracing::debug!(command = flight.id, "no budget allows so many nodes any more");
-                    flights.remove(flight.number);
-                } else if flight.standby_until().is_some_and(|deadline| deadline <= now) {
+                if flight.standby_until().is_some_and(|deadline| deadline <= now) {
                     tracing::debug!(command = flight.id, "no budget opened for the command in time");
                     flights.remove(flight.number);
                     flights.gave_up_at = Some(now);
@@ -236,23 +233,6 @@ impl Disruption {
         }
         news
     }
-}
-
-/// Whether the budgets of a pool, open as they are, do not let so many of its nodes go at once: the fleet has become smaller
-/// since that was planned. Empty nodes may go one by one.
-fn is_too_large(order: &Order, round: &FleetRound) -> bool {
-    if order.method == Method::Emptiness {
-        return false;
-    }
-    let mut wanted: BTreeMap<&str, u32> = BTreeMap::new();
-    for target in &order.targets {
-        *wanted.entry(&target.pool).or_default() += 1;
-    }
-    wanted.into_iter().any(|(name, wanted)| {
-        let pool = round.fleet.pools.get(name);
-        let allowed = pool.and_then(|pool| pool.allowed.get(&order.method.reason()));
-        allowed.is_some_and(|allowed| *allowed > 0 && *allowed < wanted)
-    })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -108,6 +108,11 @@ fn what_budgets_do_not_allow_yet_stands_by() {
     meanwhile.machines[going].is_leaving = true;
     let rejected = revalidate(&next, &meanwhile, &cost()).expect_err("one is leaving");
     assert_eq!(rejected, Rejection::Budget { pool: "general".into() });
+    // Two at once will never be let go, however long they wait.
+    let mut both = next.clone();
+    both.candidates.extend(proposal.standby[1].candidates.clone());
+    let rejected = revalidate(&both, &meanwhile, &cost()).expect_err("too many");
+    assert_eq!(rejected, Rejection::TooMany { pool: "general".into() });
     meanwhile.machines[going].is_instance_terminating = true;
     revalidate(&next, &meanwhile, &cost()).expect("the other one is gone");
 }

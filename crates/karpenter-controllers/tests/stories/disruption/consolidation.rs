@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use karpenter_api::types::NodePool;
 use serde_json::json;
 
-use crate::disruption::support::{apart, quick};
-use crate::disruption::world::{World, is_closed, is_of, is_running, label, node_of};
+use crate::disruption::support::{allow, apart, quick, too_large};
+use crate::disruption::world::{
+    World, is_closed, is_ending, is_initialized, is_of, is_running, label, node_of,
+};
 
 #[tokio::test(start_paused = true)]
 async fn empty_nodes_go_after_their_pools_wait_and_a_second_look() {
@@ -105,6 +107,30 @@ async fn a_node_that_is_too_large_is_replaced_by_a_cheaper_one_first() {
         let created = "karpenter_nodeclaims_created_total{min_values_relaxed=\"false\",nodepool=\"general\",\
             reason=\"underutilized\"}";
         assert_eq!(world.metric(created), Some(1.0), "{mode}");
+        world.stop().await;
+    }
+}
+
+/// An open one would be filled by pods of other commands before its own have left their node.
+#[tokio::test(start_paused = true)]
+async fn a_replacement_opens_when_its_pods_are_on_their_way() {
+    for (mode, opens_late) in [("cost", true), ("compat", false)] {
+        let world = if mode == "cost" { World::start().await } else { World::compat().await };
+        too_large(&world).await;
+        let old = world.claim_names().await;
+        allow(&world, quick()).await;
+        let mut is_left_before = false;
+        let began = world.seconds();
+        while !world.claim_names().await.is_disjoint(&old) {
+            let claims = world.claims().await;
+            let is_leaving = claims.iter().any(is_ending);
+            is_left_before |= is_leaving && claims.iter().any(|claim| !is_initialized(claim));
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            assert!(world.seconds() - began < 1800, "{mode}: {:#?}", world.decisions());
+        }
+        assert_eq!(is_left_before, opens_late, "{mode}: {:#?}", world.decisions());
+        world.until_settled(1).await;
+        world.until_running("web", 1).await;
         world.stop().await;
     }
 }
