@@ -1,6 +1,7 @@
 //! The whole conversion: which object becomes which, under what name, and in what order they are given back.
 //!
-//! Objects of v1 pass unchanged, foreign kinds are counted and left out. An object with an error has no result; the
+//! Objects of v1 pass unchanged, foreign kinds are counted and left out; of those that make pods it is told what v1 would no
+//! longer honour. An object with an error has no result; the
 //! others are converted all the same.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +15,7 @@ use crate::options::{Expiration, Options, TTL_UNTIL_EXPIRED_ANNOTATION};
 use crate::read;
 use crate::rules::{self, Place};
 use crate::types::{AwsSettings, KubeletConfiguration, ProvisionerSpec};
-use crate::{beta, class, names, pool};
+use crate::{beta, class, names, pool, workloads};
 
 pub(crate) const PROVISIONER: (&str, &str) = ("karpenter.sh/v1alpha5", "Provisioner");
 pub(crate) const AWS_NODE_TEMPLATE: (&str, &str) = ("karpenter.k8s.aws/v1alpha1", "AWSNodeTemplate");
@@ -86,6 +87,7 @@ pub fn convert(objects: &[Value], options: &Options) -> Converted {
             // The original, with its nulls: what is v1 already passes unchanged.
             (version, _) if CURRENT_GROUPS.contains(&version) => vec![objects[index].clone()],
             (_, kind) => {
+                workloads::check(input, &mut report);
                 *conversion.converted.skipped.entry(kind.to_owned()).or_default() += 1;
                 Vec::new()
             }

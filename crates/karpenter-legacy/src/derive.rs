@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use crate::convert::{AWS_NODE_TEMPLATE, PROVISIONER, convert, kind_of};
+use crate::convert::{AWS_NODE_TEMPLATE, Converted, PROVISIONER, convert, kind_of, named};
 use crate::finding::{Code, Finding, Severity};
 use crate::metadata::{name_of, title};
+use crate::names;
 use crate::options::{Expiration, MixedSelectors, Options};
 
 /// The label on derived objects, and its values.
@@ -37,6 +38,20 @@ pub struct Derived {
     pub objects: Vec<(usize, Value)>,
     /// By position: why an old object has no derived objects.
     pub refusals: BTreeMap<usize, Refusal>,
+    /// Provisioners and the templates they cannot do without, by position.
+    pub needs: BTreeMap<usize, usize>,
+}
+
+impl Derived {
+    /// Notes why an object is not served, and with it whoever needs it. What was said about an object before stays.
+    pub fn refuse(&mut self, objects: &[Value], input: usize, refusal: Refusal) {
+        let Refusal { reason, message } = self.refusals.entry(input).or_insert(refusal).clone();
+        let message = format!("{}: {message}", title(&objects[input]));
+        let needing = self.needs.iter().filter(|(_, needed)| **needed == input);
+        for (needing, _) in needing {
+            self.refusals.entry(*needing).or_insert_with(|| Refusal { reason, message: message.clone() });
+        }
+    }
 }
 
 /// Derives v1 objects for all Provisioners and AWSNodeTemplates; those on their way out get none.
@@ -52,10 +67,14 @@ pub fn derive(objects: &[Value], foreign: &Foreign, options: &Options) -> Derive
     let inputs: Vec<Value> =
         objects.iter().map(|object| if is_leaving(object) { json!({}) } else { object.clone() }).collect();
     let converted = convert(&inputs, &options);
-    let mut derived = Derived::default();
-    for finding in &converted.findings {
+    let mut derived = Derived { needs: needs(&inputs, &converted), ..Derived::default() };
+    // What is wrong with a template is told before what comes of it for others.
+    let is_template = |input: usize| kind_of(&inputs[input]) == AWS_NODE_TEMPLATE;
+    let (of_templates, of_others): (Vec<&Finding>, Vec<&Finding>) =
+        converted.findings.iter().partition(|finding| is_template(finding.input));
+    for finding in of_templates.into_iter().chain(of_others) {
         if let Some(refusal) = refusal(finding) {
-            derived.refusals.entry(finding.input).or_insert(refusal);
+            derived.refuse(objects, finding.input, refusal);
         }
     }
     for object in &converted.objects {
@@ -65,7 +84,7 @@ pub fn derive(objects: &[Value], foreign: &Foreign, options: &Options) -> Derive
                 "{} exists and was not made from this object; rename one of them, or delete it",
                 title(&object.value)
             );
-            derived.refusals.entry(object.input).or_insert(Refusal { reason: "NameConflict", message });
+            derived.refuse(objects, object.input, Refusal { reason: "NameConflict", message });
         }
     }
     for object in converted.objects {
@@ -77,6 +96,22 @@ pub fn derive(objects: &[Value], foreign: &Foreign, options: &Options) -> Derive
         }
     }
     derived
+}
+
+/// Which Provisioner needs which template. One whose pool has a class of its own needs none: the class may be a copy.
+fn needs(inputs: &[Value], converted: &Converted) -> BTreeMap<usize, usize> {
+    let templates = named(inputs, AWS_NODE_TEMPLATE);
+    let has_own_class = |input: usize| {
+        converted.objects.iter().any(|one| one.input == input && one.value["kind"] == "EC2NodeClass")
+    };
+    let provisioners = inputs.iter().enumerate().filter(|(_, input)| kind_of(input) == PROVISIONER);
+    provisioners
+        .filter(|(at, _)| !has_own_class(*at))
+        .filter_map(|(at, input)| {
+            let template = input.pointer("/spec/providerRef/name").and_then(Value::as_str)?;
+            Some((at, *templates.get(template)?))
+        })
+        .collect()
 }
 
 fn refusal(finding: &Finding) -> Option<Refusal> {
@@ -114,11 +149,20 @@ fn owned(mut object: Value, owner: &Value) -> Value {
     object
 }
 
+/// The name of the object behind an old object of this name.
+pub fn derived_name(name: &str) -> String {
+    names::for_label(name)
+}
+
 /// The status of a Provisioner: whether it is served, and what its nodes add up to.
 pub fn provisioner_status(refusal: Option<&Refusal>, pool: Option<&Value>, old: &Value, now: &str) -> Value {
     let ready = pool.and_then(|pool| condition(pool, "Ready"));
     let text = |field: &str| ready.and_then(|ready| ready[field].as_str()).unwrap_or_default();
     let (status, reason, message) = match (refusal, text("status")) {
+        (Some(refusal), _) if pool.is_some() => {
+            let message = format!("{}; until then its NodePool stays as it was", refusal.message);
+            ("False", refusal.reason, message)
+        }
         (Some(refusal), _) => ("False", refusal.reason, refusal.message.clone()),
         (None, "True") => ("True", "Active", String::new()),
         (None, "False") => ("False", "NodeClassNotReady", text("message").to_owned()),
@@ -239,6 +283,47 @@ mod tests {
     }
 
     #[test]
+    fn what_is_wrong_with_a_template_is_told_to_those_who_need_it() {
+        let launch_template = json!({"subnetSelector": {"a": "b"}, "launchTemplate": "mine"});
+        let endless =
+            json!({"instanceProfile": "p", "subnetSelector": {}, "securityGroupSelector": {"a": "b"}});
+        for (spec, reason, text) in
+            [(launch_template, "Unsupported", "E16"), (endless, "Invalid", "spec.subnetSelector")]
+        {
+            let mut wrong = template("t", "u");
+            wrong["spec"] = spec;
+            let plain = provisioner("plain", "t", json!({}));
+            let with_kubelet = provisioner("kubelet", "t", json!({"kubeletConfiguration": {"maxPods": 20}}));
+            let derived = derived(&[plain, with_kubelet, wrong]);
+            assert!(derived.objects.is_empty(), "{:?}", derived.objects);
+            for position in 0..2 {
+                let refusal = &derived.refusals[&position];
+                assert_eq!(refusal.reason, reason);
+                assert!(refusal.message.starts_with("AWSNodeTemplate t: "), "{refusal:?}");
+                assert!(refusal.message.contains(text), "{refusal:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_class_of_somebody_else_is_not_used() {
+        let foreign = Foreign { pools: BTreeSet::new(), classes: ["t".to_owned()].into() };
+        let objects = [
+            provisioner("default", "t", json!({})),
+            provisioner("apart", "t", json!({"kubeletConfiguration": {"maxPods": 20}})),
+            template("t", "u"),
+        ];
+        let derived = derive(&objects, &foreign, &Options::default());
+        let refusal = &derived.refusals[&0];
+        assert_eq!(refusal.reason, "NameConflict");
+        assert!(refusal.message.contains("EC2NodeClass t exists"), "{refusal:?}");
+        // Its class is a copy of the template under a name that nobody has.
+        let kept: Vec<(usize, &str)> =
+            derived.objects.iter().map(|(at, object)| (*at, name_of(object))).collect();
+        assert_eq!(kept, [(1, "apart"), (1, "t-apart")]);
+    }
+
+    #[test]
     fn names_of_others_are_not_taken_and_what_leaves_is_let_go() {
         let foreign = Foreign { pools: ["default".to_owned()].into(), classes: BTreeSet::new() };
         let mut leaving = template("t", "u");
@@ -270,6 +355,8 @@ mod tests {
         let refused = provisioner_status(Some(&refusal), None, &status, "later");
         assert_eq!(refused["conditions"][0]["reason"], "Invalid");
         assert_eq!(refused["conditions"][0]["lastTransitionTime"], "later");
+        let kept = provisioner_status(Some(&refusal), Some(&pool), &status, "later");
+        assert_eq!(kept["conditions"][0]["message"], "no; until then its NodePool stays as it was");
         assert_eq!(provisioner_status(None, None, &json!({}), "now")["conditions"][0]["status"], "Unknown");
     }
 

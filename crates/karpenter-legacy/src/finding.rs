@@ -74,6 +74,8 @@ codes! {
     KubeletWithoutClass = "E19",
     /// Two objects of the input would have one name.
     NameTaken = "E20",
+    /// Pods of a workload ask to be left alone in words that v1 does not know.
+    DoNotEvict = "W21",
     /// The pool may launch kinds of instances that nobody asked for.
     OddFamilies = "N01",
     /// A kind that is not converted because the controller makes its objects.

@@ -9,18 +9,6 @@ pub(crate) const INSTANCE_CATEGORY: &str = "karpenter.k8s.aws/instance-category"
 pub(crate) const INSTANCE_FAMILY: &str = "karpenter.k8s.aws/instance-family";
 pub(crate) const INSTANCE_GENERATION: &str = "karpenter.k8s.aws/instance-generation";
 
-/// Keys with dots, as they were before 0.15.
-const DOTTED: [(&str, &str); 8] = [
-    ("karpenter.k8s.aws/instance.family", INSTANCE_FAMILY),
-    ("karpenter.k8s.aws/instance.size", "karpenter.k8s.aws/instance-size"),
-    ("karpenter.k8s.aws/instance.cpu", "karpenter.k8s.aws/instance-cpu"),
-    ("karpenter.k8s.aws/instance.memory", "karpenter.k8s.aws/instance-memory"),
-    ("karpenter.k8s.aws/instance.gpu.name", "karpenter.k8s.aws/instance-gpu-name"),
-    ("karpenter.k8s.aws/instance.gpu.manufacturer", "karpenter.k8s.aws/instance-gpu-manufacturer"),
-    ("karpenter.k8s.aws/instance.gpu.count", "karpenter.k8s.aws/instance-gpu-count"),
-    ("karpenter.k8s.aws/instance.gpu.memory", "karpenter.k8s.aws/instance-gpu-memory"),
-];
-
 /// Well-known keys of the AWS domain in 0.27 to 0.31.
 const AWS_WELL_KNOWN: [&str; 18] = [
     "karpenter.k8s.aws/instance-hypervisor",
@@ -72,10 +60,7 @@ const RESTRICTED: [&str; 2] = [labels::HOSTNAME, "karpenter.sh/emptiness-timesta
 
 /// The key of today for any spelling the old API understood.
 pub fn normalize(key: &str) -> &str {
-    DOTTED
-        .iter()
-        .find(|(dotted, _)| *dotted == key)
-        .map_or_else(|| labels::normalize(key), |(_, today)| today)
+    labels::undotted(key).unwrap_or_else(|| labels::normalize(key))
 }
 
 /// What to do instead, for a key that nodes no longer carry.

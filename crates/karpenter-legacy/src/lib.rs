@@ -24,9 +24,10 @@ mod rules;
 mod selectors;
 mod settings;
 pub mod types;
+mod workloads;
 
 pub use convert::{Converted, ConvertedObject, convert, is_legacy};
-pub use derive::{Derived, Foreign, Refusal, derive, provisioner_status, template_status};
+pub use derive::{Derived, Foreign, Refusal, derive, derived_name, provisioner_status, template_status};
 pub use finding::{Code, Finding, Severity};
 pub use labels::{PROVISIONER_NAME, normalize};
 pub use options::{

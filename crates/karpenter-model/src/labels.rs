@@ -33,6 +33,24 @@ pub const NORMALIZED: [(&str, &str); 6] = [
     ("topology.ebs.csi.aws.com/zone", ZONE),
 ];
 
+/// Keys with dots, as they were before 0.15, and those of today. Only nodes of the API before v1 carry them, so they are
+/// no deprecated keys like those above: a pod that selects one cannot run on other nodes.
+pub const DOTTED: [(&str, &str); 8] = [
+    ("karpenter.k8s.aws/instance.family", "karpenter.k8s.aws/instance-family"),
+    ("karpenter.k8s.aws/instance.size", "karpenter.k8s.aws/instance-size"),
+    ("karpenter.k8s.aws/instance.cpu", "karpenter.k8s.aws/instance-cpu"),
+    ("karpenter.k8s.aws/instance.memory", "karpenter.k8s.aws/instance-memory"),
+    ("karpenter.k8s.aws/instance.gpu.name", "karpenter.k8s.aws/instance-gpu-name"),
+    ("karpenter.k8s.aws/instance.gpu.manufacturer", "karpenter.k8s.aws/instance-gpu-manufacturer"),
+    ("karpenter.k8s.aws/instance.gpu.count", "karpenter.k8s.aws/instance-gpu-count"),
+    ("karpenter.k8s.aws/instance.gpu.memory", "karpenter.k8s.aws/instance-gpu-memory"),
+];
+
+/// The key of today for one with dots.
+pub fn undotted(key: &str) -> Option<&'static str> {
+    DOTTED.iter().find(|(dotted, _)| *dotted == key).map(|(_, today)| *today)
+}
+
 /// The stable key for a possibly deprecated one.
 pub fn normalize(key: &str) -> &str {
     NORMALIZED.iter().find(|(deprecated, _)| *deprecated == key).map_or(key, |(_, stable)| stable)

@@ -35,6 +35,43 @@ fn a_chart_with_four_pools() {
     check("configuration-chart", &["W05", "W15"]);
 }
 
+/// Heredocs, quotes, substitutions, backslashes, tabs and blanks at the end of lines: nothing of it is ours to touch.
+#[test]
+fn scripts_pass_byte_for_byte() {
+    check("user-data", &["W05", "W15"]);
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/user-data");
+    let read = |file: &str| std::fs::read_to_string(directory.join(file)).expect("the fixture is there");
+    let converted = converted(&read("input.yaml"));
+    for (object, file) in values(&converted).into_iter().zip(["lazy-loading.sh", "accelerated.sh"]) {
+        assert_eq!(object["spec"]["userData"].as_str(), Some(&*read(file)), "{file}");
+    }
+}
+
+/// Workloads are left out, and one that nobody would leave alone any more is told.
+#[test]
+fn workloads_that_pass_by() {
+    let annotated = |kind: &str, spec: &str| {
+        format!("apiVersion: x/v1\nkind: {kind}\nmetadata: {{name: a}}\nspec: {spec}\n")
+    };
+    let metadata = "metadata: {annotations: {karpenter.sh/do-not-evict: 'true'}}";
+    let template = format!("template: {{{metadata}}}");
+    for (text, field) in [
+        (annotated("Deployment", &format!("{{{template}}}")), "spec.template.metadata.annotations"),
+        (
+            annotated("CronJob", &format!("{{jobTemplate: {{spec: {{{template}}}}}}}")),
+            "spec.jobTemplate.spec.template.metadata.annotations",
+        ),
+        (format!("apiVersion: v1\nkind: Pod\n{metadata}\n"), "metadata.annotations"),
+    ] {
+        let found = converted(&text);
+        assert_eq!(codes(&found), ["W21"], "{text}");
+        assert_eq!(found.findings[0].field, format!("{field}[karpenter.sh/do-not-evict]"));
+        assert!(found.objects.is_empty());
+        assert!(codes(&converted(&text.replace("'true'", "'false'"))).is_empty());
+        assert!(codes(&converted(&text.replace("do-not-evict", "do-not-disrupt"))).is_empty());
+    }
+}
+
 #[test]
 fn what_is_v1_already() {
     check("current", &[]);
