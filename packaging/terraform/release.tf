@@ -3,8 +3,8 @@ locals {
   release_name = var.helm_release_name != "" ? var.helm_release_name : "karpenter"
   # A repository knows charts by their names; without one, the chart is the folder beside this module.
   chart = var.helm_chart_name != "" ? var.helm_chart_name : var.helm_repository_url != "" ? "karpenter" : "${local.chart_folder}/karpenter"
-  # A chart of one's own brings its CRDs; ours are a release, so that they are upgraded.
-  installs_crds = var.helm_chart_name == "" && var.helm_repository_url == ""
+  # A chart of one's own brings its CRDs, but never those of the old API; ours are a release, so that they are upgraded.
+  installs_crds = var.legacy_api || (var.helm_chart_name == "" && var.helm_repository_url == "")
 
   # The caution of every guide: Karpenter must not run on nodes that it could take away.
   off_own_nodes = [
@@ -63,6 +63,14 @@ locals {
       } : key => value if length(value) > 0
     },
   )
+}
+
+# A file of a module for the original names its chart, and that chart would be installed.
+check "chart_of_the_original" {
+  assert {
+    condition     = length(regexall("public\\.ecr\\.aws/karpenter|charts\\.karpenter\\.sh", var.helm_repository_url)) == 0
+    error_message = "helm_repository_url is that of the original Karpenter, whose chart installs the original. Leave helm_repository_url, helm_chart_name and helm_chart_version out for the chart of this module."
+  }
 }
 
 resource "helm_release" "crds" {

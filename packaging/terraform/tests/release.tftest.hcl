@@ -108,6 +108,32 @@ run "a_repository_without_the_name_of_a_chart" {
   }
 }
 
+run "a_chart_from_elsewhere_with_the_old_api" {
+  command = plan
+  variables {
+    helm_repository_url = "oci://registry.example/charts"
+    legacy_api          = true
+  }
+  assert {
+    condition     = length(helm_release.crds) == 1 && helm_release.karpenter.skip_crds
+    error_message = "No chart of a controller brings the definitions of the old API."
+  }
+  assert {
+    condition     = yamldecode(helm_release.crds[0].values[0]).legacy
+    error_message = "The definitions of the old API are installed too."
+  }
+}
+
+run "the_chart_of_the_original_is_noticed" {
+  command = plan
+  variables {
+    helm_repository_url = "oci://public.ecr.aws/karpenter"
+    helm_chart_name     = "karpenter"
+    helm_chart_version  = "v0.27.3"
+  }
+  expect_failures = [check.chart_of_the_original]
+}
+
 run "an_affinity_among_the_values_keeps_it_off_its_own_nodes" {
   command = plan
   variables {
