@@ -8,6 +8,26 @@
 {{- toJson $term -}}
 {{- end -}}
 
+{{/*
+Says "no" unless every way to place the pods keeps them off nodes of Karpenter's. Terms are alternatives, and a list of one's own
+takes the place of the chart's.
+*/}}
+{{- define "karpenter.staysOffItsNodes" -}}
+{{- $node := (.Values.affinity | default dict).nodeAffinity | default dict -}}
+{{- $terms := ($node.requiredDuringSchedulingIgnoredDuringExecution | default dict).nodeSelectorTerms | default list -}}
+{{- $guarded := 0 -}}
+{{- range $term := $terms -}}
+{{- $guards := false -}}
+{{- range $expression := $term.matchExpressions | default list -}}
+{{- if and (eq $expression.key "karpenter.sh/nodepool") (eq $expression.operator "DoesNotExist") -}}
+{{- $guards = true -}}
+{{- end -}}
+{{- end -}}
+{{- if $guards -}}{{- $guarded = add1 $guarded -}}{{- end -}}
+{{- end -}}
+{{- if or (not $terms) (lt (int $guarded) (len $terms)) -}}no{{- end -}}
+{{- end -}}
+
 {{- define "karpenter.affinity" -}}
 {{- $affinity := deepCopy .Values.affinity -}}
 {{- range $kind := list "podAffinity" "podAntiAffinity" -}}

@@ -218,9 +218,9 @@ def check(cases, root):
                       "LEGACY_API": "true", "LEGACY_DEFAULT_INSTANCE_PROFILE": "KarpenterNodeInstanceProfile-demo",
                       "LEGACY_DRIFT_ENABLED": "true", "VM_MEMORY_OVERHEAD_PERCENT": "0.1",
                       "LOG_LEVEL": "debug", "LOG_FORMAT": "console", "LOG_OUTPUT_PATHS": "stdout,/var/log/karpenter"},
-        "chart-0.37": {"CLUSTER_NAME": "demo", "INTERRUPTION_QUEUE": "demo-queue", "LOG_LEVEL": "debug", "LOG_FORMAT": "console",
+        "chart-0.37": {"CLUSTER_NAME": "demo", "INTERRUPTION_QUEUE": "demo-queue", "LOG_LEVEL": "warn", "LOG_FORMAT": "console",
                       "LOG_OUTPUT_PATHS": "stdout"},
-        "chart-0.18": {"CLUSTER_NAME": "demo", "CLUSTER_ENDPOINT": "https://demo.example", "BATCH_MAX_DURATION": "20s",
+        "chart-0.18": {"CLUSTER_NAME": "demo", "CLUSTER_ENDPOINT": "https://demo.example", "BATCH_MAX_DURATION": "20s", "LOG_LEVEL": "fatal",
                       # Meaningless, and refused by the process, without the old API.
                       "LEGACY_DEFAULT_INSTANCE_PROFILE": None},
     }.items():
@@ -249,7 +249,8 @@ def check_notes(notes):
                       "controller.outputPaths: understood"],
         "chart-0.18": ["clusterName: understood", "aws.defaultInstanceProfile: understood", "controller.image: understood",
                       "extraObjects: rendered", "set legacyApi.enabled=true",
-                      "settings.aws.tags: has no effect without legacyApi.enabled"],
+                      "settings.aws.tags: has no effect without legacyApi.enabled",
+                      "The affinity lets Karpenter run on nodes that it manages"],
         "chart-0.37": ["logConfig.logLevel.controller: understood", "settings.assumeRoleARN: has no effect",
                       "settings.featureGates.drift: has no effect without legacyApi.enabled", "webhook: has no effect"],
         "defaults": ["No image was named"],
@@ -257,4 +258,5 @@ def check_notes(notes):
         text = pathlib.Path(notes, f"{case}.txt").read_text()
         for line in expected:
             yield case, line, line in text
+        yield case, "a warning about the affinity only where it is due", ("The affinity lets" in text) == (case == "chart-0.18")
         yield case, "three commands", len(text.split("Next:\n")[1].strip().splitlines()) == 3
