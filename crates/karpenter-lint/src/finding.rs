@@ -70,6 +70,8 @@ codes! {
     LabelShared = "L14" Warning,
     /// The pool's node class is not among the node classes of the input.
     ClassMissing = "L15" Error,
+    /// Pods ask not to be moved by an annotation that counts on nodes of Provisioners only.
+    DoNotEvict = "L16" Warning,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -84,7 +84,16 @@ impl<'a> Scene<'a> {
                 _ => scene.workloads.extend(Workload::read(index, value)),
             }
         }
+        if scene.serves_provisioners() {
+            let workloads = std::mem::take(&mut scene.workloads);
+            scene.workloads = workloads.into_iter().map(Workload::beside_provisioners).collect();
+        }
         scene
+    }
+
+    /// Whether a pool comes from a Provisioner, so that what counted there may count again.
+    fn serves_provisioners(&self) -> bool {
+        self.pools.iter().any(|pool| pool.provisioner.is_some())
     }
 
     /// Workloads that Karpenter makes nodes for: everything but daemons.

@@ -45,10 +45,21 @@ impl<'a> Workload<'a> {
             pod,
             path,
             is_daemon: text(value, "/kind") == "DaemonSet",
-            wanted: node_requirements(pod),
+            wanted: node_requirements(pod, false),
             tolerations: list(pod, "/tolerations").iter().map(read_toleration).collect(),
             extended: extended_resources(pod),
         })
+    }
+
+    /// The same workload where nodes of Provisioners are, which carry labels with dots as well.
+    pub(crate) fn beside_provisioners(self) -> Self {
+        Self { wanted: node_requirements(self.pod, true), ..self }
+    }
+
+    /// The metadata that its pods get.
+    pub(crate) fn pod_metadata(&self) -> Option<&'a Value> {
+        let pointer = format!("/{}", self.path.replace('.', "/"));
+        self.value.pointer(&format!("{}metadata", pointer.strip_suffix("spec")?))
     }
 
     pub(crate) fn place(&self) -> (usize, &str) {
@@ -71,9 +82,16 @@ impl<'a> Workload<'a> {
     }
 }
 
-fn node_requirements(pod: &Value) -> Vec<Requirements> {
+/// `has_dots`: whether nodes carry keys with dots, which otherwise are keys that nobody knows.
+fn node_requirements(pod: &Value, has_dots: bool) -> Vec<Requirements> {
+    let today = |mut requirement: Requirement| {
+        if let Some(key) = labels::undotted(&requirement.key).filter(|_| has_dots) {
+            requirement.key = key.into();
+        }
+        requirement
+    };
     let selector: Requirements = pairs(pod, "/nodeSelector")
-        .map(|(key, value)| Requirement::in_values(labels::normalize(key), [value]))
+        .map(|(key, value)| today(Requirement::in_values(labels::normalize(key), [value])))
         .collect();
     let terms =
         list(pod, "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms");
@@ -83,7 +101,7 @@ fn node_requirements(pod: &Value) -> Vec<Requirements> {
     let with_term = |term: &Value| {
         let mut all = selector.clone();
         for requirement in list(term, "/matchExpressions").iter().filter_map(read_requirement) {
-            all.add(requirement);
+            all.add(today(requirement));
         }
         all
     };

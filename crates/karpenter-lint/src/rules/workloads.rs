@@ -11,11 +11,16 @@ use crate::workload::{Workload, is_zero};
 use crate::{Scene, list, text};
 
 const PROVISIONER_NAME: &str = "karpenter.sh/provisioner-name";
+const DO_NOT_EVICT: &str = "karpenter.sh/do-not-evict";
+const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 
 pub(crate) fn check(scene: &Scene<'_>, report: &mut Report) {
     for workload in &scene.workloads {
         check_requests(workload, report);
         check_volumes(workload, report);
+    }
+    if !scene.serves_provisioners() {
+        scene.workloads.iter().for_each(|workload| check_do_not_evict(workload, report));
     }
     for workload in scene.placeable() {
         if is_karpenter(workload) {
@@ -70,6 +75,25 @@ fn check_volumes(workload: &Workload<'_>, report: &mut Report) {
             }
         }
     }
+}
+
+/// Whoever wrote it wants to be left alone, and is not.
+fn check_do_not_evict(workload: &Workload<'_>, report: &mut Report) {
+    let annotation = |key: &str| {
+        workload.pod_metadata().and_then(|metadata| metadata.pointer("/annotations")?.get(key)?.as_str())
+    };
+    // Any other value never kept a pod.
+    if annotation(DO_NOT_EVICT) != Some("true") || annotation(DO_NOT_DISRUPT).is_some() {
+        return;
+    }
+    let metadata = workload.path.strip_suffix("spec").unwrap_or_default();
+    report.add(
+        Code::DoNotEvict,
+        workload.place(),
+        format!("{metadata}metadata.annotations[{DO_NOT_EVICT}]"),
+        "means nothing on nodes of v1 pools, so that consolidation and drift move the pods",
+        format!("write {DO_NOT_DISRUPT}: \"true\"; it also counts on nodes of Provisioners"),
+    );
 }
 
 fn is_karpenter(workload: &Workload<'_>) -> bool {
@@ -129,8 +153,7 @@ fn check_provisioner_name(scene: &Scene<'_>, workload: &Workload<'_>, report: &m
             .get(PROVISIONER_NAME)
             .is_some_and(|one| matches!(one.operator(), Operator::In | Operator::Exists))
     };
-    let is_served = scene.pools.iter().any(|pool| pool.provisioner.is_some());
-    if is_served || !workload.wanted.iter().all(selects) {
+    if scene.serves_provisioners() || !workload.wanted.iter().all(selects) {
         return false;
     }
     report.add(

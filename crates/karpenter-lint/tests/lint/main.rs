@@ -331,6 +331,15 @@ fn provisioner_names_are_only_on_nodes_of_provisioners() {
 }
 
 #[test]
+fn labels_with_dots_are_on_nodes_of_provisioners() {
+    let wants = |key: &str| deployment("web", &format!("nodeSelector: {{{key}: m5}}, "), SIZED);
+    let dotted = format!("{}{}", plain(""), wants("karpenter.k8s.aws/instance.family"));
+    let today = format!("{}{}", plain(""), wants("karpenter.k8s.aws/instance-family"));
+    check(Code::NoSuchNode, &dotted, "spec.template.spec.nodeSelector", "instance.family", &today);
+    assert_eq!(findings_from(&dotted, Some("plain")), []);
+}
+
+#[test]
 fn mounts_need_volumes() {
     let with = |pod: &str| {
         deployment("web", pod, SIZED)
@@ -382,10 +391,31 @@ fn node_classes_are_there() {
 }
 
 #[test]
+fn pods_that_want_to_be_left_alone_say_so_in_words_of_today() {
+    let old = deployment("web", "", SIZED).replace(
+        "metadata: {labels: {app: web}}",
+        "metadata: {labels: {app: web}, annotations: {karpenter.sh/do-not-evict: 'true'}}",
+    );
+    let field = "spec.template.metadata.annotations[karpenter.sh/do-not-evict]";
+    let text = format!("{}{old}", plain(""));
+    check(Code::DoNotEvict, &text, field, "means nothing", &text.replace("do-not-evict", "do-not-disrupt"));
+    let both = text.replace(
+        "{karpenter.sh/do-not-evict",
+        "{karpenter.sh/do-not-disrupt: 'true', karpenter.sh/do-not-evict",
+    );
+    assert!(!codes(&both).contains(&"L16"), "both words are there");
+    assert!(!codes(&text.replace("'true'", "'false'")).contains(&"L16"), "it never kept a pod");
+    assert_eq!(findings_from(&text, Some("plain")), [], "the pool comes from a Provisioner, where it counts");
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, annotations: {karpenter.sh/do-not-evict: 'true'}}\nspec: {containers: []}\n";
+    let mended = pod.replace("do-not-evict", "do-not-disrupt");
+    check(Code::DoNotEvict, pod, "metadata.annotations[karpenter.sh/do-not-evict]", "move the pods", &mended);
+}
+
+#[test]
 fn codes_are_different() {
     let mut names: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
     names.dedup();
-    assert_eq!(names.len(), 15);
+    assert_eq!(names.len(), 16);
 }
 
 #[test]
