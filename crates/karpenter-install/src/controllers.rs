@@ -38,7 +38,7 @@ pub struct Controller {
     /// Pods that there are, whatever their state.
     pub pods: i64,
     pub service_account: String,
-    /// Variables of the controller with plain values.
+    /// Variables of the controller with plain values, and its flags by the names of theirs.
     pub variables: BTreeMap<String, String>,
     pub replicas_before: Option<i64>,
     pub taken_over_by: Option<String>,
@@ -65,9 +65,23 @@ impl Default for Controller {
 }
 
 impl Controller {
-    pub fn is_switched_on(&self, variable: &str) -> bool {
-        self.variables.get(variable).is_some_and(|value| matches!(value.as_str(), "true" | "True" | "1"))
+    pub fn has_gate(&self, gate: &str) -> bool {
+        let gates = self.variables.get("FEATURE_GATES").map(String::as_str).unwrap_or_default();
+        let of_gate = |pair: &str| {
+            let (name, value) = pair.split_once('=')?;
+            (name.trim() == gate).then(|| is_true(value.trim()))
+        };
+        // The last word counts.
+        gates.split(',').filter_map(of_gate).next_back().unwrap_or(false)
     }
+
+    pub fn is_switched_on(&self, variable: &str) -> bool {
+        self.variables.get(variable).is_some_and(|value| is_true(value))
+    }
+}
+
+fn is_true(text: &str) -> bool {
+    matches!(text, "true" | "True" | "1")
 }
 
 /// The Deployment as a controller, if it is one.
@@ -118,6 +132,7 @@ pub fn recognise(deployment: &Value) -> Option<Controller> {
                     variable.get("value")?.as_str()?.to_owned(),
                 ))
             })
+            .chain(flags(&words))
             .collect(),
         replicas_before: annotation(REPLICAS_BEFORE).and_then(|text| text.parse().ok()),
         taken_over_by: annotation(TAKEN_OVER_BY).map(str::to_owned),
@@ -127,6 +142,20 @@ pub fn recognise(deployment: &Value) -> Option<Controller> {
 fn words(container: &Value) -> Vec<&str> {
     let list = container.get("args").and_then(Value::as_array);
     list.into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// Flags that matter to whoever looks from outside, by the names of their variables.
+fn flags(words: &[&str]) -> Vec<(String, String)> {
+    let value_of = |flag: &str| {
+        let at = words.iter().position(|word| word.split('=').next() == Some(flag))?;
+        match words[at].split_once('=') {
+            Some((_, value)) => Some(value.to_owned()),
+            None => words.get(at + 1).map(|next| (*next).to_owned()).or(Some(String::new())),
+        }
+    };
+    let is_legacy = words.contains(&"--legacy-api").then(|| ("LEGACY_API".to_owned(), "true".to_owned()));
+    let gates = value_of("--feature-gates").map(|value| ("FEATURE_GATES".to_owned(), value));
+    is_legacy.into_iter().chain(gates).collect()
 }
 
 /// `…/karpenter/controller`, whatever the registry, tag and digest.
@@ -174,9 +203,21 @@ mod tests {
         let ours = recognise(&ours).expect("recognised");
         assert_eq!((ours.program, ours.provider), (Program::Ours, Some(Provider::Kwok)));
         assert!(ours.is_switched_on("A") && !ours.is_switched_on("B"));
-        let renamed =
-            deployment(named, "registry.example/tools/k:1", json!(["controller", "--provider=aws"]));
-        assert_eq!(recognise(&renamed).expect("recognised").provider, Some(Provider::Aws));
+        let renamed = deployment(
+            named,
+            "registry.example/tools/k:1",
+            json!([
+                "controller",
+                "--provider=aws",
+                "--legacy-api",
+                "--feature-gates=NodeOverlay=true,CapacityBuffer=false"
+            ]),
+        );
+        let renamed = recognise(&renamed).expect("recognised");
+        assert_eq!(renamed.provider, Some(Provider::Aws));
+        assert!(renamed.is_switched_on("LEGACY_API"), "a flag counts as well");
+        assert!(renamed.has_gate("NodeOverlay") && !renamed.has_gate("CapacityBuffer"));
+        assert!(!renamed.has_gate("NodeRepair"));
         for foreign in ["nginx", "registry.example/karpenter/webhook:1", "karpenter-docs"] {
             assert_eq!(recognise(&deployment(json!({}), foreign, json!(null))), None, "{foreign}");
         }

@@ -1,4 +1,7 @@
-//! CustomResourceDefinitions: there, served, stored as one version, and without webhooks of long ago.
+//! CustomResourceDefinitions: there, served, stored as one version, as this program has them, and without webhooks of long
+//! ago.
+
+mod schema;
 
 use karpenter_api::crds;
 use karpenter_api::labels::Provider;
@@ -6,6 +9,7 @@ use serde_json::Value;
 
 use super::Finding;
 use super::facts::Facts;
+use crate::controllers::{Controller, Program};
 use crate::kinds::{self, condition, text};
 
 const CHECK: &str = "definitions";
@@ -18,13 +22,11 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     let by_name = |name: &str| found.iter().find(|definition| kinds::name(definition) == name);
     let mut findings = Vec::new();
     let mut good = 0;
-    for crd in crds::all().iter().filter(|crd| is_needed(crd, facts.provider)) {
+    let serves_old = is_switched_on(facts, |controller| controller.is_switched_on("LEGACY_API"));
+    let old: &[crds::Crd] = if serves_old { crds::legacy() } else { &[] };
+    for crd in crds::all().iter().filter(|crd| is_needed(crd, facts)).chain(old) {
         match by_name(crd.name) {
-            None => findings.push(Finding::fail(
-                CHECK,
-                format!("{} is missing", crd.name),
-                "karpenter install --crds-only, or the chart karpenter-crd",
-            )),
+            None => findings.push(missing(crd)),
             Some(definition) => {
                 let wrong = faults(definition, crd);
                 good += usize::from(wrong.is_empty());
@@ -32,7 +34,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
             }
         }
     }
-    for crd in crds::legacy() {
+    for crd in crds::legacy().iter().filter(|_| !serves_old) {
         if let Some(definition) = by_name(crd.name) {
             findings.extend(webhook(definition));
         }
@@ -44,12 +46,45 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     findings
 }
 
-fn is_needed(crd: &crds::Crd, provider: Option<Provider>) -> bool {
-    match (crd.kind, provider) {
+/// Whether a controller that was found has something switched on.
+fn is_switched_on(facts: &Facts, what: impl Fn(&Controller) -> bool) -> bool {
+    facts
+        .controllers
+        .iter()
+        .flatten()
+        .any(|controller| controller.program == Program::Ours && what(controller))
+}
+
+fn is_needed(crd: &crds::Crd, facts: &Facts) -> bool {
+    match (crd.kind, facts.provider) {
         ("NodePool" | "NodeClaim", _) => true,
         ("EC2NodeClass", Some(Provider::Aws)) | ("KWOKNodeClass", Some(Provider::Kwok)) => true,
-        // Others are for feature gates.
+        // The gates are called by the kinds that they are about.
+        ("NodeOverlay" | "CapacityBuffer", _) => {
+            is_switched_on(facts, |controller| controller.has_gate(crd.kind))
+        }
         _ => false,
+    }
+}
+
+fn missing(crd: &crds::Crd) -> Finding {
+    let is_legacy = crds::legacy().iter().any(|legacy| legacy.name == crd.name);
+    match (is_legacy, crd.kind) {
+        (true, _) => Finding::fail(
+            CHECK,
+            format!("{} is missing, and the controller is to serve the API before v1", crd.name),
+            "karpenter crds --legacy | kubectl apply -f -, or legacy: true of the chart karpenter-crd",
+        ),
+        (_, "NodeOverlay" | "CapacityBuffer") => Finding::fail(
+            CHECK,
+            format!("{} is missing, and the feature gate {} is on", crd.name, crd.kind),
+            "karpenter install --crds-only, or the chart karpenter-crd; or switch the gate off",
+        ),
+        _ => Finding::fail(
+            CHECK,
+            format!("{} is missing", crd.name),
+            "karpenter install --crds-only, or the chart karpenter-crd",
+        ),
     }
 }
 
@@ -74,6 +109,13 @@ fn faults(definition: &Value, crd: &crds::Crd) -> Vec<Finding> {
                     "apply the definitions of this version: karpenter install --crds-only --take-over",
                 ));
             }
+            findings.extend(schema::difference(version, crd).map(|difference| {
+                Finding::warn(
+                    CHECK,
+                    format!("{} is not the one of this version: {difference}", crd.name),
+                    update(crd),
+                )
+            }));
         }
         _ => findings.push(Finding::fail(
             CHECK,
@@ -113,6 +155,15 @@ fn faults(definition: &Value, crd: &crds::Crd) -> Vec<Finding> {
     findings
 }
 
+fn update(crd: &crds::Crd) -> &'static str {
+    match crds::legacy().iter().any(|legacy| legacy.name == crd.name) {
+        true => "karpenter crds --legacy | kubectl apply --server-side --force-conflicts -f -",
+        false => {
+            "apply the definitions of this version: karpenter install --crds-only --take-over, or the chart karpenter-crd"
+        }
+    }
+}
+
 /// Karpenter 1.0 converted through a webhook that later versions do not serve.
 fn webhook(definition: &Value) -> Option<Finding> {
     (text(definition, "/spec/conversion/strategy") == "Webhook").then(|| {
@@ -134,8 +185,7 @@ fn old_api(facts: &Facts, is_defined: bool) -> Option<Finding> {
     if !is_defined && old.is_empty() {
         return None;
     }
-    let is_served =
-        facts.controllers.iter().flatten().any(|controller| controller.is_switched_on("LEGACY_API"));
+    let is_served = is_switched_on(facts, |controller| controller.is_switched_on("LEGACY_API"));
     Some(match (old.len(), is_served) {
         (0, _) => Finding::ok("old-api", "the definitions of the API before v1 are there, without objects"),
         (count, true) => Finding::ok("old-api", format!("{count} objects of the API before v1 are served")),

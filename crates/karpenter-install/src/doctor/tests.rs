@@ -17,9 +17,11 @@ const NOW: &str = "2026-01-01T12:00:00Z";
 const LONG_AGO: &str = "2026-01-01T08:00:00Z";
 
 fn definition(crd: &crds::Crd) -> Value {
+    let ours: Value = serde_saphyr::from_str(crd.yaml).expect("YAML");
+    let schema = &ours["spec"]["versions"][0]["schema"];
     json!({"kind": "CustomResourceDefinition", "metadata": {"name": crd.name},
         "spec": {"names": {"plural": crd.name.split('.').next()},
-            "versions": [{"name": crd.version, "served": true, "storage": true}]},
+            "versions": [{"name": crd.version, "served": true, "storage": true, "schema": schema}]},
         "status": {"storedVersions": [crd.version], "conditions": [{"type": "Established", "status": "True"}]}})
 }
 
@@ -100,6 +102,15 @@ fn set(facts: &mut super::facts::Looked<Vec<Value>>, pointer: &str, value: Value
     }
 }
 
+fn switch_on(facts: &mut Facts, variable: &str, value: &str) {
+    let controller = facts.controllers.as_mut().expect("looked").first_mut().expect("one");
+    controller.variables.insert(variable.to_owned(), value.to_owned());
+}
+
+fn without(facts: &mut Facts, definition: &str) {
+    facts.definitions.as_mut().expect("looked").retain(|one| one["metadata"]["name"] != definition);
+}
+
 fn nobody_works(facts: &mut Facts) {
     facts.controllers = Ok(Vec::new());
     facts.leases = Ok(Vec::new());
@@ -131,7 +142,7 @@ fn a_healthy_cluster_has_no_findings() {
 #[test]
 fn every_fault_is_found_and_has_a_fix() {
     type Spoil = fn(&mut Facts);
-    let cases: [(&str, Level, &str, Spoil); 36] = [
+    let cases: [(&str, Level, &str, Spoil); 40] = [
         ("api-server", Level::Fail, "does not answer: refused", |facts| {
             facts.server = Err("refused".to_owned())
         }),
@@ -149,6 +160,21 @@ fn every_fault_is_found_and_has_a_fix() {
         }),
         ("definitions", Level::Fail, "nodepools.karpenter.sh is missing", |facts| {
             facts.definitions.as_mut().expect("some").remove(0);
+        }),
+        ("definitions", Level::Warn, "nodepools.karpenter.sh is not the one of this version", |facts| {
+            let weight = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/weight";
+            set(&mut facts.definitions, weight, json!({"type": "string"}));
+        }),
+        ("definitions", Level::Fail, "provisioners.karpenter.sh is missing, and the controller", |facts| {
+            switch_on(facts, "LEGACY_API", "true");
+        }),
+        ("definitions", Level::Fail, "nodeoverlays.karpenter.sh is missing, and the feature gate", |facts| {
+            switch_on(facts, "FEATURE_GATES", "NodeOverlay=true");
+            without(facts, "nodeoverlays.karpenter.sh");
+        }),
+        ("definitions", Level::Fail, "is missing, and the feature gate CapacityBuffer is on", |facts| {
+            switch_on(facts, "FEATURE_GATES", "NodeOverlay=false,CapacityBuffer=true");
+            without(facts, "capacitybuffers.autoscaling.x-k8s.io");
         }),
         ("definitions", Level::Fail, "does not serve v1, only v1beta1", |facts| {
             set(&mut facts.definitions, "/spec/versions/0/name", json!("v1beta1"));
