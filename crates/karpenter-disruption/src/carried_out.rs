@@ -11,7 +11,10 @@ use karpenter_model::problem::{BoundPod, Mobility, Node, Problem};
 use karpenter_model::resources::NODES;
 
 use crate::command::{Command, Destination};
-use crate::fleet::{Fleet, Machine, Occupant, Pool, Reason};
+use crate::fleet::{Fleet, Machine, Occupant, Pool, Reason, Thorough};
+
+/// How long it takes until commands are carried out and somebody looks again.
+const CARRIED_OUT_SECS: i64 = 30;
 
 /// The fleet that a plan for a cluster without nodes launches, with all its pods running. Pools get no limits on
 /// disruption.
@@ -66,10 +69,16 @@ fn free_pool(index: usize, name: &Arc<str>) -> Pool {
     }
 }
 
-/// The fleet after commands that name different nodes and pods; their indexes are those of `fleet`.
+/// The fleet after commands that name different nodes and pods; their indexes are those of `fleet`. What was moved says
+/// when, as the controller would remember it.
 pub fn after(fleet: &Fleet, commands: &[Command]) -> Fleet {
     let mut next = fleet.clone();
     next.revision += 1;
+    next.now_secs += CARRIED_OUT_SECS;
+    if commands.iter().any(|command| command.is_thorough) {
+        let began_secs = fleet.thorough.map_or(fleet.now_secs, |thorough| thorough.began_secs);
+        next.thorough = Some(Thorough { began_secs, last_secs: fleet.now_secs });
+    }
     let mut machine_at: BTreeMap<usize, usize> = BTreeMap::new();
     for (index, machine) in next.machines.iter().enumerate() {
         if let Some(at) = machine.at {
@@ -95,8 +104,11 @@ pub fn after(fleet: &Fleet, commands: &[Command]) -> Fleet {
             let moved = next.problem.nodes[node].pods[pod].clone();
             next.problem.nodes[to].pods.push(moved);
             if let (Some(source), Some(target)) = (machine_at.get(&node), machine_at.get(&to)) {
-                let occupant = next.machines[*source].occupants.get(pod).cloned();
+                let mut occupant = next.machines[*source].occupants.get(pod).cloned();
+                let moved_at_secs = Some(fleet.now_secs);
+                occupant.iter_mut().for_each(|occupant| occupant.moved_at_secs = moved_at_secs);
                 next.machines[*target].occupants.extend(occupant);
+                next.machines[*target].moved_onto_at_secs = moved_at_secs;
             }
         }
         for candidate in &command.candidates {

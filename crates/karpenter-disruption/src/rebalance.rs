@@ -24,10 +24,11 @@ use crate::command::{Candidate, Command, Decision, Method};
 use crate::explain::Why;
 use crate::fleet::{Fleet, Machine};
 use crate::settings::Settings;
-use accept::Rules;
+use accept::{Rules, Yield};
 use draft::{Draft, Move};
 use order::Zones;
 use rayon::prelude::*;
+use replacing::Means;
 use windows::Windows;
 use worth::Worths;
 
@@ -66,6 +67,12 @@ const DEAR: f64 = 1.02;
 /// pods fill no node, and no bound knows that.
 const NEAR: f64 = 1.005;
 
+/// While so much of the price is being saved, what brings less has to wait: it looks different afterwards.
+const MUCH: f64 = 0.02;
+
+/// A pass that saves less than this share of the price has next to nothing to do.
+const LITTLE: f64 = 0.002;
+
 /// How long after pods were moved for a poor yield nothing is moved for one again.
 const REST_SECS: i64 = 600;
 
@@ -96,79 +103,73 @@ pub fn plan(
         let (a, b) = (&candidates[*a], &candidates[*b]);
         b.savings_ratio().total_cmp(&a.savings_ratio()).then_with(|| a.claim.cmp(&b.claim))
     });
-    deletes::run(&mut draft, &order, &mut moves);
-    let problem = draft.simulator.problem().clone();
-    let windows = Windows::new(fleet, &problem, candidates, &draft.node_of, waste);
+    let mut zones = Zones::new(&draft);
+    let mut refused = BTreeMap::new();
+    let windows = Windows::new(fleet, simulator.problem(), candidates, &draft.node_of, waste);
+    let means = Means { windows: &windows, rules: &rules, budget_left };
     let effort = (settings.effort / EFFORT_SHARE).max(1);
-    let mut refused =
-        replacing::run(&mut draft, &windows, &rules, &replacing::EASY, budget_left, effort, &mut moves);
+    for manner in &replacing::EASY {
+        // Nodes go for nothing wherever they can, but not before something that saves more for its trouble.
+        merge(&mut refused, delete(&mut draft, &mut zones, &rules, &order, manner.least, &mut moves));
+        let easy = replacing::run(&mut draft, &mut zones, &means, manner, effort, &mut moves);
+        merge(&mut refused, easy);
+    }
+    merge(&mut refused, delete(&mut draft, &mut zones, &rules, &order, Yield::ANY, &mut moves));
+    let mut is_all_kept = keep_standing(&mut moves, &[], &draft, &zones, simulator, effort);
     // What is on its way out is paid for no longer, and what takes its place is.
     let staying = fleet.machines.iter().filter(|machine| !machine.is_leaving);
     let price_now: f64 = staying.map(|machine| machine.price_per_hour).sum();
+    let price_then = price_now - saving_per_hour(&moves);
     let mut good_enough = worths.lower_bound_per_hour * DEAR;
-    // From here on little is had for the trouble: only as far as the fleet would still be dear.
-    let price_then = price_now - moves.iter().map(Move::saving_per_hour).sum::<f64>();
-    if price_then > good_enough
+    // From here on little is had for the trouble: only as far as the fleet would still be dear, and not while much is
+    // under way.
+    let is_dear =
+        |price: f64, good_enough: f64| price > good_enough && price_now - price_then <= MUCH * price_now;
+    if is_dear(price_then, good_enough)
         && let Some(anew) = price_of_all_anew(fleet, simulator, candidates, price_now, settings.effort)
     {
         good_enough = good_enough.max(anew * NEAR);
     }
-    let is_modest = moves.is_empty() && price_now > good_enough;
-    if price_then > good_enough {
-        let mut fair_moves = Vec::new();
-        let fair = replacing::run(
-            &mut draft,
-            &windows,
-            &rules,
-            &replacing::FAIR,
-            budget_left,
-            effort,
-            &mut fair_moves,
-        );
-        for (position, why) in fair {
-            refused.entry(position).or_insert(why);
-        }
-        moves.extend(as_far_as(good_enough, price_then, fair_moves));
+    if is_dear(price_then, good_enough) {
+        let mut fair = Vec::new();
+        let why = replacing::run(&mut draft, &mut zones, &means, &replacing::FAIR, effort, &mut fair);
+        merge(&mut refused, why);
+        fair = as_far_as(good_enough, price_then, fair);
+        is_all_kept &= keep_standing(&mut fair, &moves, &draft, &zones, simulator, effort);
+        moves.extend(fair);
     }
-    let is_thorough = is_modest && moves.is_empty() && may_be_thorough(candidates, budget_left);
-    if is_thorough {
+    let saved = saving_per_hour(&moves);
+    let mut poor = Vec::new();
+    if is_dear(price_now - saved, good_enough)
+        && saved < LITTLE * price_now
+        && may_be_thorough(candidates, budget_left)
+    {
+        if !is_all_kept {
+            // The draft takes something for done that is not.
+            moves.clear();
+            draft = Draft::new(fleet, simulator, candidates);
+            zones = Zones::new(&draft);
+        }
         for (candidate, is_open) in candidates.iter().zip(&mut draft.is_open) {
             *is_open &= has_rested(fleet, &fleet.machines[candidate.machine]);
         }
         let effort = (settings.effort / EFFORT_SHARE_THOROUGH).max(1);
-        let poor = replacing::run(
-            &mut draft,
-            &windows,
-            &rules,
-            &replacing::THOROUGH,
-            budget_left,
-            effort,
-            &mut moves,
-        );
-        for (position, why) in poor {
-            refused.entry(position).or_insert(why);
-        }
-        moves = as_far_as(good_enough, price_now, moves);
+        let why = replacing::run(&mut draft, &mut zones, &means, &replacing::THOROUGH, effort, &mut poor);
+        merge(&mut refused, why);
+        poor = as_far_as(good_enough, price_now - saving_per_hour(&moves), poor);
+        keep_standing(&mut poor, &moves, &draft, &zones, simulator, effort);
     }
-    let zones = Zones::new(&fleet.problem);
-    let gone: BTreeSet<usize> =
-        moves.iter().flat_map(|one| &one.sources).map(|source| draft.node_of[*source]).collect();
-    // Moves know of those before them. Where pods are counted across nodes, one that needs others is left for later.
-    let stands: Vec<bool> = moves
-        .par_iter()
-        .map(|one| !zones.counts(&fleet.problem, one) || draft.stands_alone(simulator, one, &gone, effort))
-        .collect();
-    let mut stands = stands.into_iter();
-    moves.retain(|_| stands.next().unwrap_or(true));
-    moves.sort_by(best_first);
     let mut rebalancing = Rebalancing {
         price_now_per_hour: price_now,
         lower_bound_per_hour: worths.lower_bound_per_hour,
         refused,
         ..Rebalancing::default()
     };
+    let mut all: Vec<(Move, bool)> = moves.into_iter().map(|one| (one, false)).collect();
+    all.extend(poor.into_iter().map(|one| (one, true)));
+    all.sort_by(|(a, _), (b, _)| best_first(a, b));
     let (mut price, mut pods_moved) = (price_now, 0);
-    for one in moves {
+    for (one, is_thorough) in all {
         price -= one.saving_per_hour();
         pods_moved += one.moves.len();
         rebalancing.steps.push(Step { pods_moved, price_per_hour: price });
@@ -176,6 +177,53 @@ pub fn plan(
     }
     rebalancing.price_after_all_per_hour = price;
     rebalancing
+}
+
+/// Nodes that can go for nothing, at this yield.
+fn delete(
+    draft: &mut Draft<'_>,
+    zones: &mut Zones,
+    rules: &Rules<'_>,
+    order: &[usize],
+    least: Yield,
+    moves: &mut Vec<Move>,
+) -> BTreeMap<usize, Why> {
+    let before = moves.len();
+    let refused = deletes::run(draft, rules, order, least, moves);
+    moves[before..].iter().for_each(|one| zones.note(draft, one));
+    refused
+}
+
+fn merge(refused: &mut BTreeMap<usize, Why>, more: BTreeMap<usize, Why>) {
+    for (position, why) in more {
+        refused.entry(position).or_insert(why);
+    }
+}
+
+fn saving_per_hour(moves: &[Move]) -> f64 {
+    moves.iter().map(Move::saving_per_hour).sum()
+}
+
+/// Moves know of those before them. Where pods are counted across nodes, one that needs others is left for later.
+/// Returns whether all of them stand by themselves.
+fn keep_standing(
+    moves: &mut Vec<Move>,
+    beside: &[Move],
+    draft: &Draft<'_>,
+    zones: &Zones,
+    base: &Simulator<'_>,
+    effort: u64,
+) -> bool {
+    let gone = moves.iter().chain(beside).flat_map(|one| &one.sources);
+    let gone: BTreeSet<usize> = gone.map(|source| draft.node_of[*source]).collect();
+    let stands: Vec<bool> = moves
+        .par_iter()
+        .map(|one| !zones.counts(draft, one) || draft.stands_alone(base, one, &gone, effort))
+        .collect();
+    let is_all = stands.iter().all(|stands| *stands);
+    let mut stands = stands.into_iter();
+    moves.retain(|_| stands.next().unwrap_or(true));
+    is_all
 }
 
 /// What the fleet would cost if all candidates were replaced at once by what their pods need.

@@ -14,7 +14,7 @@ use crate::explain::{Unplaced, Why};
 use crate::fleet::Fleet;
 use crate::pass::Pass;
 use crate::pod_budgets::{Jointly, PodBudgetUse};
-use crate::rebalance::accept::pays_for_launches;
+use crate::rebalance::accept::{launched_again, pays_for_launches};
 use crate::settings::{Mode, Settings};
 use crate::{emptiness, multi, propose, savings, single};
 
@@ -195,7 +195,11 @@ fn anew(pass: &Pass<'_>, command: &Command, candidates: &[Candidate]) -> Result<
     if command.method == Method::Rebalance {
         // Other nodes than foreseen are as good, as long as the trouble is paid for.
         let is_enough = fresh.saving_per_hour() >= SAVING_KEPT * command.saving_per_hour();
-        return if is_enough && pays_for_launches(&fresh) { Ok(fresh) } else { Err(Rejection::NotCheaper) };
+        let going: Vec<&Candidate> = candidates.iter().collect();
+        let is_other = fresh.replacements.is_empty()
+            || launched_again(pass.fleet, &going, &fresh.replacements).len() < candidates.len();
+        let is_good = is_enough && is_other && pays_for_launches(&fresh);
+        return if is_good { Ok(fresh) } else { Err(Rejection::NotCheaper) };
     }
     // Fewer nodes than foreseen: there is likely something better to be done.
     if fresh.replacements.len() != command.replacements.len() {

@@ -23,3 +23,5 @@ mod order;
 mod repair;
 #[path = "rules/second_look.rs"]
 mod second_look;
+#[path = "rules/whole_fleet.rs"]
+mod whole_fleet;

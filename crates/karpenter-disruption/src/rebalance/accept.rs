@@ -5,10 +5,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use karpenter_model::plan::PlannedNode;
+
 use super::command;
+use super::deletes::deletion;
 use super::draft::{Draft, Move};
 use crate::balanced::{self, Totals};
-use crate::command::Command;
+use crate::command::{Candidate, Command};
 use crate::controls::is_worth_it;
 use crate::explain::Why;
 use crate::fleet::Fleet;
@@ -24,12 +27,17 @@ const SAVING_SHARE_PER_NODE_MORE: f64 = 0.08;
 pub(crate) struct Yield(f64);
 
 impl Yield {
+    /// Moving every tenth pod has to save four hundredths.
+    pub(crate) const GREAT: Self = Self(0.4);
+    pub(crate) const BETTER: Self = Self(0.2);
     /// A tenth: moving every tenth pod has to save a hundredth.
     pub(crate) const GOOD: Self = Self(0.1);
     /// For fleets that are still dear when nothing of good yield is left.
     pub(crate) const FAIR: Self = Self(0.05);
     /// For those that are dear even then.
     pub(crate) const POOR: Self = Self(0.01);
+    /// Whatever it saves.
+    pub(crate) const ANY: Self = Self(0.0);
 }
 
 pub(crate) struct Rules<'a> {
@@ -65,8 +73,7 @@ impl<'a> Rules<'a> {
             if one.saving_per_hour() <= share * one.price_before_per_hour {
                 return Err(None);
             }
-            let trouble_share = one.trouble / self.whole.reschedule_cost.max(f64::MIN_POSITIVE);
-            if one.saving_per_hour() < least.0 * trouble_share * self.whole.price_per_hour {
+            if one.saving_per_hour() < self.least_saving_per_hour(one.trouble, least) {
                 return Err(None);
             }
             // The same nodes again, at another price perhaps: that is no improvement to last.
@@ -74,40 +81,66 @@ impl<'a> Rules<'a> {
                 return Err(None);
             }
         }
+        self.is_agreed(draft, one)
+            .map_err(|why| Some(why).filter(|why| !matches!(why, Why::NotCheaper { .. })))
+    }
+
+    /// Whether owners let the node go if its pods find room elsewhere.
+    pub(crate) fn may_be_deleted(&self, draft: &Draft<'_>, source: usize) -> Result<(), Why> {
+        self.is_agreed(draft, &deletion(draft, source, Vec::new()))
+    }
+
+    /// What owners of pools ask for.
+    fn is_agreed(&self, draft: &Draft<'_>, one: &Move) -> Result<(), Why> {
         let command = command(draft.candidates, one.clone(), false);
-        let judged = is_worth_it(self.fleet, &command)
-            .and_then(|()| balanced::approve(self.fleet, &self.totals, &command));
-        judged.map_err(|why| Some(why).filter(|why| !matches!(why, Why::NotCheaper { .. })))
+        is_worth_it(self.fleet, &command)?;
+        balanced::approve(self.fleet, &self.totals, &command)
+    }
+
+    /// What a move of so much trouble has to save at least.
+    pub(crate) fn least_saving_per_hour(&self, trouble: f64, least: Yield) -> f64 {
+        let trouble_share = trouble / self.whole.reschedule_cost.max(f64::MIN_POSITIVE);
+        least.0 * trouble_share * self.whole.price_per_hour
     }
 
     /// Sources of which the move would launch the like again, one for each of those, the fullest first.
     pub(crate) fn launched_again(&self, draft: &Draft<'_>, one: &Move) -> Vec<usize> {
-        let mut sources = one.sources.clone();
-        let pods = |source: usize| draft.candidates[source].reschedule_cost;
-        sources.sort_by(|a, b| pods(*b).total_cmp(&pods(*a)).then(a.cmp(b)));
-        let mut again = Vec::new();
-        for planned in &one.replacements {
-            let Some(pool) = self.fleet.problem.pools.get(planned.pool) else { continue };
-            let Some(instance_type) = self.fleet.problem.catalogs[pool.catalog].get(planned.instance_type)
-            else {
-                continue;
-            };
-            let capacity_type =
-                instance_type.offerings.get(planned.offering).and_then(|one| one.capacity_type());
-            let is_like = |source: &usize| {
-                let candidate = &draft.candidates[*source];
-                let machine = &self.fleet.machines[candidate.machine];
-                candidate.pool == pool.name
-                    && machine.instance_type.as_ref() == Some(&instance_type.name)
-                    && machine.capacity_type.as_ref() == capacity_type
-            };
-            if let Some(at) = sources.iter().position(is_like) {
-                again.push(sources.remove(at));
-            }
-        }
-        again.sort_unstable();
-        again
+        let going: Vec<&Candidate> = one.sources.iter().map(|source| &draft.candidates[*source]).collect();
+        let again = launched_again(self.fleet, &going, &one.replacements);
+        again.into_iter().map(|position| one.sources[position]).collect()
     }
+}
+
+/// Nodes that go, by position, of which the like would be launched: same pool, same type, bought the same way. One for
+/// each that is launched, the fullest first.
+pub(crate) fn launched_again(
+    fleet: &Fleet,
+    going: &[&Candidate],
+    replacements: &[PlannedNode],
+) -> Vec<usize> {
+    let mut left: Vec<usize> = (0..going.len()).collect();
+    let pods = |position: usize| going[position].reschedule_cost;
+    left.sort_by(|a, b| pods(*b).total_cmp(&pods(*a)).then(a.cmp(b)));
+    let mut again = Vec::new();
+    for planned in replacements {
+        let Some(pool) = fleet.problem.pools.get(planned.pool) else { continue };
+        let Some(instance_type) = fleet.problem.catalogs[pool.catalog].get(planned.instance_type) else {
+            continue;
+        };
+        let capacity_type = instance_type.offerings.get(planned.offering).and_then(|one| one.capacity_type());
+        let is_like = |position: &usize| {
+            let candidate = going[*position];
+            let machine = &fleet.machines[candidate.machine];
+            candidate.pool == pool.name
+                && machine.instance_type.as_ref() == Some(&instance_type.name)
+                && machine.capacity_type.as_ref() == capacity_type
+        };
+        if let Some(at) = left.iter().position(is_like) {
+            again.push(left.remove(at));
+        }
+    }
+    again.sort_unstable();
+    again
 }
 
 /// Whether a command that launches nodes saves enough for that.

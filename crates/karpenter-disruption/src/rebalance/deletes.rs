@@ -1,16 +1,43 @@
 //! Nodes that can go without anything launched: their pods fit into room that others have.
 
+use std::collections::BTreeMap;
+
 use karpenter_model::problem::Mode;
+use karpenter_scheduling::simulate::BoundAt;
 use rayon::prelude::*;
 
+use super::accept::{Rules, Yield};
 use super::draft::{Draft, Found, Move};
+use crate::command::Destination;
+use crate::explain::Why;
 
 /// Nodes tried together at first.
 const BATCH_START: usize = 16;
 
-/// Commits every deletion that fits, in the given order, each as a move of its own.
-pub(crate) fn run(draft: &mut Draft<'_>, order: &[usize], moves: &mut Vec<Move>) {
-    let mut rest: Vec<usize> = order.to_vec();
+/// Commits every deletion that fits, that owners agree to and that is of at least this yield, in the given order, each
+/// as a move of its own; returns those that owners do not agree to.
+pub(crate) fn run(
+    draft: &mut Draft<'_>,
+    rules: &Rules<'_>,
+    order: &[usize],
+    least: Yield,
+    moves: &mut Vec<Move>,
+) -> BTreeMap<usize, Why> {
+    let mut refused = BTreeMap::new();
+    let mut rest: Vec<usize> = Vec::new();
+    let is_enough = |candidate: &&usize| {
+        let data = &draft.candidates[**candidate];
+        draft.is_open[**candidate]
+            && data.price_per_hour >= rules.least_saving_per_hour(data.reschedule_cost, least)
+    };
+    for candidate in order.iter().filter(is_enough) {
+        match rules.may_be_deleted(draft, *candidate) {
+            Ok(()) => rest.push(*candidate),
+            Err(why) => {
+                refused.insert(*candidate, why);
+            }
+        }
+    }
     let mut batch = BATCH_START;
     loop {
         rest.retain(|candidate| draft.is_open[*candidate]);
@@ -27,7 +54,7 @@ pub(crate) fn run(draft: &mut Draft<'_>, order: &[usize], moves: &mut Vec<Move>)
                 .collect();
         }
         if rest.is_empty() {
-            return;
+            return refused;
         }
         // The longest beginning of the list that fits together, found by growing and halving.
         let mut fitting: Option<Found> = None;
@@ -64,15 +91,21 @@ fn delete(draft: &Draft<'_>, sources: &[usize], onto: &[usize]) -> Option<Found>
 fn split(draft: &Draft<'_>, found: &Move) -> Vec<Move> {
     let of = |source: &usize| {
         let node = draft.node_of[*source] as u32;
-        let candidate = &draft.candidates[*source];
-        Move {
-            sources: vec![*source],
-            replacements: Vec::new(),
-            moves: found.moves.iter().filter(|(from, _)| from.node == node).copied().collect(),
-            price_before_per_hour: candidate.price_per_hour,
-            price_after_per_hour: 0.0,
-            trouble: candidate.reschedule_cost,
-        }
+        let moves = found.moves.iter().filter(|(from, _)| from.node == node).copied().collect();
+        deletion(draft, *source, moves)
     };
     found.sources.iter().map(of).collect()
+}
+
+/// A node gone for nothing.
+pub(crate) fn deletion(draft: &Draft<'_>, source: usize, moves: Vec<(BoundAt, Destination)>) -> Move {
+    let candidate = &draft.candidates[source];
+    Move {
+        sources: vec![source],
+        replacements: Vec::new(),
+        moves,
+        price_before_per_hour: candidate.price_per_hour,
+        price_after_per_hour: 0.0,
+        trouble: candidate.reschedule_cost,
+    }
 }

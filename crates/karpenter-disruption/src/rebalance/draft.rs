@@ -185,15 +185,31 @@ impl<'a> Draft<'a> {
     ) -> bool {
         let mut without: Vec<usize> = one.sources.iter().map(|source| self.node_of[*source]).collect();
         without.sort_unstable();
-        let onto: Vec<usize> = (0..self.nodes)
-            .filter(|node| !gone.contains(node) && base.node(*node).is_some_and(|node| node.initialized))
-            .collect();
         let mode = if one.replacements.is_empty() { Mode::Compat } else { Mode::Cost };
         let credits = BTreeMap::new();
-        let outcome = base.ask_onto(&question(&without, mode, effort, &credits), &onto);
-        self.read(&one.sources, &outcome).is_some_and(|alone| {
-            alone.saving_per_hour() > 0.0 && (alone.replacements.is_empty() || !one.replacements.is_empty())
-        })
+        let stands_with = |onto: &[usize]| {
+            let outcome = base.ask_onto(&question(&without, mode, effort, &credits), onto);
+            self.read(&one.sources, &outcome).is_some_and(|alone| {
+                alone.saving_per_hour() > 0.0
+                    && (alone.replacements.is_empty() || !one.replacements.is_empty())
+            })
+        };
+        // The nodes that it uses are nearly always enough.
+        let own: BTreeSet<usize> = one
+            .moves
+            .iter()
+            .filter_map(|(_, to)| match to {
+                Destination::Existing(node) => Some(*node),
+                Destination::New(_) => None,
+            })
+            .collect();
+        let own: Vec<usize> = own.into_iter().collect();
+        let all = || -> Vec<usize> {
+            (0..self.nodes)
+                .filter(|node| !gone.contains(node) && base.node(*node).is_some_and(|node| node.initialized))
+                .collect()
+        };
+        stands_with(&own) || stands_with(&all())
     }
 
     /// Takes a move for carried out.

@@ -22,6 +22,11 @@ impl Amount {
         Self { cpu: self.cpu + other.cpu, memory: self.memory + other.memory }
     }
 
+    /// What it costs at prices of a unit each.
+    pub(crate) fn of(self, amount: Self) -> f64 {
+        self.cpu * amount.cpu + self.memory * amount.memory
+    }
+
     /// Of a node's pods that would have to move.
     pub(crate) fn of_node(problem: &Problem, node: usize) -> Self {
         let pods = problem.nodes.get(node).map_or(&[][..], |node| &node.pods);
@@ -73,7 +78,34 @@ impl Fluid {
     }
 
     pub(crate) fn price(&self, amount: Amount) -> f64 {
-        let prices = self.prices.iter().map(|price| price.cpu * amount.cpu + price.memory * amount.memory);
-        prices.fold(0.0, f64::max)
+        self.prices.iter().map(|prices| prices.of(amount)).fold(0.0, f64::max)
+    }
+
+    /// The same, and the prices of a unit each at which it is so much.
+    pub(crate) fn price_and_prices(&self, amount: Amount) -> (f64, Amount) {
+        let costs = self.prices.iter().map(|prices| (prices.of(amount), *prices));
+        costs.fold((0.0, Amount::default()), |best, next| if next.0 > best.0 { next } else { best })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_costs_at_least_what_it_costs_at_the_prices_before() {
+        let prices = (0..=10).map(|step| f64::from(step) / 10.0);
+        let fluid =
+            Fluid { prices: prices.map(|cpu| Amount { cpu: cpu * cpu, memory: 1.0 - cpu }).collect() };
+        for (cpu, memory) in [(1.0, 0.0), (3.0, 5.0), (9.0, 2.0), (0.0, 4.0)] {
+            let amount = Amount { cpu, memory };
+            let (cost, at) = fluid.price_and_prices(amount);
+            assert_eq!(cost, fluid.price(amount));
+            assert_eq!(cost, at.of(amount));
+            for (cpu, memory) in [(0.5, 0.5), (4.0, 0.0), (0.0, 7.0)] {
+                let more = Amount { cpu, memory };
+                assert!(fluid.price(amount.plus(more)) + 1e-9 >= cost + at.of(more));
+            }
+        }
     }
 }

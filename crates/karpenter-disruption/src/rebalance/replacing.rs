@@ -17,7 +17,7 @@ use crate::explain::Why;
 /// How nodes are put together to be replaced, how many at once, and what that has to be worth.
 pub(crate) struct Manner {
     rounds: &'static [(Choice, usize)],
-    least: Yield,
+    pub(crate) least: Yield,
 }
 
 /// Small sets first.
@@ -29,8 +29,12 @@ const SMALL: &[(Choice, usize)] = &[
     (Choice::Complementary, 16),
 ];
 
-/// Little trouble for what it saves.
-pub(crate) const EASY: Manner = Manner { rounds: SMALL, least: Yield::GOOD };
+/// Little trouble for what it saves: what saves most for it comes first, before something else takes its nodes.
+pub(crate) const EASY: [Manner; 3] = [
+    Manner { rounds: SMALL, least: Yield::GREAT },
+    Manner { rounds: SMALL, least: Yield::BETTER },
+    Manner { rounds: SMALL, least: Yield::GOOD },
+];
 
 /// The same for a little more.
 pub(crate) const FAIR: Manner = Manner { rounds: SMALL, least: Yield::FAIR };
@@ -48,21 +52,29 @@ pub(crate) const THOROUGH: Manner = Manner {
 
 /// Sets of so many nodes get all the effort.
 const EFFORT_NODES: usize = 16;
+/// How much of a saving has to be left if a node stays of which the like would be launched.
+const KEPT_SAVING: f64 = 0.75;
 /// Where several may be replaced only by one.
 const MANY_TO_ONE: usize = 3;
+
+/// What does not change while moves are looked for.
+pub(crate) struct Means<'a> {
+    pub(crate) windows: &'a Windows<'a>,
+    pub(crate) rules: &'a Rules<'a>,
+    pub(crate) budget_left: &'a BTreeMap<Arc<str>, u32>,
+}
 
 /// Adds moves; returns candidates for which there was one that did not meet what the owner of a pool asks for.
 pub(crate) fn run(
     draft: &mut Draft<'_>,
-    windows: &Windows<'_>,
-    rules: &Rules<'_>,
+    zones: &mut Zones,
+    means: &Means<'_>,
     manner: &Manner,
-    budget_left: &BTreeMap<Arc<str>, u32>,
     effort: u64,
     moves: &mut Vec<Move>,
 ) -> BTreeMap<usize, Why> {
+    let Means { windows, rules, budget_left } = means;
     let mut refused = BTreeMap::new();
-    let mut zones = Zones::new(draft.simulator.problem());
     for (round, (choice, size)) in manner.rounds.iter().copied().enumerate() {
         let size_in = |pool: &Arc<str>| {
             let most = if rules.is_many_to_many(pool) { size } else { size.min(MANY_TO_ONE) };
@@ -72,7 +84,8 @@ pub(crate) fn run(
                 _ => most,
             }
         };
-        let sets = windows.choose(choice, &draft.is_open, size_in);
+        let least = |trouble: f64| rules.least_saving_per_hour(trouble, manner.least);
+        let sets = windows.choose(choice, &draft.is_open, size_in, least);
         let asked = with_room(draft, sets, round);
         // What few nodes could become is soon found out.
         let effort = (effort * size.min(EFFORT_NODES) as u64 / EFFORT_NODES as u64).max(1);
@@ -146,7 +159,8 @@ fn replace(
             .ask(&fewer, &wider, mode, effort)
             .filter(|found| rules.accepts(draft, &found.one, least).is_ok());
         if let Some(with_kept) = with_kept
-            && with_kept.one.saving_per_trouble() >= found.one.saving_per_trouble()
+            && (with_kept.one.saving_per_trouble() >= found.one.saving_per_trouble()
+                || with_kept.one.saving_per_hour() >= KEPT_SAVING * found.one.saving_per_hour())
         {
             return Ok(with_kept);
         }

@@ -1,0 +1,91 @@
+//! Mode Cost plans for all nodes at once: what one node must not do to the plans for the others.
+
+use std::sync::Arc;
+
+use karpenter_disruption::carried_out;
+use karpenter_disruption::command::Command;
+use karpenter_disruption::explain::Why;
+use karpenter_disruption::fleet::{ConsolidationPolicy, Fleet};
+use karpenter_disruption::propose::propose;
+use karpenter_disruption::validate::{Rejection, revalidate};
+
+use crate::builders::*;
+
+#[test]
+fn a_deletion_that_owners_do_not_want_takes_no_room_and_closes_no_node() {
+    let mut fleet = fleet();
+    pool(&mut fleet, "general").controls.min_saving_per_hour = 0.15;
+    // a would fit on b, for less than its owner asks for; then b could not become a small one.
+    add(&mut fleet, "a", "small", &[pod("app", 500)]);
+    add(&mut fleet, "b", "large", &[pod("app", 1500)]);
+    let proposal = propose(&fleet, &cost());
+    assert_eq!(claims(&proposal.commands), [["b"]]);
+    assert!(matches!(why(&proposal, "a"), Why::BelowThreshold { .. }), "{}", why(&proposal, "a"));
+}
+
+#[test]
+fn a_deletion_that_a_balanced_pool_does_not_want_takes_no_room() {
+    let mut fleet = fleet();
+    pool(&mut fleet, "general").policy = ConsolidationPolicy::Balanced;
+    // Ten pods for a ninth of the price, and one pod for six ninths.
+    let many: Vec<_> = (0..10).map(|_| pod("app", 50)).collect();
+    add(&mut fleet, "a", "small", &many);
+    add(&mut fleet, "b", "large", &[pod("app", 1500)]);
+    add(&mut fleet, "c", "large", &[pod("app", 7500)]);
+    let proposal = propose(&fleet, &cost());
+    assert_eq!(claims(&proposal.commands), [["b"]]);
+}
+
+/// Two nodes in one command, each to be replaced by another type of its size.
+fn two_for_two() -> (Fleet, Command) {
+    let mut fleet = fleet();
+    let catalog = Arc::make_mut(&mut fleet.problem.catalogs[0]);
+    catalog.push(instance_type("other", 8, 0.2));
+    for name in ["a", "b"] {
+        add(&mut fleet, name, "large", &[pod("app", 3000), pod("app", 3000)]);
+    }
+    let commands = propose(&fleet, &cost()).commands;
+    let mut together: Option<Command> = None;
+    for command in commands {
+        match &mut together {
+            None => together = Some(command),
+            Some(all) => {
+                all.candidates.extend(command.candidates);
+                all.replacements.extend(command.replacements);
+                all.price_before_per_hour += command.price_before_per_hour;
+                all.price_after_per_hour += command.price_after_per_hour;
+            }
+        }
+    }
+    (fleet, together.expect("half the price"))
+}
+
+#[test]
+fn the_same_nodes_again_are_no_improvement_at_the_second_look_either() {
+    let (mut fleet, command) = two_for_two();
+    assert_eq!(command.candidates.len(), 2);
+    assert!(revalidate(&command, &fleet, &cost()).is_ok());
+    // The other type is sold out, and what they are costs less than it did when they were bought.
+    let mut catalog = fleet.problem.catalogs[0].to_vec();
+    catalog.retain(|one| &*one.name != "other");
+    for one in catalog.iter_mut().filter(|one| &*one.name == "large") {
+        one.offerings.iter_mut().for_each(|offering| offering.price_per_hour *= 0.6);
+    }
+    fleet.problem.catalogs[0] = Arc::new(catalog);
+    let rejected = revalidate(&command, &fleet, &cost()).expect_err("large for large");
+    assert_eq!(rejected, Rejection::NotCheaper);
+}
+
+#[test]
+fn what_was_carried_out_is_remembered() {
+    let mut fleet = fleet();
+    add(&mut fleet, "a", "large", &[pod("app", 1500)]);
+    let mut commands = propose(&fleet, &cost()).commands;
+    commands[0].is_thorough = true;
+    let next = carried_out::after(&fleet, &commands);
+    assert!(next.now_secs > NOW_SECS);
+    assert_eq!(next.machines[0].moved_onto_at_secs, Some(NOW_SECS));
+    assert_eq!(next.machines[0].occupants[0].moved_at_secs, Some(NOW_SECS));
+    let thorough = next.thorough.expect("it said so");
+    assert_eq!((thorough.began_secs, thorough.last_secs), (NOW_SECS, NOW_SECS));
+}
