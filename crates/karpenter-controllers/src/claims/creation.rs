@@ -1,15 +1,18 @@
 //! Creating a claim so that it is created once, whatever becomes of the answer.
 //!
 //! Claims are named here and not by the API server: whoever knows the name can ask whether a request whose answer was
-//! lost was carried out. Until that is known nobody plans, because the plan would buy the same machine again.
+//! lost was carried out. Until that is known nobody plans, because the plan would buy the same machine again. Where asking
+//! is not allowed, the watch has to tell, and what it does not bring within a while was not carried out.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
+use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::label;
 use kube::api::{Api, PostParams};
 
@@ -22,16 +25,18 @@ const SUFFIX_LENGTH: usize = 5;
 const PREFIX_LENGTH_MAX: usize = 58;
 /// A name that is taken is replaced this often.
 const ATTEMPTS_MAX: usize = 4;
+/// A watch brings what was created earlier than this long ago.
+const WATCHED_WITHIN: Duration = Duration::from_secs(15);
 
-/// Claims that may or may not exist. Clones share them.
+/// Claims that may or may not exist, and since when. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Doubts {
-    names: Arc<Mutex<BTreeSet<String>>>,
+    names: Arc<Mutex<BTreeMap<String, Timestamp>>>,
     count: Arc<AtomicU64>,
 }
 
 impl Doubts {
-    fn names(&self) -> MutexGuard<'_, BTreeSet<String>> {
+    fn names(&self) -> MutexGuard<'_, BTreeMap<String, Timestamp>> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -62,7 +67,7 @@ pub async fn create(context: &Context, claim: &NodeClaim) -> kube::Result<NodeCl
                 context.back_off.lock().forget(&name)
             }
             Err(error) if is_doubtful(&error) => {
-                context.doubts.names().insert(name.clone());
+                context.doubts.names().insert(name.clone(), context.clock.now());
                 return look(context, &name).await?.ok_or(error);
             }
             Err(error) => {
@@ -75,7 +80,7 @@ pub async fn create(context: &Context, claim: &NodeClaim) -> kube::Result<NodeCl
 
 /// Finds out about every claim that may or may not exist. An error as long as one of them cannot be asked about.
 pub async fn settle_doubts(context: &Context) -> kube::Result<()> {
-    let names: Vec<String> = context.doubts.names().iter().cloned().collect();
+    let names: Vec<String> = context.doubts.names().keys().cloned().collect();
     for name in names {
         look(context, &name).await?;
     }
@@ -83,13 +88,44 @@ pub async fn settle_doubts(context: &Context) -> kube::Result<()> {
 }
 
 async fn look(context: &Context, name: &str) -> kube::Result<Option<NodeClaim>> {
-    let found = Api::<NodeClaim>::all(context.client.clone()).get_opt(name).await?;
+    let found = match Api::<NodeClaim>::all(context.client.clone()).get_opt(name).await {
+        Err(error) if is_forbidden(&error) => look_in_the_mirror(context, name, error)?,
+        answer => answer?,
+    };
     match &found {
         Some(found) => context.mirrors.node_claims.apply(found.clone()),
         None => context.back_off.lock().forget(name),
     }
     context.doubts.names().remove(name);
     Ok(found)
+}
+
+/// What the watch says where the server may not be asked: the refusal while it may still bring the claim.
+fn look_in_the_mirror(
+    context: &Context,
+    name: &str,
+    refusal: kube::Error,
+) -> kube::Result<Option<NodeClaim>> {
+    let now = context.clock.now();
+    if context.complaints.is_due("asking about nodeclaims", "", now) {
+        tracing::error!(
+            nodeclaim = name,
+            error = %refusal,
+            "nodeclaims may not be read: the role lacks the verb get; waiting for the watch to tell"
+        );
+    }
+    if let Some(found) = context.mirrors.node_claims.get("", name) {
+        return Ok(Some((*found).clone()));
+    }
+    let asked = context.doubts.names().get(name).copied();
+    match asked.is_some_and(|asked| since(now, asked) < WATCHED_WITHIN) {
+        true => Err(refusal),
+        false => Ok(None),
+    }
+}
+
+fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
 fn is_taken(error: &kube::Error) -> bool {
@@ -129,6 +165,7 @@ fn named(prefix: &str, now: Timestamp, count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn names_differ_and_fit_into_a_label() {

@@ -1,15 +1,18 @@
 //! Claims whose machine is gone, and machines whose claim is gone, found by comparing both lists now and then.
 //!
 //! A claim without a machine is deleted unless a kubelet still speaks for it. A machine without a claim is ended only
-//! if it was there without one at the last look too, and no claim is waiting to learn which machine is its own.
+//! if it was there without one at the last look too, and no new claim is waiting to learn which machine is its own. What
+//! cannot be deleted is tried again at the next look; it holds up nothing else.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use karpenter_api::types::NodeClaim;
 use karpenter_cloud::Instance;
-use karpenter_cluster::controllers::context::is_deleting;
+use karpenter_cluster::clock::since;
+use karpenter_cluster::controllers::context::{is_deleting, name_of};
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::ObjectKey;
 
@@ -21,6 +24,8 @@ use crate::writes;
 const PERIOD: Duration = Duration::from_secs(2 * 60);
 /// A cloud that could not list its machines is asked again sooner.
 const RETRY: Duration = Duration::from_secs(10);
+/// A claim without a machine is given up after this long, so an older one says nothing about machines that nobody knows.
+const LAUNCHES_WITHIN: Duration = Duration::from_secs(5 * 60);
 
 /// A claim as far as this is about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +33,7 @@ struct ClaimFacts {
     provider_id: Option<String>,
     is_registered: bool,
     is_deleting: bool,
+    is_new: bool,
     /// Whether a kubelet says that the machine lives, whatever the cloud says.
     node_is_ready: bool,
 }
@@ -56,7 +62,7 @@ fn decide(claims: &[ClaimFacts], instances: &[Instance], suspects: &BTreeSet<Str
     let claimed: BTreeSet<&str> = claims.iter().filter_map(|claim| claim.provider_id.as_deref()).collect();
     let unclaimed: BTreeSet<String> =
         alive.iter().filter(|id| !claimed.contains(*id)).map(ToString::to_string).collect();
-    let is_launching = claims.iter().any(|claim| claim.provider_id.is_none());
+    let is_launching = claims.iter().any(|claim| claim.provider_id.is_none() && claim.is_new);
     let ended =
         if is_launching { BTreeSet::new() } else { unclaimed.intersection(suspects).cloned().collect() };
     Decision { claims: gone.map(|(index, _)| index).collect(), instances: ended, suspects: unclaimed }
@@ -77,9 +83,11 @@ impl GarbageCollection {
         queue.add(ObjectKey::new("", "all"));
     }
 
-    fn facts(&self, claim: &NodeClaim) -> ClaimFacts {
+    fn facts(&self, claim: &NodeClaim, now: Timestamp) -> ClaimFacts {
         let nodes = nodes_of(&self.context, claim);
+        let created = claim.metadata.creation_timestamp.as_ref();
         ClaimFacts {
+            is_new: created.is_none_or(|created| since(now, created.0) < LAUNCHES_WITHIN),
             provider_id: provider_id(claim).map(str::to_owned),
             is_registered: is_true(claim, REGISTERED),
             is_deleting: is_deleting(claim),
@@ -107,7 +115,8 @@ impl Reconcile for GarbageCollection {
             .into_iter()
             .filter(|claim| self.context.is_managed(&claim.spec.node_class_ref))
             .collect();
-        let facts: Vec<ClaimFacts> = claims.iter().map(|claim| self.facts(claim)).collect();
+        let now = clock.now();
+        let facts: Vec<ClaimFacts> = claims.iter().map(|claim| self.facts(claim, now)).collect();
         let decision = {
             let mut suspects = self.suspects.lock().unwrap_or_else(PoisonError::into_inner);
             let decision = decide(&facts, &instances, &suspects);
@@ -115,8 +124,14 @@ impl Reconcile for GarbageCollection {
             decision
         };
         for claim in decision.claims.iter().filter_map(|index| claims.get(*index)) {
-            writes::delete(client, &mirrors.node_claims, &**claim).await?;
-            self.hooks.tell(claim, Milestone::GaveUp(GiveUp::GarbageCollected));
+            match writes::delete(client, &mirrors.node_claims, &**claim).await {
+                Ok(()) => self.hooks.tell(claim, Milestone::GaveUp(GiveUp::GarbageCollected)),
+                Err(error) if complaints.is_due("collecting nodeclaim", name_of(&**claim), now) => {
+                    let name = name_of(&**claim);
+                    tracing::error!(nodeclaim = name, %error, "deleting a nodeclaim whose instance is gone");
+                }
+                Err(_) => {}
+            }
         }
         for id in decision.instances {
             let mut claim = NodeClaim::default();
@@ -145,6 +160,7 @@ mod tests {
             is_registered: flags.contains("registered"),
             is_deleting: flags.contains("deleting"),
             node_is_ready: flags.contains("ready"),
+            is_new: !flags.contains("old"),
         }
     }
 
@@ -185,5 +201,9 @@ mod tests {
         let launching = [known, claim("", "")];
         let third = decide(&launching, &instances(&["a", "b"]), &suspects(&["b"]));
         assert_eq!(third.instances, suspects(&[]));
+        // One that cannot be launched for long says nothing about them.
+        let stuck = [claim("a", "registered"), claim("", "old")];
+        let fourth = decide(&stuck, &instances(&["a", "b"]), &suspects(&["b"]));
+        assert_eq!(fourth.instances, suspects(&["b"]));
     }
 }

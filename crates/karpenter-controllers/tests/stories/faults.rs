@@ -1,5 +1,5 @@
 //! All of Karpenter on an embedded cluster whose API server misbehaves towards Karpenter alone.
 
 mod stories;
-mod weather;
+pub(crate) mod weather;
 mod world;

@@ -12,5 +12,6 @@ mod lifecycle;
 mod lines;
 mod provisioning;
 mod repair;
+mod rules;
 mod static_capacity;
 mod termination;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::faults::weather::{Tally, Weather};
 use crate::faults::world::World;
+use crate::rules::Rules;
 
 const PODS: usize = 30;
 /// Thirty CPUs on nodes of at most eight, of which some is the system's.
@@ -23,6 +24,7 @@ async fn out_and_in(seed: u64, weather: Weather) -> Tally {
     world.scale(0).await;
     world.until_nothing_is_left().await;
     let tally = world.line.tally();
+    assert_eq!(world.line.refused(), [""; 0], "deploy/rbac.yaml allows all that is asked for");
     world.stop().await;
     tally
 }
@@ -63,6 +65,36 @@ async fn lost_answers() {
         assert!(tally.spoiled > 10, "{tally:?}");
         assert!(tally.claims_created <= clear.claims_created + 1, "{tally:?}, in clear weather {clear:?}");
     }
+}
+
+/// Claims that may not be asked about are found by the watch, and nothing waits for an answer that never comes.
+#[tokio::test(start_paused = true)]
+async fn lost_answers_where_claims_may_not_be_read() {
+    let world = World::start_under(Rules::of_controllers().without("get", "nodeclaims"), 1).await;
+    world.line.set(Weather { errors: 20, lost_answers: 20, ..Weather::default() });
+    world.scale(PODS).await;
+    world.until_running(PODS).await;
+    world.until_settled().await;
+    assert!(world.line.refused().iter().any(|one| one.starts_with("get nodeclaims ")), "it was asked");
+    world.scale(0).await;
+    world.until_nothing_is_left().await;
+    world.stop().await;
+}
+
+/// A claim that cannot be collected neither hurries nor holds up what is done about machines that nobody knows.
+#[tokio::test(start_paused = true)]
+async fn machines_of_nobody_go_at_the_second_look_though_claims_cannot_be_deleted() {
+    let world = World::start_under(Rules::of_controllers().without("delete", "nodeclaims"), 1).await;
+    world.scale(PODS).await;
+    world.until_running(PODS).await;
+    world.until_settled().await;
+    let leaked = world.lose_one_and_leak_one().await;
+    let since = tokio::time::Instant::now();
+    world.until_ended(&leaked).await;
+    let seconds = since.elapsed().as_secs();
+    assert!((120..=360).contains(&seconds), "after {seconds} s");
+    assert!(world.line.refused().iter().any(|one| one.starts_with("delete nodeclaims ")), "it was tried");
+    world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

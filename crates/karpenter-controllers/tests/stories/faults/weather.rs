@@ -1,5 +1,7 @@
-//! What lies between Karpenter and its API server: a line on which things go wrong, the same way in every run.
+//! What lies between Karpenter and its API server: a line on which things go wrong, the same way in every run, and which
+//! lets nothing through that Karpenter's roles do not allow.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -13,6 +15,8 @@ use kube::client::Body;
 use serde_json::json;
 use tokio::sync::watch;
 use tower::BoxError;
+
+use crate::rules::Rules;
 
 /// How often things go wrong, in percent of requests.
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,6 +45,7 @@ pub(crate) struct Tally {
 #[derive(Clone)]
 pub(crate) struct Line {
     server: ApiServer,
+    rules: Rules,
     state: Arc<Mutex<State>>,
     /// Watches that began before the last cut end.
     cut: Arc<watch::Sender<u64>>,
@@ -50,6 +55,8 @@ struct State {
     weather: Weather,
     tally: Tally,
     dice: u64,
+    /// What was asked for and is not allowed.
+    refused: BTreeSet<String>,
 }
 
 type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
@@ -62,9 +69,10 @@ enum Fate {
 }
 
 impl Line {
-    pub(crate) fn new(server: ApiServer, seed: u64) -> Self {
-        let state = State { weather: Weather::default(), tally: Tally::default(), dice: seed };
-        Self { server, state: Arc::new(Mutex::new(state)), cut: Arc::new(watch::Sender::new(0)) }
+    pub(crate) fn new(server: ApiServer, rules: Rules, seed: u64) -> Self {
+        let (weather, tally, refused) = (Weather::default(), Tally::default(), BTreeSet::new());
+        let state = Arc::new(Mutex::new(State { weather, tally, dice: seed, refused }));
+        Self { server, rules, state, cut: Arc::new(watch::Sender::new(0)) }
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -91,6 +99,11 @@ impl Line {
         self.state().tally
     }
 
+    /// What was asked for although no role allows it.
+    pub(crate) fn refused(&self) -> Vec<String> {
+        self.state().refused.iter().cloned().collect()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -98,9 +111,13 @@ impl Line {
     async fn pass(&self, request: Request<Body>) -> Result<Answer, BoxError> {
         let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
         let is_create = request.method() == Method::POST && request.uri().path().ends_with("/nodeclaims");
+        if let Some(refusal) = self.rules.refusal(&request) {
+            self.state().refused.insert(refusal);
+            return Ok(refuse(StatusCode::FORBIDDEN, "Forbidden"));
+        }
         let fate = self.state().fate(request.method());
         if let Fate::Refused(code, reason) = fate {
-            return Ok(refusal(code, reason));
+            return Ok(refuse(code, reason));
         }
         if let Fate::Lost = fate {
             return Err("the connection was lost".into());
@@ -160,7 +177,7 @@ impl State {
     }
 }
 
-fn refusal(code: StatusCode, reason: &str) -> Answer {
+fn refuse(code: StatusCode, reason: &str) -> Answer {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": "the weather is bad", "reason": reason, "code": code.as_u16()});
     let body = Full::new(Bytes::from(status.to_string())).map_err(|never| match never {});

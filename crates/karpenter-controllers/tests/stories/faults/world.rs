@@ -11,7 +11,7 @@ use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cloud::CloudProvider;
 use karpenter_cluster::cluster::{Cluster, Options as ClusterOptions};
 use karpenter_controllers::operator::{Operator, Options};
-use karpenter_kwok::Kwok;
+use karpenter_kwok::{Kwok, Registration};
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
@@ -19,6 +19,7 @@ use serde_json::json;
 
 use crate::embedded::{OnTokio, clock, create, define_kinds};
 use crate::faults::weather::Line;
+use crate::rules::Rules;
 
 /// Nothing takes longer, however bad the weather.
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -35,6 +36,11 @@ pub(crate) struct World {
 impl World {
     /// A cluster with one pool of nodes of at most eight CPUs, and a deployment of pods of one CPU that has none yet.
     pub(crate) async fn start(seed: u64) -> Self {
+        Self::start_under(Rules::of_controllers(), seed).await
+    }
+
+    /// The same, with other permissions than those that are shipped.
+    pub(crate) async fn start_under(rules: Rules, seed: u64) -> Self {
         let clock = clock();
         let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
         let client = Client::new(server.clone(), "default");
@@ -43,7 +49,7 @@ impl World {
         let cluster = Cluster::start(client.clone(), options).await;
         // The cloud has no part in it: it creates its nodes over a line that works.
         let kwok = Kwok::generic(client.clone(), clock);
-        let line = Line::new(server, seed);
+        let line = Line::new(server, rules, seed);
         let cloud = Arc::new(kwok.clone());
         let mut operator = Operator::watch(line.client(), cloud, clock, Options::default());
         operator.start().await;
@@ -126,6 +132,28 @@ impl World {
                 && claims.len() == nodes.len()
                 && claims.len() == machines.len()
                 && nodes.iter().all(is_open)
+        })
+        .await;
+    }
+
+    /// Ends a machine behind everybody's back, and starts one that is nobody's. The id of the latter.
+    pub(crate) async fn lose_one_and_leak_one(&self) -> String {
+        let claim = self.list::<NodeClaim>().await.remove(0);
+        let id = claim.status.as_ref().and_then(|status| status.provider_id.clone()).expect("a machine");
+        self.kwok.vanish(&id).await.expect("ended");
+        self.kwok.change_faults(|faults| faults.registration = Registration::Never);
+        let mut stranger = claim;
+        stranger.metadata.name = Some("stranger".to_owned());
+        stranger.metadata.uid = Some("uid-of-a-stranger".to_owned());
+        let machine = self.kwok.create(&stranger).await.expect("launched");
+        self.kwok.change_faults(|faults| faults.registration = Registration::Normal);
+        machine.provider_id
+    }
+
+    pub(crate) async fn until_ended(&self, id: &str) {
+        self.until("the machine is ended", async || {
+            let machines = self.kwok.list().await.expect("listed");
+            machines.iter().all(|machine| machine.provider_id != id)
         })
         .await;
     }

@@ -19,11 +19,15 @@ use serde_json::{Value, json};
 
 pub(crate) use crate::embedded::said;
 use crate::embedded::{OnTokio, Sight, clock, define_kinds, is_running};
+use crate::faults::weather::Line;
+use crate::rules::Rules;
 
 pub(crate) struct World {
     sight: Sight,
     pub(crate) kwok: Kwok,
     pub(crate) operator: Operator,
+    /// The controllers' way to the server: what their roles do not allow is refused.
+    line: Line,
     cluster: Cluster,
     options: Options,
 }
@@ -45,26 +49,28 @@ impl World {
     pub(crate) async fn start(options: Options) -> Self {
         let clock = clock();
         let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
-        let client = Client::new(server, "default");
+        let client = Client::new(server.clone(), "default");
         define_kinds(&client).await;
         let cluster =
             Cluster::start(client.clone(), cluster::Options { clock, ..cluster::Options::default() }).await;
         let kwok = Kwok::generic(client.clone(), clock);
-        let operator = operator(&client, &kwok, clock, &options).await;
-        let world = Self { sight: Sight::new(client, clock), kwok, operator, cluster, options };
+        let line = Line::new(server, Rules::of_controllers(), 1);
+        let operator = operator(&line, &kwok, clock, &options).await;
+        let world = Self { sight: Sight::new(client, clock), kwok, operator, line, cluster, options };
         world.create::<KWOKNodeClass>(json!({"metadata": {"name": "default"}})).await;
         world
     }
 
     /// The controllers end and others start that know nothing but what is written.
     pub(crate) async fn restart(self) -> Self {
-        let Self { sight, kwok, operator: old, cluster, options } = self;
+        let Self { sight, kwok, operator: old, line, cluster, options } = self;
         old.stop().await;
-        let operator = operator(&sight.client, &kwok, sight.clock, &options).await;
-        Self { sight, kwok, operator, cluster, options }
+        let operator = operator(&line, &kwok, sight.clock, &options).await;
+        Self { sight, kwok, operator, line, cluster, options }
     }
 
     pub(crate) async fn stop(self) {
+        assert_eq!(self.line.refused(), [""; 0], "deploy/rbac.yaml allows all that is asked for");
         self.operator.stop().await;
         self.cluster.stop().await;
     }
@@ -142,9 +148,9 @@ impl World {
     }
 }
 
-async fn operator(client: &Client, kwok: &Kwok, clock: Clock, options: &Options) -> Operator {
+async fn operator(line: &Line, kwok: &Kwok, clock: Clock, options: &Options) -> Operator {
     Operator::check(kwok, options).expect("options that make sense");
-    let mut operator = Operator::watch(client.clone(), Arc::new(kwok.clone()), clock, options.clone());
+    let mut operator = Operator::watch(line.client(), Arc::new(kwok.clone()), clock, options.clone());
     operator.start().await;
     operator
 }
