@@ -1,5 +1,6 @@
-//! Events on objects, told once: the same reason with the same words is not repeated for a while, and then counted up
-//! instead of written anew. Other words about the same object are another event.
+//! Events on objects, told once: the same reason on the same object is not repeated for a while, whatever the words say by
+//! then, because words carry numbers that change all the time. Whoever tells one occasion from another says so
+//! ([`Notice::of_episode`]). What is told again in the same words is counted up instead of written anew.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -34,7 +35,7 @@ pub struct Notice {
     pub reason: Cow<'static, str>,
     pub message: String,
     pub repeat_after: Duration,
-    /// Notices with other values here are not the same, although they say the same.
+    /// Notices with other values here are not the same, although they have the reason and the object in common.
     pub episode: String,
 }
 
@@ -85,7 +86,7 @@ impl Notice {
         Self { is_warning: true, ..Self::normal_of_pod(pod, reason, message) }
     }
 
-    /// Tells it from the same words about another occasion.
+    /// Tells it from the same reason on another occasion.
     pub fn of_episode(mut self, episode: impl Into<String>) -> Self {
         self.episode = episode.into();
         self
@@ -97,7 +98,7 @@ impl Notice {
     }
 }
 
-type Key = (String, Cow<'static, str>, String, String);
+type Key = (String, Cow<'static, str>, String);
 
 /// When something was told, and as which event.
 #[derive(Debug, Clone)]
@@ -109,6 +110,7 @@ struct Told {
 #[derive(Debug, Clone)]
 struct Written {
     name: String,
+    message: String,
     count: i32,
 }
 
@@ -133,7 +135,7 @@ impl Recorder {
         // What belongs to no namespace is told in the usual one.
         let namespace = notice.about.namespace.as_deref().unwrap_or("default");
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
-        let counted = match earlier {
+        let counted = match earlier.filter(|written| written.message == notice.message) {
             Some(written) => self.count_up(&events, written).await,
             None => None,
         };
@@ -169,7 +171,7 @@ impl Recorder {
             ..Event::default()
         };
         events.create(&PostParams::default(), &event).await.ok()?;
-        Some(Written { name, count: 1 })
+        Some(Written { name, message: notice.message.clone(), count: 1 })
     }
 
     /// Nanoseconds, or one more than last time if no time has passed.
@@ -221,7 +223,21 @@ fn shortened(message: &str) -> &str {
 /// What makes a notice the same as another.
 fn key(notice: &Notice) -> Key {
     let about = notice.about.uid.clone().or_else(|| notice.about.name.clone()).unwrap_or_default();
-    (about, notice.reason.clone(), notice.message.clone(), notice.episode.clone())
+    let mut occasion = notice.episode.clone();
+    if has_telling_words(notice) {
+        occasion.push_str(&notice.message);
+    }
+    (about, notice.reason.clone(), occasion)
+}
+
+/// Whether the words name what it is about and nothing that changes by itself: why a node is disrupted, what the budgets
+/// of a pool hold up, which annotation is wrong.
+fn has_telling_words(notice: &Notice) -> bool {
+    match &*notice.reason {
+        "DisruptionLaunching" | "DisruptionTerminating" | "InvalidConsolidationAnnotation" => true,
+        "DisruptionBlocked" => notice.about.kind.as_deref() == Some("NodePool"),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -244,40 +260,74 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn the_same_words_are_counted_and_other_words_are_another_event() {
-        let client = Client::new(ApiServer::new(Config::default()), "default");
-        let clock = Clock::starting_at("2026-01-01T12:00:00Z".parse().expect("a time"));
-        let recorder = Recorder::new(client.clone(), clock);
-        let pool = karpenter_api::types::NodePool {
+    fn pool() -> karpenter_api::types::NodePool {
+        karpenter_api::types::NodePool {
             metadata: ObjectMeta { name: Some("general".to_owned()), ..ObjectMeta::default() },
             ..Default::default()
-        };
+        }
+    }
+
+    fn world() -> (Client, Recorder) {
+        let client = Client::new(ApiServer::new(Config::default()), "default");
+        let clock = Clock::starting_at("2026-01-01T12:00:00Z".parse().expect("a time"));
+        (client.clone(), Recorder::new(client, clock))
+    }
+
+    /// What events say and how often, in order.
+    async fn listed(client: &Client) -> Vec<(String, i32)> {
+        let events: Api<Event> = Api::all(client.clone());
+        let list = events.list(&ListParams::default()).await.expect("events");
+        let count = |event: &Event| event.series.as_ref().map_or(1, |series| series.count);
+        let mut found: Vec<(String, i32)> =
+            list.items.iter().map(|event| (event.note.clone().unwrap_or_default(), count(event))).collect();
+        found.sort();
+        found
+    }
+
+    fn said(expected: &[(&str, i32)]) -> Vec<(String, i32)> {
+        expected.iter().map(|(words, count)| ((*words).to_owned(), *count)).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reason_is_told_once_in_a_while_and_counted_if_the_words_stay_the_same() {
+        let (client, recorder) = world();
+        let pool = pool();
         let tell = |words: &'static str| recorder.publish(Notice::warning(&pool, "Reason", words));
-        let listed = async || {
-            let events: Api<Event> = Api::all(client.clone());
-            let list = events.list(&ListParams::default()).await.expect("events");
-            let count = |event: &Event| event.series.as_ref().map_or(1, |series| series.count);
-            let mut found: Vec<(String, i32)> = list
-                .items
-                .iter()
-                .map(|event| (event.note.clone().unwrap_or_default(), count(event)))
-                .collect();
-            found.sort();
-            found
-        };
-        tell("one").await;
-        tell("one").await;
-        tell("two").await;
-        assert_eq!(listed().await, [("one".to_owned(), 1), ("two".to_owned(), 1)]);
+        tell("7 of 9").await;
+        tell("7 of 9").await;
+        tell("6 of 9").await;
+        assert_eq!(listed(&client).await, said(&[("7 of 9", 1)]), "numbers that change are no news");
+        recorder.publish(Notice::warning(&pool, "Another", "6 of 9")).await;
+        recorder.publish(Notice::warning(&pool, "Reason", "again").of_episode("2")).await;
+        assert_eq!(listed(&client).await, said(&[("6 of 9", 1), ("7 of 9", 1), ("again", 1)]));
         tokio::time::advance(Duration::from_secs(121)).await;
-        tell("one").await;
+        tell("7 of 9").await;
         tokio::time::advance(Duration::from_secs(121)).await;
-        tell("one").await;
-        assert_eq!(listed().await, [("one".to_owned(), 3), ("two".to_owned(), 1)]);
-        // After a long while it may be gone.
-        tokio::time::advance(Duration::from_secs(3600)).await;
-        tell("one").await;
-        assert_eq!(listed().await, [("one".to_owned(), 1), ("one".to_owned(), 3), ("two".to_owned(), 1)]);
+        tell("7 of 9").await;
+        assert_eq!(listed(&client).await, said(&[("6 of 9", 1), ("7 of 9", 3), ("again", 1)]));
+        // Other words are not what was counted.
+        tokio::time::advance(Duration::from_secs(121)).await;
+        tell("5 of 9").await;
+        assert_eq!(listed(&client).await, said(&[("5 of 9", 1), ("6 of 9", 1), ("7 of 9", 3), ("again", 1)]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_that_may_be_gone_is_written_anew() {
+        let (client, recorder) = world();
+        let pool = pool();
+        for _ in 0..2 {
+            recorder.publish(Notice::warning(&pool, "Reason", "words")).await;
+            tokio::time::advance(Duration::from_secs(3600)).await;
+        }
+        assert_eq!(listed(&client).await, said(&[("words", 1), ("words", 1)]));
+    }
+
+    #[test]
+    fn every_reason_that_a_budget_holds_up_is_told() {
+        let blocked = |words: &str| Notice::normal(&pool(), "DisruptionBlocked", words);
+        assert_ne!(key(&blocked("Empty")), key(&blocked("Drifted")));
+        let node = k8s_openapi::api::core::v1::Node::default();
+        let blocked = |words: &str| Notice::normal(&node, "DisruptionBlocked", words);
+        assert_eq!(key(&blocked("pod a")), key(&blocked("pod b")));
     }
 }

@@ -108,7 +108,7 @@ pub(crate) fn transitions(class: &EC2NodeClass, before: &[Condition], after: &[C
             message.push_str(", Message: ");
             message.push_str(&now.message);
         }
-        Some(Notice::normal(class, reason, message).of_episode(uid_of(class)))
+        Some(Notice::normal(class, reason, message.clone()).of_episode(message))
     });
     changed.collect()
 }

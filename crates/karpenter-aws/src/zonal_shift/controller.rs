@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use karpenter_api::labels;
 use karpenter_api::types::NodePool;
-use karpenter_cluster::controllers::context::uid_of;
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::ObjectKey;
 use karpenter_controllers::Context;
@@ -46,7 +45,7 @@ impl ZonalShiftController {
                         "Zonal shift detected: offerings in zone {zone} ({zone_id}) are unavailable for this NodePool"
                     );
                     let notice = Notice::warning(&*pool, "ZonalShiftActive", message);
-                    self.context.recorder.publish(notice.of_episode(uid_of(&*pool))).await;
+                    self.context.recorder.publish(notice.of_episode(zone_id)).await;
                 }
             }
             for zone_id in before.difference(now) {
@@ -55,7 +54,7 @@ impl ZonalShiftController {
                         "Zonal shift cleared: offerings in zone {zone} ({zone_id}) are restored for this NodePool"
                     );
                     let notice = Notice::normal(&*pool, "ZonalShiftCleared", message);
-                    self.context.recorder.publish(notice.of_episode(uid_of(&*pool))).await;
+                    self.context.recorder.publish(notice.of_episode(zone_id)).await;
                 }
             }
         }

@@ -246,7 +246,10 @@ impl Evictions {
                         pod.namespace(),
                         pod.name
                     );
-                    self.context.recorder.publish(Notice::warning(&*node, "FailedDraining", message)).await;
+                    // Which pod it is says more than how many wait, and is told besides.
+                    let notice =
+                        Notice::warning(&*node, "FailedDraining", message).of_episode(key.to_string());
+                    self.context.recorder.publish(notice).await;
                     After::Again(self.queue.failed(key))
                 }
                 Refusal::Other => {

@@ -85,7 +85,7 @@ impl Reconcile for ConsistencyController {
         let issues = issues(&claim, node);
         for issue in &issues {
             let notice = Notice::warning(&*claim, "FailedConsistencyCheck", issue.clone());
-            self.context.recorder.publish(notice).await;
+            self.context.recorder.publish(notice.of_episode(issue)).await;
         }
         let mut wanted = (*claim).clone();
         change_conditions(&mut wanted, now, |set| {

@@ -79,7 +79,10 @@ pub(super) fn notices<K: Conditional + Resource<DynamicType = ()>>(change: &Chan
     let kept = new.and_then(|new| new.meta().finalizers.as_deref()).unwrap_or_default();
     let gone = old.meta().finalizers.iter().flatten().filter(|finalizer| !kept.contains(finalizer));
     let mut notices: Vec<Notice> = gone
-        .map(|finalizer| Notice::normal(&**change.object(), "Finalized", format!("Finalized {finalizer}")))
+        .map(|finalizer| {
+            let words = format!("Finalized {finalizer}");
+            Notice::normal(&**change.object(), "Finalized", words).of_episode(finalizer)
+        })
         .collect();
     if let Some(new) = new {
         let found = transitions(&old.seen(), &new.seen());
@@ -87,7 +90,10 @@ pub(super) fn notices<K: Conditional + Resource<DynamicType = ()>>(change: &Chan
             found
                 .iter()
                 .filter_map(|one| Some((one.now.kind, words(one)?)))
-                .map(|(kind, words)| Notice::normal(&**new, kind.to_owned(), words)),
+                // Every way from one status to another is news.
+                .map(|(kind, words)| {
+                    Notice::normal(&**new, kind.to_owned(), words.clone()).of_episode(words)
+                }),
         );
     }
     notices

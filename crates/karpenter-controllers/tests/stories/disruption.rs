@@ -38,6 +38,7 @@ mod expiration;
 mod failures;
 mod fixed_pools;
 mod idle;
+mod rejected;
 mod repair;
 mod restarts;
 mod support;
