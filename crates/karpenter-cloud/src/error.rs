@@ -52,7 +52,7 @@ impl CloudError {
             | Self::RebootFailed { .. }
             | Self::Throttled { .. }
             | Self::Unauthorized { .. }
-            | Self::Transient { .. } => "",
+            | Self::Transient { .. } => "unknown",
         }
     }
 }

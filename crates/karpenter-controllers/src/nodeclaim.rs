@@ -50,6 +50,11 @@ pub fn provider_id(claim: &NodeClaim) -> Option<&str> {
     claim.status.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())
 }
 
+/// Whether the cloud was asked to end the claim's machine.
+pub fn is_instance_terminating(claim: &NodeClaim) -> bool {
+    is_true(claim, INSTANCE_TERMINATING)
+}
+
 /// How patient the end of a claim is, as metrics call it.
 pub fn termination_mode(claim: &NodeClaim) -> &'static str {
     match claim.spec.termination_grace_period {

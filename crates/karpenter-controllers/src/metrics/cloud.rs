@@ -53,10 +53,7 @@ impl MeasuredCloud {
         let seconds = started.elapsed().as_secs_f64();
         self.metrics.cloud_duration.with_label_values(&[controller, method, provider]).observe(seconds);
         if let Err(error) = &answer {
-            let kind = match error.metric_label() {
-                "" => "unknown",
-                kind => kind,
-            };
+            let kind = error.metric_label();
             self.metrics.cloud_errors.with_label_values(&[controller, method, provider, kind, pool]).inc();
         }
         answer

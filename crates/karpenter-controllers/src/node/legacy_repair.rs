@@ -25,6 +25,7 @@ use super::termination::claim_of;
 use crate::context::Context;
 use crate::events::Notice;
 use crate::mirrors::BY_POOL;
+use crate::nodeclaim::termination_mode;
 use crate::writes;
 
 const BLOCKED_RECHECK: Duration = Duration::from_secs(5 * 60);
@@ -170,14 +171,6 @@ fn matching<'a>(policy: &CompiledPolicy, node: &'a Node) -> Option<&'a NodeCondi
     let condition = conditions.find(|condition| condition.type_ == wanted.condition_type)?;
     let reason = condition.reason.as_deref().unwrap_or_default();
     (condition.status == wanted.condition_status && policy.fits_reason(reason)).then_some(condition)
-}
-
-fn termination_mode(claim: &NodeClaim) -> &'static str {
-    match claim.spec.termination_grace_period {
-        None => "graceful",
-        Some(period) if period.nanos > 0 => "eventual",
-        Some(_) => "forceful",
-    }
 }
 
 /// `DiskPressure` as `disk_pressure`, the way metrics spell conditions; a run of capitals is one word.

@@ -24,6 +24,7 @@ use karpenter_state::pod::Pod;
 use super::eviction::EvictionQueue;
 use crate::context::Context;
 use crate::mirrors::{BY_ATTACHED_NODE, BY_NODE, BY_PROVIDER_ID, Mirrors};
+use crate::nodeclaim::is_node_ready;
 use crate::{pods, writes};
 
 pub use decide::{Attachment, Drain, Facts, MIN_DRAIN_TIME, Step, decide, decide_drain};
@@ -107,7 +108,7 @@ impl NodeTermination {
     /// A machine that is gone takes its pods along: nothing is left to empty.
     async fn is_machine_gone(&self, node: &Node) -> kube::Result<bool> {
         let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-        let Some(provider_id) = provider_id.filter(|_| !is_ready(node)) else { return Ok(false) };
+        let Some(provider_id) = provider_id.filter(|_| !is_node_ready(node)) else { return Ok(false) };
         match self.context.cloud.get(provider_id).await {
             Ok(_) => Ok(false),
             Err(error) if error.is_not_found() => Ok(true),
@@ -165,11 +166,6 @@ pub(crate) fn claim_of(mirrors: &Mirrors, node: &Node) -> Option<Arc<NodeClaim>>
 
 fn has_finalizer(node: &Node) -> bool {
     node.metadata.finalizers.iter().flatten().any(|name| name == labels::FINALIZER_TERMINATION)
-}
-
-fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// When everything on the node must have ended, as the claim says.

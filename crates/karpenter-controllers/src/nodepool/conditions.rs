@@ -25,10 +25,10 @@ pub struct NodePoolConditions {
 impl NodePoolConditions {
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
-        self.context.mirrors.node_pools.observe(move |change: &Change<NodePool>| {
-            if !change.is_deleted() {
-                to.add(ObjectKey::of(&change.object().metadata));
-            }
+        let health = self.health.clone();
+        self.context.mirrors.node_pools.observe(move |change: &Change<NodePool>| match change {
+            Change::Applied { new, .. } => to.add(ObjectKey::of(&new.metadata)),
+            Change::Deleted { old } => health.drop_pool(old),
         });
         for (kind, mirror) in &self.context.mirrors.node_classes {
             let (to, pools, kind) = (queue.clone(), self.context.mirrors.node_pools.clone(), kind.clone());

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
-use karpenter_api::types::{ConditionStatus, NodeClaim, NodePool, Quantities};
+use karpenter_api::types::{NodeClaim, NodePool, Quantities};
 use karpenter_cluster::controllers::context::{is_deleting, label, name_of};
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::{Change, Mirror, ObjectKey};
@@ -17,6 +17,7 @@ use kube::Resource;
 
 use crate::context::Context;
 use crate::mirrors::{BY_POOL, BY_PROVIDER_ID};
+use crate::nodeclaim::is_instance_terminating;
 use crate::writes;
 
 /// The name under which nodes themselves are limited and counted.
@@ -104,7 +105,7 @@ pub struct Machine {
 impl Machine {
     fn is_going(&self) -> bool {
         match (&self.claim, &self.node) {
-            (Some(claim), _) => is_deleting(&**claim) || is_terminating(claim),
+            (Some(claim), _) => is_deleting(&**claim) || is_instance_terminating(claim),
             (None, Some(node)) => is_deleting(&**node),
             (None, None) => true,
         }
@@ -126,13 +127,6 @@ impl Machine {
         }
         capacity
     }
-}
-
-fn is_terminating(claim: &NodeClaim) -> bool {
-    let conditions = claim.status.iter().flat_map(|status| &status.conditions);
-    conditions.into_iter().any(|condition| {
-        condition.type_ == "InstanceTerminating" && condition.status == ConditionStatus::True
-    })
 }
 
 fn node_capacity(node: &Node) -> Quantities {

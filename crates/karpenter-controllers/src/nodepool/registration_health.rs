@@ -99,6 +99,11 @@ impl RegistrationHealth {
         self.pools().insert(uid_of(pool).to_owned(), Outcomes::default());
     }
 
+    /// The pool is gone for good.
+    pub(super) fn drop_pool(&self, pool: &NodePool) {
+        self.pools().remove(uid_of(pool));
+    }
+
     fn outcomes_of(&self, pool: &NodePool) -> Outcomes {
         let known = self.pools().get(uid_of(pool)).cloned();
         known.unwrap_or_else(|| Outcomes::of_condition(condition(pool).map(|condition| condition.status)))
@@ -161,4 +166,20 @@ pub fn is_outdated(pool: &NodePool, node_class_generation: i64) -> bool {
     let observed = pool.status.as_ref().and_then(|status| status.node_class_observed_generation);
     let Some(condition) = condition(pool) else { return true };
     observed != Some(node_class_generation) || condition.observed_generation != pool.metadata.generation
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pools_that_are_gone_are_forgotten() {
+        let health = RegistrationHealth::default();
+        let mut pool = NodePool::default();
+        pool.metadata.uid = Some("u".to_owned());
+        health.forget(&pool);
+        assert_eq!(health.pools().len(), 1);
+        health.drop_pool(&pool);
+        assert!(health.pools().is_empty());
+    }
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
+use karpenter_api::types::NodeClaim;
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::{Change, ObjectKey};
 use karpenter_state::pod::Pod;
@@ -53,6 +54,13 @@ impl Renomination {
                 to.add(ObjectKey::new("", place.claim));
             }
         });
+        let to = queue.clone();
+        self.context.mirrors.node_claims.observe(move |change: &Change<NodeClaim>| {
+            if change.is_deleted() {
+                // What was counted for it is forgotten.
+                to.add(ObjectKey::of(&change.object().metadata));
+            }
+        });
         let (to, context) = (queue.clone(), self.context.clone());
         self.context.mirrors.nodes.observe(move |change: &Change<Node>| {
             let Change::Applied { old: Some(old), new } = change else { return };
@@ -94,25 +102,31 @@ impl Reconcile for Renomination {
             tracing::debug!(pod = %place.pod, node = name, "the room of the pod was taken by others");
             context.state.lose_place(&place.uid);
         }
-        let lost = {
-            let mut tries = self.tries();
-            let tries = tries.entry(claim_name.to_owned()).or_default();
-            let mut left = Vec::new();
-            for place in lost {
-                let tried = tries.entry(place.uid.clone()).or_insert(0);
-                if *tried < TRIES_MAX {
-                    *tried += 1;
-                    left.push(place);
-                }
-            }
-            left
-        };
+        let lost = count_tries(&mut self.tries(), claim_name, lost);
         if lost.is_empty() {
             return Ok(After::Done);
         }
         nominate_all(context, lost, name).await;
         Ok(After::Again(LOOK_AGAIN))
     }
+}
+
+/// Those that may be told once more, which is counted. Nothing is kept of a claim whose pods have all known their node.
+fn count_tries(
+    tries: &mut BTreeMap<String, BTreeMap<String, u32>>,
+    claim: &str,
+    lost: Vec<Place>,
+) -> Vec<Place> {
+    if lost.is_empty() {
+        return lost;
+    }
+    let tries = tries.entry(claim.to_owned()).or_default();
+    let may_be_told = |place: &Place| {
+        let tried = tries.entry(place.uid.clone()).or_insert(0);
+        *tried += 1;
+        *tried <= TRIES_MAX
+    };
+    lost.into_iter().filter(may_be_told).collect()
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]

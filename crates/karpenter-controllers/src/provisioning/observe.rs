@@ -19,6 +19,7 @@ use karpenter_state::{Live, LivePool, Spreading};
 use super::{buffers, is_overdue, nomination_time};
 use crate::context::Context;
 use crate::mirrors::{BY_NODE, BY_PROVIDER_ID, Mirrors, listed};
+use crate::nodeclaim::is_instance_terminating;
 use crate::nomination::Room;
 use crate::pods;
 use crate::state::Place;
@@ -265,11 +266,7 @@ impl Claims {
 
 /// Says itself that it is on its way out.
 fn is_leaving(claim: &NodeClaim) -> bool {
-    let conditions = claim.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    let is_terminating = |one: &karpenter_api::types::Condition| {
-        one.type_ == "InstanceTerminating" && one.status == ConditionStatus::True
-    };
-    claim.metadata.deletion_timestamp.is_some() || conditions.iter().any(is_terminating)
+    claim.metadata.deletion_timestamp.is_some() || is_instance_terminating(claim)
 }
 
 /// Budgets by namespace.

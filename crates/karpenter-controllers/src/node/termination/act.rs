@@ -16,10 +16,10 @@ use super::decide::{DRAINED, Drain, Facts, Step, condition};
 use super::{DRAIN_POLL, INSTANCE_POLL, NodeTermination};
 use crate::events::Notice;
 use crate::node::eviction::Manner;
+use crate::nodeclaim::INSTANCE_TERMINATING;
 use crate::writes;
 
 const VOLUMES_DETACHED: &str = "VolumesDetached";
-const INSTANCE_TERMINATING: &str = "InstanceTerminating";
 const DISRUPTION_REASON: &str = "DisruptionReason";
 /// What a pod is told when nobody recorded why its node goes.
 const FORCEFUL: &str = "Forceful Termination";
@@ -159,7 +159,9 @@ impl NodeTermination {
             .filter(|name| *name != labels::FINALIZER_TERMINATION)
             .collect();
         let patch = json!({"metadata": {"finalizers": left}});
-        writes::merge_unchanged(&self.context.client, nodes, node, patch).await?;
+        if writes::merge_unchanged(&self.context.client, nodes, node, patch).await?.is_some() {
+            tracing::info!(node = name_of(node), "deleted node");
+        }
         Ok(After::Done)
     }
 }

@@ -40,3 +40,16 @@ fn pods_without_the_name_are_told_as_far_as_there_is_room() {
     // The scheduler has other plans with it.
     assert_eq!(judged(&[], vec![waiting("a", "1", Some("other"))]), (names(&[]), names(&[])));
 }
+
+#[test]
+fn pods_are_told_again_a_few_times_and_nothing_is_kept_where_none_was() {
+    let mut tries = BTreeMap::new();
+    let lost = || vec![waiting("a", "1", None).0];
+    assert!(count_tries(&mut tries, "claim", Vec::new()).is_empty());
+    assert!(tries.is_empty(), "a node that opened and had nobody to tell again");
+    for _ in 0..TRIES_MAX {
+        assert_eq!(count_tries(&mut tries, "claim", lost()).len(), 1);
+        assert!(count_tries(&mut tries, "claim", Vec::new()).is_empty());
+    }
+    assert!(count_tries(&mut tries, "claim", lost()).is_empty(), "also if it knew it in between");
+}
