@@ -37,6 +37,9 @@ const PAGE_SIZE: u32 = 500;
 const CREATE_ATTEMPTS_MAX: u32 = 20;
 const CREATE_PAUSE_FIRST: Duration = Duration::from_millis(100);
 const CREATE_PAUSE_MAX: Duration = Duration::from_secs(10);
+/// Launches that could not be taken up again are tried again, at growing distances, until they can or are called off.
+const RESUME_PAUSE_FIRST: Duration = Duration::from_secs(1);
+const RESUME_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// The simulated cloud of one cluster. Clones are the same cloud.
 #[derive(Clone)]
@@ -131,19 +134,44 @@ impl Kwok {
         sickness::remove_condition(&self.inner.nodes(), node, condition).await
     }
 
-    /// Takes launches up again whose process ended before their Node existed. To be called once after a restart.
-    pub async fn resume(&self) -> Result<(), CloudError> {
+    /// Takes launches up again whose process ended before their Node existed. To be called once after a restart. What
+    /// fails is tried again behind the caller's back, and holds up neither the caller nor the other launches.
+    pub async fn resume(&self) {
+        if self.take_up_all().await {
+            return;
+        }
+        let cloud = self.clone();
+        tokio::spawn(async move {
+            let mut pause = RESUME_PAUSE_FIRST;
+            loop {
+                cloud.inner.clock.sleep(pause).await;
+                if cloud.take_up_all().await {
+                    return;
+                }
+                pause = (pause * 2).min(RESUME_PAUSE_MAX);
+            }
+        });
+    }
+
+    /// Whether nothing is left that an earlier process began.
+    async fn take_up_all(&self) -> bool {
         let claims: Api<NodeClaim> = Api::all(self.inner.client.clone());
-        for claim in claims.list(&ListParams::default()).await.map_err(failure)? {
-            let launched = claim.status.as_ref().is_some_and(|status| {
-                status.provider_id.as_deref().is_some_and(|id| id.starts_with(PROVIDER_ID_PREFIX))
-                    && status.node_name.is_none()
-            });
-            if launched && claim.metadata.deletion_timestamp.is_none() {
-                self.launch(&claim).await?;
+        let claims = match claims.list(&ListParams::default()).await {
+            Ok(claims) => claims,
+            Err(error) => {
+                tracing::error!(%error, "listing nodeclaims whose launch an earlier process began");
+                return false;
+            }
+        };
+        let mut is_all = true;
+        for claim in claims.iter().filter(|claim| is_half_launched(claim)) {
+            if let Err(error) = self.launch(claim).await {
+                is_all = false;
+                let name = claim.name_any();
+                tracing::error!(nodeclaim = name, %error, "taking up a launch that an earlier process began");
             }
         }
-        Ok(())
+        is_all
     }
 
     async fn launch(&self, claim: &NodeClaim) -> Result<Instance, CloudError> {
@@ -333,21 +361,31 @@ impl Inner {
         self.clock.sleep(wait).await;
         let mut pause = CREATE_PAUSE_FIRST;
         let mut created = None;
+        let mut refusal = None;
         for _ in 0..CREATE_ATTEMPTS_MAX {
             let Some(node) = lock(&self.under_way).get(&uid).cloned() else { return };
             match self.nodes().create(&PostParams::default(), &node).await {
                 Ok(node) => {
-                    created = node.metadata.name;
+                    (created, refusal) = (node.metadata.name, None);
                     break;
                 }
-                Err(error) if is_code(&error, 409) => break,
-                Err(_) => {
+                Err(error) if is_code(&error, 409) => {
+                    refusal = None;
+                    break;
+                }
+                Err(error) => {
+                    refusal = Some(error);
                     self.clock.sleep(pause).await;
                     pause = (pause * 2).min(CREATE_PAUSE_MAX);
                 }
             }
         }
-        let called_off = lock(&self.under_way).remove(&uid).is_none();
+        let node = lock(&self.under_way).remove(&uid);
+        let called_off = node.is_none();
+        if let (Some(node), Some(error)) = (node, refusal) {
+            let name = node.metadata.name.unwrap_or_default();
+            tracing::error!(node = name, %error, "a node could not be created; its machine is given up");
+        }
         if let (true, Some(name)) = (called_off, created) {
             // Called off while the Node was being created. It belongs to its claim, so a failure here leaves nothing
             // behind for long.
@@ -419,6 +457,15 @@ impl CloudProvider for Kwok {
     fn repair_policies(&self) -> Vec<RepairPolicy> {
         sickness::repair_policies()
     }
+}
+
+/// Whether the claim has a machine of ours and waits for its node.
+fn is_half_launched(claim: &NodeClaim) -> bool {
+    let launched = claim.status.as_ref().is_some_and(|status| {
+        status.provider_id.as_deref().is_some_and(|id| id.starts_with(PROVIDER_ID_PREFIX))
+            && status.node_name.is_none()
+    });
+    launched && claim.metadata.deletion_timestamp.is_none()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

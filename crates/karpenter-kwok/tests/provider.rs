@@ -253,9 +253,28 @@ async fn a_launch_survives_the_process_that_began_it() {
     let claims: Api<NodeClaim> = Api::all(world.client.clone());
     let status = Patch::Merge(json!({"status": {"providerID": id}}));
     claims.patch_status("claim-2", &PatchParams::default(), &status).await.expect("patched");
-    other.resume().await.expect("resumed");
+    other.resume().await;
     world.after(15).await;
     assert_eq!(world.nodes().await.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_launch_that_cannot_be_taken_up_holds_up_no_other_and_is_tried_again() {
+    let mut world = World::start(json!({})).await;
+    let claims: Api<NodeClaim> = Api::all(world.client.clone());
+    for name in ["claim-1", "claim-2", "claim-3"] {
+        let claim = world.claim(vec![]).await;
+        let status = Patch::Merge(json!({"status": {"providerID": kwok_id(&claim)}}));
+        claims.patch_status(name, &PatchParams::default(), &status).await.expect("patched");
+    }
+    let other = Kwok::generic(world.client.clone(), world.clock);
+    let error = || CloudError::Throttled { message: "slow down".to_owned() };
+    other.change_faults(|faults| faults.create_errors.extend([error(), error()]));
+    other.resume().await;
+    world.clock.sleep(Duration::from_millis(500)).await;
+    assert_eq!(world.nodes().await.len(), 1, "the third one, though the first two were refused");
+    world.after(2).await;
+    assert_eq!(world.nodes().await.len(), 3);
 }
 
 fn kwok_id(claim: &NodeClaim) -> String {

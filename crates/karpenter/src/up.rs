@@ -100,7 +100,7 @@ async fn start_karpenter(client: &Client, clock: Clock, arguments: &UpArguments)
         ),
         false => Kwok::generic(client.clone(), clock),
     };
-    kwok.resume().await.context("launches of an earlier run cannot be taken up")?;
+    kwok.resume().await;
     let options = karpenter_controllers::operator::Options::default();
     let mut operator = Operator::watch(client.clone(), Arc::new(kwok), clock, options);
     operator.start().await;

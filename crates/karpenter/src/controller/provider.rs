@@ -61,11 +61,7 @@ impl Provider {
     /// Takes up what an earlier process began.
     pub(super) async fn resume(&self) {
         match self {
-            Self::Kwok(kwok) | Self::KwokAsEc2(kwok) => {
-                if let Err(error) = kwok.resume().await {
-                    tracing::error!(%error, "launches that an earlier process began could not be taken up");
-                }
-            }
+            Self::Kwok(kwok) | Self::KwokAsEc2(kwok) => kwok.resume().await,
             // What it launched is found by the collector of instances.
             #[cfg(feature = "aws")]
             Self::Aws(_) => {}
