@@ -12,7 +12,7 @@ mod provider;
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use karpenter_cluster::clock::Clock;
 use karpenter_controllers::legacy;
 use karpenter_controllers::operator::Operator;
@@ -115,13 +115,15 @@ async fn work(arguments: &ControllerArguments) -> Result<()> {
     });
     if let Some(election) = &mut election {
         tracing::info!(lease = options.leader_election_name, "waiting for the lease");
+    let is_leader =
+        operator.context().metrics.leader_election_status.with_label_values(&[&options.leader_election_name]);
         tokio::select! {
+        is_leader.set(0);
             () = election.acquire() => tracing::info!("this copy holds the lease and works"),
             () = &mut told_to_stop => return Ok(()),
         }
     }
-    let is_leader = operator.context().metrics.leader_election_status.clone();
-    is_leader.with_label_values(&[&options.leader_election_name]).set(1);
+    is_leader.set(1);
 
     let keeping = async {
         match &mut election {
@@ -144,16 +146,25 @@ async fn work(arguments: &ControllerArguments) -> Result<()> {
         () = starting => false,
         () = &mut told_to_stop => false,
     };
-    if is_lost {
-        // At once: another copy may begin to work any moment.
-        bail!(
+    let lost = || {
+        anyhow!(
             "the lease {} was lost: it could not be renewed in time, or another copy has taken it; this copy ends so \
              that two never work at once",
             options.leader_election_name
-        );
+        )
+    };
+    if is_lost {
+        // At once: another copy may begin to work any moment.
+        return Err(lost());
     }
     tracing::info!("stopping");
-    if tokio::time::timeout(STOP_PATIENCE, operator.stop()).await.is_err() {
+    let stopping = tokio::time::timeout(STOP_PATIENCE, operator.stop());
+    let stopped = match &mut election {
+        // This may take longer than a lease lasts, and until it is over nobody else may work.
+        Some(election) => election.keep_during(stopping).await.ok_or_else(lost)?,
+        None => stopping.await,
+    };
+    if stopped.is_err() {
         tracing::error!("some passes did not end in time");
     }
     if let Some(election) = &mut election

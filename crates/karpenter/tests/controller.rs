@@ -171,8 +171,11 @@ async fn one_of_two_controllers_works_and_hands_over() {
     let holder = |lease: Lease| lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
     let held = holder(leases.get("karpenter-leader-election").await.expect("there"));
     assert!(held.starts_with("karpenter-0_"), "{held}");
-    let (mut second, _) = controller(&kubeconfig);
+    let (mut second, waiting) = controller(&kubeconfig);
     second.line_with("waiting for the lease");
+    let (_, metrics) = get(&waiting["metrics_port"], "/metrics");
+    let series = "leader_election_master_status{name=\"karpenter-leader-election\"} 0";
+    assert!(metrics.contains(series), "a copy that waits says so:\n{metrics}");
 
     apply_workload(&client).await;
     first.line_with("initialized nodeclaim");
@@ -212,6 +215,7 @@ async fn one_of_two_controllers_works_and_hands_over() {
         let gone = await_condition(nodes.clone(), &name, conditions::is_deleted(&uid));
         tokio::time::timeout(PATIENCE, gone).await.expect("in time").expect("watched");
     }
+    second.line_with("\"deleted node\"");
     second.line_with("deleted nodeclaim");
     assert_eq!(second.terminate(), Some(0));
     drop(up);

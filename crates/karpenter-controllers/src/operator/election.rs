@@ -51,13 +51,15 @@ pub struct Election {
     clock: Clock,
     settings: Settings,
     observed: Option<Observed>,
+    /// When it was last written as ours.
+    renewed: Instant,
     attempts: u64,
 }
 
 impl Election {
     pub fn new(client: Client, clock: Clock, settings: Settings) -> Self {
         let api = Api::namespaced(client, &settings.namespace);
-        Self { api, clock, settings, observed: None, attempts: 0 }
+        Self { api, clock, settings, observed: None, renewed: Instant::now(), attempts: 0 }
     }
 
     /// Waits until the lease is ours. Failures to reach the server are tried again.
@@ -76,12 +78,11 @@ impl Election {
 
     /// Keeps the lease; returns once it is lost.
     pub async fn keep(&mut self) {
-        let mut renewed = Instant::now();
         loop {
             tokio::time::sleep(self.settings.retry).await;
-            let deadline = renewed + self.settings.renew_deadline;
+            let deadline = self.renewed + self.settings.renew_deadline;
             match timeout_at(deadline, self.attempt()).await {
-                Ok(Ok(true)) => renewed = Instant::now(),
+                Ok(Ok(true)) => {}
                 Ok(Ok(false)) if self.is_held_by_other() => return,
                 Ok(Ok(false)) => {}
                 Ok(Err(error)) => {
@@ -89,9 +90,17 @@ impl Election {
                 }
                 Err(_) => return,
             }
-            if Instant::now() >= deadline {
+            if Instant::now() >= self.renewed + self.settings.renew_deadline {
                 return;
             }
+        }
+    }
+
+    /// Keeps the lease while something ends that nobody else may do meanwhile. `None` if it was lost before that.
+    pub async fn keep_during<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            done = work => Some(done),
+            () = self.keep() => None,
         }
     }
 
@@ -135,6 +144,7 @@ impl Election {
         match answer {
             Ok(lease) => {
                 self.observe(Some(lease));
+                self.renewed = Instant::now();
                 Ok(true)
             }
             // Another copy was quicker; the next look shows it.

@@ -78,6 +78,39 @@ async fn the_second_candidate_waits_until_the_lease_is_given_back() {
     assert_eq!((taken.holder_identity.as_deref(), taken.lease_transitions), (Some("second_2"), Some(1)));
 }
 
+/// Passes that end slowly take longer than a lease lasts.
+#[tokio::test(start_paused = true)]
+async fn the_lease_is_kept_while_work_ends() {
+    let (client, clock) = world();
+    let mut first = candidate(&client, clock, "first_1");
+    first.acquire().await;
+    let mut second = candidate(&client, clock, "second_2");
+    let waiting = tokio::spawn(async move { second.acquire().await });
+    let work = async {
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        "done"
+    };
+    assert_eq!(first.keep_during(work).await, Some("done"));
+    assert!(!waiting.is_finished(), "nobody else works meanwhile");
+    assert_eq!(lease(&client).await.holder_identity.as_deref(), Some("first_1"));
+    first.release().await.expect("released");
+    waiting.await.expect("acquired");
+}
+
+/// Not from the moment that it begins to stop: the lease may be nearly over by then.
+#[tokio::test(start_paused = true)]
+async fn the_deadline_counts_from_the_last_renewal() {
+    let (client, clock) = world();
+    let mut first = candidate(&client, clock, "first_1");
+    first.acquire().await;
+    first.api = Api::namespaced(tower_silent(), "kube-system");
+    let since = Instant::now();
+    let keeping = tokio::time::timeout(Duration::from_secs(7), first.keep());
+    assert!(keeping.await.is_err());
+    assert_eq!(first.keep_during(std::future::pending::<()>()).await, None);
+    assert_eq!(since.elapsed(), Duration::from_secs(10));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_silent_holder_loses_the_lease_after_its_duration() {
     let (client, clock) = world();
