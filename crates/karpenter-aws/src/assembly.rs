@@ -295,8 +295,11 @@ impl Assembly {
         operator.spawn("providers.instancetype", discovery, DiscoveryController::watch, 1);
         let memory = MemoryController::new(context.clone(), types.memory().clone());
         operator.spawn("providers.instancetype.capacity", memory, MemoryController::watch, 1);
-        let offered = OfferingMetricsController::new(context.clone(), metrics, gates.reserved_capacity);
-        operator.spawn("cloudprovider.metrics", offered, OfferingMetricsController::watch, 1);
+        // Tens of thousands of series, of which hardly anybody reads one.
+        if operator.options().offering_metrics {
+            let offered = OfferingMetricsController::new(context.clone(), metrics, gates.reserved_capacity);
+            operator.spawn("cloudprovider.metrics", offered, OfferingMetricsController::watch, 1);
+        }
         if gates.node_overlay {
             let stated = OverlayPricesController::new(context.clone(), types);
             operator.spawn("nodeoverlay.prices", stated, OverlayPricesController::watch, 1);

@@ -2,8 +2,8 @@
 //!
 //! Most of them follow from the objects and are counted by watching the mirrors ([`follow`]) or worked out when somebody
 //! asks ([`page`]), so controllers need not know about them. What only a controller knows, it counts itself. Nothing is
-//! ever decided from a metric. Prices of single offerings are not told: they are tens of thousands of series that
-//! depend on nothing in the cluster.
+//! ever decided from a metric. Prices and availability of single offerings are the provider's to tell, and only with
+//! `--offering-metrics`: they are tens of thousands of series that depend on nothing in the cluster.
 
 pub mod cloud;
 mod conditions;

@@ -110,6 +110,10 @@ impl Operator {
         &self.context
     }
 
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
     /// Starts every controller once all mirrors are filled.
     pub async fn start(&mut self) {
         self.context.mirrors.synced().await;

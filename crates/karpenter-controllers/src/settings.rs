@@ -17,8 +17,6 @@ pub struct Settings {
     pub batch_idle: Duration,
     /// A batch of pods ends after this long, whatever comes.
     pub batch_max: Duration,
-    /// Pods that ask for devices through resource claims are not planned.
-    pub ignores_dra_requests: bool,
     /// Spread constraints of pods that have none.
     pub scheduler_config: Arc<SchedulerConfig>,
     /// Sick nodes are ended by force, as before 1.15.
@@ -31,7 +29,6 @@ impl Default for Settings {
             planner: problem::Options::default(),
             batch_idle: Duration::from_secs(1),
             batch_max: Duration::from_secs(10),
-            ignores_dra_requests: true,
             scheduler_config: Arc::default(),
             is_node_repair_legacy: false,
         }

@@ -97,7 +97,7 @@ pub struct Options {
         action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<false>, hide_env_values = true)]
     pub disable_leader_election: bool,
 
-    /// Leave out the metrics of status conditions and of single pods
+    /// Leave out the metrics of single pods, nodes and pools and of status conditions, and events about these conditions
     #[arg(long, env, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<false>, hide_env_values = true)]
     pub disable_cluster_state_observability: bool,
@@ -153,7 +153,7 @@ pub struct Options {
     #[arg(long, env, default_value = "Strict", value_name = "POLICY", value_parser = min_values_policy, hide_env_values = true)]
     pub min_values_policy: MinValuesPolicy,
 
-    /// Plan for pods as if they asked for no devices through resource claims
+    /// Leave pods without a node that ask for devices through resource claims (accepted; they are left either way)
     #[arg(long, env, default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<true>, hide_env_values = true)]
     pub ignore_dra_requests: bool,
@@ -188,6 +188,11 @@ pub struct Options {
     /// kwok: instance types from a JSON file instead of the built-in ones
     #[arg(long, env, default_value = "", value_name = "FILE", value_parser = text, hide_env_values = true)]
     pub instance_types_file_path: String,
+    /// aws: tell whether every single offering is available, and its price; tens of thousands of series
+    #[arg(long, env, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<false>, hide_env_values = true)]
+    pub offering_metrics: bool,
+
 
     /// Namespace that Karpenter runs in
     #[arg(long, env, default_value = "", value_name = "NAMESPACE", value_parser = text, hide = true, hide_env_values = true)]
@@ -260,6 +265,7 @@ impl Default for Options {
             instance_types_file_path: String::new(),
             system_namespace: String::new(),
         }
+            offering_metrics: false,
     }
 }
 
@@ -290,7 +296,6 @@ impl Options {
             planner: self.planner(),
             batch_idle: self.batch_idle_duration,
             batch_max: self.batch_max_duration,
-            ignores_dra_requests: self.ignore_dra_requests,
             scheduler_config: Arc::new(self.scheduler_config.clone()),
             is_node_repair_legacy: self.legacy_node_repair,
         }

@@ -96,9 +96,13 @@ impl World {
 
     /// As `karpenter controller --provider aws` does it.
     pub(crate) async fn start_karpenter(&mut self) {
+        self.start_karpenter_with(Options::default()).await;
+    }
+
+    pub(crate) async fn start_karpenter_with(&mut self, options: Options) {
         let assembly = self.assemble().await.expect("everything is there");
         let cloud = Arc::new(assembly.provider());
-        let mut operator = Operator::watch(self.client.clone(), cloud, self.clock, Options::default());
+        let mut operator = Operator::watch(self.client.clone(), cloud, self.clock, options);
         assembly.attach(operator.context());
         operator.start().await;
         assembly.start(&mut operator);

@@ -134,6 +134,12 @@ fn the_lease_is_where_the_first_word_says() {
     };
     assert_eq!(options("a", "b").lease_namespace(Some("c")), "a");
     assert_eq!(options("", "b").lease_namespace(Some("c")), "b");
+#[test]
+fn series_of_single_offerings_are_asked_for() {
+    assert!(!parse(&[]).expect("valid").offering_metrics);
+    assert!(parse(&["--offering-metrics"]).expect("valid").offering_metrics);
+}
+
     assert_eq!(options("", "").lease_namespace(Some("c")), "c");
     assert_eq!(options("", "").lease_namespace(None), "kube-system");
 }
