@@ -4,7 +4,7 @@
 
 # shellcheck disable=SC2034  # used by e2e/live
 scenarios=(inflate anti_affinity limits taints startup_taints standalone_claim node_deleted claim_deleted budget_blocks
-  grace_period expiration missing_class others_untouched scale_to_zero drift restart election nominations crashes)
+  grace_period expiration registration_timeout missing_class others_untouched scale_to_zero drift restart election nominations crashes)
 
 scenario_inflate() { # 100 pods become Running
   node_pool default
@@ -157,6 +157,38 @@ scenario_expiration() { # expireAfter 30s
   during 10 "not too early" nodeclaims "[.items[].metadata.name] as \$now | $first | all(IN(\$now[]))"
   within 90 "the first claims are gone and pods run on others" nodeclaims,pods \
     "([of(\"NodeClaim\")[].metadata.name] | all(IN($first[]) | not)) and (of(\"Pod\") | map(select(.status.phase == \"Running\")) | length) == 2"
+}
+
+# backdate CLAIM CONDITION WHEN: as if the condition were what it is since then.
+backdate() {
+  local since patch
+  since=$(date -u -d "$3" +%FT%TZ)
+  patch=$(kubectl get nodeclaim "$1" -o json | jq --arg type "$2" --arg since "$since" '{status: {conditions: (.status.conditions
+    | map(if .type == $type then .lastTransitionTime = $since else . end))}}')
+  kubectl patch nodeclaim "$1" --subresource status --type merge --patch "$patch" >/dev/null
+}
+
+scenario_registration_timeout() { # a machine that never becomes a node is given up after 15 min, and another one is bought
+  kubectl patch kwoknodeclass default --type merge --patch '{"spec":{"nodeRegistrationDelay":"1h"}}' >/dev/null
+  node_pool default
+  workload lost 1 500m
+  within 60 "a claim is launched" nodeclaims '(.items | length) == 1 and (.items[0] | condition("Launched") == "True")'
+  kubectl patch kwoknodeclass default --type merge --patch '{"spec":{"nodeRegistrationDelay":null}}' >/dev/null
+  local claim since
+  claim=$(names nodeclaims)
+  # The pod has its place already, so nothing else is bought for it.
+  during 8 "its node does not come, and there is no other claim" nodes,nodeclaims \
+    '(of("NodeClaim") | length) == 1 and (of("Node") | ours | length) == 0'
+  backdate "$claim" Registered '-14 minutes -45 seconds'
+  since=$SECONDS
+  during 5 "it has its time" nodeclaims ".items | any(.metadata.name == \"$claim\" and .metadata.deletionTimestamp == null)"
+  within 60 "$claim is given up" nodeclaims ".items | all(.metadata.name != \"$claim\")"
+  note "given up $((SECONDS - since)) s after it had been there for 885 s"
+  [[ $(curl --silent "http://127.0.0.1:$metrics_port/metrics") == *'karpenter_nodeclaims_disrupted_total{'*'reason="registration_timeout"'* ]] ||
+    { wrong "no claim was counted as given up for its registration"; return 1; }
+  within 60 "the pod runs on another node" pods '(running | length) == 1'
+  consistent 30
+  now "one machine" nodeclaims '(.items | length) == 1'
 }
 
 scenario_missing_class() { # a pool whose class does not exist launches nothing until it does
