@@ -29,7 +29,7 @@ pub struct Prices {
 type ZonalPrices = BTreeMap<Arc<str>, f64>;
 
 impl Prices {
-    /// What the shipped tables say about a region, or else about us-east-1.
+    /// What the shipped tables say about a region, or else about its partition.
     pub fn shipped(region: &str) -> Self {
         let listed = aws::catalog().on_demand_prices(region).into_iter();
         Self { on_demand: listed.map(|(name, price)| (Arc::from(name), price)).collect(), spot: None }

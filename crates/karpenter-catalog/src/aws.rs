@@ -24,6 +24,7 @@ pub mod labels;
 mod market;
 mod node_class;
 mod offerings;
+pub mod partition;
 mod requirements;
 mod resolver;
 mod tables;
@@ -122,9 +123,11 @@ impl AwsCatalog {
         self.regions.get(region).map_or(&[], Vec::as_slice)
     }
 
-    /// The table used for a region: its own, or else that of us-east-1.
+    /// The table used for a region: its own, or else the one of its partition, or else that of us-east-1.
     pub fn price_table(&self, region: &str) -> Option<&PriceTable> {
-        self.price_tables.get(region).or_else(|| self.price_tables.get(DEFAULT_REGION))
+        let stands_in = partition::region_of_prices(partition::of_region(region));
+        let table = |region: &str| self.price_tables.get(region);
+        table(region).or_else(|| table(stands_in)).or_else(|| table(DEFAULT_REGION))
     }
 
     /// The on-demand price per hour, in the currency of [`AwsCatalog::price_table`].

@@ -151,6 +151,13 @@ fn regions_with_their_own_prices_use_them() {
     assert_eq!((table.region, table.currency), ("us-gov-west-1", "USD"));
     assert_eq!(catalog().price_table("cn-north-1").map(|table| table.currency), Some("CNY"));
     assert_eq!(catalog().price_table("eu-west-1").map(|table| table.region), Some("us-east-1"));
+    // What is not listed costs what it does elsewhere in its partition, in the partition's currency.
+    let stands_in = |region| catalog().price_table(region).map(|table| (table.region, table.currency));
+    assert_eq!(stands_in("cn-northwest-1"), Some(("cn-north-1", "CNY")));
+    assert!(catalog().is_offered("cn-northwest-1", "cn-northwest-1a", "m5.large"));
+    assert!(stands_in("us-gov-east-1").is_some_and(|(region, _)| region.starts_with("us-gov-")));
+    assert_eq!(stands_in("us-gov-middle-1"), Some(("us-gov-west-1", "USD")));
+    assert_eq!(stands_in("us-iso-east-1"), Some(("us-east-1", "USD")));
     let gov = catalog().on_demand_price("us-gov-west-1", "m5.large").expect("priced");
     assert!(gov > catalog().on_demand_price("us-east-1", "m5.large").expect("priced"));
     assert!(catalog().is_offered("us-gov-west-1", "us-gov-west-1a", "m5.large"));
