@@ -27,6 +27,7 @@ use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use karpenter_aws::api::AwsApis;
 use karpenter_aws::call_metrics::CallMetrics;
+use karpenter_aws::pricing::price_list::endpoint_region;
 
 use crate::measure::Measure;
 
@@ -102,7 +103,7 @@ fn apis(config: &SdkConfig, region: &str, calls: &CallMetrics) -> AwsApis {
         };
     }
     let of_prices = aws_sdk_pricing::config::Builder::from(config)
-        .region(Region::new(pricing::region_of_prices(region)))
+        .region(Region::new(endpoint_region(region)))
         .interceptor(measure.clone())
         .build();
     AwsApis {

@@ -11,16 +11,6 @@ use crate::convert::all_pages;
 const SERVICE: &str = "AmazonEC2";
 const PAGE_SIZE: i32 = 100;
 
-/// Where to ask for the prices of a region.
-pub(crate) fn region_of_prices(region: &str) -> &'static str {
-    match region.split('-').next() {
-        Some("ap") => "ap-south-1",
-        Some("cn") => "cn-northwest-1",
-        Some("eu") => "eu-central-1",
-        _ => "us-east-1",
-    }
-}
-
 pub(crate) struct SdkPricing(pub(crate) Client);
 
 impl Pricing for SdkPricing {
@@ -38,24 +28,5 @@ impl Pricing for SdkPricing {
             let pages = call.into_paginator().page_size(PAGE_SIZE).send();
             all_pages(pages, |page| page.price_list.unwrap_or_default()).await
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prices_are_asked_for_nearby() {
-        for (region, expected) in [
-            ("us-west-2", "us-east-1"),
-            ("sa-east-1", "us-east-1"),
-            ("ap-northeast-1", "ap-south-1"),
-            ("cn-north-1", "cn-northwest-1"),
-            ("eu-west-1", "eu-central-1"),
-            ("", "us-east-1"),
-        ] {
-            assert_eq!(region_of_prices(region), expected, "{region}");
-        }
     }
 }

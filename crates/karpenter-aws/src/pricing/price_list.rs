@@ -110,13 +110,17 @@ pub struct Outcome {
     pub unreadable: usize,
 }
 
-/// Shared machines first, then bare metal. One answer without the other is better than none.
+/// Shared machines first, then bare metal. One answer without the other is better than none. A region may be without
+/// bare metal, but not without shared machines: that list is empty by mistake.
 pub fn outcome(answers: [Result<Vec<String>, AwsError>; 2], currency: &str) -> Outcome {
     let mut outcome = Outcome::default();
     let mut problems = Vec::new();
-    for answer in answers {
+    for (answer, is_shared) in answers.into_iter().zip([true, false]) {
         match answer {
             Ok(products) => {
+                if is_shared && products.is_empty() {
+                    problems.push("no on-demand pricing found".to_owned());
+                }
                 for product in &products {
                     match price_of(product, currency) {
                         Ok(price) => outcome.prices.extend(price),

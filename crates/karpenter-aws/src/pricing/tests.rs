@@ -124,6 +124,9 @@ fn answers_are_used_as_far_as_they_came() {
     // One list being empty or failing does not take the other one away.
     let only_shared = outcome([Ok(shared()), Ok(Vec::new())], "USD");
     assert_eq!((only_shared.prices, only_shared.problem), (prices(&[("m5.large", 0.1)]), None));
+    let only_metal = outcome([Ok(Vec::new()), Ok(metal())], "USD");
+    assert!(!only_metal.prices.is_empty());
+    assert_eq!(only_metal.problem.as_deref(), Some("no on-demand pricing found"), "asked for again soon");
     let failing = outcome([Err(throttled()), Ok(metal())], "USD");
     assert_eq!(failing.prices, prices(&[("m5.metal", 4.6)]));
     assert_eq!(failing.problem.as_deref(), Some("ThrottlingException: slow down"));
