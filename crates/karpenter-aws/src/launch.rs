@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::try_join_all;
+use jiff::Timestamp;
 use karpenter_api::labels;
 use karpenter_api::types::{EC2NodeClass, NodeClaim};
 use karpenter_catalog::aws::{AWS_EFA, PlacementGroup};
@@ -94,7 +95,7 @@ pub struct LaunchSettings {
 #[derive(Clone)]
 pub struct Launcher {
     parts: LaunchParts,
-    fleets: Batcher<String, CreateFleet, FleetAnswer>,
+    fleets: Batcher<String, CreateFleet, Answered>,
 }
 
 /// Everything about one launch that does not change when it is tried again.
@@ -110,6 +111,14 @@ struct Launch<'a> {
     tags: Tags,
 }
 
+/// What EC2 said about a fleet.
+#[derive(Clone)]
+struct Answered {
+    /// When it was asked: what it counts from then on has the new machines in it.
+    asked_at: Timestamp,
+    answer: FleetAnswer,
+}
+
 /// How one try ended.
 enum Tried {
     Machine(Box<Machine>),
@@ -119,10 +128,10 @@ enum Tried {
 
 impl Launcher {
     pub fn new(parts: LaunchParts) -> Self {
-        let (ec2, metrics) = (Arc::clone(&parts.ec2), parts.metrics.clone());
+        let (ec2, metrics, clock) = (Arc::clone(&parts.ec2), parts.metrics.clone(), parts.clock);
         let execute = move |_: String, requests: Vec<CreateFleet>| {
             let ec2 = Arc::clone(&ec2);
-            Box::pin(async move { call_fleet(&*ec2, requests).await }) as _
+            Box::pin(async move { call_fleet(&*ec2, clock, requests).await }) as _
         };
         let tell = move |batch| metrics.tell_batch(batch);
         let fleets = Batcher::new("create_fleet", parts.clock, FLEET_WINDOWS, execute, tell);
@@ -175,22 +184,30 @@ impl Launcher {
         let candidates = filter(types, &wanted, self.parts.settings.min_values_are_strict)
             .map_err(|error| CloudError::InsufficientCapacity { message: error.to_string() })?;
         let capacity_type = capacity_type(&candidates, &wanted);
-        let (group, partition) = self.placement(class, &wanted).await;
+        let (group, partition) = self
+            .placement(class, &wanted)
+            .await
+            .map_err(|message| CloudError::NodeClassNotReady { message })?;
         let tenancy = wanted.tenancy();
         Ok(Launch { class, claim, wanted, candidates, capacity_type, tenancy, group, partition, tags })
     }
 
+    /// The group and the partition to launch into. A class that selects a group has no machines outside of it, so one
+    /// that is not there, or not any longer, is a problem.
     async fn placement(
         &self,
         class: &EC2NodeClass,
         wanted: &Wanted,
-    ) -> (Option<PlacementGroup>, Option<u32>) {
-        let Some(selector) = &class.spec.placement_group_selector else { return (None, None) };
+    ) -> Result<(Option<PlacementGroup>, Option<u32>), String> {
+        let Some(selector) = &class.spec.placement_group_selector else { return Ok((None, None)) };
         let group = self.parts.placement_groups.find_or_recall(selector).await;
-        let group = group.as_ref().and_then(facts);
+        let Some(group) = group.as_ref().and_then(facts) else {
+            let selected = selector.id.as_deref().or(selector.name.as_deref()).unwrap_or_default();
+            return Err(format!("placement group {selected:?} is not there"));
+        };
         let asked = wanted.requirements.get(labels::AWS_PLACEMENT_GROUP_PARTITION);
-        let partition = group.as_ref().and_then(|group| launch_partition(group, asked));
-        (group, partition)
+        let partition = launch_partition(&group, asked);
+        Ok((Some(group), partition))
     }
 
     async fn attempt(&self, launch: &Launch<'_>) -> Result<Tried, CloudError> {
@@ -204,7 +221,7 @@ impl Launcher {
         let answer = self.ask_for_fleet(launch, &chosen).await;
         let used: BTreeSet<&str> = match &answer {
             Ok((_, answer)) => {
-                let bought = answer.iter().flat_map(|answer| &answer.instances);
+                let bought = answer.iter().flat_map(|answered| &answered.answer.instances);
                 bought.filter_map(|bought| bought.launched_as.subnet_id.as_deref()).collect()
             }
             Err(_) => BTreeSet::new(),
@@ -212,14 +229,14 @@ impl Launcher {
         self.parts.subnets.settle(chosen.values(), &used);
         let (templates, answer) = answer?;
         match answer {
-            Ok(answer) => {
+            Ok(answered) => {
                 // EC2 may also tell it offer by offer; every use of a template that is not forgotten prolongs the error.
                 let is_template_gone =
-                    answer.errors.iter().any(|failed| failed.error.is_launch_template_gone());
+                    answered.answer.errors.iter().any(|failed| failed.error.is_launch_template_gone());
                 if is_template_gone {
                     templates.iter().for_each(|name| self.parts.templates.forget(name));
                 }
-                match self.conclude(launch, &chosen, answer).await {
+                match self.conclude(launch, &chosen, answered).await {
                     Err(error) if is_template_gone => Ok(Tried::TemplatesGone(error)),
                     outcome => outcome.map(|machine| Tried::Machine(Box::new(machine))),
                 }
@@ -241,7 +258,7 @@ impl Launcher {
         &self,
         launch: &Launch<'_>,
         chosen: &BTreeMap<String, LaunchSubnet>,
-    ) -> Result<(Vec<String>, Result<FleetAnswer, AwsError>), CloudError> {
+    ) -> Result<(Vec<String>, Result<Answered, AwsError>), CloudError> {
         let templates = self.ready_templates(launch).await?;
         self.warn_if_inflexible(launch);
         let annotations = launch.claim.metadata.annotations.as_ref();
@@ -329,7 +346,7 @@ impl Launcher {
         let kubelet = self.parts.kubelet_of.kubelet(class, request.instance_type).map_err(problem)?;
         let capacity_type = labels::CAPACITY_TYPE_ON_DEMAND;
         let user_data = self.user_data(class, None, family, capacity_type, &kubelet);
-        let (group, _) = self.placement(class, &Wanted::default()).await;
+        let (group, _) = self.placement(class, &Wanted::default()).await.map_err(problem)?;
         let data = template_data(&TemplateInput {
             class,
             family,
@@ -415,7 +432,7 @@ impl Launcher {
         &self,
         launch: &Launch<'_>,
         chosen: &BTreeMap<String, LaunchSubnet>,
-        answer: FleetAnswer,
+        Answered { asked_at, answer }: Answered,
     ) -> Result<Machine, CloudError> {
         for failed in &answer.errors {
             let zone = failed.tried.zone.as_deref().unwrap_or_default();
@@ -443,7 +460,7 @@ impl Launcher {
             .then(|| filters::reservation(&launch.candidates, &bought.instance_type, &zone))
             .flatten();
         if let Some(reservation) = &reservation {
-            self.parts.reservations.launched(&reservation.id, self.parts.clock.now());
+            self.parts.reservations.launched(&reservation.id, asked_at);
         }
         let zone_id = chosen.get(&zone).and_then(|subnet| subnet.zone_id.clone());
         let efa_count = efa_count(launch, &bought.instance_type);
@@ -494,12 +511,20 @@ impl Launcher {
     }
 }
 
-async fn call_fleet(ec2: &dyn Ec2, requests: Vec<CreateFleet>) -> Vec<Result<FleetAnswer, AwsError>> {
+async fn call_fleet(
+    ec2: &dyn Ec2,
+    clock: Clock,
+    requests: Vec<CreateFleet>,
+) -> Vec<Result<Answered, AwsError>> {
     let count = requests.len();
     let Some(mut request) = requests.into_iter().next() else { return Vec::new() };
     request.total_target_capacity = i32::try_from(count).unwrap_or(i32::MAX);
+    let asked_at = clock.now();
     match ec2.create_fleet(&request).await {
-        Ok(answer) => fleet::share(answer, count).into_iter().map(Ok).collect(),
+        Ok(answer) => {
+            let shares = fleet::share(answer, count).into_iter();
+            shares.map(|answer| Ok(Answered { asked_at, answer })).collect()
+        }
         Err(error) => vec![Err(error); count],
     }
 }

@@ -71,7 +71,11 @@ impl World {
                 && (query.states.is_empty() || query.states.contains(&instance.state))
                 && query.tags.iter().all(|filter: &TagFilter| filter.matches(&instance.tags))
         });
-        Ok(machines.cloned().collect())
+        let told = machines.cloned().map(|instance| match self.are_partitions_hidden {
+            true => Ec2Instance { partition_number: None, ..instance },
+            false => instance,
+        });
+        Ok(told.collect())
     }
 
     pub(super) fn terminate_instances(

@@ -67,6 +67,8 @@ pub struct World {
     pub missing_template_code: Option<&'static str>,
     /// How many machines one fleet gives at most.
     pub fleet_instances_max: Option<usize>,
+    /// Machines do not tell which partition of their placement group they are in.
+    pub are_partitions_hidden: bool,
     /// How long a new machine cannot be seen.
     pub visible_after: Duration,
     /// How long a new machine is pending.
@@ -120,6 +122,7 @@ impl World {
             is_spot_role_missing: false,
             missing_template_code: None,
             fleet_instances_max: None,
+            are_partitions_hidden: false,
             visible_after: Duration::ZERO,
             runs_after: Duration::from_secs(20),
             ends_after: Duration::from_secs(40),

@@ -1,4 +1,7 @@
 //! Nodes in a partition placement group are opened once it is known which partition EC2 put them into.
+//!
+//! Whoever asks has a copy of the claim, and gives the node the labels of that copy. So the node stays closed also when
+//! the partition was just written: only a claim that has it is answered with yes.
 
 use std::time::Duration;
 
@@ -13,6 +16,8 @@ use crate::instances::{Freshness, Instances, Machine};
 use crate::machines::instance_id;
 
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// What was written comes back as a change of the claim, which is reason enough to ask; this is for when it does not.
+const ASK_AGAIN_AFTER_WRITING: Duration = Duration::from_secs(1);
 
 /// Waits for the partition and writes it on the claim.
 pub struct PartitionHook {
@@ -42,7 +47,7 @@ impl PartitionHook {
             json!({"metadata": {"labels": {labels::AWS_PLACEMENT_GROUP_PARTITION: partition.to_string()}}});
         let claims: Api<NodeClaim> = Api::all(self.client.clone());
         match claims.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await {
-            Ok(_) => Ok(HookAnswer::Ready),
+            Ok(_) => Ok(HookAnswer::NotYet { ask_again_after: Some(ASK_AGAIN_AFTER_WRITING) }),
             Err(error) => {
                 Err(CloudError::Transient { message: format!("labelling nodeclaim {name}, {error}") })
             }

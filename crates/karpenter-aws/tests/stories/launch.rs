@@ -1,8 +1,10 @@
-//! Launches and machines on the in-process cloud, from a claim to EC2's calls and back, without a cluster.
+//! Launches and machines on the in-process cloud, from a claim to EC2's calls and back, without a cluster: there is an
+//! API server only for what is told about objects.
 
 mod conformance;
 mod launches;
 mod lessons;
 mod machines;
 mod templates;
+mod told;
 mod world;

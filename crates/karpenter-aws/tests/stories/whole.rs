@@ -3,4 +3,6 @@
 
 mod inflate;
 mod legacy;
+mod pages;
+mod partitions;
 mod world;

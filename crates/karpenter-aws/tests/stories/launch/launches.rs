@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use karpenter_api::labels;
 use karpenter_aws::api::ec2::{
     CapacityReservation, OnDemandAllocationStrategy, PlacementGroup, SpotAllocationStrategy,
@@ -385,6 +387,24 @@ async fn reservations_come_first() {
     assert_eq!(left(), 0);
     let third = world.launch(any).await.unwrap();
     assert_eq!(third.labels[KIND], "spot", "when it is used up, the next kind");
+}
+
+/// EC2 is asked what is left while it works on a launch: its count has the machine in it.
+#[tokio::test(start_paused = true)]
+async fn a_launch_in_a_reservation_counts_from_when_it_was_asked_for() {
+    let world = reserving(vec![reservation("cr-1", "m5.large", "a", 2)]).await;
+    let counts = world.provider.types().reservations().counts().clone();
+    world.cloud.set_latency(Duration::from_secs(10));
+    let recount = async {
+        while world.cloud.count(Call::CreateFleet) == 0 {
+            world.clock.sleep(Duration::from_secs(1)).await;
+        }
+        world.clock.sleep(Duration::from_secs(5)).await;
+        counts.sync([("cr-1".to_owned(), 1)], world.clock.now());
+    };
+    let (machine, ()) = futures::join!(world.launch(&[(KIND, &["reserved"])]), recount);
+    assert_eq!(machine.unwrap().labels[KIND], "reserved");
+    assert_eq!(counts.left("cr-1"), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::events::v1::Event;
 use karpenter_api::types::{EC2NodeClass, NodeClaim, NodePool};
+use karpenter_apiserver::{ApiServer, Config};
 use karpenter_aws::api::ec2::{CreateFleet, LaunchTemplateData};
 use karpenter_aws::cluster_facts::{ClusterCidr, ClusterFacts};
 use karpenter_aws::drift::LiveDrift;
@@ -26,6 +28,9 @@ use karpenter_aws::unavailable::Unavailable;
 use karpenter_aws::zonal_shift::ZonalShifts;
 use karpenter_cloud::{CloudError, CloudProvider, Instance};
 use karpenter_cluster::clock::Clock;
+use karpenter_controllers::events::Recorder;
+use kube::Client;
+use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 
 pub(crate) const REGION: &str = "us-west-2";
@@ -73,6 +78,8 @@ pub(crate) struct World {
     pub(crate) shifts: ZonalShifts,
     pub(crate) metrics: LaunchMetrics,
     pub(crate) clock: Clock,
+    pub(crate) drift: Arc<LiveDrift>,
+    client: Client,
     claims: Mutex<u32>,
 }
 
@@ -144,6 +151,8 @@ impl World {
             expressions: Expressions::new(clock),
             cluster_dns: cluster.dns_ip.map(|ip| ip.to_string()),
         };
+        let client = Client::new(ApiServer::new(Config::default()), "default");
+        let recorder = Recorder::new(client.clone(), clock);
         let ca_bundle = cluster.ca_bundle.clone();
         let launcher = Launcher::new(LaunchParts {
             ec2: Arc::clone(ec2),
@@ -157,7 +166,7 @@ impl World {
             placement_groups,
             kubelet_of: Arc::new(kubelet_of),
             metrics: metrics.clone(),
-            recorder: None,
+            recorder: Some(recorder.clone()),
             settings: LaunchSettings {
                 reserved_capacity: setup.reserved_capacity,
                 min_values_are_strict: setup.min_values_are_strict,
@@ -165,28 +174,40 @@ impl World {
         });
         let instances = Instances::new(Arc::clone(ec2), clock, "cluster", shifts.clone(), metrics.clone());
         let objects = Arc::new(Stored::default());
-        let drift = LiveDrift {
+        let drift = Arc::new(LiveDrift {
             objects: Arc::clone(&objects) as _,
             types: types.clone(),
             instances: instances.clone(),
-            recorder: None,
+            recorder: Some(recorder.clone()),
             reserved_capacity: setup.reserved_capacity,
-        };
+        });
         let provider = AwsProvider::new(ProviderParts {
             clock,
             objects: Arc::clone(&objects) as _,
             types,
             launcher: launcher.clone(),
             instances,
-            drift: Some(Arc::new(drift)),
+            drift: Some(Arc::clone(&drift) as _),
             overlays: None,
             hooks: Vec::new(),
-            recorder: None,
+            recorder: Some(recorder),
             ca_bundle,
             reserved_capacity: setup.reserved_capacity,
         });
         let claims = Mutex::default();
-        let world = Self { cloud, provider, launcher, objects, subnets, shifts, metrics, clock, claims };
+        let world = Self {
+            cloud,
+            provider,
+            launcher,
+            objects,
+            subnets,
+            shifts,
+            metrics,
+            clock,
+            drift,
+            client,
+            claims,
+        };
         world.change_class(|_| ());
         let pool = json!({
             "metadata": {"name": "general", "uid": "pool-uid"},
@@ -258,6 +279,22 @@ impl World {
 
     pub(crate) async fn launch(&self, requirements: &[(&str, &[&str])]) -> Result<Instance, CloudError> {
         self.provider.create(&self.claim(requirements)).await
+    }
+
+    /// What was told about objects: `type kind name reason: note`, in order.
+    pub(crate) async fn events(&self) -> Vec<String> {
+        let api: Api<Event> = Api::all(self.client.clone());
+        let events = api.list(&ListParams::default()).await.unwrap().items.into_iter();
+        let mut told: Vec<String> = events
+            .map(|event| {
+                let about = event.regarding.unwrap_or_default();
+                let words = [event.type_, about.kind, about.name, event.reason, event.note];
+                let [level, kind, name, reason, note] = words.map(Option::unwrap_or_default);
+                format!("{level} {kind} {name} {reason}: {note}")
+            })
+            .collect();
+        told.sort();
+        told
     }
 
     pub(crate) fn fleets(&self) -> Vec<CreateFleet> {

@@ -132,17 +132,23 @@ impl World {
 
     /// A class and a pool as the getting-started guide has them.
     pub(crate) async fn introduce(&self) {
+        self.introduce_with(json!({})).await;
+    }
+
+    /// `spec`: what else the class says.
+    pub(crate) async fn introduce_with(&self, spec: Value) {
         let kind = GroupVersionKind::gvk(labels::AWS_GROUP, "v1", "EC2NodeClass");
         let classes: Api<DynamicObject> =
             Api::all_with(self.client.clone(), &ApiResource::from_gvk_with_plural(&kind, "ec2nodeclasses"));
         let discovery = json!([{"tags": {"karpenter.sh/discovery": "cluster"}}]);
-        let class = json!({
+        let mut class = json!({
             "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
             "spec": {
                 "role": "KarpenterNodeRole-cluster", "amiSelectorTerms": [{"alias": "al2023@latest"}],
                 "subnetSelectorTerms": discovery, "securityGroupSelectorTerms": discovery,
             },
         });
+        json_patch::merge(&mut class["spec"], &spec);
         let class = serde_json::from_value(class).expect("a class");
         classes.create(&PostParams::default(), &class).await.expect("created");
         let requirement =
@@ -253,6 +259,11 @@ impl World {
             phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
         };
         pods.iter().filter(is_running).count()
+    }
+
+    pub(crate) async fn nodes(&self) -> Vec<Node> {
+        let api: Api<Node> = Api::all(self.client.clone());
+        api.list(&ListParams::default()).await.expect("nodes").items
     }
 
     pub(crate) async fn claims(&self) -> Vec<NodeClaim> {
