@@ -79,8 +79,16 @@ pub const ANNOTATION_CONSOLIDATION_BALANCED_K: &str = "karpenter.sh/consolidatio
 pub const ANNOTATION_CONSOLIDATION_MAX_MOVES_PER_HOUR: &str = "karpenter.sh/consolidation-max-moves-per-hour";
 /// `disabled`: nodes are never replaced by more than one.
 pub const ANNOTATION_CONSOLIDATION_MANY_TO_MANY: &str = "karpenter.sh/consolidation-many-to-many";
+/// The same by its shorter name.
+pub const ANNOTATION_CONSOLIDATION_M_TO_N: &str = "karpenter.sh/consolidation-m-to-n";
 /// `true`: only say what would be done for savings.
 pub const ANNOTATION_CONSOLIDATION_DRY_RUN: &str = "karpenter.sh/consolidation-dry-run";
+
+// What this implementation writes down about moves, for the process after it.
+/// On a NodePool that bounds moves: pods moved for savings within the last hour, by time.
+pub const ANNOTATION_PODS_MOVED: &str = "karpenter.sh/pods-moved";
+/// On a NodeClaim whose pool has a cool-down: when pods were last moved there.
+pub const ANNOTATION_PODS_MOVED_AT: &str = "karpenter.sh/pods-moved-at";
 
 // Taints and finalizers.
 /// With effect NoSchedule: the node is about to go away.

@@ -11,7 +11,7 @@ use std::fmt;
 use karpenter_api::error::one_line;
 use karpenter_api::labels::{
     ANNOTATION_CONSOLIDATION_BALANCED_K, ANNOTATION_CONSOLIDATION_COOL_DOWN,
-    ANNOTATION_CONSOLIDATION_DRY_RUN, ANNOTATION_CONSOLIDATION_MANY_TO_MANY,
+    ANNOTATION_CONSOLIDATION_DRY_RUN, ANNOTATION_CONSOLIDATION_M_TO_N, ANNOTATION_CONSOLIDATION_MANY_TO_MANY,
     ANNOTATION_CONSOLIDATION_MAX_MOVES_PER_HOUR, ANNOTATION_CONSOLIDATION_MIN_SAVING_PER_HOUR,
     ANNOTATION_CONSOLIDATION_MIN_SAVING_PERCENT,
 };
@@ -23,13 +23,14 @@ use crate::expand::name_of;
 
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 const PREFIX: &str = "karpenter.sh/consolidation-";
-const KNOWN: [&str; 7] = [
+const KNOWN: [&str; 8] = [
     ANNOTATION_CONSOLIDATION_MIN_SAVING_PERCENT,
     ANNOTATION_CONSOLIDATION_MIN_SAVING_PER_HOUR,
     ANNOTATION_CONSOLIDATION_COOL_DOWN,
     ANNOTATION_CONSOLIDATION_BALANCED_K,
     ANNOTATION_CONSOLIDATION_MAX_MOVES_PER_HOUR,
     ANNOTATION_CONSOLIDATION_MANY_TO_MANY,
+    ANNOTATION_CONSOLIDATION_M_TO_N,
     ANNOTATION_CONSOLIDATION_DRY_RUN,
 ];
 
@@ -105,14 +106,7 @@ pub fn controls(pool: &NodePool) -> (Controls, Vec<ControlError>) {
             )
             .map_or(defaults.max_moves_per_hour, |count| Some(count.unwrap_or(0))),
         moved_last_hour: 0,
-        is_many_to_many_enabled: reader
-            .read(
-                ANNOTATION_CONSOLIDATION_MANY_TO_MANY,
-                |text| one_of(text, "enabled", "disabled"),
-                "\"enabled\" or \"disabled\"",
-                "it counts as disabled",
-            )
-            .map_or(defaults.is_many_to_many_enabled, |enabled| enabled.unwrap_or(false)),
+        is_many_to_many_enabled: reader.many_to_many().unwrap_or(defaults.is_many_to_many_enabled),
         is_dry_run: reader
             .read(
                 ANNOTATION_CONSOLIDATION_DRY_RUN,
@@ -148,6 +142,26 @@ impl Reader<'_> {
         Some(parsed)
     }
 
+    /// It has two names. Who says different things under them wants the lesser, and hears of it.
+    fn many_to_many(&mut self) -> Option<bool> {
+        let mut read = |annotation: &str| {
+            let parse = |text: &str| one_of(text, "enabled", "disabled");
+            let said = self.read(annotation, parse, "\"enabled\" or \"disabled\"", "it counts as disabled");
+            Some((said?, said?.unwrap_or(false)))
+        };
+        let long = read(ANNOTATION_CONSOLIDATION_MANY_TO_MANY);
+        let short = read(ANNOTATION_CONSOLIDATION_M_TO_N);
+        if let (Some((Some(one), _)), Some((Some(other), _))) = (long, short)
+            && one != other
+        {
+            let value = if other { "enabled" } else { "disabled" };
+            let valid = "the same as of karpenter.sh/consolidation-many-to-many, or one of the two alone";
+            self.push(ANNOTATION_CONSOLIDATION_M_TO_N, value, valid, "both count as disabled");
+        }
+        let meant = long.into_iter().chain(short).map(|(_, is_enabled)| is_enabled);
+        meant.reduce(|one, other| one && other)
+    }
+
     /// A misspelt name would otherwise be a wish that nobody hears.
     fn find_unknown(&mut self) {
         for (annotation, value) in self.pool.metadata.annotations.iter().flatten() {
@@ -168,7 +182,7 @@ impl Reader<'_> {
     }
 }
 
-const KNOWN_TEXT: &str = "karpenter.sh/consolidation- followed by min-saving-percent, min-saving-per-hour, cool-down, balanced-k, max-moves-per-hour, many-to-many or dry-run";
+const KNOWN_TEXT: &str = "karpenter.sh/consolidation- followed by min-saving-percent, min-saving-per-hour, cool-down, balanced-k, max-moves-per-hour, many-to-many (or m-to-n) or dry-run";
 
 fn number(text: &str) -> Option<f64> {
     text.parse::<f64>().ok().filter(|number| number.is_finite())

@@ -28,6 +28,8 @@ fn each_annotation_sets_its_own_control_and_nothing_else() {
         ("max-moves-per-hour", "250", Controls { max_moves_per_hour: Some(250), ..defaults.clone() }),
         ("many-to-many", "disabled", Controls { is_many_to_many_enabled: false, ..defaults.clone() }),
         ("many-to-many", "enabled", defaults.clone()),
+        ("m-to-n", "disabled", Controls { is_many_to_many_enabled: false, ..defaults.clone() }),
+        ("m-to-n", "enabled", defaults.clone()),
         ("dry-run", "true", Controls { is_dry_run: true, ..defaults.clone() }),
         ("dry-run", "false", defaults),
     ];
@@ -51,6 +53,7 @@ fn what_cannot_be_read_is_told_and_does_no_more_than_was_meant() {
         ("max-moves-per-hour", "-1", Controls { max_moves_per_hour: Some(0), ..defaults.clone() }),
         ("max-moves-per-hour", "many", Controls { max_moves_per_hour: Some(0), ..defaults.clone() }),
         ("many-to-many", "no", Controls { is_many_to_many_enabled: false, ..defaults.clone() }),
+        ("m-to-n", "off", Controls { is_many_to_many_enabled: false, ..defaults.clone() }),
         ("dry-run", "yes", Controls { is_dry_run: true, ..defaults.clone() }),
         ("dry-rum", "true", defaults),
     ];
@@ -62,5 +65,25 @@ fn what_cannot_be_read_is_told_and_does_no_more_than_was_meant() {
         errors[0].to_string(),
         "nodepool general: annotation karpenter.sh/consolidation-dry-run: \"yes\" cannot be used; \
          valid: \"true\" or \"false\"; it counts as true"
+    );
+}
+
+#[test]
+fn of_two_names_for_the_same_the_stricter_value_counts() {
+    for (long, short, is_enabled, told) in [
+        ("enabled", "enabled", true, 0),
+        ("disabled", "disabled", false, 0),
+        ("enabled", "disabled", false, 1),
+        ("disabled", "enabled", false, 1),
+        ("enabled", "maybe", false, 1),
+    ] {
+        let (controls, errors) = controls(&pool(&[("many-to-many", long), ("m-to-n", short)]));
+        assert_eq!((controls.is_many_to_many_enabled, errors.len()), (is_enabled, told), "{long}, {short}");
+    }
+    let (_, errors) = controls(&pool(&[("many-to-many", "enabled"), ("m-to-n", "disabled")]));
+    assert_eq!(
+        errors[0].to_string(),
+        "nodepool general: annotation karpenter.sh/consolidation-m-to-n: \"disabled\" cannot be used; valid: the same \
+         as of karpenter.sh/consolidation-many-to-many, or one of the two alone; both count as disabled"
     );
 }
