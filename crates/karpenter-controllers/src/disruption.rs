@@ -5,7 +5,8 @@
 //! what takes its place (`karpenter_disruption`). The other leads the commands that have begun to their end
 //! ([`flight`]). Neither waits inside a pass: a delay is a stage with a deadline. The drain itself is the node's business
 //! ([`crate::node`]). Commands live in memory; what is written on the claims of replacements lets a restarted process
-//! take a command up again, and what cannot be taken up is rolled back.
+//! take a command up again, and what cannot be taken up is rolled back. How much was moved and when is written down where
+//! a pool bounds it ([`remembered`]).
 //!
 //! Upstream: pkg/controllers/disruption.
 
@@ -17,7 +18,9 @@ pub mod flight;
 mod flights;
 pub(crate) mod observe;
 mod order;
+mod remembered;
 mod resume;
+mod second_look;
 pub mod standings;
 mod tell;
 
@@ -56,6 +59,8 @@ pub struct Disruption {
     flights: Arc<Mutex<Flights>>,
     changes: Changes,
     queue: OnceLock<Queue>,
+    /// Held while moved pods are written down.
+    counting: tokio::sync::Mutex<()>,
 }
 
 impl Disruption {
@@ -68,6 +73,7 @@ impl Disruption {
             flights: Arc::default(),
             changes: Changes::default(),
             queue: OnceLock::new(),
+            counting: tokio::sync::Mutex::new(()),
         }
     }
 

@@ -2,7 +2,8 @@
 //! their way to, and which claims are about to go.
 //!
 //! Held in memory and lost with the process. That is safe: without it pods are planned anew onto the nodes that are
-//! coming up, and a node that was about to go is found again by whoever wanted it gone.
+//! coming up, and a node that was about to go is found again by whoever wanted it gone. Only what pools bound over time
+//! ([`moves`]) is written down as well, see [`crate::disruption`].
 
 pub mod moves;
 mod refusal;
@@ -107,6 +108,21 @@ impl State {
     /// Counts pods that were moved away from a pool's nodes.
     pub fn count_moves(&self, pool: &str, pods: u32, now: Timestamp) {
         self.inner().moves.left_pool(pool, pods, now);
+    }
+
+    /// These are not moved after all.
+    pub fn uncount_moves(&self, pool: &str, pods: u32, at: Timestamp) {
+        self.inner().moves.stayed(pool, pods, at);
+    }
+
+    /// A process before this one moved pods there.
+    pub fn recall_moved_onto(&self, claim: &str, at: Timestamp) {
+        self.inner().moves.moved_onto(claim, at);
+    }
+
+    /// What moved is remembered at least so long.
+    pub fn remember_moves_for(&self, cool_down_secs: i64) {
+        self.inner().moves.remember_for(cool_down_secs);
     }
 
     /// Pods are moved for a poor yield.

@@ -49,10 +49,16 @@ impl Disruption {
             self.flights().remove(number);
             return has_begun;
         }
-        match self.prepare(&id, &order).await {
+        let counted_at = self.context.clock.now();
+        let prepared = match self.count_moves(&order, counted_at).await {
+            Ok(()) => self.prepare(&id, &order).await.inspect_err(|_| self.uncount_moves(&order, counted_at)),
+            Err(why) => Err(why),
+        };
+        match prepared {
             Ok((order, replacements)) => {
                 let order = Arc::new(order);
                 let now = self.depart(&order, &replacements);
+                self.note_hosts(&order, now).await;
                 self.tell_started(&id, &order, round);
                 let stage = if replacements.is_empty() {
                     // Nobody else is at it before this is done: what is deleted is counted once.
@@ -264,15 +270,6 @@ impl Disruption {
         context.state.depart(order.targets.iter().map(|one| one.id.name.as_str()), moves, now);
         if order.is_thorough {
             context.state.note_thorough(now);
-        }
-        if order.method.reason() == Reason::Underutilized {
-            let mut by_pool: BTreeMap<&str, u32> = BTreeMap::new();
-            for target in &order.targets {
-                *by_pool.entry(&target.pool).or_default() += u32::try_from(target.pods).unwrap_or(u32::MAX);
-            }
-            for (pool, pods) in by_pool {
-                context.state.count_moves(pool, pods, now);
-            }
         }
         now
     }

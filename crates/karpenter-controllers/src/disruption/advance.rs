@@ -72,6 +72,7 @@ impl Disruption {
 
     /// Takes up what a process before this one began.
     fn resume(&self) {
+        self.recall();
         let context = &self.context;
         let now = context.clock.now();
         let claims = context.mirrors.node_claims.list();

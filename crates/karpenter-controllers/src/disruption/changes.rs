@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use karpenter_api::labels::ANNOTATION_PODS_MOVED;
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_cluster::mirror::{Change, Mirror};
 use karpenter_disruption::fleet::{Fleet, Machine};
@@ -170,10 +171,16 @@ fn claim_differs(old: &NodeClaim, new: &NodeClaim) -> bool {
         || old.status != new.status
 }
 
+/// What is written down there about moved pods is known already.
 fn pool_differs(old: &NodePool, new: &NodePool) -> bool {
+    let annotations = |pool: &NodePool| -> Vec<(String, String)> {
+        let all = pool.metadata.annotations.iter().flatten();
+        let all = all.filter(|(name, _)| *name != ANNOTATION_PODS_MOVED);
+        all.map(|(name, value)| (name.clone(), value.clone())).collect()
+    };
     let conditions = |pool: &NodePool| pool.status.as_ref().map(|status| status.conditions.clone());
     old.metadata.generation != new.metadata.generation
-        || old.metadata.annotations != new.metadata.annotations
+        || annotations(old) != annotations(new)
         || old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
         || conditions(old) != conditions(new)
 }

@@ -1,16 +1,19 @@
-//! The loop that looks at the whole cluster: a proposal whose rest is over gets its second look, else new commands are
-//! sought. Deciding happens in the rules, off the event loop and from one snapshot per pass.
+//! The loop that looks at the whole cluster: proposals whose rest is over get their second look, else new commands are
+//! sought. Deciding happens in the rules, off the event loop and from one snapshot per pass; what a pass decides on begins
+//! at the same time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::stream::{self, StreamExt};
 use jiff::Timestamp;
 use karpenter_cluster::clock::{since, until};
 use karpenter_disruption::command::{Command, Method};
+use karpenter_disruption::fleet::Waiting;
 use karpenter_disruption::propose::{Curiosity, Proposal, explain_some, propose_aloud};
 use karpenter_disruption::settings::{Mode, Settings as Rules};
-use karpenter_disruption::validate::{Rejection, revalidate};
+use karpenter_disruption::validate::Rejection;
 use karpenter_state::pod::Pod;
 use karpenter_state::{FleetRound, assemble_fleet};
 
@@ -19,6 +22,7 @@ use super::flight::{STANDBY_MOST, STANDBY_POLL, Stage, after};
 use super::flights::Flight;
 use super::observe::{self, Sight};
 use super::order::Order;
+use super::second_look::{Verdict, look_again, plain};
 use super::{Disruption, IDLE_POLL, RETRY_POLL};
 use crate::compute;
 
@@ -27,9 +31,14 @@ use crate::compute;
 const EXPLAINED_MAX: usize = 10;
 const EXPLAINED_EVERY: Duration = Duration::from_secs(60);
 
+/// Proposals that one pass looks at again: what is seen should not be old when the last of them begins.
+const SECOND_LOOKS_MAX: usize = 16;
+/// Commands that begin at the same time.
+const STARTS_AT_ONCE: usize = 8;
+
 /// What a pass leads to.
 enum Outcome {
-    Second(Result<Command, Rejection>),
+    Second(Vec<Verdict>),
     First(Proposal),
 }
 
@@ -46,7 +55,8 @@ struct Looked {
 /// The pure part: from objects to a decision.
 fn look(
     sight: Sight,
-    due: Option<Arc<Command>>,
+    due: Vec<Flight>,
+    waiting: Vec<(u64, Waiting)>,
     plans_ahead: bool,
     curiosity: Option<&Curiosity>,
     rules: &Rules,
@@ -56,14 +66,13 @@ fn look(
     round.fleet.waiting = sight.waiting.clone();
     round.fleet.resting = sight.resting.clone();
     round.fleet.plans_ahead = plans_ahead;
-    let outcome = match due {
-        Some(command) => Outcome::Second(revalidate(&command, &round.fleet, rules)),
-        None => {
-            let mut began = Instant::now();
-            let mut is_through =
-                |method: Method| took.push((method, std::mem::replace(&mut began, Instant::now()).elapsed()));
-            Outcome::First(propose_aloud(&round.fleet, rules, &mut is_through))
-        }
+    let outcome = if due.is_empty() {
+        let mut began = Instant::now();
+        let mut is_through =
+            |method: Method| took.push((method, std::mem::replace(&mut began, Instant::now()).elapsed()));
+        Outcome::First(propose_aloud(&round.fleet, rules, &mut is_through))
+    } else {
+        Outcome::Second(look_again(&round.fleet, waiting, due, rules))
     };
     let mut told_up_to = None;
     let outcome = match (outcome, curiosity) {
@@ -85,32 +94,34 @@ impl Disruption {
         if !self.flights().is_resumed {
             return RETRY_POLL;
         }
-        let due = self.flights().due(now);
+        // Upstream looks at one command at a time.
+        let due_max = if self.rules.mode == Mode::Cost { SECOND_LOOKS_MAX } else { 1 };
+        let due = self.flights().due(now, due_max);
         let is_quiet = self.changes.quiet_until().is_some_and(|quiet| now < quiet);
-        if due.is_none() && is_quiet && !context.standings.is_asked() {
+        if due.is_empty() && is_quiet && !context.standings.is_asked() {
             return self.rest(now);
         }
+        self.remember_cool_downs();
         let number = self.changes.number();
         let (waiting, resting, own) = {
             let mut flights = self.flights();
             let resting = flights.resting(now, |id| observe::see(context, id));
-            (flights.waiting(due.as_ref().map(|flight| flight.number)), resting, flights.replacements())
+            (flights.waiting(), resting, flights.replacements())
         };
         // Upstream thinks of the next command when the last is done.
         let plans_ahead = self.rules.mode == Mode::Cost && self.flights().may_plan_ahead(now);
-        let Some(sight) = observe::observe(context, waiting, &own).await else { return RETRY_POLL };
+        let Some(sight) = observe::observe(context, plain(&waiting), &own).await else { return RETRY_POLL };
         let sight = Sight { resting, ..sight };
         let rules = self.rules.clone();
-        let proposed = due.as_ref().and_then(|flight| flight.proposed.clone());
         let curiosity = self.curiosity(now);
-        let work = move || look(sight, proposed, plans_ahead, curiosity.as_ref(), &rules);
+        let work = move || look(sight, due, waiting, plans_ahead, curiosity.as_ref(), &rules);
         let looked = compute::off_the_loop(work).await;
         if let Some(told_up_to) = looked.told_up_to {
             let mut flights = self.flights();
             (flights.told_up_to, flights.explained_at) = (told_up_to, Some(now));
         }
-        match (looked.outcome, due) {
-            (Outcome::First(proposal), _) => {
+        match looked.outcome {
+            Outcome::First(proposal) => {
                 self.tell_pass(&looked.round, &proposal, &looked.took).await;
                 self.tell_annotations(&looked.round, &looked.annotated).await;
                 let has_news = self.act_on(&looked.round, &proposal).await;
@@ -125,10 +136,7 @@ impl Disruption {
                     }
                 }
             }
-            (Outcome::Second(outcome), Some(flight)) => {
-                self.second_look(flight, outcome, &looked.round).await
-            }
-            (Outcome::Second(_), None) => RETRY_POLL,
+            Outcome::Second(verdicts) => self.second_looks(verdicts, &looked.round).await,
         }
     }
 
@@ -153,37 +161,54 @@ impl Disruption {
         wait
     }
 
-    async fn second_look(
-        &self,
-        flight: Flight,
-        outcome: Result<Command, Rejection>,
-        round: &FleetRound,
-    ) -> Duration {
+    /// Drops what a second look refused, and begins the rest.
+    async fn second_looks(&self, verdicts: Vec<Verdict>, round: &FleetRound) -> Duration {
         self.changes.disturb();
         let now = self.context.clock.now();
-        let command = match outcome {
-            Ok(command) => command,
-            Err(Rejection::Budget { .. }) if flight.standby_until().is_some() => {
-                let mut flights = self.flights();
-                if flight.standby_until().is_some_and(|deadline| deadline <= now) {
-                    tracing::debug!(command = flight.id, "no budget opened for the command in time");
-                    flights.remove(flight.number);
-                    flights.gave_up_at = Some(now);
-                } else {
-                    flights.postpone(flight.order.method, now, after(now, STANDBY_POLL));
+        let (mut refused, mut begin, mut unreadable) = (Vec::new(), Vec::new(), 0);
+        for (flight, verdict) in verdicts {
+            match verdict {
+                None => {}
+                Some(Ok(command)) => match self.order(&command, round) {
+                    Some(order) => begin.push(self.take_out(flight, order)),
+                    None => {
+                        self.flights().remove(flight.number);
+                        unreadable += 1;
+                    }
+                },
+                Some(Err(Rejection::Budget { .. })) if flight.standby_until().is_some() => {
+                    self.wait_on(&flight, now);
                 }
-                return Duration::ZERO;
+                Some(Err(rejection)) => {
+                    self.flights().remove(flight.number);
+                    refused.push((flight, rejection));
+                }
             }
-            Err(rejection) => {
-                self.flights().remove(flight.number);
-                self.tell_rejected(&flight, &rejection).await;
-                return Duration::ZERO;
-            }
-        };
-        let Some(order) = self.order(&command, round) else {
-            self.flights().remove(flight.number);
-            return IDLE_POLL;
-        };
+        }
+        let wanted = begin.len();
+        let started = self.start_all(begin, round).await;
+        let has_failed = started == 0 && wanted + unreadable > 0;
+        let is_all = refused.is_empty();
+        for (flight, rejection) in refused {
+            self.tell_rejected(&flight, &rejection).await;
+        }
+        if has_failed && is_all { IDLE_POLL } else { Duration::ZERO }
+    }
+
+    /// There is no budget for what stands by: it waits for one as long as it may.
+    fn wait_on(&self, flight: &Flight, now: Timestamp) {
+        let mut flights = self.flights();
+        if flight.standby_until().is_some_and(|deadline| deadline <= now) {
+            tracing::debug!(command = flight.id, "no budget opened for the command in time");
+            flights.remove(flight.number);
+            flights.gave_up_at = Some(now);
+        } else {
+            flights.postpone(flight.order.method, now, after(now, STANDBY_POLL));
+        }
+    }
+
+    /// A proposal that is about to begin, with the order that a second look made of it.
+    fn take_out(&self, flight: Flight, order: Order) -> Flight {
         let order = Arc::new(order);
         // Of empty nodes, those that a budget has opened for go, and the others wait on.
         let is_split = flight.standby_until().is_some() && order.method == Method::Emptiness;
@@ -191,8 +216,17 @@ impl Disruption {
         let part = if is_split { self.flights().split(&flight, &started) } else { None };
         let flight = part.unwrap_or(flight);
         self.flights().update(flight.number, order.clone(), Stage::Starting);
-        let flight = Flight { order, stage: Stage::Starting, proposed: None, ..flight };
-        if self.start(flight, round).await { Duration::ZERO } else { IDLE_POLL }
+        Flight { order, stage: Stage::Starting, proposed: None, ..flight }
+    }
+
+    /// Begins all of these at once; says how many have.
+    async fn start_all(&self, flights: Vec<Flight>, round: &FleetRound) -> usize {
+        let starts = stream::iter(flights).map(|flight| self.start(flight, round));
+        starts
+            .buffer_unordered(STARTS_AT_ONCE)
+            .filter(|has_started| std::future::ready(*has_started))
+            .count()
+            .await
     }
 
     pub(super) fn order(&self, command: &Command, round: &FleetRound) -> Option<Order> {
@@ -202,6 +236,7 @@ impl Disruption {
     /// Takes up what was proposed: what need not rest begins at once.
     async fn act_on(&self, round: &FleetRound, proposal: &Proposal) -> News {
         let mut news = News::Nothing;
+        let mut begin = Vec::new();
         let mut taken: BTreeSet<String> = self.flights().targets();
         let ready = proposal.commands.iter().map(|command| (command, false));
         for (command, is_standby) in ready.chain(proposal.standby.iter().map(|command| (command, true))) {
@@ -223,10 +258,12 @@ impl Disruption {
                 self.tell_scores(command, &flight.order, round).await;
                 news = news.max(News::Started);
             } else {
-                let flight = self.flights().add(order, Stage::Starting, None, now);
-                let has_started = self.start(flight, round).await;
-                news = news.max(if has_started { News::Started } else { News::Failed });
+                begin.push(self.flights().add(order, Stage::Starting, None, now));
             }
+        }
+        if !begin.is_empty() {
+            let started = self.start_all(begin, round).await;
+            news = news.max(if started > 0 { News::Started } else { News::Failed });
         }
         if news != News::Nothing {
             self.changes.disturb();

@@ -113,10 +113,10 @@ impl Flights {
         self.list.iter().filter_map(|flight| flight.proposed.as_ref().map(|proposed| (flight, proposed)))
     }
 
-    /// The first proposal whose rest is over.
-    pub(super) fn due(&self, now: Timestamp) -> Option<Flight> {
+    /// The first proposals whose rest is over, so many at most.
+    pub(super) fn due(&self, now: Timestamp, most: usize) -> Vec<Flight> {
         let is_due = |flight: &&Flight| matches!(flight.stage, Stage::Proposed { until, .. } if until <= now);
-        self.list.iter().find(is_due).cloned()
+        self.list.iter().filter(is_due).take(most).cloned().collect()
     }
 
     /// Whether it is worth planning for budgets that are to open: not soon after that was in vain.
@@ -213,13 +213,15 @@ impl Flights {
         resting.map(|(id, failed)| (id.name.as_str().into(), failed.method)).collect()
     }
 
-    /// Proposals as the rules see them, without the one that is being looked at.
-    pub(super) fn waiting(&self, except: Option<u64>) -> Vec<Waiting> {
-        let others = self.proposals().filter(|(flight, _)| Some(flight.number) != except);
-        let proposed = others.map(|(flight, command)| Waiting {
-            method: command.method,
-            is_standby: flight.standby_until().is_some(),
-            claims: command.candidates.iter().map(|candidate| candidate.claim.clone()).collect(),
+    /// Proposals as the rules see them, with their numbers.
+    pub(super) fn waiting(&self) -> Vec<(u64, Waiting)> {
+        let proposed = self.proposals().map(|(flight, command)| {
+            let waiting = Waiting {
+                method: command.method,
+                is_standby: flight.standby_until().is_some(),
+                claims: command.candidates.iter().map(|candidate| candidate.claim.clone()).collect(),
+            };
+            (flight.number, waiting)
         });
         proposed.collect()
     }

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_disruption::propose::{Proposal, Why};
+use karpenter_disruption::command::Method;
+use karpenter_disruption::fleet::Fleet;
+use karpenter_disruption::propose::{Proposal, Standing, Why};
 use karpenter_state::FleetRound;
 use serde::Serialize;
 
@@ -25,6 +27,19 @@ pub struct Entry {
     pub why: String,
     pub price_per_hour: f64,
     /// When it was looked at, and how new the newest object was that was looked at.
+    pub at: Timestamp,
+    pub revision: u64,
+    /// What stood against the node alone when it was last asked, where this pass has no words for the single node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alone: Option<Alone>,
+}
+
+/// An answer of an earlier pass about one node by itself.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Alone {
+    pub standing: String,
+    pub why: String,
     pub at: Timestamp,
     pub revision: u64,
 }
@@ -54,22 +69,26 @@ impl Standings {
     /// What a pass found out takes the place of what was known.
     pub(super) fn replace(&self, round: &FleetRound, proposal: &Proposal, at: Timestamp) {
         let fleet = &round.fleet;
-        let entry = |standing: &karpenter_disruption::propose::Standing| {
+        let mut known = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let fine = fine_words(fleet, proposal);
+        let entry = |standing: &Standing| {
             let machine = fleet.machines.get(standing.machine)?;
+            let is_unexplained = is_unexplained(standing);
             let entry = Entry {
                 node_claim: machine.claim.to_string(),
                 node: machine.node.as_ref().map(ToString::to_string),
                 node_pool: machine.pool.as_ref().map(ToString::to_string),
                 standing: word(&standing.why),
-                why: standing.why.to_string(),
+                why: if is_unexplained { fine.clone() } else { standing.why.to_string() },
                 price_per_hour: machine.price_per_hour,
                 at,
                 revision: fleet.revision,
+                alone: known.get(&*machine.claim).filter(|_| is_unexplained).and_then(alone),
             };
             Some((machine.claim.to_string(), entry))
         };
         let entries = proposal.standings.iter().filter_map(entry).collect();
-        *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = entries;
+        *known = entries;
     }
 
     /// Somebody wants to know more about a node or claim than that nothing was found for it: the next pass that has
@@ -109,6 +128,48 @@ impl Standings {
         entries.values().filter(is_meant).cloned().collect()
     }
 }
+
+/// Whether a plan for all nodes together found nothing for this one, and nobody has asked about it alone.
+fn is_unexplained(standing: &Standing) -> bool {
+    standing.why == Why::Fine && standing.method == Some(Method::Rebalance)
+}
+
+/// What it means that nothing was found for a node when all nodes were planned for together.
+fn fine_words(fleet: &Fleet, proposal: &Proposal) -> String {
+    let price: f64 = fleet.machines.iter().map(|machine| machine.price_per_hour).sum();
+    let bound = proposal.outcomes.iter().find_map(|outcome| outcome.lower_bound_per_hour);
+    let bound = bound.map(|bound| format!("; no fleet for these pods costs less than {bound:.4}"));
+    format!(
+        "No move that takes this node away, alone or with others, was found to save enough for its trouble; all \
+         nodes together cost {price:.4} $/h{}",
+        bound.unwrap_or_default()
+    )
+}
+
+/// What an entry says about its node alone, said by itself or remembered.
+fn alone(entry: &Entry) -> Option<Alone> {
+    let is_answer = ANSWERS.contains(&entry.standing.as_str());
+    let own = is_answer.then(|| Alone {
+        standing: entry.standing.clone(),
+        why: entry.why.clone(),
+        at: entry.at,
+        revision: entry.revision,
+    });
+    own.or_else(|| entry.alone.clone())
+}
+
+/// What the question about one node alone is answered with. Whatever else stood against a node stood against it at the
+/// time, and is told again as long as it does.
+const ANSWERS: [&str; 8] = [
+    "WouldNotFit",
+    "NeedsSeveralNodes",
+    "NotCheaper",
+    "TooFewTypes",
+    "SpotToSpotOff",
+    "SpotToSpotInflexible",
+    "BelowThreshold",
+    "Unbalanced",
+];
 
 /// The variant's own name: what its fields say is in the sentence.
 fn word(why: &Why) -> String {

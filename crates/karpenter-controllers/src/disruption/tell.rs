@@ -99,6 +99,21 @@ impl Disruption {
             format!("Consolidation rejected: {what}, reason: {} (savings: ${savings:.2})", rejection.reason())
         };
         self.publish(self.about_targets(order, "ConsolidationRejected", text)).await;
+        self.record_kept("for now", &flight.id, order, format!("second look: {rejection}"));
+    }
+
+    /// A line of the journal about nodes that were to go and do not.
+    fn record_kept(&self, mood: &str, id: &str, order: &Order, why: String) {
+        let nodes: Vec<&str> = order.targets.iter().map(|target| target.id.name.as_str()).collect();
+        self.context.journal.record(journal::Decision {
+            at: self.context.clock.now(),
+            by: "disruption",
+            what: format!("keep {} nodes {mood}: {}", nodes.len(), nodes.join(", ")),
+            why: vec![why, format!("command {id}")],
+            revision: crate::provisioning::revision(&self.context.mirrors),
+            cost_before_per_hour: None,
+            cost_after_per_hour: None,
+        });
     }
 
     /// On what grounds nodes are repaired.
@@ -248,16 +263,7 @@ impl Disruption {
             error = %failure,
             "failed terminating nodes while executing a disruption command"
         );
-        let nodes: Vec<&str> = order.targets.iter().map(|target| target.id.name.as_str()).collect();
-        self.context.journal.record(journal::Decision {
-            at: self.context.clock.now(),
-            by: "disruption",
-            what: format!("keep {} nodes after all: {}", nodes.len(), nodes.join(", ")),
-            why: vec![failure.to_string(), format!("command {}", flight.id)],
-            revision: crate::provisioning::revision(&self.context.mirrors),
-            cost_before_per_hour: None,
-            cost_after_per_hour: None,
-        });
+        self.record_kept("after all", &flight.id, order, failure.to_string());
     }
 
     /// The same words on every target's node and claim.

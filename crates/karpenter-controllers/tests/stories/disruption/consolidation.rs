@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use karpenter_api::types::NodePool;
+use karpenter_api::types::{NodeClaim, NodePool};
 use serde_json::json;
 
-use crate::disruption::support::{allow, apart, quick, too_large};
+use crate::disruption::support::{allow, apart, launched_within, quick, slow, too_large};
 use crate::disruption::world::{
     World, is_closed, is_ending, is_initialized, is_of, is_running, label, node_of,
 };
@@ -121,8 +121,13 @@ async fn a_replacement_opens_when_its_pods_are_on_their_way() {
         allow(&world, quick()).await;
         let mut is_left_before = false;
         let began = world.seconds();
-        while !world.claim_names().await.is_disjoint(&old) {
+        let is_old = |claim: &NodeClaim| old.contains(claim.metadata.name.as_deref().unwrap_or_default());
+        loop {
             let claims = world.claims().await;
+            // Until the old node is gone for good, not only told to go.
+            if !claims.iter().any(is_old) {
+                break;
+            }
             let is_leaving = claims.iter().any(is_ending);
             is_left_before |= is_leaving && claims.iter().any(|claim| !is_initialized(claim));
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
@@ -173,5 +178,38 @@ async fn a_fragmented_fleet_reaches_a_quiet_fix_point_and_its_pods_land_where_pl
     assert_eq!(bindings.elsewhere, 0, "{bindings:?} {:#?}", world.decisions());
     let standings = world.operator.context().standings.entries(None);
     assert_eq!(standings.len(), settled.len(), "{standings:#?}");
+    world.stop().await;
+}
+
+/// Commands that were found together do not wait for each other's writes.
+#[tokio::test(start_paused = true)]
+async fn commands_of_one_look_begin_at_the_same_time() {
+    let mut world = World::start().await;
+    world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
+    world.deploy("big", 6, 5000, apart()).await;
+    world.until_running("big", 6).await;
+    let mut alone = apart();
+    alone["metadata"]["labels"] = json!({"side": "other-side"});
+    let terms =
+        "/spec/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution/0/labelSelector";
+    *alone.pointer_mut(terms).expect("a selector") = json!({"matchLabels": {"side": "other-side"}});
+    world.deploy("web", 6, 600, alone).await;
+    world.until_running("web", 6).await;
+    world.until_settled(6).await;
+    world.delete_deployment("big").await;
+    world.until_running("big", 0).await;
+    let line = slow(world.server.clone(), std::time::Duration::from_millis(700));
+    let old = world.take_over(line).await;
+    old.stop().await;
+    world.sleep(60).await;
+    allow(&world, quick()).await;
+    let launched = async || launched_within(&world.claims().await);
+    let (_, within) = world.until("six replacements", launched, |(count, _)| *count == 6).await;
+    // Closing a node, marking its claim and launching takes more than two seconds each.
+    assert!(within <= 4, "{within} seconds between the first and the last");
+    world.until_settled(6).await;
+    world.until_running("web", 6).await;
+    let commands = world.decisions();
+    assert!(commands.len() >= 3, "{commands:#?}");
     world.stop().await;
 }

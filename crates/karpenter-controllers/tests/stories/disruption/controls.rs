@@ -1,5 +1,7 @@
 //! What a pool's owner asks for by annotation, one by one: first it holds the move back, then it lets it pass.
 
+use karpenter_api::types::NodePool;
+use kube::Client;
 use serde_json::{Value, json};
 
 use crate::disruption::support::{allow, annotate, apart, quick, too_large};
@@ -57,6 +59,76 @@ async fn a_minimum_saving_per_hour() {
 #[tokio::test(start_paused = true)]
 async fn a_number_of_moves_per_hour() {
     holds_back("max-moves-per-hour", "0", "MovesExhausted", "1", quick()).await;
+}
+
+/// Another process takes over.
+async fn restart(world: &mut World) {
+    let old = world.take_over(Client::new(world.server.clone(), "default")).await;
+    old.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn moves_of_the_last_hour_count_for_the_next_process() {
+    let mut world = World::start().await;
+    too_large(&world).await;
+    annotate(&world, named("max-moves-per-hour", "1")).await;
+    allow(&world, quick()).await;
+    world.until("a first move", async || world.decisions().len(), |count| *count == 1).await;
+    let moved_at = world.seconds();
+    until_smaller(&world).await;
+    let pool = &world.list::<NodePool>().await[0];
+    let noted =
+        pool.metadata.annotations.as_ref().and_then(|all| all.get("karpenter.sh/pods-moved").cloned());
+    assert!(noted.as_ref().is_some_and(|text| text.ends_with("Z\":1}")), "{noted:?}");
+    // A second node that is too large.
+    world.deploy("large", 1, 6000, json!({})).await;
+    world.deploy("tiny", 1, 500, json!({})).await;
+    world.until_running("large", 1).await;
+    world.until_running("tiny", 1).await;
+    world.until_settled(2).await;
+    world.delete_deployment("large").await;
+    world.until_running("large", 0).await;
+    restart(&mut world).await;
+    world.sleep(900).await;
+    assert_eq!(world.decisions(), Vec::<String>::new(), "the pod of this hour has moved");
+    let standings = world.operator.context().standings.entries(None);
+    assert!(standings.iter().any(|entry| entry.standing == "MovesExhausted"), "{standings:#?}");
+    world.until("a second move", async || world.decisions().len(), |count| *count == 1).await;
+    let rested = world.seconds() - moved_at;
+    assert!((3595..3600 + 6 * 60).contains(&rested), "an hour, and a look every five minutes: {rested}");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cool_down_holds_for_the_next_process() {
+    let mut world = World::start().await;
+    world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
+    world.deploy("big", 2, 4100, json!({})).await;
+    world.until_running("big", 2).await;
+    world.until_settled(2).await;
+    world.deploy("web", 4, 500, json!({})).await;
+    world.until_running("web", 4).await;
+    world.scale("big", 1).await;
+    world.until_running("big", 1).await;
+    annotate(&world, named("cool-down", "45m")).await;
+    allow(&world, quick()).await;
+    // The pods move to the node that is left, which then is much too large.
+    world.until("a first move", async || world.decisions().len(), |count| *count == 1).await;
+    let moved_at = world.seconds();
+    world.until_settled(1).await;
+    assert!(world.decisions()[0].starts_with("delete 1 nodes: "), "{:?}", world.decisions());
+    world.until_running("web", 4).await;
+    world.scale("web", 1).await;
+    world.delete_deployment("big").await;
+    world.until_running("web", 1).await;
+    world.until_running("big", 0).await;
+    restart(&mut world).await;
+    world.sleep(900).await;
+    assert_eq!((standing(&world).as_str(), world.decisions().len()), ("CoolDown", 0));
+    until_smaller(&world).await;
+    let rested = world.seconds() - moved_at;
+    assert!((44 * 60..52 * 60).contains(&rested), "45 minutes, and a look every five: {rested}");
+    world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -203,7 +275,10 @@ async fn two_nodes_become_two_cheaper_ones() {
     world.until_settled(2).await;
     world.until_running("web", 2).await;
     let entries = world.operator.context().journal.entries_after(0);
-    for entry in entries.iter().filter(|entry| entry.by == "disruption") {
+    let is_command = |entry: &&karpenter_controllers::journal::Entry| {
+        entry.by == "disruption" && entry.cost_before_per_hour.is_some()
+    };
+    for entry in entries.iter().filter(is_command) {
         assert!(entry.cost_after_per_hour < entry.cost_before_per_hour, "{entry:?}");
     }
     let decisions = world.decisions().len();

@@ -9,7 +9,7 @@ use karpenter_kwok::Registration;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::disruption::support::{Most, apart, drift, follow};
+use crate::disruption::support::{Most, apart, drift, follow, launched_within, slow};
 use crate::disruption::world::{World, is_closed, is_ending, status_of};
 
 fn one_at_a_time() -> Value {
@@ -61,6 +61,28 @@ async fn half_of_the_nodes_may_drift_at_once() {
         "{closed_max} closed, {claims_max} claims"
     );
     assert!(closed_max >= 2, "the budget is used");
+    world.stop().await;
+}
+
+/// They do not wait for each other's writes.
+#[tokio::test(start_paused = true)]
+async fn all_that_drifted_is_begun_at_the_same_time() {
+    let mut world = World::start().await;
+    let disruption = json!({"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]});
+    world.pool(disruption, json!({})).await;
+    world.deploy("web", 6, 900, apart()).await;
+    world.until_running("web", 6).await;
+    world.until_settled(6).await;
+    let old = world.take_over(slow(world.server.clone(), Duration::from_millis(700))).await;
+    old.stop().await;
+    world.sleep(60).await;
+    drift(&world).await;
+    let launched = async || launched_within(&world.claims().await);
+    let (_, within) = world.until("six replacements", launched, |(count, _)| *count == 6).await;
+    assert!(within <= 4, "{within} seconds between the first and the last");
+    follow(&world, 6, "web", 6).await;
+    let commands = world.decisions();
+    assert_eq!(commands.len(), 6, "{commands:#?}");
     world.stop().await;
 }
 

@@ -1,8 +1,15 @@
 //! What several stories of disruption begin with.
 
+use std::time::Duration;
+
+use http::Request;
 use k8s_openapi::api::core::v1::Node;
-use karpenter_api::types::NodePool;
+use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_apiserver::ApiServer;
+use kube::Client;
+use kube::client::Body;
 use serde_json::{Value, json};
+use tower::{BoxError, Service, service_fn};
 
 use crate::disruption::world::{World, is_closed, is_ending, is_initialized, is_of, is_running, label};
 
@@ -85,4 +92,30 @@ pub(crate) async fn is_at_rest(world: &World) -> bool {
     claims.iter().all(unmarked)
         && nodes.len() == claims.len()
         && nodes.iter().all(|node| !is_closed(node) && node.metadata.deletion_timestamp.is_none())
+}
+
+/// A way to the server on which every write takes so long.
+pub(crate) fn slow(server: ApiServer, every_write: Duration) -> Client {
+    let service = service_fn(move |request: Request<Body>| {
+        let mut server = server.clone();
+        async move {
+            if crate::lines::is_write_but_event(&request) {
+                tokio::time::sleep(every_write).await;
+            }
+            server.call(request).await.map_err(BoxError::from)
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// Seconds between the first and the last of the claims that commands launched.
+pub(crate) fn launched_within(claims: &[NodeClaim]) -> (usize, i64) {
+    let is_launched = |claim: &&NodeClaim| {
+        claim.metadata.annotations.iter().flatten().any(|(name, _)| name == "karpenter.sh/replaces")
+    };
+    let times: Vec<i64> = (claims.iter().filter(is_launched))
+        .filter_map(|claim| claim.metadata.creation_timestamp.as_ref().map(|time| time.0.as_second()))
+        .collect();
+    let (first, last) = (times.iter().min().copied(), times.iter().max().copied());
+    (times.len(), last.unwrap_or(0) - first.unwrap_or(0))
 }

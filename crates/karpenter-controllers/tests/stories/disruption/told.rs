@@ -57,10 +57,42 @@ async fn whoever_asks_about_a_node_hears_what_stands_against_it_alone() {
     let entries = standings.entries(None);
     let fine = entries.iter().find(|entry| entry.standing == "Fine").expect("one that had no turn");
     let node = fine.node.clone().expect("a node");
+    let words = "No move that takes this node away, alone or with others, was found to save enough for its trouble; all \
+        nodes together cost ";
+    assert!(fine.why.starts_with(words) && fine.why.contains("costs less than"), "{}", fine.why);
     let began = world.seconds();
     standings.ask(&node, world.clock.now());
     world.until("an answer", async || of(Some(&node)), |found| found == &["NotCheaper"]).await;
     assert!(world.seconds() - began <= 15);
+    // A later pass has others to ask about; what was said is kept, with the time it was said at.
+    let earlier =
+        async || standings.entries(None).into_iter().filter(|one| one.alone.is_some()).collect::<Vec<_>>();
+    let earlier = world.until("earlier answers", earlier, |found| !found.is_empty()).await;
+    for entry in earlier {
+        let alone = entry.alone.expect("just seen");
+        assert_eq!((entry.standing.as_str(), alone.standing.as_str()), ("Fine", "NotCheaper"));
+        assert!(alone.at < entry.at, "{} {}", alone.at, entry.at);
+    }
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_second_look_refuses_is_in_the_journal() {
+    let world = World::start().await;
+    too_large(&world).await;
+    allow(&world, quick()).await;
+    let told = async || world.events("ConsolidationCandidate").await.len();
+    world.until("a proposal", told, |count| *count > 0).await;
+    // While the proposal rests, its owner asks for more than it saves.
+    annotate(&world, json!({"karpenter.sh/consolidation-min-saving-per-hour": "100"})).await;
+    let thoughts = world.until("a refusal", async || world.second_thoughts(), |told| !told.is_empty()).await;
+    let claim = world.claims().await[0].metadata.name.clone().unwrap_or_default();
+    assert_eq!(thoughts, [format!("keep 1 nodes for now: {claim}")]);
+    let entries = world.operator.context().journal.entries_after(0);
+    let why = &entries.iter().find(|entry| entry.what == thoughts[0]).expect("the entry").why;
+    assert_eq!(why[0], "second look: the command does not save enough any more");
+    assert!(why[1].starts_with("command "), "{why:?}");
+    assert_eq!(world.decisions(), Vec::<String>::new());
     world.stop().await;
 }
 

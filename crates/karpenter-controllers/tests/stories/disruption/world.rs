@@ -183,7 +183,16 @@ impl World {
 
     /// What the journal says that disruption did.
     pub(crate) fn decisions(&self) -> Vec<String> {
-        self.decisions_of("disruption")
+        let mut decisions = self.decisions_of("disruption");
+        decisions.retain(|what| !is_second_thought(what));
+        decisions
+    }
+
+    /// What the journal says that disruption thought better of.
+    pub(crate) fn second_thoughts(&self) -> Vec<String> {
+        let mut decisions = self.decisions_of("disruption");
+        decisions.retain(|what| is_second_thought(what));
+        decisions
     }
 
     pub(crate) fn metric(&self, line: &str) -> Option<f64> {
@@ -200,6 +209,10 @@ async fn operate(client: Client, clock: Clock, options: &Options) -> (Kwok, Oper
     let resumed = cloud.clone();
     tokio::spawn(async move { resumed.resume().await });
     (cloud, operator)
+}
+
+fn is_second_thought(what: &str) -> bool {
+    what.starts_with("keep ") && what.contains(" nodes for now: ")
 }
 
 pub(crate) fn is_of(pod: &Pod, app: &str) -> bool {

@@ -1,0 +1,158 @@
+//! What was moved, written where the next process finds it: how many pods within the hour on pools that bound it, and since
+//! when on claims whose pool has a cool-down. Claims that a command launched say so by themselves.
+
+use std::collections::BTreeMap;
+
+use futures::stream::{self, StreamExt};
+use jiff::Timestamp;
+use karpenter_api::labels::{
+    ANNOTATION_CONSOLIDATION_COOL_DOWN, ANNOTATION_CONSOLIDATION_MAX_MOVES_PER_HOUR, ANNOTATION_PODS_MOVED,
+    ANNOTATION_PODS_MOVED_AT,
+};
+use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_cluster::controllers::context::{annotation, name_of};
+use karpenter_disruption::fleet::Reason;
+use karpenter_state::controls::controls;
+use serde_json::json;
+
+use super::Disruption;
+use super::observe::{find_pool, pool_label};
+use super::order::{MoveTo, Order};
+use super::resume::is_replacement;
+use crate::writes;
+
+const AT_ONCE: usize = 16;
+
+impl Disruption {
+    /// Counts the pods that a command is about to move for savings. What a process that ends now has written down is
+    /// never too little.
+    pub(super) async fn count_moves(&self, order: &Order, now: Timestamp) -> Result<(), String> {
+        let context = &self.context;
+        let moved = moved_from(order);
+        for (pool, pods) in &moved {
+            context.state.count_moves(pool, *pods, now);
+        }
+        for name in moved.keys() {
+            let bounded =
+                |pool: &NodePool| annotation(pool, ANNOTATION_CONSOLIDATION_MAX_MOVES_PER_HOUR).is_some();
+            let Some(pool) = find_pool(context, name).filter(|pool| bounded(pool)) else { continue };
+            // One after the other, so that the last write knows everything.
+            let _turn = self.counting.lock().await;
+            let written = moves_text(&context.state.moves().by_minute(name, now));
+            let patch = json!({"metadata": {"annotations": {ANNOTATION_PODS_MOVED: written}}});
+            if let Err(error) =
+                writes::merge(&context.client, &context.mirrors.node_pools, &*pool, patch).await
+            {
+                self.uncount_moves(order, now);
+                return Err(format!("counting moved pods on nodepool {name}: {error}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The command does not begin after all.
+    pub(super) fn uncount_moves(&self, order: &Order, at: Timestamp) {
+        for (pool, pods) in moved_from(order) {
+            self.context.state.uncount_moves(pool, pods, at);
+        }
+    }
+
+    /// Writes on the claims that take pods of the command, and that were there before it, when that was. What fails is
+    /// known to this process all the same.
+    pub(super) async fn note_hosts(&self, order: &Order, now: Timestamp) {
+        let context = &self.context;
+        let cools_down = |claim: &NodeClaim| {
+            let pool = find_pool(context, pool_label(claim));
+            pool.is_some_and(|pool| annotation(&*pool, ANNOTATION_CONSOLIDATION_COOL_DOWN).is_some())
+        };
+        let mut hosts: Vec<&str> = Vec::new();
+        for one in &order.moves {
+            if let MoveTo::Host(name) = &one.to {
+                hosts.push(name);
+            }
+        }
+        hosts.sort_unstable();
+        hosts.dedup();
+        let claims = hosts.into_iter().filter_map(|name| context.mirrors.node_claims.get("", name));
+        let claims: Vec<_> = claims.filter(|claim| cools_down(claim)).collect();
+        stream::iter(claims)
+            .for_each_concurrent(AT_ONCE, |claim| async move {
+                let patch = json!({"metadata": {"annotations": {ANNOTATION_PODS_MOVED_AT: now.to_string()}}});
+                let written =
+                    writes::merge(&context.client, &context.mirrors.node_claims, &*claim, patch).await;
+                if let Err(error) = written {
+                    tracing::warn!(nodeclaim = name_of(&*claim), %error, "noting that pods were moved there");
+                }
+            })
+            .await;
+    }
+
+    /// What processes before this one moved.
+    pub(super) fn recall(&self) {
+        let context = &self.context;
+        for pool in context.mirrors.node_pools.list() {
+            let text = annotation(&*pool, ANNOTATION_PODS_MOVED).unwrap_or_default();
+            for (at, pods) in read_moves(text) {
+                context.state.count_moves(name_of(&*pool), pods, at);
+            }
+        }
+        for claim in context.mirrors.node_claims.list() {
+            if let Some(at) = moved_onto_at(&claim) {
+                context.state.recall_moved_onto(name_of(&*claim), at);
+            }
+        }
+    }
+
+    /// Nothing that some pool wants to be left alone is forgotten before its time.
+    pub(super) fn remember_cool_downs(&self) {
+        let pools = self.context.mirrors.node_pools.list();
+        let longest = pools.iter().map(|pool| controls(pool).0.cool_down_secs).max();
+        self.context.state.remember_moves_for(longest.unwrap_or(0));
+    }
+}
+
+/// Pods that the order moves for savings, by the pool that they leave.
+fn moved_from(order: &Order) -> BTreeMap<&str, u32> {
+    let mut by_pool: BTreeMap<&str, u32> = BTreeMap::new();
+    if order.method.reason() == Reason::Underutilized {
+        for target in &order.targets {
+            *by_pool.entry(&target.pool).or_default() += u32::try_from(target.pods).unwrap_or(u32::MAX);
+        }
+    }
+    by_pool.retain(|_, pods| *pods > 0);
+    by_pool
+}
+
+fn moves_text(moves: &BTreeMap<Timestamp, u32>) -> String {
+    let by_time: BTreeMap<String, u32> = moves.iter().map(|(at, pods)| (at.to_string(), *pods)).collect();
+    serde_json::to_string(&by_time).unwrap_or_default()
+}
+
+/// What cannot be read was not written by us.
+fn read_moves(text: &str) -> Vec<(Timestamp, u32)> {
+    let by_time: BTreeMap<String, u32> = serde_json::from_str(text).unwrap_or_default();
+    by_time.into_iter().filter_map(|(at, pods)| Some((at.parse().ok()?, pods))).collect()
+}
+
+/// When a command last moved pods to the claim's node, as far as objects tell.
+fn moved_onto_at(claim: &NodeClaim) -> Option<Timestamp> {
+    let noted = annotation(claim, ANNOTATION_PODS_MOVED_AT).and_then(|text| text.parse().ok());
+    let launched = claim.metadata.creation_timestamp.as_ref().filter(|_| is_replacement(claim));
+    noted.max(launched.map(|time| time.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moves_are_read_as_they_were_written() {
+        let at = |second| Timestamp::from_second(second).expect("a time");
+        let moves: BTreeMap<Timestamp, u32> = [(at(1_767_268_800), 3), (at(1_767_268_900), 4)].into();
+        let text = moves_text(&moves);
+        assert_eq!(text, "{\"2026-01-01T12:00:00Z\":3,\"2026-01-01T12:01:40Z\":4}");
+        assert_eq!(read_moves(&text), moves.into_iter().collect::<Vec<_>>());
+        assert_eq!(read_moves(""), []);
+        assert_eq!(read_moves("many"), []);
+    }
+}
