@@ -4,29 +4,28 @@
 mod builders;
 #[path = "support/interleavings.rs"]
 mod interleavings;
+#[path = "support/promises.rs"]
+mod promises;
+#[path = "support/rich.rs"]
+mod rich;
 #[path = "support/upstream.rs"]
 mod upstream;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use builders::*;
 use interleavings::{Event, Run};
-use karpenter_disruption::budgets::remaining;
 use karpenter_disruption::carried_out::after;
-use karpenter_disruption::command::{Command, Destination, Method};
+use karpenter_disruption::command::{Command, Method};
 use karpenter_disruption::fleet::{Fleet, Reason};
-use karpenter_disruption::prices::{catalog_of, worst_launch_price};
 use karpenter_disruption::propose::propose;
-use karpenter_disruption::settings::{Mode, Settings};
+use karpenter_disruption::settings::Settings;
 use karpenter_disruption::validate::revalidate;
 use karpenter_model::labels;
-use karpenter_model::plan::{ExistingPlacement, Plan, PodRun};
 use karpenter_model::pod::{PodAffinityTerm, PodSpec, TopologySpread};
-use karpenter_model::problem::{Mobility, PodGroup, PodNames, Problem};
+use karpenter_model::problem::Mobility;
 use karpenter_model::selector::LabelSelector;
-use karpenter_scheduling::simulate::BoundAt;
-use karpenter_scheduling::validate::validate;
+use promises::check_commands;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -160,117 +159,6 @@ fn settings() -> [Settings; 2] {
     [Settings { effort, ..compat() }, Settings { effort, ..cost() }]
 }
 
-/// Everything that the commands of a proposal promise together.
-fn check_commands(fleet: &Fleet, settings: &Settings, commands: &[Command]) {
-    let mut seen = BTreeSet::new();
-    let mut taken: BTreeMap<(Arc<str>, Reason), u32> = BTreeMap::new();
-    for command in commands {
-        assert_eq!(command.method, commands[0].method, "one method per proposal");
-        for candidate in &command.candidates {
-            assert!(seen.insert(candidate.machine), "{} twice", candidate.claim);
-            if fleet.machines[candidate.machine].is_initialized {
-                *taken.entry((candidate.pool.clone(), command.method.reason())).or_default() += 1;
-            }
-        }
-    }
-    for ((pool, reason), count) in taken {
-        let left = remaining(fleet, reason)[&pool].left();
-        assert!(count <= left, "{count} of {left} {reason:?} in {pool}");
-    }
-    if let Some(first) = commands.first()
-        && first.method.reason() == Reason::Underutilized
-    {
-        check_savings(fleet, commands);
-        if settings.mode == Mode::Cost {
-            check_pod_budgets(fleet, commands);
-        }
-    }
-    if commands.iter().all(|command| command.method != Method::Emptiness) {
-        check_places(fleet, commands);
-    }
-}
-
-fn check_savings(fleet: &Fleet, commands: &[Command]) {
-    for command in commands {
-        assert!(command.saving_per_hour() > 0.0, "{:?} saves nothing", claims_of(command));
-        let worst = |node| {
-            let catalog = catalog_of(&fleet.problem, node);
-            let options = node.instance_type_options.iter().map(|option| &catalog[*option]);
-            let prices = options
-                .map(|one| worst_launch_price(one, &node.requirements, &fleet.problem.well_known).unwrap());
-            prices.fold(0.0, f64::max)
-        };
-        let worst: f64 = command.replacements.iter().map(worst).sum();
-        assert!(worst < command.price_before_per_hour, "{worst} could be the price in the end");
-    }
-}
-
-fn check_pod_budgets(fleet: &Fleet, commands: &[Command]) {
-    let mut evictions = vec![0; fleet.pod_budgets.len()];
-    for candidate in commands.iter().flat_map(|command| &command.candidates) {
-        for occupant in &fleet.machines[candidate.machine].occupants {
-            occupant.budgets.iter().for_each(|budget| evictions[*budget as usize] += 1);
-        }
-    }
-    for (budget, count) in fleet.pod_budgets.iter().zip(evictions) {
-        assert!(count <= budget.disruptions_allowed, "{count} evictions of {}", budget.name);
-    }
-}
-
-/// Every pod that has to move has one place, and the judge of plans agrees with all of them together.
-fn check_places(fleet: &Fleet, commands: &[Command]) {
-    let gone: BTreeSet<usize> = commands
-        .iter()
-        .flat_map(|command| &command.candidates)
-        .filter_map(|candidate| fleet.machines[candidate.machine].at)
-        .collect();
-    let least = |command: &Command| match command.method {
-        Method::Repair => Mobility::Blocked,
-        _ => Mobility::Moves,
-    };
-    let mut position = BTreeMap::new();
-    let mut problem = Problem { nodes: Vec::new(), ..fleet.problem.clone() };
-    for (index, node) in fleet.problem.nodes.iter().enumerate().filter(|(index, _)| !gone.contains(index)) {
-        position.insert(index, problem.nodes.len());
-        problem.nodes.push(node.clone());
-    }
-    let mut plan = Plan::default();
-    let mut existing: BTreeMap<usize, Vec<PodRun>> = BTreeMap::new();
-    for command in commands {
-        let mut expected = BTreeSet::new();
-        for candidate in &command.candidates {
-            let node = fleet.machines[candidate.machine].at.expect("candidates have nodes");
-            let pods = fleet.problem.nodes[node].pods.iter().enumerate();
-            let moving = pods.filter(|(_, pod)| pod.mobility >= least(command));
-            expected.extend(moving.map(|(pod, _)| BoundAt { node: node as u32, pod: pod as u32 }));
-        }
-        let moved: Vec<BoundAt> = command.moves.iter().map(|(pod, _)| *pod).collect();
-        assert_eq!(moved, expected.into_iter().collect::<Vec<_>>(), "each pod once");
-        let first = plan.new_nodes.len();
-        plan.new_nodes.extend(command.replacements.iter().cloned());
-        for (pod, to) in &command.moves {
-            let run = PodRun { group: problem.pods.len() as u32, start: 0, count: 1 };
-            problem.pods.push(PodGroup {
-                spec: fleet.problem.nodes[pod.node as usize].pods[pod.pod as usize].spec.clone(),
-                names: PodNames::Numbered { prefix: format!("pod-{}", problem.pods.len()).into(), count: 1 },
-                created_at_secs: 0,
-            });
-            match to {
-                Destination::New(number) => plan.new_nodes[first + number].pods.push(run),
-                Destination::Existing(node) => {
-                    assert!(fleet.problem.nodes[*node].initialized, "a node that is coming up is no place");
-                    existing.entry(position[node]).or_default().push(run);
-                }
-            }
-        }
-    }
-    plan.existing = existing.into_iter().map(|(node, pods)| ExistingPlacement { node, pods }).collect();
-    plan.price_per_hour = plan.new_nodes.iter().map(|node| node.price_per_hour).sum();
-    plan.compat_price_per_hour = plan.price_per_hour;
-    let violations = validate(&problem, &plan);
-    assert!(violations.is_empty(), "{violations:?}");
-}
-
 fn price_of(fleet: &Fleet) -> f64 {
     fleet.machines.iter().map(|machine| machine.price_per_hour).sum()
 }
@@ -290,6 +178,20 @@ fn essence(commands: &[Command]) -> Vec<(Vec<String>, String)> {
         .collect();
     essence.sort();
     essence
+}
+
+/// Carries out what is proposed until nothing is: every step is as promised, and what is done for savings saves.
+fn come_to_an_end(fleet: &mut Fleet, settings: &Settings) {
+    for _ in 0..=60 {
+        let commands = propose(fleet, settings).commands;
+        let Some(first) = commands.first() else { return };
+        check_commands(fleet, settings, &commands);
+        let next = after(fleet, &commands);
+        let is_saving = first.method.reason() == Reason::Underutilized;
+        assert!(!is_saving || price_of(&next) < price_of(fleet), "the fleet got dearer");
+        *fleet = next;
+    }
+    panic!("no end in sight: {:?}", essence(&propose(fleet, settings).commands));
 }
 
 /// The same fleet with machines listed the other way round.
@@ -317,6 +219,50 @@ fn worlds_have_something_for_every_method() {
     {
         assert!(seen.get(&method).is_some_and(|count| *count >= 5), "{method:?} is rare: {seen:?}");
     }
+}
+
+/// The same of the worlds with more in them.
+#[test]
+fn rich_worlds_have_something_for_every_method_and_kind() {
+    let mut runner = TestRunner::deterministic();
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    for _ in 0..400 {
+        let world = rich::worlds().new_tree(&mut runner).expect("a world").current();
+        let fleet = rich::build(&world);
+        for settings in rich::settings(&world) {
+            let proposal = propose(&fleet, &settings);
+            for command in &proposal.commands {
+                *seen.entry(format!("{:?}", command.method)).or_default() += 1;
+                for kind in rich::kinds(&fleet, command) {
+                    *seen.entry(kind.to_owned()).or_default() += 1;
+                }
+            }
+            *seen.entry("rehearsal".to_owned()).or_default() += proposal.rehearsals.len();
+        }
+    }
+    let methods = Method::ORDER.into_iter().filter(|method| *method != Method::Expiration);
+    let methods = methods.map(|method| format!("{method:?}"));
+    let kinds = rich::KINDS.into_iter().chain(["rehearsal"]).map(str::to_owned);
+    for one in methods.chain(kinds) {
+        assert!(seen.get(&one).is_some_and(|count| *count >= 5), "{one} is rare: {seen:?}");
+    }
+}
+
+/// Some of what waited for budgets begins in some of the runs.
+#[test]
+fn runs_have_commands_that_stood_by() {
+    let mut runner = TestRunner::deterministic();
+    let (mut stood_by, mut begun) = (0, 0);
+    for _ in 0..150 {
+        let world = rich::worlds().new_tree(&mut runner).expect("a world").current();
+        let events = events().new_tree(&mut runner).expect("events").current();
+        let settings = &settings()[1];
+        let mut run = Run::planning_ahead(rich::build(&world), settings);
+        events.iter().for_each(|event| run.happen(*event));
+        stood_by += run.stood_by_count;
+        begun += run.begun_after_standby_count;
+    }
+    assert!(stood_by >= 30 && begun >= 5, "{stood_by} stood by, {begun} of them began");
 }
 
 /// Several commands are under way at once in some of the runs, else nothing would be interleaved.
@@ -393,26 +339,34 @@ proptest! {
     }
 
     #[test]
+    fn budgets_hold_for_what_stands_by(world in rich::worlds(), events in events()) {
+        for settings in rich::settings(&world) {
+            let mut run = Run::planning_ahead(rich::build(&world), &settings);
+            for event in &events {
+                run.happen(*event);
+            }
+        }
+    }
+
+    #[test]
+    fn promises_hold_together_in_rich_worlds(world in rich::worlds()) {
+        let fleet = rich::build(&world);
+        for settings in rich::settings(&world) {
+            let proposal = propose(&fleet, &settings);
+            prop_assert_eq!(proposal.standings.len(), fleet.machines.len());
+            check_commands(&fleet, &settings, &proposal.commands);
+            for command in proposal.commands.iter().filter(|one| one.method.is_validated()) {
+                let again = revalidate(command, &fleet, &settings);
+                prop_assert!(again.is_ok(), "{:?}: {:?}", essence(std::slice::from_ref(command)), again.err());
+            }
+        }
+    }
+
+    #[test]
     fn there_is_an_end_and_it_is_quiet(world in worlds()) {
         for settings in settings() {
             let mut fleet = build(&world);
-            let mut rounds = 0;
-            loop {
-                let proposal = propose(&fleet, &settings);
-                if proposal.commands.is_empty() {
-                    break;
-                }
-                check_commands(&fleet, &settings, &proposal.commands);
-                let next = after(&fleet, &proposal.commands);
-                let is_saving = proposal.commands[0].method.reason() == Reason::Underutilized;
-                if is_saving {
-                    prop_assert!(price_of(&next) < price_of(&fleet), "the fleet got dearer");
-                }
-                fleet = next;
-                rounds += 1;
-                prop_assert!(rounds <= 60, "no end in sight: {:?}", essence(&proposal.commands));
-            }
-            prop_assert!(propose(&fleet, &settings).commands.is_empty());
+            come_to_an_end(&mut fleet, &settings);
         }
     }
 }

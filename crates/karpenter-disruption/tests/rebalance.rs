@@ -11,6 +11,7 @@ use karpenter_disruption::command::{Command, Destination};
 use karpenter_disruption::fleet::Fleet;
 use karpenter_disruption::rebalance::{self, Rebalancing};
 use karpenter_disruption::settings::Settings;
+use karpenter_disruption::validate::revalidate;
 use karpenter_model::plan::{ExistingPlacement, Place, Plan, PodRun};
 use karpenter_model::problem::{PodGroup, PodNames, Problem};
 use karpenter_scheduling::simulate::Simulator;
@@ -98,15 +99,38 @@ fn check(fleet: &Fleet, plan: &Rebalancing) {
         assert_eq!(command.moves.len(), pods, "every pod of a node that goes has a place");
     }
     assert_eq!(violations(fleet, &plan.commands), Vec::<String>::new());
-    // Each by itself as well: budgets may leave out any of them. Where pods are counted across nodes, the places would
-    // be others then.
+    check_each_by_itself(fleet, plan);
+}
+
+/// Budgets may leave out any of the commands, so each has to do without the others. Where pods are counted across nodes
+/// the places are others then, and the second look finds them.
+fn check_each_by_itself(fleet: &Fleet, plan: &Rebalancing) {
     let is_spread =
         |node: &karpenter_model::problem::Node| node.pods.iter().any(|pod| !pod.spec.spread.is_empty());
-    if fleet.problem.nodes.iter().any(is_spread) {
-        return;
-    }
-    for command in plan.commands.iter().filter(|command| !command.replacements.is_empty()) {
-        assert_eq!(violations(fleet, std::slice::from_ref(command)), Vec::<String>::new());
+    let is_counted = fleet.problem.nodes.iter().any(is_spread);
+    for command in &plan.commands {
+        let none = Vec::<String>::new();
+        if !is_counted {
+            if !command.replacements.is_empty() {
+                assert_eq!(violations(fleet, std::slice::from_ref(command)), none);
+            }
+            continue;
+        }
+        // Nodes that are empty are not a matter of this method outside of this test.
+        if command.candidates.iter().any(|one| one.is_empty) {
+            continue;
+        }
+        let alone = revalidate(command, fleet, &Settings::default());
+        let alone = alone.unwrap_or_else(|why| panic!("{:?} by itself: {why}", command.candidates));
+        let pods: usize = alone
+            .candidates
+            .iter()
+            .filter_map(|one| fleet.machines[one.machine].at)
+            .map(|node| fleet.problem.nodes[node].pods.len())
+            .sum();
+        assert_eq!(alone.moves.len(), pods, "every pod has a place");
+        assert!(alone.saving_per_hour() > 0.0);
+        assert_eq!(violations(fleet, &[alone]), none);
     }
 }
 

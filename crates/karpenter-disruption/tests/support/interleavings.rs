@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use karpenter_disruption::command::{Command, Decision, Destination};
+use karpenter_disruption::command::{Command, Decision, Destination, Method};
 use karpenter_disruption::fleet::{Fleet, Reason, Waiting};
 use karpenter_disruption::propose::propose;
 use karpenter_disruption::settings::{Mode, Settings};
-use karpenter_disruption::validate::revalidate;
+use karpenter_disruption::validate::{Rejection, revalidate};
 use karpenter_model::taints::{Effect, Taint};
 
 /// One thing that happens.
@@ -35,42 +35,96 @@ pub(crate) enum Event {
 pub(crate) struct Run<'s> {
     pub(crate) fleet: Fleet,
     settings: &'s Settings,
-    proposed: VecDeque<Command>,
+    /// With whether they wait for budgets.
+    proposed: VecDeque<(Command, bool)>,
     /// Claims of each command that has begun.
     begun: VecDeque<BTreeSet<Arc<str>>>,
     pub(crate) begun_count: usize,
+    /// Proposals that waited for budgets, and those of them that had their way.
+    pub(crate) stood_by_count: usize,
+    pub(crate) begun_after_standby_count: usize,
 }
 
 impl<'s> Run<'s> {
     pub(crate) fn new(fleet: Fleet, settings: &'s Settings) -> Self {
-        Self { fleet, settings, proposed: VecDeque::new(), begun: VecDeque::new(), begun_count: 0 }
+        Self {
+            fleet,
+            settings,
+            proposed: VecDeque::new(),
+            begun: VecDeque::new(),
+            begun_count: 0,
+            stood_by_count: 0,
+            begun_after_standby_count: 0,
+        }
+    }
+
+    /// The same where commands are wanted that have to wait for budgets, as the controllers do in mode Cost.
+    pub(crate) fn planning_ahead(fleet: Fleet, settings: &'s Settings) -> Self {
+        let plans_ahead = settings.mode == Mode::Cost;
+        Self::new(Fleet { plans_ahead, ..fleet }, settings)
+    }
+
+    fn propose(&mut self, command: Command, is_standby: bool) {
+        let mut taken = self.proposed.iter().flat_map(|(one, _)| &one.candidates);
+        // Nobody waits in two proposals.
+        if !taken.any(|one| command.candidates.iter().any(|other| other.claim == one.claim)) {
+            self.stood_by_count += usize::from(is_standby);
+            self.proposed.push_back((command, is_standby));
+            self.wait();
+        }
+    }
+
+    /// All proposals wait.
+    fn wait(&mut self) {
+        let waiting = self.proposed.iter().map(|(command, is_standby)| Waiting {
+            method: command.method,
+            claims: command.candidates.iter().map(|one| one.claim.clone()).collect(),
+            is_standby: *is_standby,
+        });
+        self.fleet.waiting = waiting.collect();
+    }
+
+    /// The first proposal is looked at again: it begins, waits on for budgets if it stands by, or is dropped.
+    fn look_again(&mut self) {
+        let Some((command, is_standby)) = self.proposed.pop_front() else { return };
+        self.wait();
+        match revalidate(&command, &self.fleet, self.settings) {
+            Ok(fresh) => {
+                let started: BTreeSet<&str> = fresh.candidates.iter().map(|one| &*one.claim).collect();
+                let mut rest = command.clone();
+                rest.candidates.retain(|one| !started.contains(&*one.claim));
+                // Of empty nodes that stand by, the others wait on.
+                if is_standby && command.method == Method::Emptiness && !rest.candidates.is_empty() {
+                    self.proposed.push_back((rest, true));
+                    self.wait();
+                }
+                self.begun_after_standby_count += usize::from(is_standby);
+                self.begin(&fresh);
+            }
+            Err(Rejection::Budget { .. }) if is_standby => {
+                self.proposed.push_back((command, true));
+                self.wait();
+            }
+            Err(_) => {}
+        }
     }
 
     pub(crate) fn happen(&mut self, event: Event) {
         match event {
             Event::Look => {
-                for command in propose(&self.fleet, self.settings).commands {
+                let proposal = propose(&self.fleet, self.settings);
+                for command in proposal.commands {
                     if command.method.is_validated() {
-                        let claims = command.candidates.iter().map(|one| one.claim.clone()).collect();
-                        self.fleet.waiting.push(Waiting {
-                            method: command.method,
-                            claims,
-                            is_standby: false,
-                        });
-                        self.proposed.push_back(command);
+                        self.propose(command, false);
                     } else {
                         self.begin(&command);
                     }
                 }
-            }
-            Event::SecondLook => {
-                let Some(command) = self.proposed.pop_front() else { return };
-                let again = revalidate(&command, &self.fleet, self.settings);
-                self.fleet.waiting.remove(0);
-                if let Ok(command) = again {
-                    self.begin(&command);
+                for command in proposal.standby {
+                    self.propose(command, true);
                 }
             }
+            Event::SecondLook => self.look_again(),
             Event::Done => {
                 let Some(claims) = self.begun.pop_front() else { return };
                 self.fleet.machines.retain(|machine| !claims.contains(&machine.claim));
