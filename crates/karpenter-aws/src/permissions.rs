@@ -3,6 +3,8 @@
 //! Values only. Which account, region and partition are meant may be left open, as text that CloudFormation, Terraform
 //! or a shell fills in; the name of the cluster may not, because it is part of the names of tags.
 
+mod controller;
+mod names;
 mod policies;
 mod queue;
 mod templates;
@@ -11,14 +13,45 @@ mod tests;
 
 use serde_json::{Map, Value, json};
 
+pub use controller::{Controller, OidcProvider, Trust};
+pub use names::{RoleName, controller_role_name, node_role_name, parse_queue, queue_name};
 pub use policies::policies;
 pub use queue::{RULES, Rule, queue_policy};
 pub use templates::{cli, cloudformation, json, terraform};
 
-/// Whose machines, where. The parts other than the cluster's name may be variables of a template.
+/// What an account shall have for a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wishes {
+    pub cluster: String,
+    /// Roles that machines may have, and no others.
+    pub node_roles: Vec<RoleName>,
+    /// Whether they are made; otherwise they are there already.
+    pub makes_node_roles: bool,
+    pub queue: String,
+    /// Names or ARNs of SSM parameters besides AWS's own, with ids of images.
+    pub ssm_parameters: Vec<String>,
+    /// The role of the controller, if it is to be made.
+    pub controller: Option<Controller>,
+}
+
+impl Wishes {
+    /// With the usual names.
+    pub fn of(cluster: &str) -> Self {
+        Self {
+            cluster: cluster.to_owned(),
+            node_roles: vec![RoleName::plain(node_role_name(cluster))],
+            makes_node_roles: true,
+            queue: queue_name(cluster),
+            ssm_parameters: Vec::new(),
+            controller: None,
+        }
+    }
+}
+
+/// Whose machines, where. The parts other than the wishes may be variables of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    pub cluster: String,
+    pub wishes: Wishes,
     pub partition: String,
     pub region: String,
     pub account: String,
@@ -52,7 +85,7 @@ pub struct Condition {
 
 impl Policy {
     pub fn full_name(&self, target: &Target) -> String {
-        format!("{}-{}", self.name, target.cluster)
+        names::policy(self.name, &target.wishes.cluster)
     }
 
     /// The document as IAM reads it.
@@ -140,8 +173,3 @@ pub const CALLS: &[Call] = &[
     plain(&["sqs:DeleteMessage"]),
     plain(&["arc-zonal-shift:GetManagedResource"]),
 ];
-
-/// Name of the role that machines have.
-pub fn node_role_name(cluster: &str) -> String {
-    format!("KarpenterNodeRole-{cluster}")
-}

@@ -1,7 +1,7 @@
 //! The least that the controller can work with: it reads what it must, makes only what carries this cluster's tags, and
 //! ends only what it made.
 
-use super::{Condition, Policy, Statement, Target, node_role_name};
+use super::{Condition, Policy, RoleName, Statement, Target, controller_role_name};
 
 const NODE_POOL: &str = "karpenter.sh/nodepool";
 const NODE_CLASS: &str = "karpenter.k8s.aws/ec2nodeclass";
@@ -27,7 +27,7 @@ fn condition(operator: &'static str, key: impl Into<String>, values: &[&str]) ->
 }
 
 fn owned(side: &str, target: &Target) -> Condition {
-    condition(EQUALS, format!("aws:{side}/kubernetes.io/cluster/{}", target.cluster), &["owned"])
+    condition(EQUALS, format!("aws:{side}/kubernetes.io/cluster/{}", target.wishes.cluster), &["owned"])
 }
 
 fn tagged(side: &str, tag: &str, value: &str) -> Condition {
@@ -44,16 +44,29 @@ impl Target {
         format!("arn:{}:ec2:{}:{account}:{resource}", self.partition, self.region)
     }
 
-    fn iam(&self, resource: &str) -> String {
+    pub(super) fn iam(&self, resource: &str) -> String {
         format!("arn:{}:iam::{}:{resource}", self.partition, self.account)
     }
 
+    pub(super) fn controller_role_arn(&self) -> String {
+        self.iam(&format!("role/{}", controller_role_name(&self.wishes.cluster)))
+    }
+
+    /// A parameter of the account's own, or one of another that is named in full.
+    fn parameter(&self, name: &str) -> String {
+        if name.starts_with("arn:") {
+            return name.to_owned();
+        }
+        let name = name.trim_start_matches('/');
+        format!("arn:{}:ssm:{}:{}:parameter/{name}", self.partition, self.region, self.account)
+    }
+
     pub(super) fn cluster_arn(&self) -> String {
-        format!("arn:{}:eks:{}:{}:cluster/{}", self.partition, self.region, self.account, self.cluster)
+        format!("arn:{}:eks:{}:{}:cluster/{}", self.partition, self.region, self.account, self.wishes.cluster)
     }
 
     pub(super) fn queue_arn(&self) -> String {
-        format!("arn:{}:sqs:{}:{}:{}", self.partition, self.region, self.account, self.cluster)
+        format!("arn:{}:sqs:{}:{}:{}", self.partition, self.region, self.account, self.wishes.queue)
     }
 }
 
@@ -73,7 +86,7 @@ fn node_lifecycle(target: &Target) -> Vec<Statement> {
     let of_request = || {
         vec![
             owned("RequestTag", target),
-            tagged("RequestTag", CLUSTER_NAME, &target.cluster),
+            tagged("RequestTag", CLUSTER_NAME, &target.wishes.cluster),
             has_tag("RequestTag", NODE_POOL),
         ]
     };
@@ -128,7 +141,7 @@ fn node_lifecycle(target: &Target) -> Vec<Statement> {
                     condition(
                         "StringEqualsIfExists",
                         format!("aws:RequestTag/{CLUSTER_NAME}"),
-                        &[&target.cluster],
+                        &[&target.wishes.cluster],
                     ),
                     condition(
                         "ForAllValues:StringEquals",
@@ -149,11 +162,12 @@ fn node_lifecycle(target: &Target) -> Vec<Statement> {
 }
 
 fn instance_profiles(target: &Target) -> Vec<Statement> {
+    let passed = target.wishes.node_roles.iter().map(RoleName::resource).map(|role| target.iam(&role));
     let profiles = || vec![target.iam("instance-profile/*")];
     let of = |side: &str| {
         vec![
             owned(side, target),
-            tagged(side, CLUSTER_NAME, &target.cluster),
+            tagged(side, CLUSTER_NAME, &target.wishes.cluster),
             tagged(side, REGION, &target.region),
             has_tag(side, NODE_CLASS),
         ]
@@ -169,7 +183,7 @@ fn instance_profiles(target: &Target) -> Vec<Statement> {
         Statement {
             id: "AllowPassingInstanceRole",
             actions: vec!["iam:PassRole"],
-            resources: vec![target.iam(&format!("role/{}", node_role_name(&target.cluster)))],
+            resources: passed.collect(),
             conditions: vec![condition(
                 EQUALS,
                 "iam:PassedToService",
@@ -231,6 +245,9 @@ fn zonal_shift(target: &Target) -> Statement {
 
 fn discovery(target: &Target) -> Vec<Statement> {
     let anything = || vec!["*".to_owned()];
+    let public = format!("arn:{}:ssm:{}::parameter/aws/service/*", target.partition, target.region);
+    let own = target.wishes.ssm_parameters.iter().map(|name| target.parameter(name));
+    let parameters = std::iter::once(public).chain(own).collect();
     vec![
         Statement {
             id: "AllowRegionalReadActions",
@@ -253,10 +270,7 @@ fn discovery(target: &Target) -> Vec<Statement> {
         Statement {
             id: "AllowSSMReadActions",
             actions: vec!["ssm:GetParameter"],
-            resources: vec![format!(
-                "arn:{}:ssm:{}::parameter/aws/service/*",
-                target.partition, target.region
-            )],
+            resources: parameters,
             conditions: Vec::new(),
         },
         Statement {

@@ -4,7 +4,7 @@ use super::*;
 
 fn target() -> Target {
     Target {
-        cluster: "shop".to_owned(),
+        wishes: Wishes::of("shop"),
         partition: "aws".to_owned(),
         region: "us-west-2".to_owned(),
         account: "111122223333".to_owned(),
@@ -353,18 +353,18 @@ fn the_rules_let_through_what_the_parser_knows() {
 
 #[test]
 fn policies_fit_into_iam() {
-    let longest = Target { cluster: "c".repeat(100), ..target() };
+    let longest = Target { wishes: Wishes::of(&"c".repeat(100)), ..target() };
     for policy in policies(&longest) {
         assert!(policy.size() <= 6_144, "{}: {}", policy.name, policy.size());
-        assert!(policy.full_name(&longest).len() <= 128 + 40, "{}", policy.name);
+        assert!(policy.full_name(&longest).len() <= 128, "{}", policy.name);
     }
 }
 
 #[test]
 fn templates_hold_the_same_permissions() {
-    let stack = cloudformation("shop").to_string();
-    let plan = terraform("shop").to_string();
-    let script = cli("shop");
+    let stack = cloudformation(&Wishes::of("shop")).to_string();
+    let plan = terraform(&Wishes::of("shop")).to_string();
+    let script = cli(&Wishes::of("shop"));
     let documents = json(&target()).to_string();
     for call in CALLS {
         for action in call.actions {
@@ -384,29 +384,29 @@ fn templates_hold_the_same_permissions() {
     assert!(stack.contains("aws:ResourceTag/kubernetes.io/cluster/shop"));
 }
 
-/// The Terraform module fills in the rest.
 /// An account that has used spot before has the role, and AWS makes it once only.
 #[test]
 fn the_role_for_spot_is_made_only_where_it_is_not_there() {
-    let stack = cloudformation("shop");
+    let stack = cloudformation(&Wishes::of("shop"));
     let role = &stack["Resources"]["SpotServiceLinkedRole"];
     assert_eq!(role["Properties"]["AWSServiceName"], "spot.amazonaws.com");
     let condition = role["Condition"].as_str().expect("a condition");
     assert!(stack["Conditions"][condition].is_object());
     assert_eq!(stack["Parameters"]["CreateSpotServiceLinkedRole"]["Default"], "false");
-    let plan = terraform("shop");
+    let plan = terraform(&Wishes::of("shop"));
     let role = &plan["resource"]["aws_iam_service_linked_role"]["spot"];
     assert_eq!(role["count"], "${var.create_spot_slr ? 1 : 0}");
     assert_eq!(plan["variable"]["create_spot_slr"]["default"], false);
-    let script = cli("shop");
+    let script = cli(&Wishes::of("shop"));
     let (look, make) = (script.find("get-role"), script.find("create-service-linked-role"));
     assert!(look.is_some() && look < make, "{script}");
 }
 
+/// The Terraform module fills in the rest.
 #[test]
 fn the_module_for_terraform_has_the_same_policies() {
     let left_open = Target {
-        cluster: "${cluster}".to_owned(),
+        wishes: Wishes::of("${cluster}"),
         partition: "${partition}".to_owned(),
         region: "${region}".to_owned(),
         account: "${account}".to_owned(),

@@ -1,6 +1,8 @@
 //! Arguments of `karpenter bootstrap`.
 
 use clap::{Args, Subcommand, ValueEnum};
+use karpenter_aws::permissions::{OidcProvider, RoleName, parse_queue};
+use karpenter_catalog::aws::partition::PARTITIONS;
 
 #[derive(Debug, Args)]
 pub(crate) struct BootstrapArguments {
@@ -28,13 +30,46 @@ pub(crate) struct BootstrapAwsArguments {
     #[arg(long, value_name = "NUMBER", value_parser = parse_account)]
     pub(crate) account: Option<String>,
 
-    /// Region of the cluster; needed for -o json, found out by the tools otherwise
-    #[arg(long, env = "AWS_REGION", value_name = "REGION")]
+    /// Region of the cluster, by default that of AWS_REGION; needed for -o json, found out by the tools otherwise
+    #[arg(long, value_name = "REGION", value_parser = parse_region)]
     pub(crate) region: Option<String>,
 
-    /// Partition of AWS, for -o json
-    #[arg(long, value_name = "PARTITION", default_value = "aws")]
-    pub(crate) partition: String,
+    /// Partition of AWS, for -o json; by default the one that the region belongs to
+    #[arg(long, value_name = "PARTITION", value_parser = PARTITIONS)]
+    pub(crate) partition: Option<String>,
+
+    /// Role of nodes, with its path if it has one, such as team/nodes; may be given several times, and the controller
+    /// can give nodes these roles only. By default KarpenterNodeRole-CLUSTER
+    #[arg(long, value_name = "ROLE", value_parser = RoleName::parse)]
+    pub(crate) node_role: Vec<RoleName>,
+
+    /// Leave the roles of nodes out: they are there already
+    #[arg(long)]
+    pub(crate) no_create_node_role: bool,
+
+    /// Name of the interruption queue, by default that of the cluster
+    #[arg(long, value_name = "NAME", value_parser = parse_queue)]
+    pub(crate) queue: Option<String>,
+
+    /// SSM parameter of your own that node classes take images from, by name or ARN; may be given several times
+    #[arg(long, value_name = "PARAMETER", value_parser = parse_parameter)]
+    pub(crate) ssm_parameter: Vec<String>,
+
+    /// Make the controller's role, for a service account (IRSA): issuer of the cluster's tokens, or ARN of its provider in IAM
+    #[arg(long, value_name = "URL|ARN", value_parser = OidcProvider::parse, conflicts_with = "pod_identity")]
+    pub(crate) oidc_provider: Option<OidcProvider>,
+
+    /// Make the controller's role, for a service account with EKS pod identity
+    #[arg(long)]
+    pub(crate) pod_identity: bool,
+
+    /// Namespace of the controller's service account, for its role
+    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system", value_parser = parse_object)]
+    pub(crate) namespace: String,
+
+    /// Name of the controller's service account, for its role
+    #[arg(long, value_name = "NAME", default_value = "karpenter", value_parser = parse_object)]
+    pub(crate) service_account: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -45,7 +80,7 @@ pub(crate) enum BootstrapFormat {
     Cloudformation,
     /// Terraform's JSON syntax, to be saved as karpenter.tf.json
     Terraform,
-    /// Commands of the AWS CLI
+    /// Commands of the AWS CLI, which may be run again
     Cli,
 }
 
@@ -64,5 +99,38 @@ fn parse_account(text: &str) -> Result<String, String> {
     match text.len() == 12 && text.bytes().all(|digit| digit.is_ascii_digit()) {
         true => Ok(text.to_owned()),
         false => Err("valid: the 12 digits of an account".to_owned()),
+    }
+}
+
+pub(crate) fn parse_region(text: &str) -> Result<String, String> {
+    let is_valid = text.contains('-')
+        && text.chars().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-');
+    match is_valid {
+        true => Ok(text.to_owned()),
+        false => Err("valid: the name of a region, such as us-west-2".to_owned()),
+    }
+}
+
+fn parse_parameter(text: &str) -> Result<String, String> {
+    let is_arn = text.starts_with("arn:") && text.contains(":ssm:") && text.contains(":parameter/");
+    let allowed = if is_arn { "/_.-:" } else { "/_.-" };
+    let is_valid = (is_arn || !text.trim_start_matches('/').is_empty())
+        && text.chars().all(|letter| letter.is_ascii_alphanumeric() || allowed.contains(letter));
+    match is_valid {
+        true => Ok(text.to_owned()),
+        false => Err("valid: the name of a parameter such as /images/nodes, or its ARN".to_owned()),
+    }
+}
+
+/// A name that Kubernetes would take.
+fn parse_object(text: &str) -> Result<String, String> {
+    let is_letter = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+    let is_valid = (1..=253).contains(&text.len())
+        && text.starts_with(is_letter)
+        && text.ends_with(is_letter)
+        && text.chars().all(|letter| is_letter(letter) || "-.".contains(letter));
+    match is_valid {
+        true => Ok(text.to_owned()),
+        false => Err("valid: lower case letters, digits and hyphens".to_owned()),
     }
 }
