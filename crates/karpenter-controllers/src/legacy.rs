@@ -15,7 +15,9 @@ use std::time::Duration;
 use karpenter_api::labels::{DERIVED_FROM, provisioner_of};
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::{Change, Mirror, ObjectKey, keep_all};
-use karpenter_legacy::{Derived, Foreign, Options, Refusal, derive, provisioner_status, template_status};
+use karpenter_legacy::{
+    Derived, Foreign, Options, Refusal, derive, derived_name, provisioner_status, template_status,
+};
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::{WatchStreamExt, watcher};
@@ -32,10 +34,16 @@ use crate::operator::Operator;
 /// Nodes that are looked at at once.
 const NODES_AT_ONCE: usize = 10;
 
-/// Serves the old kinds, whose definitions must be there. To be called once the operator has started.
+/// Serves the old kinds. To be called once the operator has started; waits until their definitions are there.
 pub async fn serve(operator: &mut Operator, options: Options) {
+    let kinds = OldKinds::watch(operator.context());
+    serve_kinds(operator, kinds, options).await;
+}
+
+/// The same with kinds that are watched already, so that a process that waits for its turn can say what is missing.
+pub async fn serve_kinds(operator: &mut Operator, kinds: OldKinds, options: Options) {
     let context = operator.context().clone();
-    let derived = LegacyApi::start(context.clone(), options).await;
+    let derived = LegacyApi::start(context.clone(), kinds, options).await;
     operator.spawn("legacy", derived, LegacyApi::watch, 1);
     let timestamps = EmptinessTimestamps { context: context.clone() };
     operator.spawn("legacy.emptiness", timestamps, EmptinessTimestamps::watch, NODES_AT_ONCE);
@@ -51,16 +59,47 @@ fn everything() -> ObjectKey {
     ObjectKey::new("", "")
 }
 
-/// Keeps derived objects as they should be. One pass looks at all of them.
-pub struct LegacyApi {
-    context: Context,
-    options: Options,
+/// What is watched for the old API: the old kinds, and the classes behind them.
+pub struct OldKinds {
     provisioners: Kind,
     templates: Kind,
     classes: Kind,
     watches: Vec<JoinHandle<()>>,
+}
+
+impl OldKinds {
+    /// Begins to watch. Whatever stands in the way is logged, and readiness names it.
+    pub fn watch(context: &Context) -> Self {
+        let mut watches = Vec::new();
+        let kinds = [
+            ("karpenter.sh", "v1alpha5", "Provisioner"),
+            ("karpenter.k8s.aws", "v1alpha1", "AWSNodeTemplate"),
+            ("karpenter.k8s.aws", "v1", "EC2NodeClass"),
+        ];
+        let [provisioners, templates, classes] = kinds.map(|(group, version, name)| {
+            let kind = Kind::watch(&context.client, group, version, name, &mut watches);
+            context.mirrors.follow(name, &kind.mirror);
+            kind
+        });
+        Self { provisioners, templates, classes, watches }
+    }
+}
+
+impl Drop for OldKinds {
+    fn drop(&mut self) {
+        self.watches.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Keeps derived objects as they should be. One pass looks at all of them.
+pub struct LegacyApi {
+    context: Context,
+    options: Options,
+    kinds: OldKinds,
     /// What was applied last, with the generation that came of it: writes that would change nothing are not made.
     applied: Mutex<BTreeMap<(String, String), (Value, i64)>>,
+    /// What was last logged about templates, whose status has no place for it.
+    logged: Mutex<BTreeMap<String, String>>,
 }
 
 /// One kind without a type here: how to speak about it, and what there is of it.
@@ -92,35 +131,17 @@ impl Kind {
 }
 
 impl LegacyApi {
-    /// Begins to watch the old kinds, whose definitions must be there.
-    pub async fn start(context: Context, options: Options) -> Self {
-        let mut tasks = Vec::new();
-        let client = context.client.clone();
-        let kinds = [
-            ("karpenter.sh", "v1alpha5", "Provisioner"),
-            ("karpenter.k8s.aws", "v1alpha1", "AWSNodeTemplate"),
-            ("karpenter.k8s.aws", "v1", "EC2NodeClass"),
-        ];
-        let [provisioners, templates, classes] =
-            kinds.map(|(group, version, kind)| Kind::watch(&client, group, version, kind, &mut tasks));
-        let legacy = Self {
-            provisioners,
-            templates,
-            classes,
-            context,
-            options,
-            watches: tasks,
-            applied: Mutex::default(),
-        };
-        for kind in [&legacy.provisioners, &legacy.templates, &legacy.classes] {
+    /// Waits until the old kinds were seen.
+    pub async fn start(context: Context, kinds: OldKinds, options: Options) -> Self {
+        for kind in [&kinds.provisioners, &kinds.templates, &kinds.classes] {
             kind.mirror.synced().await;
         }
-        legacy
+        Self { context, options, kinds, applied: Mutex::default(), logged: Mutex::default() }
     }
 
     pub fn watch(&self, queue: &Queue) {
         let clock = self.context.clock;
-        for kind in [&self.provisioners, &self.templates, &self.classes] {
+        for kind in [&self.kinds.provisioners, &self.kinds.templates, &self.kinds.classes] {
             let to = queue.clone();
             kind.mirror
                 .observe(move |_: &Change<DynamicObject>| to.add_at(everything(), clock.deadline(SETTLE)));
@@ -133,7 +154,7 @@ impl LegacyApi {
     /// Names of v1 objects that are not ours to write.
     fn foreign(&self) -> Foreign {
         let pools = self.context.mirrors.node_pools.list();
-        let classes = self.classes.mirror.list();
+        let classes = self.kinds.classes.mirror.list();
         Foreign {
             pools: pools
                 .iter()
@@ -157,7 +178,7 @@ impl LegacyApi {
                 .node_pools
                 .get("", name)
                 .and_then(|pool| serde_json::to_value(&*pool).ok()),
-            _ => self.classes.mirror.get("", name).and_then(|class| serde_json::to_value(&*class).ok()),
+            _ => self.kinds.classes.mirror.get("", name).and_then(|class| serde_json::to_value(&*class).ok()),
         }
     }
 
@@ -178,7 +199,7 @@ impl LegacyApi {
         }
         let resource = match key.0.as_str() {
             "NodePool" => pool_resource(),
-            _ => self.classes.resource.clone(),
+            _ => self.kinds.classes.resource.clone(),
         };
         let api: Api<DynamicObject> = Api::all_with(self.context.client.clone(), &resource);
         let mut written =
@@ -190,6 +211,19 @@ impl LegacyApi {
         let came_of_it = written.metadata.generation.unwrap_or(0);
         self.applied.lock().unwrap_or_else(PoisonError::into_inner).insert(key, (object.clone(), came_of_it));
         Ok(())
+    }
+
+    /// Logs why a template is not served, once.
+    fn log(&self, template: &str, refusal: Option<&Refusal>) {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        match refusal {
+            Some(refusal) if logged.get(template) == Some(&refusal.message) => {}
+            Some(Refusal { reason, message }) => {
+                tracing::error!(template, reason, message, "an AWSNodeTemplate is not served");
+                logged.insert(template.to_owned(), message.clone());
+            }
+            None => drop(logged.remove(template)),
+        }
     }
 
     /// Writes the status of an old object where it differs.
@@ -222,7 +256,7 @@ impl LegacyApi {
 impl LegacyApi {
     /// Classes that an old object no longer needs, such as one for kubelet settings that were removed.
     async fn prune(&self, owners: &BTreeMap<String, usize>, derived: &Derived) -> kube::Result<()> {
-        for class in self.classes.mirror.list() {
+        for class in self.kinds.classes.mirror.list() {
             let owner = class.owner_references().iter().find_map(|owner| owners.get(&owner.uid));
             let is_wanted = derived.objects.iter().any(|(_, object)| {
                 object["kind"] == "EC2NodeClass" && object["metadata"]["name"] == class.name_any()
@@ -231,7 +265,7 @@ impl LegacyApi {
             let is_settled = owner.is_some_and(|owner| !derived.refusals.contains_key(owner));
             if is_derived(class.labels()) && is_settled && !is_wanted {
                 self.delete(
-                    &self.classes.resource,
+                    &self.kinds.classes.resource,
                     &class.name_any(),
                     class.uid(),
                     DeleteParams::background(),
@@ -246,7 +280,7 @@ impl LegacyApi {
     async fn let_go(&self, provisioners: &[Arc<DynamicObject>]) -> kube::Result<()> {
         for pool in self.context.mirrors.node_pools.list() {
             let is_orphan = provisioner_of(&pool.metadata).is_some() && pool.owner_references().is_empty();
-            let is_claimed = provisioners.iter().any(|one| one.name_any() == pool.name_any());
+            let is_claimed = provisioners.iter().any(|one| derived_name(&one.name_any()) == pool.name_any());
             if is_orphan && !is_claimed && pool.metadata.deletion_timestamp.is_none() {
                 self.delete(&pool_resource(), &pool.name_any(), pool.uid(), DeleteParams::orphan()).await?;
             }
@@ -271,46 +305,48 @@ impl LegacyApi {
     }
 }
 
-impl Drop for LegacyApi {
-    fn drop(&mut self) {
-        self.watches.iter().for_each(JoinHandle::abort);
-    }
-}
-
 impl Reconcile for LegacyApi {
     async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
-        let provisioners = self.provisioners.mirror.list();
-        let templates = self.templates.mirror.list();
+        let provisioners = self.kinds.provisioners.mirror.list();
+        let templates = self.kinds.templates.mirror.list();
         let value = |object: &DynamicObject| serde_json::to_value(object).unwrap_or(Value::Null);
         let objects: Vec<Value> = provisioners.iter().chain(&templates).map(|object| value(object)).collect();
         let mut derived = derive(&objects, &self.foreign(), &self.options);
-        let mut first_error = None;
+        let (mut first_error, mut refused) = (None, Vec::new());
         for (input, object) in &derived.objects {
             match self.apply(object).await {
                 Ok(()) => {}
                 // What the old rules allowed and v1 refuses is told to the owner; others are served all the same.
                 Err(kube::Error::Api(status)) if status.is_invalid() => {
                     let refusal = Refusal { reason: "Invalid", message: status.message.clone() };
-                    derived.refusals.entry(*input).or_insert(refusal);
+                    refused.push((*input, refusal));
                 }
                 Err(error) => first_error = first_error.or(Some(error)),
             }
         }
+        for (input, refusal) in refused {
+            derived.refuse(&objects, input, refusal);
+        }
         let now = self.context.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         for (input, object) in provisioners.iter().enumerate() {
             let refusal = derived.refusals.get(&input);
-            let pool = self.context.mirrors.node_pools.get("", &object.name_any());
+            let pool = self.context.mirrors.node_pools.get("", &derived_name(&object.name_any()));
             let pool = pool
                 .filter(|pool| is_derived(pool.labels()))
                 .and_then(|pool| serde_json::to_value(&*pool).ok());
             let old = object.data.get("status").cloned().unwrap_or(Value::Null);
-            self.tell(&self.provisioners, object, provisioner_status(refusal, pool.as_ref(), &old, &now))
-                .await?;
+            self.tell(
+                &self.kinds.provisioners,
+                object,
+                provisioner_status(refusal, pool.as_ref(), &old, &now),
+            )
+            .await?;
         }
-        for object in &templates {
-            let class = self.classes.mirror.get("", &object.name_any());
+        for (input, object) in (provisioners.len()..).zip(&templates) {
+            self.log(&object.name_any(), derived.refusals.get(&input));
+            let class = self.kinds.classes.mirror.get("", &derived_name(&object.name_any()));
             let class = class.filter(|class| is_derived(class.labels())).map(|class| value(&class));
-            self.tell(&self.templates, object, template_status(class.as_ref())).await?;
+            self.tell(&self.kinds.templates, object, template_status(class.as_ref())).await?;
         }
         let uids = provisioners.iter().chain(&templates).enumerate();
         let owners = uids.filter_map(|(input, object)| Some((object.uid()?, input))).collect();

@@ -3,6 +3,8 @@
 mod trim;
 mod trouble;
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{
     Namespace, Node, PersistentVolume, PersistentVolumeClaim, PodTemplate, ReplicationController, Service,
@@ -66,6 +68,8 @@ pub struct Mirrors {
     pub replication_controllers: Option<Mirror<ReplicationController>>,
     pub services: Option<Mirror<Service>>,
     /// One per kind that the provider understands, in its order.
+    /// What others watch and cannot do without.
+    followed: Arc<Mutex<Vec<(&'static str, Mirror<DynamicObject>)>>>,
     pub node_classes: Vec<(NodeClassKind, Mirror<DynamicObject>)>,
 }
 
@@ -147,13 +151,25 @@ impl Mirrors {
                     let mirror = keep(watch_dynamic(client, &kind), &mut tasks);
                     (kind, mirror)
                 })
+            followed: Arc::default(),
                 .collect(),
         };
         mirrors.each(&mut |kind, mirror| mirror.on_trouble(Box::new(trouble::teller(kind))));
         (mirrors, tasks)
     }
 
-    /// Waits until every mirror has taken in its first list.
+    /// Lets a mirror of somebody else's count where it is told what is missing, once per kind.
+    pub fn follow(&self, kind: &'static str, mirror: &Mirror<DynamicObject>) {
+        if self.node_classes.iter().any(|(known, _)| known.kind == kind) {
+            return;
+        }
+        mirror.on_trouble(trouble::teller(kind));
+        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        followed.retain(|(known, _)| *known != kind);
+        followed.push((kind, mirror.clone()));
+    }
+
+    /// Waits until every mirror of its own has taken in its first list.
     pub async fn synced(&self) {
         self.pods.synced().await;
         self.nodes.synced().await;
@@ -227,11 +243,14 @@ impl Mirrors {
         visit_if("Service", watched(&self.services));
         for (kind, mirror) in &self.node_classes {
             visit(kind.kind, mirror);
+        for (kind, mirror) in self.followed.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            visit(kind, mirror);
+        }
         }
     }
 
     /// The node class that a reference names, if its kind is the provider's.
-    pub fn node_class(&self, group: &str, kind: &str, name: &str) -> Option<std::sync::Arc<DynamicObject>> {
+    pub fn node_class(&self, group: &str, kind: &str, name: &str) -> Option<Arc<DynamicObject>> {
         let (_, mirror) =
             self.node_classes.iter().find(|(known, _)| known.group == group && known.kind == kind)?;
         mirror.get("", name)
@@ -271,7 +290,7 @@ fn watch_dynamic(client: &Client, kind: &NodeClassKind) -> (Mirror<DynamicObject
 }
 
 /// Everything of a kind, or nothing where it is not watched.
-pub fn listed<K>(mirror: Option<&Mirror<K>>) -> Vec<std::sync::Arc<K>>
+pub fn listed<K>(mirror: Option<&Mirror<K>>) -> Vec<Arc<K>>
 where
     K: kube::Resource + Clone + std::fmt::Debug + Send + Sync + 'static,
 {

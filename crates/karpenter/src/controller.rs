@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use karpenter_cluster::clock::Clock;
-use karpenter_controllers::legacy;
+use karpenter_controllers::legacy::{self, OldKinds};
 use karpenter_controllers::operator::Operator;
 use karpenter_controllers::operator::election::{Election, Settings};
 use karpenter_controllers::operator::http::Port;
@@ -87,6 +87,8 @@ async fn work(arguments: &ControllerArguments) -> Result<()> {
     Operator::check(&*cloud, options).context("feature gate NodeRepair")?;
     let mut operator = Operator::watch(connected.client.clone(), cloud, clock, options.clone());
     provider.attach(&operator);
+    // Before the lease: a copy that waits for it tells as well that definitions are missing.
+    let old_kinds = arguments.legacy.legacy_api.then(|| OldKinds::watch(operator.context()));
     let health = open(options.health_probe_port, "--health-probe-port", operator.health_pages()).await?;
     let metrics = open(options.metrics_port, "--metrics-port", operator.metrics_pages()).await?;
     tracing::info!(
@@ -135,9 +137,9 @@ async fn work(arguments: &ControllerArguments) -> Result<()> {
         provider.resume().await;
         operator.start().await;
         provider.start(&mut operator).await;
-        if arguments.legacy.legacy_api {
+        if let Some(old_kinds) = old_kinds {
             let legacy_options = old_settings.complete(arguments.legacy_options());
-            legacy::serve(&mut operator, legacy_options).await;
+            legacy::serve_kinds(&mut operator, old_kinds, legacy_options).await;
         }
         std::future::pending::<()>().await;
     };

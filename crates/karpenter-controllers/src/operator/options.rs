@@ -24,6 +24,9 @@ use values::{boolean, choice, duration, float, gates, integer, port, text};
 pub enum LogLevel {
     Debug,
     Info,
+    Warn,
+    /// Whoever asks for less than errors, in words of upstream's logger, gets errors.
+    #[value(aliases = ["dpanic", "panic", "fatal"])]
     Error,
 }
 
@@ -121,7 +124,7 @@ pub struct Options {
         allow_negative_numbers = true, hide_env_values = true)]
     pub cpu_requests: i64,
 
-    /// What is logged: debug, info or error
+    /// What is logged: debug, info, warn or error
     #[arg(long, env, default_value = "info", value_name = "LEVEL", value_parser = log_level, hide_env_values = true)]
     pub log_level: LogLevel,
 

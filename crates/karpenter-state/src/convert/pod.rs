@@ -186,8 +186,8 @@ fn raw_required_terms(raw: &RawPodSpec) -> &[k8s_openapi::api::core::v1::NodeSel
 fn node_selector(raw: &RawPodSpec, interner: &mut Interner) -> Requirements {
     let entries = raw.node_selector.iter().flatten();
     entries
-        .map(|(key, value)| {
-            requirement::requirement(key, Operator::In, std::slice::from_ref(value), interner)
+        .flat_map(|(key, value)| {
+            requirement::wanted(key, Operator::In, std::slice::from_ref(value), interner)
         })
         .collect()
 }

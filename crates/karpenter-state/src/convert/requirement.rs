@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm};
+use karpenter_api::labels::PROVISIONER_NAME;
 use karpenter_model::labels;
 use karpenter_model::requirements::{Operator, Requirement, Requirements};
 
@@ -24,6 +25,23 @@ pub(crate) fn requirement(
     Requirement::new(interner.get(labels::normalize(key)), operator, values)
 }
 
+/// What a pod asks for. A key with dots is read as that of today, and asks for nodes of the API before v1 as well, which
+/// alone carry it; unless it keeps the pod away from a value, which any other node does too.
+pub(crate) fn wanted(
+    key: &str,
+    operator: Operator,
+    values: &[String],
+    interner: &mut Interner,
+) -> impl Iterator<Item = Requirement> + use<> {
+    let dotted = labels::undotted(key);
+    let asks_for_label = !matches!(operator, Operator::NotIn | Operator::DoesNotExist);
+    let old_nodes = dotted
+        .filter(|_| asks_for_label)
+        .map(|_| Requirement::new(interner.get(PROVISIONER_NAME), Operator::Exists, Vec::<Arc<str>>::new()));
+    let itself = requirement(dotted.unwrap_or(key), operator, values, interner);
+    std::iter::once(itself).chain(old_nodes)
+}
+
 /// The expressions of a term; unknown operators are left out (they are reported where they matter).
 pub(crate) fn term(term: &NodeSelectorTerm, interner: &mut Interner) -> Requirements {
     let expressions = term.match_expressions.iter().flatten();
@@ -31,8 +49,9 @@ pub(crate) fn term(term: &NodeSelectorTerm, interner: &mut Interner) -> Requirem
         .filter_map(|expression| {
             let operator = Operator::parse(&expression.operator)?;
             let values = expression.values.as_deref().unwrap_or_default();
-            Some(requirement(&expression.key, operator, values, interner))
+            Some(wanted(&expression.key, operator, values, interner))
         })
+        .flatten()
         .collect()
 }
 
@@ -64,7 +83,7 @@ pub(crate) fn requirement_error(
     values: &[String],
     well_known: &BTreeSet<Arc<str>>,
 ) -> Option<String> {
-    let key = labels::normalize(key);
+    let key = labels::undotted(key).unwrap_or_else(|| labels::normalize(key));
     if let Some(why) = restriction(key, well_known) {
         return Some(why);
     }
@@ -99,7 +118,7 @@ fn restriction(key: &str, well_known: &BTreeSet<Arc<str>>) -> Option<String> {
         return Some(format!("label {key} is restricted: it is not known before a node exists"));
     }
     // Pods may choose among pools of the API before v1 by it; other pools do not have it.
-    if well_known.contains(key) || key == karpenter_api::labels::PROVISIONER_NAME {
+    if well_known.contains(key) || key == PROVISIONER_NAME {
         return None;
     }
     let (domain, _) = key.split_once('/')?;

@@ -81,7 +81,7 @@ pub(crate) struct InstallArguments {
     #[arg(long, value_name = "GATES")]
     pub(crate) feature_gates: Option<String>,
 
-    /// What the controller logs: debug, info or error
+    /// What the controller logs: debug, info, warn or error
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log_level: Option<String>,
 

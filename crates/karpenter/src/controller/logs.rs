@@ -29,6 +29,7 @@ pub(super) fn start(options: &Options) -> Result<()> {
     let level = match options.log_level {
         LogLevel::Debug => Level::DEBUG,
         LogLevel::Info => Level::INFO,
+        LogLevel::Warn => Level::WARN,
         LogLevel::Error => Level::ERROR,
     };
     // Libraries only when they complain.

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use karpenter_api::labels::PROVISIONER_NAME;
 use karpenter_api::types::{ConditionStatus, NodeClaim};
 use karpenter_cloud::{CloudError, Instance};
+use karpenter_model::labels::DOTTED;
 
 use crate::nodeclaim::hooks::GiveUp;
 use crate::nodeclaim::{LAUNCHED, change_conditions, condition, condition_status};
@@ -53,10 +55,22 @@ pub(super) fn judge(answer: Result<Instance, CloudError>) -> LaunchOutcome {
     }
 }
 
+/// Pods may select nodes of the API before v1 by keys of before 0.15, and the scheduler compares letters.
+fn add_dotted(labels: &mut BTreeMap<String, String>) {
+    for (dotted, today) in DOTTED {
+        if let Some(value) = labels.get(today).cloned() {
+            labels.entry(dotted.to_owned()).or_insert(value);
+        }
+    }
+}
+
 /// Writes the machine into the claim. Labels that the claim has stay; annotations of the cloud win.
 pub(super) fn record(claim: &mut NodeClaim, instance: Instance, now: Timestamp) {
     let mut labels = instance.labels;
     labels.extend(claim.metadata.labels.take().unwrap_or_default());
+    if labels.contains_key(PROVISIONER_NAME) {
+        add_dotted(&mut labels);
+    }
     claim.metadata.labels = some_unless_empty(labels);
     let mut annotations = claim.metadata.annotations.take().unwrap_or_default();
     annotations.extend(instance.annotations);

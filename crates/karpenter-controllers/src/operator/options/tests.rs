@@ -107,11 +107,20 @@ fn values_are_read_as_go_reads_them() {
 }
 
 #[test]
+fn levels_of_upstreams_logger_beyond_ours_are_errors() {
+    let level = |name: &str| parse(&[&format!("--log-level={name}")]).expect("valid").log_level;
+    assert_eq!(level("warn"), LogLevel::Warn);
+    for name in ["error", "dpanic", "panic", "fatal"] {
+        assert_eq!(level(name), LogLevel::Error, "{name}");
+    }
+}
+
+#[test]
 fn wrong_values_name_the_flag_and_what_is_valid() {
     for (argument, flag, valid) in [
         ("--metrics-port=http", "--metrics-port", "0 to 65535"),
         ("--metrics-port=70000", "--metrics-port", "0 to 65535"),
-        ("--log-level=verbose", "--log-level", "debug, info, error"),
+        ("--log-level=verbose", "--log-level", "debug, info, warn, error"),
         ("--preference-policy=respect", "--preference-policy", "Respect, Ignore"),
         ("--min-values-policy=Loose", "--min-values-policy", "Strict, BestEffort"),
         ("--batch-idle-duration=1", "--batch-idle-duration", "500ms"),

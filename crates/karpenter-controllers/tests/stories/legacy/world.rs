@@ -103,6 +103,11 @@ impl World {
         }
     }
 
+    /// Objects of a kind, by its apiVersion and its name.
+    pub(crate) fn of_kind(&self, (version, kind): (&str, &str)) -> Api<DynamicObject> {
+        self.dynamic(&json!({"apiVersion": version, "kind": kind}))
+    }
+
     /// As `kubectl apply --server-side` does it.
     pub(crate) async fn apply(&self, object: &Value) -> Result<DynamicObject, String> {
         let mut object = object.clone();
@@ -142,7 +147,7 @@ impl World {
     }
 
     pub(crate) fn provisioners(&self) -> Api<DynamicObject> {
-        self.dynamic(&json!({"apiVersion": "karpenter.sh/v1alpha5", "kind": "Provisioner"}))
+        self.of_kind(("karpenter.sh/v1alpha5", "Provisioner"))
     }
 
     /// Pods of so much CPU that select the Provisioner, and what `more` says about their template.
