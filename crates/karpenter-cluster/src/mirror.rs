@@ -8,6 +8,7 @@
 pub mod dense;
 mod fresh;
 pub mod lean;
+mod raw;
 mod store;
 pub mod trouble;
 
@@ -16,15 +17,14 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use futures::{Stream, StreamExt};
-use kube::api::{Api, ObjectMeta};
+use kube::api::ObjectMeta;
+use kube::core::ApiResource;
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch_kind};
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use self::lean::{Lean, unwrapped};
 use self::store::{Entries, Kept, Store, typed};
 use self::trouble::{Trouble, Troubles};
 
@@ -250,24 +250,31 @@ impl<K: Send + Sync + 'static> Mirror<K> {
     pub fn fed_by<R>(
         self,
         client: &Client,
-        mut keep: impl FnMut(R) -> K + Send + 'static,
+        keep: impl FnMut(R) -> K + Send + 'static,
     ) -> (Self, JoinHandle<()>)
     where
-        R: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+        R: Resource + DeserializeOwned + Send + 'static,
         R::DynamicType: Default,
     {
-        let api = Api::<Lean<R>>::all(client.clone());
-        let streaming = Api::<Lean<R>>::all(fresh::fresh(client));
+        self.fed_with(client, &ApiResource::erase::<R>(&R::DynamicType::default()), keep)
+    }
+
+    /// The same with a kind that has no type of its own.
+    pub fn fed_with<R: DeserializeOwned + Send + 'static>(
+        self,
+        client: &Client,
+        resource: &ApiResource,
+        mut keep: impl FnMut(R) -> K + Send + 'static,
+    ) -> (Self, JoinHandle<()>) {
+        // One object after the other, as the server has them at hand: many times faster than page by page, and neither
+        // side holds a page.
+        let streamed = raw::streamed(&fresh::fresh(client), resource);
+        let paged = raw::paged(client, resource);
         let mirror = self.clone();
         let task = tokio::spawn(async move {
-            // One object after the other, as the server has them at hand: many times faster than page by page, and
-            // neither side holds a page.
-            let streamed = watch_kind(streaming, watcher::Config::default().streaming_lists());
-            let events =
-                streamed.default_backoff().map(|event| event.map(|event| unwrapped(event, &mut keep)));
+            let events = streamed.map(|event| raw::read(event?, &mut keep));
             mirror.feed_unless(events, |error| mirror.is_not_streamed(error)).await;
-            let paged = watch_kind(api, watcher::Config::default());
-            let events = paged.default_backoff().map(|event| event.map(|event| unwrapped(event, &mut keep)));
+            let events = paged.map(|event| raw::read(event?, &mut keep));
             mirror.feed_unless(events, |_| false).await;
         });
         (self, task)

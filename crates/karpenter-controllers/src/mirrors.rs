@@ -18,9 +18,8 @@ use karpenter_cluster::mirror::dense::dense;
 use karpenter_cluster::mirror::trouble::Trouble;
 use karpenter_cluster::mirror::{Identity, Mirror, ObjectKey, keep_all};
 use karpenter_state::pod::{Family, Pod, Slim};
-use kube::api::{Api, DynamicObject};
+use kube::api::DynamicObject;
 use kube::core::{ApiResource, GroupVersionKind};
-use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use tokio::task::JoinHandle;
 
@@ -68,9 +67,9 @@ pub struct Mirrors {
     pub replication_controllers: Option<Mirror<ReplicationController>>,
     pub services: Option<Mirror<Service>>,
     /// One per kind that the provider understands, in its order.
+    pub node_classes: Vec<(NodeClassKind, Mirror<DynamicObject>)>,
     /// What others watch and cannot do without.
     followed: Arc<Mutex<Vec<(&'static str, Mirror<DynamicObject>)>>>,
-    pub node_classes: Vec<(NodeClassKind, Mirror<DynamicObject>)>,
 }
 
 impl Mirrors {
@@ -151,8 +150,8 @@ impl Mirrors {
                     let mirror = keep(watch_dynamic(client, &kind), &mut tasks);
                     (kind, mirror)
                 })
-            followed: Arc::default(),
                 .collect(),
+            followed: Arc::default(),
         };
         mirrors.each(&mut |kind, mirror| mirror.on_trouble(Box::new(trouble::teller(kind))));
         (mirrors, tasks)
@@ -243,9 +242,9 @@ impl Mirrors {
         visit_if("Service", watched(&self.services));
         for (kind, mirror) in &self.node_classes {
             visit(kind.kind, mirror);
+        }
         for (kind, mirror) in self.followed.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             visit(kind, mirror);
-        }
         }
     }
 
@@ -282,11 +281,7 @@ pub fn key_of_pod(pod: &Pod) -> ObjectKey {
 fn watch_dynamic(client: &Client, kind: &NodeClassKind) -> (Mirror<DynamicObject>, JoinHandle<()>) {
     let gvk = GroupVersionKind::gvk(kind.group, kind.version, kind.kind);
     let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural);
-    let mirror = Mirror::empty(keep_all, &[]);
-    let api = Api::<DynamicObject>::all_with(client.clone(), &resource);
-    let events = watcher(api, watcher::Config::default()).default_backoff();
-    let task = tokio::spawn(mirror.clone().feed(events));
-    (mirror, task)
+    Mirror::empty(keep_all, &[]).fed_with(client, &resource, |object: DynamicObject| object)
 }
 
 /// Everything of a kind, or nothing where it is not watched.

@@ -7,7 +7,6 @@ use karpenter_cluster::clock::Clock;
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::{Change, Mirror, ObjectKey, keep_all};
 use kube::api::{Api, Patch, PatchParams};
-use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -30,10 +29,7 @@ pub struct Ec2Classes {
 impl Ec2Classes {
     /// Begins to watch the classes, whose definition must be there.
     pub async fn start(client: Client, clock: Clock) -> Self {
-        let mirror = Mirror::empty(keep_all, &[]);
-        let api: Api<EC2NodeClass> = Api::all(client.clone());
-        let watching =
-            tokio::spawn(mirror.clone().feed(watcher(api, watcher::Config::default()).default_backoff()));
+        let (mirror, watching) = Mirror::<EC2NodeClass>::watch(&client, keep_all, &[]);
         mirror.synced().await;
         Self { client, clock, mirror, watching }
     }

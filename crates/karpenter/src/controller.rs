@@ -115,12 +115,12 @@ async fn work(arguments: &ControllerArguments) -> Result<()> {
         let settings = Settings::new(&namespace, &options.leader_election_name, &connect::identity());
         Election::new(connected.client.clone(), clock, settings)
     });
-    if let Some(election) = &mut election {
-        tracing::info!(lease = options.leader_election_name, "waiting for the lease");
     let is_leader =
         operator.context().metrics.leader_election_status.with_label_values(&[&options.leader_election_name]);
-        tokio::select! {
+    if let Some(election) = &mut election {
         is_leader.set(0);
+        tracing::info!(lease = options.leader_election_name, "waiting for the lease");
+        tokio::select! {
             () = election.acquire() => tracing::info!("this copy holds the lease and works"),
             () = &mut told_to_stop => return Ok(()),
         }

@@ -278,7 +278,10 @@ fn what_is_missing_is_said() {
     let (code, said) = run(&["--provider", "kwok", "--kubeconfig", "/nowhere/kubeconfig"]);
     assert!(code == Some(1) && said.contains("/nowhere/kubeconfig"), "{said}");
     let (code, said) = run(&["--provider", "kwok", "--log-level", "loud"]);
-    assert!(code == Some(2) && said.contains("--log-level") && said.contains("debug, info, warn, error"), "{said}");
+    assert!(
+        code == Some(2) && said.contains("--log-level") && said.contains("debug, info, warn, error"),
+        "{said}"
+    );
     let (code, said) = run(&["--provider", "moon"]);
     assert!(code == Some(2) && said.contains("kwok"), "{said}");
     let variable = Command::new(env!("CARGO_BIN_EXE_karpenter"))

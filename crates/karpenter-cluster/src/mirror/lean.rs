@@ -6,7 +6,6 @@ use std::fmt;
 
 use kube::Resource;
 use kube::api::ObjectMeta;
-use kube::runtime::watcher::Event;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
 
@@ -44,17 +43,6 @@ impl<K: Resource> Resource for Lean<K> {
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
         self.0.meta_mut()
-    }
-}
-
-/// The same event about what is kept of the object.
-pub fn unwrapped<R, K>(event: Event<Lean<R>>, mut keep: impl FnMut(R) -> K) -> Event<K> {
-    match event {
-        Event::Apply(Lean(object)) => Event::Apply(keep(object)),
-        Event::Delete(Lean(object)) => Event::Delete(keep(object)),
-        Event::Init => Event::Init,
-        Event::InitApply(Lean(object)) => Event::InitApply(keep(object)),
-        Event::InitDone => Event::InitDone,
     }
 }
 

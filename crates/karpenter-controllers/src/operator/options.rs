@@ -188,14 +188,14 @@ pub struct Options {
         action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<false>, hide_env_values = true)]
     pub enable_decision_journal: bool,
 
-    /// kwok: instance types from a JSON file instead of the built-in ones
-    #[arg(long, env, default_value = "", value_name = "FILE", value_parser = text, hide_env_values = true)]
-    pub instance_types_file_path: String,
     /// aws: tell whether every single offering is available, and its price; tens of thousands of series
     #[arg(long, env, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<false>, hide_env_values = true)]
     pub offering_metrics: bool,
 
+    /// kwok: instance types from a JSON file instead of the built-in ones
+    #[arg(long, env, default_value = "", value_name = "FILE", value_parser = text, hide_env_values = true)]
+    pub instance_types_file_path: String,
 
     /// Namespace that Karpenter runs in
     #[arg(long, env, default_value = "", value_name = "NAMESPACE", value_parser = text, hide = true, hide_env_values = true)]
@@ -265,10 +265,10 @@ impl Default for Options {
             planner_mode: PlannerMode::Cost,
             disable_pod_nomination: false,
             enable_decision_journal: false,
+            offering_metrics: false,
             instance_types_file_path: String::new(),
             system_namespace: String::new(),
         }
-            offering_metrics: false,
     }
 }
 

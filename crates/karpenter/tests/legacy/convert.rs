@@ -7,7 +7,15 @@ const BAD: &str = "apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\nmetadat
 
 #[test]
 fn yaml_and_json_say_the_same_and_read_back() {
-    for case in ["inline-ids", "inline-tags", "add-on-with-nulls", "configuration-chart", "user-data", "current", "beta"] {
+    for case in [
+        "inline-ids",
+        "inline-tags",
+        "add-on-with-nulls",
+        "configuration-chart",
+        "user-data",
+        "current",
+        "beta",
+    ] {
         let input = fixture(case).join("input.yaml");
         let expected =
             documents(&std::fs::read_to_string(fixture(case).join("expected.yaml")).expect("there"));

@@ -135,6 +135,12 @@ fn wrong_values_name_the_flag_and_what_is_valid() {
 }
 
 #[test]
+fn series_of_single_offerings_are_asked_for() {
+    assert!(!parse(&[]).expect("valid").offering_metrics);
+    assert!(parse(&["--offering-metrics"]).expect("valid").offering_metrics);
+}
+
+#[test]
 fn the_lease_is_where_the_first_word_says() {
     let options = |election: &str, system: &str| Options {
         leader_election_namespace: election.to_owned(),
@@ -143,12 +149,6 @@ fn the_lease_is_where_the_first_word_says() {
     };
     assert_eq!(options("a", "b").lease_namespace(Some("c")), "a");
     assert_eq!(options("", "b").lease_namespace(Some("c")), "b");
-#[test]
-fn series_of_single_offerings_are_asked_for() {
-    assert!(!parse(&[]).expect("valid").offering_metrics);
-    assert!(parse(&["--offering-metrics"]).expect("valid").offering_metrics);
-}
-
     assert_eq!(options("", "").lease_namespace(Some("c")), "c");
     assert_eq!(options("", "").lease_namespace(None), "kube-system");
 }
