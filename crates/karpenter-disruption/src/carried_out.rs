@@ -16,6 +16,9 @@ use crate::fleet::{Fleet, Machine, Occupant, Pool, Reason, Thorough};
 /// How long it takes until commands are carried out and somebody looks again.
 const CARRIED_OUT_SECS: i64 = 30;
 
+/// Pods that are moved for a poor yield after such a pause are moved for one again, not still.
+const THOROUGH_PAUSE_SECS: i64 = 300;
+
 /// The fleet that a plan for a cluster without nodes launches, with all its pods running. Pools get no limits on
 /// disruption.
 pub fn fleet_of(problem: &Problem, plan: &Plan) -> Fleet {
@@ -76,7 +79,8 @@ pub fn after(fleet: &Fleet, commands: &[Command]) -> Fleet {
     next.revision += 1;
     next.now_secs += CARRIED_OUT_SECS;
     if commands.iter().any(|command| command.is_thorough) {
-        let began_secs = fleet.thorough.map_or(fleet.now_secs, |thorough| thorough.began_secs);
+        let went_on = fleet.thorough.filter(|one| fleet.now_secs - one.last_secs < THOROUGH_PAUSE_SECS);
+        let began_secs = went_on.map_or(fleet.now_secs, |thorough| thorough.began_secs);
         next.thorough = Some(Thorough { began_secs, last_secs: fleet.now_secs });
     }
     let mut machine_at: BTreeMap<usize, usize> = BTreeMap::new();

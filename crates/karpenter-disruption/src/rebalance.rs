@@ -14,7 +14,7 @@ mod windows;
 mod worth;
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use karpenter_model::problem::Mode;
@@ -24,10 +24,9 @@ use crate::command::{Candidate, Command, Decision, Method};
 use crate::explain::Why;
 use crate::fleet::{Fleet, Machine};
 use crate::settings::Settings;
-use accept::{Rules, Yield};
+use accept::Rules;
 use draft::{Draft, Move};
 use order::Zones;
-use rayon::prelude::*;
 use replacing::Means;
 use windows::Windows;
 use worth::Worths;
@@ -108,14 +107,12 @@ pub fn plan(
     let windows = Windows::new(fleet, simulator.problem(), candidates, &draft.node_of, waste);
     let means = Means { windows: &windows, rules: &rules, budget_left };
     let effort = (settings.effort / EFFORT_SHARE).max(1);
+    // Nodes go for nothing wherever they can.
+    merge(&mut refused, deletes::run(&mut draft, &mut zones, &rules, &order, &mut moves));
     for manner in &replacing::EASY {
-        // Nodes go for nothing wherever they can, but not before something that saves more for its trouble.
-        merge(&mut refused, delete(&mut draft, &mut zones, &rules, &order, manner.least, &mut moves));
         let easy = replacing::run(&mut draft, &mut zones, &means, manner, effort, &mut moves);
         merge(&mut refused, easy);
     }
-    merge(&mut refused, delete(&mut draft, &mut zones, &rules, &order, Yield::ANY, &mut moves));
-    let mut is_all_kept = keep_standing(&mut moves, &[], &draft, &zones, simulator, effort);
     // What is on its way out is paid for no longer, and what takes its place is.
     let staying = fleet.machines.iter().filter(|machine| !machine.is_leaving);
     let price_now: f64 = staying.map(|machine| machine.price_per_hour).sum();
@@ -135,7 +132,6 @@ pub fn plan(
         let why = replacing::run(&mut draft, &mut zones, &means, &replacing::FAIR, effort, &mut fair);
         merge(&mut refused, why);
         fair = as_far_as(good_enough, price_then, fair);
-        is_all_kept &= keep_standing(&mut fair, &moves, &draft, &zones, simulator, effort);
         moves.extend(fair);
     }
     let saved = saving_per_hour(&moves);
@@ -144,9 +140,9 @@ pub fn plan(
         && saved < LITTLE * price_now
         && may_be_thorough(candidates, budget_left)
     {
-        if !is_all_kept {
-            // The draft takes something for done that is not.
-            moves.clear();
+        let is_anew = zones.has_closed();
+        if is_anew {
+            // What was found keeps other nodes where they are.
             draft = Draft::new(fleet, simulator, candidates);
             zones = Zones::new(&draft);
         }
@@ -156,8 +152,12 @@ pub fn plan(
         let effort = (settings.effort / EFFORT_SHARE_THOROUGH).max(1);
         let why = replacing::run(&mut draft, &mut zones, &means, &replacing::THOROUGH, effort, &mut poor);
         merge(&mut refused, why);
+        if is_anew && saving_per_hour(&poor) > saved {
+            moves.clear();
+        } else if is_anew {
+            poor.clear();
+        }
         poor = as_far_as(good_enough, price_now - saving_per_hour(&moves), poor);
-        keep_standing(&mut poor, &moves, &draft, &zones, simulator, effort);
     }
     let mut rebalancing = Rebalancing {
         price_now_per_hour: price_now,
@@ -179,21 +179,6 @@ pub fn plan(
     rebalancing
 }
 
-/// Nodes that can go for nothing, at this yield.
-fn delete(
-    draft: &mut Draft<'_>,
-    zones: &mut Zones,
-    rules: &Rules<'_>,
-    order: &[usize],
-    least: Yield,
-    moves: &mut Vec<Move>,
-) -> BTreeMap<usize, Why> {
-    let before = moves.len();
-    let refused = deletes::run(draft, rules, order, least, moves);
-    moves[before..].iter().for_each(|one| zones.note(draft, one));
-    refused
-}
-
 fn merge(refused: &mut BTreeMap<usize, Why>, more: BTreeMap<usize, Why>) {
     for (position, why) in more {
         refused.entry(position).or_insert(why);
@@ -202,28 +187,6 @@ fn merge(refused: &mut BTreeMap<usize, Why>, more: BTreeMap<usize, Why>) {
 
 fn saving_per_hour(moves: &[Move]) -> f64 {
     moves.iter().map(Move::saving_per_hour).sum()
-}
-
-/// Moves know of those before them. Where pods are counted across nodes, one that needs others is left for later.
-/// Returns whether all of them stand by themselves.
-fn keep_standing(
-    moves: &mut Vec<Move>,
-    beside: &[Move],
-    draft: &Draft<'_>,
-    zones: &Zones,
-    base: &Simulator<'_>,
-    effort: u64,
-) -> bool {
-    let gone = moves.iter().chain(beside).flat_map(|one| &one.sources);
-    let gone: BTreeSet<usize> = gone.map(|source| draft.node_of[*source]).collect();
-    let stands: Vec<bool> = moves
-        .par_iter()
-        .map(|one| !zones.counts(draft, one) || draft.stands_alone(base, one, &gone, effort))
-        .collect();
-    let is_all = stands.iter().all(|stands| *stands);
-    let mut stands = stands.into_iter();
-    moves.retain(|_| stands.next().unwrap_or(true));
-    is_all
 }
 
 /// What the fleet would cost if all candidates were replaced at once by what their pods need.

@@ -14,7 +14,8 @@ use karpenter_disruption::settings::Settings;
 use karpenter_disruption::validate::revalidate;
 use karpenter_model::plan::{ExistingPlacement, Place, Plan, PodRun};
 use karpenter_model::problem::{PodGroup, PodNames, Problem};
-use karpenter_scheduling::simulate::Simulator;
+use karpenter_model::resources::{CPU, NODES};
+use karpenter_scheduling::simulate::{BoundAt, Simulator};
 use karpenter_scheduling::validate::validate;
 
 fn plan(fleet: &Fleet) -> Rebalancing {
@@ -173,16 +174,31 @@ fn spread_pods_stay_spread() {
 #[test]
 fn answers_do_not_depend_on_the_number_of_threads() {
     let fleet = fragmented::fragmented(400, 3);
-    let told = |threads: usize| {
+    let with_threads = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
         let plan = pool.install(|| plan(&fleet));
-        let commands = plan.commands.iter().map(|command| {
-            let claims: Vec<Arc<str>> = command.candidates.iter().map(|one| one.claim.clone()).collect();
-            (claims, command.moves.clone())
-        });
-        (commands.collect::<Vec<_>>(), plan.price_after_all_per_hour.to_bits())
+        (told(&plan), plan.price_after_all_per_hour.to_bits())
     };
-    assert_eq!(told(1), told(3));
+    assert_eq!(with_threads(1), with_threads(3));
+}
+
+/// What the commands are, whoever found them.
+fn told(plan: &Rebalancing) -> Vec<(Vec<Arc<str>>, Vec<(BoundAt, Destination)>)> {
+    let claims = |command: &Command| command.candidates.iter().map(|one| one.claim.clone()).collect();
+    plan.commands.iter().map(|command| (claims(command), command.moves.clone())).collect()
+}
+
+#[test]
+fn limits_that_are_far_away_change_nothing() {
+    let free = fragmented::fragmented(2_000, 2);
+    let mut limited = free.clone();
+    for pool in &mut limited.problem.pools {
+        pool.limits.set(CPU, 1_000_000_000);
+        pool.limits.set(NODES, 1_000_000);
+    }
+    let free = plan(&free);
+    assert!(free.commands.iter().filter(|command| !command.replacements.is_empty()).count() > 1);
+    assert_eq!(told(&free), told(&plan(&limited)));
 }
 
 #[test]

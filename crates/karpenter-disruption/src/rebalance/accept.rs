@@ -36,8 +36,6 @@ impl Yield {
     pub(crate) const FAIR: Self = Self(0.05);
     /// For those that are dear even then.
     pub(crate) const POOR: Self = Self(0.01);
-    /// Whatever it saves.
-    pub(crate) const ANY: Self = Self(0.0);
 }
 
 pub(crate) struct Rules<'a> {

@@ -6,31 +6,27 @@ use karpenter_model::problem::Mode;
 use karpenter_scheduling::simulate::BoundAt;
 use rayon::prelude::*;
 
-use super::accept::{Rules, Yield};
+use super::accept::Rules;
 use super::draft::{Draft, Found, Move};
+use super::order::Zones;
 use crate::command::Destination;
 use crate::explain::Why;
 
 /// Nodes tried together at first.
 const BATCH_START: usize = 16;
 
-/// Commits every deletion that fits, that owners agree to and that is of at least this yield, in the given order, each
-/// as a move of its own; returns those that owners do not agree to.
+/// Commits every deletion that fits and that owners agree to, in the given order, each as a move of its own; returns
+/// those that owners do not agree to.
 pub(crate) fn run(
     draft: &mut Draft<'_>,
+    zones: &mut Zones,
     rules: &Rules<'_>,
     order: &[usize],
-    least: Yield,
     moves: &mut Vec<Move>,
 ) -> BTreeMap<usize, Why> {
     let mut refused = BTreeMap::new();
     let mut rest: Vec<usize> = Vec::new();
-    let is_enough = |candidate: &&usize| {
-        let data = &draft.candidates[**candidate];
-        draft.is_open[**candidate]
-            && data.price_per_hour >= rules.least_saving_per_hour(data.reschedule_cost, least)
-    };
-    for candidate in order.iter().filter(is_enough) {
+    for candidate in order.iter().filter(|candidate| draft.is_open[**candidate]) {
         match rules.may_be_deleted(draft, *candidate) {
             Ok(()) => rest.push(*candidate),
             Err(why) => {
@@ -57,7 +53,7 @@ pub(crate) fn run(
             return refused;
         }
         // The longest beginning of the list that fits together, found by growing and halving.
-        let mut fitting: Option<Found> = None;
+        let mut fitting: Option<(Found, Vec<Move>)> = None;
         let mut length = 0;
         let mut step = batch.min(rest.len());
         while step > 0 && length < rest.len() {
@@ -66,16 +62,28 @@ pub(crate) fn run(
             sources.sort_unstable();
             match delete(draft, &sources, &onto) {
                 Some(found) => {
-                    fitting = Some(found);
-                    length = end;
-                    step *= 2;
+                    let parts = split(draft, &found.one, &rest[..end]);
+                    let stands = zones.standing(draft, &parts);
+                    if stands.iter().all(|stands| *stands) {
+                        fitting = Some((found, parts));
+                        length = end;
+                        step *= 2;
+                    } else if stands[..length].iter().all(|stands| *stands) {
+                        // What needs others to go has to wait for them.
+                        let mut stands = stands.into_iter();
+                        rest.retain(|_| stands.next().unwrap_or(true));
+                        step = step.min(rest.len() - length);
+                    } else {
+                        step /= 2;
+                    }
                 }
                 None => step /= 2,
             }
         }
-        if let Some(found) = &fitting {
-            draft.commit(found);
-            moves.extend(split(draft, &found.one));
+        if let Some((found, parts)) = fitting {
+            draft.commit(&found);
+            parts.iter().for_each(|one| zones.note(draft, one));
+            moves.extend(parts);
         }
         // The next one does not fit with them.
         rest.drain(..(length + 1).min(rest.len()));
@@ -87,14 +95,14 @@ fn delete(draft: &Draft<'_>, sources: &[usize], onto: &[usize]) -> Option<Found>
     draft.ask(sources, onto, Mode::Compat, 0).filter(|found| found.one.replacements.is_empty())
 }
 
-/// One move per node.
-fn split(draft: &Draft<'_>, found: &Move) -> Vec<Move> {
+/// One move per node, in the order given.
+fn split(draft: &Draft<'_>, found: &Move, sources: &[usize]) -> Vec<Move> {
     let of = |source: &usize| {
         let node = draft.node_of[*source] as u32;
         let moves = found.moves.iter().filter(|(from, _)| from.node == node).copied().collect();
         deletion(draft, *source, moves)
     };
-    found.sources.iter().map(of).collect()
+    sources.iter().map(of).collect()
 }
 
 /// A node gone for nothing.

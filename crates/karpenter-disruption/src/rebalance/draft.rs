@@ -3,7 +3,7 @@
 //! A command may only count on nodes that exist or are its own, so pods never go to what another move launches; and a
 //! node that was given pods is not taken away by the same plan, so no pod moves twice.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use karpenter_model::plan::{PlannedNode, PodRun};
@@ -172,44 +172,6 @@ impl<'a> Draft<'a> {
             trouble: sum(|candidate| candidate.reschedule_cost),
             replacements,
         })
-    }
-
-    /// Whether the sources could go for less money if nothing else of this draft were done. `base` is what the draft
-    /// began with; `gone` are all nodes that leave by this draft, which receive nothing then either.
-    pub(crate) fn stands_alone(
-        &self,
-        base: &Simulator<'_>,
-        one: &Move,
-        gone: &BTreeSet<usize>,
-        effort: u64,
-    ) -> bool {
-        let mut without: Vec<usize> = one.sources.iter().map(|source| self.node_of[*source]).collect();
-        without.sort_unstable();
-        let mode = if one.replacements.is_empty() { Mode::Compat } else { Mode::Cost };
-        let credits = BTreeMap::new();
-        let stands_with = |onto: &[usize]| {
-            let outcome = base.ask_onto(&question(&without, mode, effort, &credits), onto);
-            self.read(&one.sources, &outcome).is_some_and(|alone| {
-                alone.saving_per_hour() > 0.0
-                    && (alone.replacements.is_empty() || !one.replacements.is_empty())
-            })
-        };
-        // The nodes that it uses are nearly always enough.
-        let own: BTreeSet<usize> = one
-            .moves
-            .iter()
-            .filter_map(|(_, to)| match to {
-                Destination::Existing(node) => Some(*node),
-                Destination::New(_) => None,
-            })
-            .collect();
-        let own: Vec<usize> = own.into_iter().collect();
-        let all = || -> Vec<usize> {
-            (0..self.nodes)
-                .filter(|node| !gone.contains(node) && base.node(*node).is_some_and(|node| node.initialized))
-                .collect()
-        };
-        stands_with(&own) || stands_with(&all())
     }
 
     /// Takes a move for carried out.

@@ -1,7 +1,8 @@
-//! Whether moves that were found at the same time can be made one after the other without looking again.
+//! Whether moves can be made one after the other, whichever of them are made at all.
 //!
 //! They share no nodes and no room, so only what counts across nodes can come between them: spreads and affinities by
-//! zone and the like, limits of pools, reservations.
+//! zone and the like, limits of pools, reservations. Budgets leave out some moves of a plan and delay others, so where
+//! pods of one move ask how others are spread, no other move may spread those otherwise.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,34 +11,59 @@ use karpenter_model::instance_type::InstanceType;
 use karpenter_model::labels;
 use karpenter_model::plan::PlannedNode;
 use karpenter_model::pod::PodSpec;
-use karpenter_model::problem::Problem;
+use karpenter_model::problem::{Mobility, Problem};
 use karpenter_model::resources::{NODES, ResourceList};
 use karpenter_model::selector::LabelSelector;
 
 use super::draft::{Draft, Move};
 use crate::command::Destination;
 
-/// What a spread or an affinity counts, and in which namespaces.
-type Term<'a> = (&'a LabelSelector, BTreeSet<&'a Arc<str>>);
+/// By which label of nodes, which pods, and in which namespaces a spread or an affinity counts.
+type Term<'a> = (&'a Arc<str>, &'a LabelSelector, BTreeSet<&'a Arc<str>>);
 
 /// Terms, by number, that a pod has to do with.
 #[derive(Debug, Clone, Default)]
 struct Counted {
     /// It is counted by these.
     by: Vec<usize>,
-    /// It asks for these and is not counted by them.
-    looks_at: Vec<usize>,
+    /// It asks for these.
+    asks: Vec<usize>,
+}
+
+/// What moves have to do with terms.
+#[derive(Debug, Clone, Default)]
+struct Touched {
+    /// Their pods are spread otherwise.
+    shifted: BTreeSet<usize>,
+    /// Pods that move ask for them.
+    asked: BTreeSet<usize>,
+}
+
+impl Touched {
+    fn is_independent_of(&self, other: &Self) -> bool {
+        self.shifted.is_disjoint(&other.asked) && self.asked.is_disjoint(&other.shifted)
+    }
+
+    fn add(&mut self, other: Self) {
+        self.shifted.extend(other.shifted);
+        self.asked.extend(other.asked);
+    }
 }
 
 pub(crate) struct Zones {
-    /// Pods that something counts across nodes, or that look at such.
+    /// Pods that something counts across nodes, or that ask for such.
     counted: BTreeMap<Arc<PodSpec>, Counted>,
+    /// By term: the label by which it counts.
+    keys: Vec<Arc<str>>,
+    /// By candidate: terms that its pods ask for.
+    asked_on: Vec<BTreeSet<usize>>,
+    /// Everything that was noted so far.
+    touched: Touched,
     /// What limits of pools leave, with everything that was noted so far; by pool.
     left: BTreeMap<usize, BTreeMap<Arc<str>, i64>>,
-    /// Terms whose pods a move of this round spread otherwise.
-    changed: BTreeSet<usize>,
     /// Whether a move of this round took from a reservation.
     is_reserved_taken: bool,
+    has_closed: bool,
 }
 
 impl Zones {
@@ -51,16 +77,18 @@ impl Zones {
             let own: BTreeSet<Term<'_>> = terms_of(spec).collect();
             let mut of_spec = Counted::default();
             for (number, term) in terms.iter().enumerate() {
-                if term.1.contains(&spec.namespace) && term.0.matches(&spec.labels) {
+                if term.2.contains(&spec.namespace) && term.1.matches(&spec.labels) {
                     of_spec.by.push(number);
-                } else if own.contains(term) {
-                    of_spec.looks_at.push(number);
+                }
+                if own.contains(term) {
+                    of_spec.asks.push(number);
                 }
             }
-            if !of_spec.by.is_empty() || !of_spec.looks_at.is_empty() {
+            if !of_spec.by.is_empty() || !of_spec.asks.is_empty() {
                 counted.insert(spec.clone(), of_spec);
             }
         }
+        let asked_on = draft.node_of.iter().map(|node| asked_on(problem, *node, &counted)).collect();
         let mut left = limits_left(problem);
         // Pods that wait get nodes of their own.
         for planned in
@@ -76,23 +104,38 @@ impl Zones {
                 left.iter_mut().for_each(|(name, left)| *left -= amount(capacity, name));
             }
         }
-        Self { counted, left, changed: BTreeSet::new(), is_reserved_taken: false }
+        Self {
+            counted,
+            keys: terms.iter().map(|(key, ..)| Arc::clone(key)).collect(),
+            asked_on,
+            touched: Touched::default(),
+            left,
+            is_reserved_taken: false,
+            has_closed: false,
+        }
     }
 
-    /// Whether the move has pods that something counts across nodes.
-    pub(crate) fn counts(&self, draft: &Draft<'_>, one: &Move) -> bool {
-        let problem = draft.simulator.problem();
-        !self.counted.is_empty()
-            && one.moves.iter().any(|(from, _)| {
-                let pods = problem.nodes.get(from.node as usize).map(|node| &node.pods);
-                pods.and_then(|pods| pods.get(from.pod as usize))
-                    .is_some_and(|pod| self.counted.contains_key(&pod.spec))
-            })
+    /// Which of these moves stand by themselves, whichever of those noted so far and of each other are made.
+    pub(crate) fn standing(&self, draft: &Draft<'_>, moves: &[Move]) -> Vec<bool> {
+        let mut touched = self.touched.clone();
+        let stands = |one: &Move| {
+            let own = self.touched_by(draft, one);
+            let stands = own.is_independent_of(&touched);
+            if stands {
+                touched.add(own);
+            }
+            stands
+        };
+        moves.iter().map(stands).collect()
+    }
+
+    /// Whether candidates were closed because of what was noted.
+    pub(crate) fn has_closed(&self) -> bool {
+        self.has_closed
     }
 
     /// A round begins.
     pub(crate) fn begin(&mut self) {
-        self.changed.clear();
         self.is_reserved_taken = false;
     }
 
@@ -107,18 +150,22 @@ impl Zones {
             let left = self.left.get(pool);
             needed.iter().all(|(name, needed)| left.and_then(|left| left.get(name)) >= Some(needed))
         };
-        if !needed.iter().all(is_left) {
-            return false;
-        }
-        let (shifted, looked_at) = self.touched(problem, one);
-        shifted.is_disjoint(&self.changed) && looked_at.is_disjoint(&self.changed)
+        needed.iter().all(is_left)
     }
 
-    /// Takes a move for made.
-    pub(crate) fn note(&mut self, draft: &Draft<'_>, one: &Move) {
+    /// Takes a move for made. Nodes whose pods ask for what it spreads otherwise wait for another plan.
+    pub(crate) fn note(&mut self, draft: &mut Draft<'_>, one: &Move) {
         let problem = draft.simulator.problem();
         self.is_reserved_taken |= takes_reserved(problem, one);
-        self.changed.extend(self.touched(problem, one).0);
+        let touched = self.touched_by(draft, one);
+        if !touched.shifted.is_empty() {
+            for (is_open, asked) in draft.is_open.iter_mut().zip(&self.asked_on) {
+                let is_in_the_way = *is_open && !asked.is_disjoint(&touched.shifted);
+                *is_open &= !is_in_the_way;
+                self.has_closed |= is_in_the_way;
+            }
+        }
+        self.touched.add(touched);
         for (pool, taken) in self.taken(problem, one, Taken::AsPlanned) {
             let Some(left) = self.left.get_mut(&pool) else { continue };
             for (name, taken) in taken {
@@ -153,41 +200,37 @@ impl Zones {
         taken
     }
 
-    /// Terms whose pods the move spreads otherwise, and terms that pods which it moves only look at.
-    fn touched(&self, problem: &Problem, one: &Move) -> (BTreeSet<usize>, BTreeSet<usize>) {
-        let (mut changed, mut looked_at) = (BTreeSet::new(), BTreeSet::new());
+    fn touched_by(&self, draft: &Draft<'_>, one: &Move) -> Touched {
+        let mut touched = Touched::default();
         if self.counted.is_empty() {
-            return (changed, looked_at);
+            return touched;
         }
-        let mut shifted: BTreeMap<(&Arc<PodSpec>, Option<Arc<str>>), i64> = BTreeMap::new();
+        let problem = draft.simulator.problem();
+        let mut counts: BTreeMap<(usize, Option<&Arc<str>>), i64> = BTreeMap::new();
         for (from, to) in &one.moves {
             let Some(node) = problem.nodes.get(from.node as usize) else { continue };
             let Some(pod) = node.pods.get(from.pod as usize) else { continue };
             let Some(counted) = self.counted.get(&pod.spec) else { continue };
-            looked_at.extend(counted.looks_at.iter().copied());
-            let zone_then = match to {
-                Destination::Existing(node) => {
-                    problem.nodes.get(*node).and_then(|node| node.labels.get(labels::ZONE).cloned())
-                }
-                Destination::New(number) => {
-                    let requirement = one
-                        .replacements
-                        .get(*number)
-                        .and_then(|planned| planned.requirements.get(labels::ZONE));
-                    requirement.and_then(|requirement| requirement.single_value().cloned())
-                }
-            };
-            *shifted.entry((&pod.spec, node.labels.get(labels::ZONE).cloned())).or_insert(0) -= 1;
-            *shifted.entry((&pod.spec, zone_then)).or_insert(0) += 1;
-        }
-        for ((spec, _), count) in shifted {
-            if count != 0 {
-                changed.extend(
-                    self.counted.get(spec).into_iter().flat_map(|counted| counted.by.iter().copied()),
-                );
+            touched.asked.extend(counted.asks.iter().copied());
+            for term in counted.by.iter().copied() {
+                let key = &*self.keys[term];
+                let then = match to {
+                    Destination::Existing(node) => {
+                        problem.nodes.get(*node).and_then(|node| node.labels.get(key))
+                    }
+                    Destination::New(number) => {
+                        let planned = one.replacements.get(*number);
+                        let requirement = planned.and_then(|planned| planned.requirements.get(key));
+                        requirement.and_then(|requirement| requirement.single_value())
+                    }
+                };
+                *counts.entry((term, node.labels.get(key))).or_insert(0) -= 1;
+                *counts.entry((term, then)).or_insert(0) += 1;
             }
         }
-        (changed, looked_at)
+        let shifted = counts.into_iter().filter(|(_, count)| *count != 0);
+        touched.shifted.extend(shifted.map(|((term, _), _)| term));
+        touched
     }
 }
 
@@ -198,14 +241,24 @@ enum Taken {
     AsPlanned,
 }
 
-/// Terms of a pod that hold across nodes.
+/// Terms of a pod that hold across nodes. On one node nothing comes between moves but the wish to be where others are:
+/// no node that receives pods goes.
 fn terms_of(spec: &PodSpec) -> impl Iterator<Item = Term<'_>> {
     let spreads = spec.spread.iter().filter(|one| &*one.key != labels::HOSTNAME && one.hard);
-    let spreads = spreads.filter_map(|one| Some((one.selector.as_ref()?, [&spec.namespace].into())));
-    let affinities = spec.affinity.iter().chain(&spec.anti_affinity);
-    let affinities = affinities.filter(|one| &*one.key != labels::HOSTNAME);
-    spreads
-        .chain(affinities.filter_map(|one| Some((one.selector.as_ref()?, one.namespaces.iter().collect()))))
+    let spreads =
+        spreads.filter_map(|one| Some((&one.key, one.selector.as_ref()?, [&spec.namespace].into())));
+    let apart = spec.anti_affinity.iter().filter(|one| &*one.key != labels::HOSTNAME);
+    let affinities = spec.affinity.iter().chain(apart);
+    let affinities = affinities
+        .filter_map(|one| Some((&one.key, one.selector.as_ref()?, one.namespaces.iter().collect())));
+    spreads.chain(affinities)
+}
+
+/// Terms that pods of a node ask for if they have to move.
+fn asked_on(problem: &Problem, node: usize, counted: &BTreeMap<Arc<PodSpec>, Counted>) -> BTreeSet<usize> {
+    let pods = problem.nodes.get(node).map_or(&[][..], |node| &node.pods);
+    let moving = pods.iter().filter(|pod| pod.mobility != Mobility::Stays);
+    moving.filter_map(|pod| counted.get(&pod.spec)).flat_map(|counted| counted.asks.iter().copied()).collect()
 }
 
 fn limits_left(problem: &Problem) -> BTreeMap<usize, BTreeMap<Arc<str>, i64>> {

@@ -113,6 +113,9 @@ pub(crate) fn run(
                 replace(draft, rules, &found.one.sources, &onto, manner.least, effort)
             };
             let Ok(found) = found else { continue };
+            if zones.standing(draft, std::slice::from_ref(&found.one)) != [true] {
+                continue;
+            }
             zones.note(draft, &found.one);
             draft.commit(&found);
             moves.push(found.one);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use karpenter_disruption::carried_out;
 use karpenter_disruption::command::Command;
 use karpenter_disruption::explain::Why;
-use karpenter_disruption::fleet::{ConsolidationPolicy, Fleet};
+use karpenter_disruption::fleet::{ConsolidationPolicy, Fleet, Thorough};
 use karpenter_disruption::propose::propose;
 use karpenter_disruption::validate::{Rejection, revalidate};
 
@@ -88,4 +88,10 @@ fn what_was_carried_out_is_remembered() {
     assert_eq!(next.machines[0].occupants[0].moved_at_secs, Some(NOW_SECS));
     let thorough = next.thorough.expect("it said so");
     assert_eq!((thorough.began_secs, thorough.last_secs), (NOW_SECS, NOW_SECS));
+    // Still at it, and again after a while.
+    for (ago_secs, began_secs) in [(299, NOW_SECS - 400), (300, NOW_SECS)] {
+        fleet.thorough = Some(Thorough { began_secs: NOW_SECS - 400, last_secs: NOW_SECS - ago_secs });
+        let thorough = carried_out::after(&fleet, &commands).thorough.expect("it said so");
+        assert_eq!((thorough.began_secs, thorough.last_secs), (began_secs, NOW_SECS));
+    }
 }

@@ -115,7 +115,7 @@ fn check_pod_budgets(fleet: &Fleet, commands: &[Command]) {
 }
 
 /// Every pod that has to move has one place, and the judge of plans agrees with all of them together.
-fn check_places(fleet: &Fleet, commands: &[Command]) {
+pub(crate) fn check_places(fleet: &Fleet, commands: &[Command]) {
     let gone: BTreeSet<usize> = commands
         .iter()
         .flat_map(|command| &command.candidates)

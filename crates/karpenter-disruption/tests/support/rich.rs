@@ -1,5 +1,5 @@
 //! Worlds with more in them: zones and pods that are spread over them or stay in one, pools of fixed size, every policy,
-//! every control, spot nodes that may be replaced by spot nodes.
+//! every control. Spot nodes are there and may be replaced by such, but with three types hardly ever are.
 
 use std::collections::BTreeSet;
 
