@@ -182,8 +182,11 @@ fn answers_do_not_depend_on_the_number_of_threads() {
     assert_eq!(with_threads(1), with_threads(3));
 }
 
+/// The nodes that go by a command, and where its pods go.
+type Told = (Vec<Arc<str>>, Vec<(BoundAt, Destination)>);
+
 /// What the commands are, whoever found them.
-fn told(plan: &Rebalancing) -> Vec<(Vec<Arc<str>>, Vec<(BoundAt, Destination)>)> {
+fn told(plan: &Rebalancing) -> Vec<Told> {
     let claims = |command: &Command| command.candidates.iter().map(|one| one.claim.clone()).collect();
     plan.commands.iter().map(|command| (claims(command), command.moves.clone())).collect()
 }
