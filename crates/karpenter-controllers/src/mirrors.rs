@@ -43,6 +43,9 @@ pub struct Extras {
     pub default_spreads: bool,
 }
 
+/// A mirror of somebody else's with the name of its kind.
+type Followed = (&'static str, Mirror<DynamicObject>);
+
 #[derive(Clone)]
 pub struct Mirrors {
     pub pods: Mirror<Pod>,
@@ -69,7 +72,7 @@ pub struct Mirrors {
     /// One per kind that the provider understands, in its order.
     pub node_classes: Vec<(NodeClassKind, Mirror<DynamicObject>)>,
     /// What others watch and cannot do without.
-    followed: Arc<Mutex<Vec<(&'static str, Mirror<DynamicObject>)>>>,
+    followed: Arc<Mutex<Vec<Followed>>>,
 }
 
 impl Mirrors {
