@@ -27,8 +27,9 @@ use crate::state::Place;
 /// How long the mark of a command's nodes and the places of their pods may be seen one without the other.
 const MOVES_SETTLE: Duration = Duration::from_secs(5);
 
-/// How long a pod may keep its place because the scheduler still knows the name of the node.
-const QUEUED_MOST: Duration = Duration::from_secs(300);
+/// How long after its node opened a pod may keep its place because the scheduler still knows the name of the node. Newer
+/// schedulers keep a name that others wrote although they tried in vain, and try again after five minutes.
+const QUEUED_MOST: Duration = Duration::from_secs(60);
 
 /// All pods that matter to a round, by what they are to it.
 #[derive(Debug, Default)]
@@ -65,7 +66,7 @@ pub(super) fn sort_pods(context: &Context, patience: Duration, now: Timestamp) -
         let is_named = place.nominated.is_some() && pods::nominated_node(&pod) == place.nominated.as_deref();
         let is_queued = || {
             is_named
-                && !is_overdue(place.since, now, QUEUED_MOST)
+                && !claims.is_late(&place.claim, place.since, QUEUED_MOST)
                 && !is_turned_away(mirrors, place.nominated.as_deref(), &pod)
         };
         let is_there = claims.is_there(&place.claim, place.is_move);
@@ -255,11 +256,15 @@ impl Claims {
     /// Whether a pod that waits since then may still count on its place there: the node is coming up, or the pod is not
     /// overdue.
     fn is_usable(&self, host: &str, since: Timestamp, is_move: bool) -> bool {
-        let is_late = |opened: Timestamp| is_overdue(opened.max(since), self.now, self.patience);
+        self.is_there(host, is_move) && !self.is_late(host, since, self.patience)
+    }
+
+    /// Whether a pod that was planned `since` could have been bound there for so long.
+    fn is_late(&self, host: &str, since: Timestamp, patience: Duration) -> bool {
         match self.open_since.get(host) {
-            Some(None) => true,
-            Some(Some(opened)) => !is_late(*opened),
-            None => self.is_there(host, is_move) && !is_late(since),
+            Some(None) => false,
+            Some(Some(opened)) => is_overdue((*opened).max(since), self.now, patience),
+            None => is_overdue(since, self.now, patience),
         }
     }
 }
