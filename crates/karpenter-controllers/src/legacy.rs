@@ -20,7 +20,6 @@ use karpenter_legacy::{
 };
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use kube::core::{ApiResource, GroupVersionKind};
-use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -117,11 +116,9 @@ impl Kind {
         tasks: &mut Vec<JoinHandle<()>>,
     ) -> Self {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        let mirror = Mirror::empty(keep_all, &[]);
-        let api = Api::<DynamicObject>::all_with(client.clone(), &resource);
-        tasks.push(tokio::spawn(
-            mirror.clone().feed(watcher(api, watcher::Config::default()).default_backoff()),
-        ));
+        let empty = Mirror::empty(keep_all, &[]);
+        let (mirror, task) = empty.fed_with(client, &resource, |object: DynamicObject| object);
+        tasks.push(task);
         Self { resource, mirror }
     }
 
