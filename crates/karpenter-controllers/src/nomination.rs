@@ -223,14 +223,16 @@ async fn nominate(context: &Context, place: Place, node: &str) {
     if !context.state.may_ask_for_nomination(context.clock.now()) {
         return;
     }
-    let is_free =
-        |pod: &Pod| pods::nominated_node(pod).is_none_or(|name| place.nominated.as_deref() == Some(name));
+    let former = context.state.name_of_ours(&place.uid);
+    let is_free = |pod: &Pod| pods::nominated_node(pod).is_none_or(|name| former.as_deref() == Some(name));
     // Noted before it is written: the scheduler may take the name away before the answer is here, and a name that is
     // gone is looked for among those that are noted.
     context.state.set_nominated(&place.uid, Some(node));
+    context.state.set_name_of_ours(&place.uid, Some(node));
     let outcome = write(context, &place, is_free, Some(node)).await;
     if !matches!(outcome, Ok(true)) {
         context.state.set_nominated(&place.uid, place.nominated.as_deref());
+        context.state.set_name_of_ours(&place.uid, former.as_deref());
     }
     match outcome {
         Ok(true) => context.state.nomination_allowed(),

@@ -106,7 +106,7 @@ impl Provisioner {
                 state.bound(pods::uid_of(new), |claim| observe::is_node_of(&mirrors, claim, node));
             }
             if !change.is_deleted()
-                && pods::is_provisionable(pod)
+                && pods::is_waiting(pod)
                 && state.place_of(pods::uid_of(pod)).is_none()
             {
                 trigger(pods::uid_of(pod));
@@ -217,7 +217,10 @@ impl Provisioner {
 
     /// Pods that wait or are expected are looked at again, in case nobody tells.
     fn next_look(&self, pods: &observe::SortedPods) -> After {
-        let is_quiet = pods.pending.is_empty() && pods.expected.is_empty() && !pods.is_anything_leaving;
+        let is_quiet = pods.pending.is_empty()
+            && pods.expected.is_empty()
+            && !pods.is_anything_leaving
+            && !pods.is_room_being_made;
         if is_quiet { After::Done } else { After::Again(RETRY_AFTER) }
     }
 }

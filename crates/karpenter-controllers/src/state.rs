@@ -80,8 +80,18 @@ struct Inner {
     open_since: BTreeMap<String, Timestamp>,
     bindings: Bindings,
     refusal: Refusal,
+    /// Names of nodes in the status of pods that wait, by uid of the pod.
+    names: BTreeMap<String, Name>,
     /// Nodes that pods which stand for buffers were planned onto, by uid of the pod.
     buffer_hosts: BTreeMap<String, String>,
+}
+
+/// A node's name in a pod's status: it outlives the place that it was written for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Name {
+    Ours(String),
+    /// Somebody else's, and since when it has been seen.
+    Others(String, Timestamp),
 }
 
 /// A place whose pod went away.
@@ -163,6 +173,40 @@ impl State {
         if let Some(place) = self.inner().places.get_mut(uid) {
             place.nominated = node.map(str::to_owned);
         }
+    }
+
+    /// The node that this process named last in the pod's status, whatever became of the place there.
+    pub fn name_of_ours(&self, uid: &str) -> Option<String> {
+        match self.inner().names.get(uid) {
+            Some(Name::Ours(node)) => Some(node.clone()),
+            _ => None,
+        }
+    }
+
+    /// Notes that it does so.
+    pub fn set_name_of_ours(&self, uid: &str, node: Option<&str>) {
+        let mut inner = self.inner();
+        match node {
+            Some(node) => inner.names.insert(uid.to_owned(), Name::Ours(node.to_owned())),
+            None => inner.names.remove(uid),
+        };
+    }
+
+    /// Notes that somebody else named the node in the pod's status, and returns since when.
+    pub fn named_by_others(&self, uid: &str, node: &str, now: Timestamp) -> Timestamp {
+        let mut inner = self.inner();
+        match inner.names.get(uid) {
+            Some(Name::Others(name, since)) if name == node => *since,
+            _ => {
+                inner.names.insert(uid.to_owned(), Name::Others(node.to_owned(), now));
+                now
+            }
+        }
+    }
+
+    /// Forgets who named nodes in the status of pods that wait no longer.
+    pub fn retain_names(&self, is_waiting: impl Fn(&str) -> bool) {
+        self.inner().names.retain(|uid, _| is_waiting(uid));
     }
 
     /// The pod needs its place no longer: it is bound, or planned anew.

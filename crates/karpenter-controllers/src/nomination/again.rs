@@ -2,7 +2,8 @@
 //!
 //! Names come too early where somebody else takes the last obstacle off: the scheduler tries the pod in between and
 //! forgets the name. A pod is told again only while its node is open and has room for it, a few times and no more, and
-//! never over a name that the scheduler wrote. A pod whose room others took loses its place and is planned anew.
+//! never over a name that the scheduler wrote. A pod whose room others took loses its place, and its name if it has one,
+//! and is planned anew.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +17,7 @@ use karpenter_state::pod::Pod;
 
 use super::door::{Door, door};
 use super::room::Room;
-use super::{node_of, nominate_all};
+use super::{clear, node_of, nominate_all};
 use crate::context::Context;
 use crate::mirrors::{BY_NODE, BY_PROVIDER_ID};
 use crate::pods;
@@ -39,14 +40,24 @@ impl Renomination {
         Self { context, tries: Mutex::default() }
     }
 
-    /// A name that is gone, and a node that has opened.
+    /// A name that is gone, a node that has opened, and a pod that was bound where others were expected.
     pub fn watch(&self, queue: &Queue) {
         if !self.context.nominates_pods {
             return;
         }
         let (to, state) = (queue.clone(), self.context.state.clone());
+        let (nodes, claims) = (self.context.mirrors.nodes.clone(), self.context.mirrors.node_claims.clone());
         self.context.mirrors.pods.observe(move |change: &Change<Pod>| {
             let pod = change.object();
+            if let Change::Applied { old: Some(old), new } = change
+                && !pods::is_bound(old)
+                && let Some(node) = pods::node_name(new).and_then(|name| nodes.get("", name))
+            {
+                let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+                let claims = id.map(|id| claims.by(BY_PROVIDER_ID, id)).unwrap_or_default();
+                let keys = claims.iter().map(|claim| ObjectKey::of(&claim.metadata));
+                keys.filter(|key| !state.places_on(&key.name).is_empty()).for_each(|key| to.add(key));
+            }
             if change.is_deleted() || pods::is_bound(pod) || pods::nominated_node(pod).is_some() {
                 return;
             }
@@ -97,7 +108,9 @@ impl Reconcile for Renomination {
             let pod = context.mirrors.pods.get_key(&place.pod)?;
             (pods::uid_of(&pod) == place.uid && pods::is_waiting(&pod)).then_some((place, pod))
         });
-        let Judged { lost, crowded_out } = judge(Room::of(&node, &on_it), name, waiting.collect());
+        let Judged { lost, crowded_out } = judge(&node, &on_it, waiting.collect());
+        // A name that leads nowhere would be tried first, again and again.
+        clear(context, &crowded_out).await;
         for place in crowded_out {
             tracing::debug!(pod = %place.pod, node = name, "the room of the pod was taken by others");
             context.state.lose_place(&place.uid);
@@ -133,18 +146,25 @@ fn count_tries(
 struct Judged {
     /// Without the name, though there is room.
     lost: Vec<Place>,
-    /// Without the name and without room.
+    /// Without room: without the name, or with it and beside pods that stay.
     crowded_out: Vec<Place>,
 }
 
 /// Sorts the pods that still wait for an open node. Those that have its name are counted first: the scheduler keeps
 /// their room.
-fn judge(mut room: Room, node: &str, waiting: Vec<(Place, Arc<Pod>)>) -> Judged {
+fn judge(node: &Node, on_it: &[Arc<Pod>], waiting: Vec<(Place, Arc<Pod>)>) -> Judged {
     let mut judged = Judged::default();
+    let name = node.metadata.name.as_deref();
     let (named, others): (Vec<_>, Vec<_>) =
-        waiting.into_iter().partition(|(_, pod)| pods::nominated_node(pod) == Some(node));
-    for (_, pod) in named {
+        waiting.into_iter().partition(|(_, pod)| name.is_some() && pods::nominated_node(pod) == name);
+    let mut room = Room::of(node, on_it);
+    let staying: Vec<Arc<Pod>> = on_it.iter().filter(|pod| pod.deleted_at.is_none()).cloned().collect();
+    let mut room_in_the_end = Room::of(node, &staying);
+    for (place, pod) in named {
         room.take(&pod);
+        if !room_in_the_end.take(&pod) {
+            judged.crowded_out.push(place);
+        }
     }
     for (place, pod) in others {
         if pods::nominated_node(&pod).is_some() {

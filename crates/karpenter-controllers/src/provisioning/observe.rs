@@ -45,6 +45,8 @@ pub(crate) struct SortedPods {
     /// Claims on which pods have just taken the places of others.
     pub(super) taken_over: BTreeSet<String>,
     pub(super) is_anything_leaving: bool,
+    /// The scheduler is making room for some pod, which may come to nothing.
+    pub(super) is_room_being_made: bool,
 }
 
 /// Sorts all pods, and brings the remembered plan up to date: places of bound pods are given back, places on claims
@@ -77,6 +79,7 @@ pub(super) fn sort_pods(context: &Context, patience: Duration, now: Timestamp) -
         }
     }
     let budgets = Budgets::read(mirrors);
+    let mut waiting = BTreeSet::new();
     for pod in mirrors.pods.list() {
         let uid = pods::uid_of(&pod);
         if let Some(node) = pods::node_name(&pod) {
@@ -96,8 +99,10 @@ pub(super) fn sort_pods(context: &Context, patience: Duration, now: Timestamp) -
             sorted.bound.push(pod);
         } else if pods::is_waiting(&pod) {
             place_or_queue(context, &claims, &mut sorted, &pod, now);
+            waiting.insert(uid.to_owned());
         }
     }
+    context.state.retain_names(|uid| waiting.contains(uid));
     buffers::add_to_round(context, &mut sorted);
     sorted
 }
@@ -138,7 +143,8 @@ pub(crate) fn survey(context: &Context, now: Timestamp) -> SortedPods {
             }
             sorted.bound.push(pod);
         } else if pods::is_waiting(&pod) {
-            let named = pods::nominated_node(&pod).and_then(|node| claims.of_node.get(node).cloned());
+            let named = claims.room_made_for(context, &pod);
+            let named = named.and_then(|node| claims.of_node.get(node).cloned());
             let place = place.filter(|place| claims.is_usable(&place.claim, place.since, place.is_move));
             match place.map(|place| place.claim).or(named) {
                 Some(claim) => sorted.expected.push((claim, pod)),
@@ -158,14 +164,10 @@ fn place_or_queue(
     now: Timestamp,
 ) {
     let place = context.state.place_of(pods::uid_of(pod));
-    let is_ours = |node: &str| {
-        let named = place.as_ref().and_then(|place| place.nominated.as_deref());
-        let given_up = sorted.given_up.iter().find(|place| place.uid == pods::uid_of(pod));
-        named == Some(node) || given_up.and_then(|place| place.nominated.as_deref()) == Some(node)
-    };
-    if let Some(node) = pods::nominated_node(pod).filter(|node| !is_ours(node)) {
-        // The scheduler is making room for it there, and nobody else should count on that room.
+    if let Some(node) = claims.room_made_for(context, pod) {
+        // Nobody else should count on that room.
         context.state.forget_pod(pods::uid_of(pod));
+        sorted.is_room_being_made = true;
         let claim = claims.of_node.get(node).filter(|claim| claims.is_usable(claim, Timestamp::MIN, false));
         sorted.expected.extend(claim.map(|claim| (claim.clone(), pod.clone())));
         return;
@@ -246,6 +248,23 @@ impl Claims {
             }
         }
         claims
+    }
+
+    /// The node on which the scheduler is making room for a pod that waits. A name that nobody has acted upon for long,
+    /// or that leads nowhere, is none: it may be that of a process before this one.
+    fn room_made_for<'p>(&self, context: &Context, pod: &'p Pod) -> Option<&'p str> {
+        let uid = pods::uid_of(pod);
+        let node = pods::nominated_node(pod)?;
+        if context.state.name_of_ours(uid).as_deref() == Some(node) {
+            return None;
+        }
+        let since = context.state.named_by_others(uid, node, self.now);
+        let mirrors = &context.mirrors;
+        let is_anyone_leaving =
+            || mirrors.pods.by(BY_NODE, node).iter().any(|one| one.deleted_at.is_some());
+        let is_fresh = !is_overdue(since, self.now, QUEUED_MOST) || is_anyone_leaving();
+        let is_there = mirrors.nodes.get("", node).is_some();
+        (is_there && is_fresh && !is_turned_away(mirrors, Some(node), pod)).then_some(node)
     }
 
     /// Whether there is such a host, and it stays.

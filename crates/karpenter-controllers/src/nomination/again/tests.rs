@@ -22,7 +22,7 @@ fn waiting(name: &str, cpu: &str, nominated: Option<&str>) -> (Place, Arc<Pod>) 
 fn judged(on_it: &[Arc<Pod>], waiting: Vec<(Place, Arc<Pod>)>) -> (Vec<String>, Vec<String>) {
     let node = json!({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4", "pods": "10"}}});
     let node: Node = serde_json::from_value(node).expect("a node");
-    let Judged { lost, crowded_out } = judge(Room::of(&node, on_it), "n", waiting);
+    let Judged { lost, crowded_out } = judge(&node, on_it, waiting);
     let names = |places: Vec<Place>| places.into_iter().map(|place| place.pod.name).collect();
     (names(lost), names(crowded_out))
 }
@@ -37,6 +37,12 @@ fn pods_without_the_name_are_told_as_far_as_there_is_room() {
     // What was named keeps its room, whatever its name sorts after.
     let named = vec![waiting("a", "2", None), waiting("z", "3", Some("n"))];
     assert_eq!(judged(&[], named), (names(&[]), names(&["a"])));
+    // The name is of no use beside a stranger that stays; one that goes makes room.
+    let named = || vec![waiting("a", "3", Some("n"))];
+    let mut stranger = (*pod("x", "2", None)).clone();
+    assert_eq!(judged(&[Arc::new(stranger.clone())], named()), (names(&[]), names(&["a"])));
+    stranger.deleted_at = Some(Timestamp::UNIX_EPOCH);
+    assert_eq!(judged(&[Arc::new(stranger)], named()), (names(&[]), names(&[])));
     // The scheduler has other plans with it.
     assert_eq!(judged(&[], vec![waiting("a", "1", Some("other"))]), (names(&[]), names(&[])));
 }

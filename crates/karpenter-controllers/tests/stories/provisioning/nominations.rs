@@ -109,9 +109,9 @@ async fn a_name_that_is_gone_is_written_again_when_the_node_is_open_but_not_for_
     assert!((1..=4).contains(&written_again), "{written_again} times");
 }
 
-/// A scheduler may leave the name on a pod that it does not try again: nothing that it waits for will happen.
-#[tokio::test(start_paused = true)]
-async fn a_pod_whose_place_others_took_for_good_is_planned_anew_although_it_bears_the_name() {
+/// A pod whose node opens full of another that stays. Whether it gets a second node although it bears the name of the first,
+/// which the scheduler never takes away.
+async fn is_planned_anew_although_named(is_named_by_us: bool) -> bool {
     let world = World::start().await;
     world.pool("general", json!({})).await;
     world.pods(1).await;
@@ -120,22 +120,51 @@ async fn a_pod_whose_place_others_took_for_good_is_planned_anew_although_it_bear
     let name = claim.metadata.name.as_deref().expect("a name");
     let node = world.launch(&claim).await;
     world.pass(1).await;
-    nomination::nominate_for(&world.context, name).await;
+    let stays = Patch::Merge(json!({"status": {"nominatedNodeName": name}}));
+    let stays = async || world.pods_api().patch_status("p0", &PatchParams::default(), &stays).await;
+    if is_named_by_us {
+        nomination::nominate_for(&world.context, name).await;
+    } else {
+        stays().await.expect("patched");
+    }
     let all = node.status.and_then(|status| status.allocatable).expect("what it has")["cpu"].0.clone();
     let containers = json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": all}}}]);
     let intruder =
         json!({"nodeName": name, "containers": containers, "tolerations": [{"operator": "Exists"}]});
     world.pod("intruder", json!({ "spec": intruder })).await;
     world.open(name).await;
-    let stays = Patch::Merge(json!({"status": {"nominatedNodeName": name}}));
     for _ in 0..4 {
         world.pass(15).await;
-        world.pods_api().patch_status("p0", &PatchParams::default(), &stays).await.expect("patched");
+        stays().await.expect("patched");
         if world.claims().await.len() == 2 {
-            return;
+            return true;
         }
     }
-    panic!("a minute is over, and nobody has found that the pod does not fit any more");
+    false
+}
+
+/// A scheduler may leave the name on a pod that it does not try again: nothing that it waits for will happen.
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_place_others_took_for_good_is_planned_anew_although_it_bears_the_name() {
+    assert!(is_planned_anew_although_named(true).await);
+}
+
+/// Names outlive the process that wrote them.
+#[tokio::test(start_paused = true)]
+async fn a_name_that_a_process_before_this_one_left_keeps_no_pod_waiting() {
+    assert!(is_planned_anew_although_named(false).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_name_of_a_node_that_is_gone_keeps_no_pod_waiting() {
+    let world = World::start().await;
+    world.pods(1).await;
+    world.pass(3).await;
+    let theirs = Patch::Merge(json!({"status": {"nominatedNodeName": "gone"}}));
+    world.pods_api().patch_status("p0", &PatchParams::default(), &theirs).await.expect("patched");
+    world.pool("general", json!({})).await;
+    world.pass(3).await;
+    assert_eq!(world.claims().await.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
