@@ -174,7 +174,8 @@ impl Why {
     /// Upstream's event for it when it is said about savings.
     pub fn event(&self) -> Option<EventKind> {
         match self {
-            Self::Blocked(Blocked::InCommand) => None,
+            // Either is over in a moment, and a fleet that grows would tell it of every node.
+            Self::Blocked(Blocked::InCommand | Blocked::Nominated) => None,
             Self::Blocked(_)
             | Self::StaticAtLimit
             | Self::StaticReservationsFull
