@@ -129,6 +129,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return service, f"{self.command} {self.path.split('?')[0]}", None
 
     def forward(self, service, action, form, body):
+        if action in TOLD_ONCE and form.get("DryRun") == "true":
+            # moto pays no attention to the word and tells it all, for which it may need more than a caller's patience.
+            return refusal(service, 412, "DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
         cut = service == "ec2" and action in EC2_LISTS and "DryRun" not in form
         if cut:
             if action == "DescribeInstances" and "MaxResults" in form and any(

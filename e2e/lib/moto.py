@@ -122,7 +122,8 @@ def life(stage, given):
 
 
 def interruptions(stage, given):
-    moto_interruptions.interruptions(stage, lambda: begin(stage, given), lambda: leave_nothing(stage, 1))
+    moto_interruptions.interruptions(stage, lambda: begin(stage, given, is_proxied=True),
+                                     lambda: leave_nothing(stage, 1))
 
 
 def has_started(stage, environment):
