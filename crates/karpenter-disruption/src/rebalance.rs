@@ -62,6 +62,9 @@ const EFFORT_SHARE_THOROUGH: u64 = 3;
 /// little trouble.
 const DEAR: f64 = 1.02;
 
+/// The same where the least possible is known but for its proof.
+const LIKELY_DEAR: f64 = 1.0195;
+
 /// So is one that costs no more than this many times what the same pods would cost if all of them were planned anew: some
 /// pods fill no node, and no bound knows that.
 const NEAR: f64 = 1.005;
@@ -97,35 +100,29 @@ pub fn plan(
         .map(|(candidate, node)| candidate.price_per_hour - worths.node(&fleet.problem, *node))
         .collect();
     let mut moves: Vec<Move> = Vec::new();
-    let mut order: Vec<usize> = (0..candidates.len()).collect();
-    order.sort_by(|a, b| {
-        let (a, b) = (&candidates[*a], &candidates[*b]);
-        b.savings_ratio().total_cmp(&a.savings_ratio()).then_with(|| a.claim.cmp(&b.claim))
-    });
+    // What is on its way out is paid for no longer, and what takes its place is.
+    let staying = fleet.machines.iter().filter(|machine| !machine.is_leaving);
+    let price_now: f64 = staying.map(|machine| machine.price_per_hour).sum();
     let mut zones = Zones::new(&draft);
     let mut refused = BTreeMap::new();
     let windows = Windows::new(fleet, simulator.problem(), candidates, &draft.node_of, waste);
     let means = Means { windows: &windows, rules: &rules, budget_left };
     let effort = (settings.effort / EFFORT_SHARE).max(1);
     // Nodes go for nothing wherever they can.
-    merge(&mut refused, deletes::run(&mut draft, &mut zones, &rules, &order, &mut moves));
+    let worth: Vec<f64> = draft.node_of.iter().map(|node| worths.node(&fleet.problem, *node)).collect();
+    merge(&mut refused, deletes::best(&mut draft, &mut zones, &rules, &worth, price_now, &mut moves));
     for manner in &replacing::EASY {
         let easy = replacing::run(&mut draft, &mut zones, &means, manner, effort, &mut moves);
         merge(&mut refused, easy);
     }
-    // What is on its way out is paid for no longer, and what takes its place is.
-    let staying = fleet.machines.iter().filter(|machine| !machine.is_leaving);
-    let price_now: f64 = staying.map(|machine| machine.price_per_hour).sum();
     let price_then = price_now - saving_per_hour(&moves);
     let mut good_enough = worths.lower_bound_per_hour * DEAR;
     // From here on little is had for the trouble: only as far as the fleet would still be dear, and not while much is
     // under way.
     let is_dear =
         |price: f64, good_enough: f64| price > good_enough && price_now - price_then <= MUCH * price_now;
-    if is_dear(price_then, good_enough)
-        && let Some(anew) = price_of_all_anew(fleet, simulator, candidates, price_now, settings.effort)
-    {
-        good_enough = good_enough.max(anew * NEAR);
+    if is_dear(price_then, good_enough) {
+        good_enough = good_enough.max(worths.likely_least_per_hour(&fleet.problem) * LIKELY_DEAR);
     }
     if is_dear(price_then, good_enough) {
         let mut fair = Vec::new();
@@ -136,10 +133,14 @@ pub fn plan(
     }
     let saved = saving_per_hour(&moves);
     let mut poor = Vec::new();
-    if is_dear(price_now - saved, good_enough)
-        && saved < LITTLE * price_now
-        && may_be_thorough(candidates, budget_left)
+    let may_be_thorough = saved < LITTLE * price_now && may_be_thorough(candidates, budget_left);
+    if may_be_thorough
+        && is_dear(price_now - saved, good_enough)
+        && let Some(anew) = price_of_all_anew(fleet, simulator, candidates, price_now, settings.effort)
     {
+        good_enough = good_enough.max(anew * NEAR);
+    }
+    if may_be_thorough && is_dear(price_now - saved, good_enough) {
         let is_anew = zones.has_closed();
         if is_anew {
             // What was found keeps other nodes where they are.

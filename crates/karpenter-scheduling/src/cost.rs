@@ -6,6 +6,7 @@
 
 mod bound;
 mod dive;
+mod grid;
 mod items;
 mod knapsack;
 mod pack;
@@ -14,6 +15,7 @@ mod relaxation;
 mod shapes;
 mod share;
 mod simplex;
+mod tables;
 
 use std::collections::BTreeMap;
 
@@ -43,6 +45,21 @@ const SECOND_LOOK: u64 = 4;
 const SECOND_LOOK_ITEMS_MAX: usize = 1_500;
 /// Rounding step by step solves the relaxation many times over; with more rows than this that takes too long.
 const DIVE_ROWS_MAX: usize = 250;
+
+/// From so many times the usual effort on, the relaxation is solved to the end and its bound proved.
+const PROOF_SCALE: u64 = 10;
+/// How often the proof is tried at most.
+const PROOFS_MAX: usize = 60;
+/// How hard a guess at the least price tries.
+const GUESS: Effort = Effort {
+    rounds: 400,
+    search_nodes: 2_500,
+    deep_passes: 300,
+    rows_max: 600,
+    work_max: 12_000_000,
+    has_tables: true,
+    proofs: 0,
+};
 
 /// Work units per unit of effort.
 const WORK_PER_EFFORT: u64 = 3_000;
@@ -117,6 +134,11 @@ pub(crate) fn prices(problem: &Problem, effort: u64) -> (f64, Vec<f64>) {
         class.pods.iter().for_each(|run| prices[run.group as usize] = price);
     }
     (bound, prices)
+}
+
+/// What all waiting pods will cost on new nodes at about the least: more than the bound, which has to be proved.
+pub(crate) fn guess(problem: &Problem) -> Option<f64> {
+    bound::guess(&mut Ledger::new(problem), GUESS, &mut Scratch::default())
 }
 
 /// Whether the relaxation that guides the repacking decides more than every valid fleet must.
@@ -244,6 +266,12 @@ fn repack(ledger: &mut Ledger, tier: &Bits, scratch: &mut Scratch) -> Repacked {
         let (rows, kinds) = (&task.anywhere.rows, &task.anywhere_kinds);
         let Some(relaxed) = relaxation::relax(rows, kinds, relaxation_effort(effort), scratch) else { break };
         bound = bound.max(relaxed.lower_bound);
+        if effort > EFFORT_DEFAULT * SECOND_LOOK
+            && let Some(loose) =
+                bound::relaxed_without_limits(rows, kinds, relaxation_effort(effort), scratch)
+        {
+            bound = bound.max(loose.lower_bound);
+        }
         if let Some((price, bins)) = task.pack(&relaxed, effort, Stage::Thorough, scratch)
             && packing.as_ref().is_none_or(|(known, _)| price < *known)
         {
@@ -377,6 +405,8 @@ fn relaxation_effort(effort: u64) -> Effort {
             deep_passes: share(40, 1) as usize,
             rows_max: 250,
             work_max: share(2_500_000, 25_000),
+            has_tables: false,
+            proofs: 0,
         };
     }
     let scale = effort / EFFORT_DEFAULT;
@@ -386,6 +416,8 @@ fn relaxation_effort(effort: u64) -> Effort {
         deep_passes: (40 * scale as usize).min(400),
         rows_max: if scale > 1 { 600 } else { 250 },
         work_max: 2_500_000 * scale,
+        has_tables: scale >= PROOF_SCALE,
+        proofs: if scale >= PROOF_SCALE { PROOFS_MAX } else { 0 },
     }
 }
 

@@ -28,7 +28,7 @@ mod planned;
 mod roster;
 mod worth;
 
-pub use worth::{Worth, worth};
+pub use worth::{Worth, likely_least_per_hour, worth};
 
 use crate::cost::{self, Bound};
 use crate::ledger::{Arrival, Ledger, free_room};

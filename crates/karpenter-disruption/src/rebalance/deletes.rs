@@ -6,7 +6,7 @@ use karpenter_model::problem::Mode;
 use karpenter_scheduling::simulate::BoundAt;
 use rayon::prelude::*;
 
-use super::accept::Rules;
+use super::accept::{Rules, Yield};
 use super::draft::{Draft, Found, Move};
 use super::order::Zones;
 use crate::command::Destination;
@@ -15,9 +15,63 @@ use crate::explain::Why;
 /// Nodes tried together at first.
 const BATCH_START: usize = 16;
 
+/// While deletions save no more than this share of the price, one order of them is as good as another.
+const MANY: f64 = 0.02;
+
+/// As [`run`], in the best of several orders; the first by itself where there is little to delete.
+///
+/// Which nodes can go depends on who takes the room first: those that save most for the trouble, or those that save most
+/// for the room, which is what their pods are worth (`worth`, by candidate).
+pub(crate) fn best<'a>(
+    draft: &mut Draft<'a>,
+    zones: &mut Zones,
+    rules: &Rules<'_>,
+    worth: &[f64],
+    price_per_hour: f64,
+    moves: &mut Vec<Move>,
+) -> BTreeMap<usize, Why> {
+    let price = |candidate: usize| draft.candidates[candidate].price_per_hour;
+    let for_trouble = in_order(draft, |candidate| draft.candidates[candidate].savings_ratio());
+    let for_room = in_order(draft, |candidate| price(candidate) / worth[candidate].max(1e-9));
+    let both = in_order(draft, |candidate| {
+        draft.candidates[candidate].savings_ratio() * price(candidate) / worth[candidate].max(1e-9)
+    });
+    let attempt = |order: &Vec<usize>| {
+        let (mut draft, mut zones, mut moves) = (draft.fork(), zones.clone(), Vec::new());
+        let refused = run(&mut draft, &mut zones, rules, order, &mut moves);
+        (draft, zones, moves, refused)
+    };
+    let saved = |moves: &[Move]| -> f64 { moves.iter().map(Move::saving_per_hour).sum() };
+    let first = attempt(&for_trouble);
+    let found = if saved(&first.2) <= MANY * price_per_hour {
+        first
+    } else {
+        // More trouble only for a great yield.
+        let gain = |moves: &[Move]| {
+            let trouble: f64 = moves.iter().map(|one| one.trouble).sum();
+            saved(moves) - rules.least_saving_per_hour(trouble, Yield::GREAT)
+        };
+        let others: Vec<_> = [for_room, both].par_iter().map(attempt).collect();
+        others.into_iter().fold(first, |best, next| if gain(&next.2) > gain(&best.2) { next } else { best })
+    };
+    let refused;
+    (*draft, *zones, *moves, refused) = found;
+    refused
+}
+
+/// Candidates, those of which most is expected first.
+fn in_order(draft: &Draft<'_>, expected: impl Fn(usize) -> f64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..draft.candidates.len()).collect();
+    order.sort_by(|a, b| {
+        let claim = |candidate: usize| &draft.candidates[candidate].claim;
+        expected(*b).total_cmp(&expected(*a)).then_with(|| claim(*a).cmp(claim(*b)))
+    });
+    order
+}
+
 /// Commits every deletion that fits and that owners agree to, in the given order, each as a move of its own; returns
 /// those that owners do not agree to.
-pub(crate) fn run(
+fn run(
     draft: &mut Draft<'_>,
     zones: &mut Zones,
     rules: &Rules<'_>,

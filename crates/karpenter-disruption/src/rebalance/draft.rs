@@ -97,6 +97,20 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// A draft of its own that starts from the present one.
+    pub(crate) fn fork(&self) -> Self {
+        Self {
+            candidates: self.candidates,
+            node_of: self.node_of.clone(),
+            simulator: self.simulator.fork(),
+            is_open: self.is_open.clone(),
+            candidate_at: self.candidate_at.clone(),
+            nodes: self.nodes,
+            waiting: self.waiting,
+            answered: Mutex::default(),
+        }
+    }
+
     /// Nodes that may be given pods: those that exist and stay.
     pub(crate) fn receivers(&self) -> Vec<usize> {
         (0..self.nodes)

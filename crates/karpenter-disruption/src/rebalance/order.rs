@@ -50,6 +50,7 @@ impl Touched {
     }
 }
 
+#[derive(Clone)]
 pub(crate) struct Zones {
     /// Pods that something counts across nodes, or that ask for such.
     counted: BTreeMap<Arc<PodSpec>, Counted>,

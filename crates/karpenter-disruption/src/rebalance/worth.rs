@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::{Mobility, Problem};
-use karpenter_scheduling::simulate::worth;
+use karpenter_scheduling::simulate::{likely_least_per_hour, worth};
 
 pub(crate) struct Worths {
     pub(crate) lower_bound_per_hour: f64,
@@ -16,13 +16,7 @@ pub(crate) struct Worths {
 
 impl Worths {
     pub(crate) fn of(problem: &Problem, effort: u64) -> Self {
-        let mut counts: BTreeMap<Arc<PodSpec>, u32> = BTreeMap::new();
-        for pod in
-            problem.nodes.iter().flat_map(|node| &node.pods).filter(|pod| pod.mobility != Mobility::Stays)
-        {
-            *counts.entry(pod.spec.clone()).or_default() += 1;
-        }
-        let specs: Vec<(Arc<PodSpec>, u32)> = counts.into_iter().collect();
+        let specs = specs(problem);
         let worth = worth(problem, &specs, effort);
         let total: f64 = specs
             .iter()
@@ -39,10 +33,26 @@ impl Worths {
         Self { lower_bound_per_hour: worth.lower_bound_per_hour, by_spec }
     }
 
+    /// What a fleet for the same pods costs at about the least. The bound does not know that pods fill no node to the last
+    /// bit; this does, and is not proved.
+    pub(crate) fn likely_least_per_hour(&self, problem: &Problem) -> f64 {
+        likely_least_per_hour(problem, &specs(problem)).unwrap_or(0.0).max(self.lower_bound_per_hour)
+    }
+
     /// Of everything on a node that would have to move.
     pub(crate) fn node(&self, problem: &Problem, node: usize) -> f64 {
         let pods = problem.nodes.get(node).map_or(&[][..], |node| &node.pods);
         let worths = pods.iter().filter(|pod| pod.mobility != Mobility::Stays);
         worths.map(|pod| self.by_spec.get(&pod.spec).copied().unwrap_or(0.0)).sum()
     }
+}
+
+/// All pods that could be elsewhere.
+fn specs(problem: &Problem) -> Vec<(Arc<PodSpec>, u32)> {
+    let mut counts: BTreeMap<Arc<PodSpec>, u32> = BTreeMap::new();
+    for pod in problem.nodes.iter().flat_map(|node| &node.pods).filter(|pod| pod.mobility != Mobility::Stays)
+    {
+        *counts.entry(pod.spec.clone()).or_default() += 1;
+    }
+    counts.into_iter().collect()
 }

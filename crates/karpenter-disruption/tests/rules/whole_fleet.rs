@@ -36,6 +36,21 @@ fn a_deletion_that_a_balanced_pool_does_not_want_takes_no_room() {
     assert_eq!(claims(&proposal.commands), [["b"]]);
 }
 
+#[test]
+fn room_goes_to_those_that_save_most_for_it() {
+    let mut fleet = fleet();
+    Arc::make_mut(&mut fleet.problem.catalogs[0]).push(instance_type("tiny", 1, 0.09));
+    // What is left on d takes the one pod of a, or all pods of b and c, which cost nearly twice as much together.
+    add(&mut fleet, "a", "small", &[pod("app", 1900)]);
+    for name in ["b", "c"] {
+        add(&mut fleet, name, "tiny", &[pod("app", 440), pod("app", 440)]);
+    }
+    let many: Vec<_> = (0..12).map(|_| pod("app", 500)).collect();
+    add(&mut fleet, "d", "large", &many);
+    let proposal = propose(&fleet, &cost());
+    assert_eq!(claims(&proposal.commands), [["b"], ["c"]]);
+}
+
 /// Two nodes in one command, each to be replaced by another type of its size.
 fn two_for_two() -> (Fleet, Command) {
     let mut fleet = fleet();

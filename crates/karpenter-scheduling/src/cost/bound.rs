@@ -51,6 +51,39 @@ pub(crate) fn class_prices(ledger: &mut Ledger, effort: Effort, scratch: &mut Sc
     if ledger.prepared.dimensions.len() > DIMENSIONS_MAX {
         return (0.0, prices);
     }
+    let Waiting { items, rows, behind, kinds } = waiting(ledger);
+    let Some(relaxed) = relaxed(&rows, &kinds, effort, scratch) else { return (0.0, prices) };
+    let nodes = effort.search_nodes;
+    let worst =
+        relaxation::worst_ratio(&rows, &kinds, &relaxed.duals, &relaxed.fluid_weights, nodes, scratch);
+    for (dual, members) in relaxed.duals.iter().zip(behind).filter(|_| worst > 0.0) {
+        for item in members {
+            prices[ledger.classes.variants[items[item].variant].class] = dual / worst;
+        }
+    }
+    (relaxed.lower_bound, prices)
+}
+
+/// What all waiting pods cost at the prices of the relaxation's own fillings. Whether there are better ones is not asked,
+/// so it is no bound.
+pub(crate) fn guess(ledger: &mut Ledger, effort: Effort, scratch: &mut Scratch) -> Option<f64> {
+    if ledger.prepared.dimensions.len() > DIMENSIONS_MAX {
+        return None;
+    }
+    let Waiting { rows, kinds, .. } = waiting(ledger);
+    Some(relaxation::relax(&rows, &kinds, effort, scratch)?.objective)
+}
+
+/// Pods that wait and that some pool takes.
+struct Waiting {
+    items: Vec<Item>,
+    rows: Vec<Row>,
+    /// By row: the items.
+    behind: Vec<Vec<usize>>,
+    kinds: Vec<Kind>,
+}
+
+fn waiting(ledger: &mut Ledger) -> Waiting {
     let everywhere = all_templates(ledger);
     let mut counts: BTreeMap<usize, u32> = BTreeMap::new();
     for run in &ledger.classes.queue {
@@ -68,16 +101,7 @@ pub(crate) fn class_prices(ledger: &mut Ledger, effort: Effort, scratch: &mut Sc
             behind.push(members);
         }
     }
-    let Some(relaxed) = relaxed(&rows, &kinds, effort, scratch) else { return (0.0, prices) };
-    let nodes = effort.search_nodes;
-    let worst =
-        relaxation::worst_ratio(&rows, &kinds, &relaxed.duals, &relaxed.fluid_weights, nodes, scratch);
-    for (dual, members) in relaxed.duals.iter().zip(behind).filter(|_| worst > 0.0) {
-        for item in members {
-            prices[ledger.classes.variants[items[item].variant].class] = dual / worst;
-        }
-    }
-    (relaxed.lower_bound, prices)
+    Waiting { items, rows, behind, kinds }
 }
 
 /// Prices of the rows and what they add up to at least.

@@ -10,8 +10,15 @@ use super::relaxation::{Effort, relax};
 use super::shapes::Row;
 
 /// One step of the dive; small, because what is left is small.
-const STEP: Effort =
-    Effort { rounds: 30, search_nodes: 100, deep_passes: 2, rows_max: usize::MAX, work_max: 200_000 };
+const STEP: Effort = Effort {
+    rounds: 30,
+    search_nodes: 100,
+    deep_passes: 2,
+    rows_max: usize::MAX,
+    work_max: 200_000,
+    has_tables: false,
+    proofs: 0,
+};
 
 /// Above this part of a node, rounding up wastes less than solving again would find.
 const NEARLY_WHOLE: f64 = 0.85;

@@ -9,10 +9,13 @@ use std::collections::BTreeSet;
 use super::knapsack::{self, Order, Pattern, Scratch, Search};
 use super::shapes::{DIMENSIONS_MAX, Kind, Row, representatives};
 use super::simplex::{Column, Master};
+use super::{grid, tables};
 
 pub(crate) struct Relaxation {
     pub(crate) duals: Vec<f64>,
     pub(crate) lower_bound: f64,
+    /// What its fillings cost together. No fleet made of these costs less; whether others exist is for the bound to say.
+    pub(crate) objective: f64,
     /// (kind, filling, how often)
     pub(crate) columns: Vec<(usize, Pattern, f64)>,
     /// Price of each resource unit at the fluid optimum.
@@ -30,7 +33,14 @@ pub(crate) struct Effort {
     pub(crate) rows_max: usize,
     /// Column generation stops when this much work is done.
     pub(crate) work_max: u64,
+    /// Whether searches are kept short by tables, which take time to make.
+    pub(crate) has_tables: bool,
+    /// How often, at most, the bound is proved by looking at everything that a node could hold.
+    pub(crate) proofs: usize,
 }
+
+/// How many times more places a search looks at that tables keep short.
+const NODES_PER_TABLES: u64 = 16;
 
 /// Quick fillers that bring less than this in so many rounds are at their end, although they go on finding trifles.
 const STALL_ROUNDS: usize = 4;
@@ -57,6 +67,7 @@ pub(crate) fn relax(
         return Some(Relaxation {
             duals: guided,
             lower_bound: best_bound,
+            objective: best_bound,
             columns: vec![],
             fluid_weights: fluid.weights,
         });
@@ -75,6 +86,7 @@ pub(crate) fn relax(
         pool: Vec::new(),
         ratios: vec![f64::MAX; kinds.len()],
         sharpened: vec![None; kinds.len()],
+        table_prices: vec![None; kinds.len()],
         round: 0,
         looked_at_all: false,
         master: {
@@ -145,16 +157,26 @@ pub(crate) fn relax(
     let duals = generation.clean_duals();
     let final_bound = farley(rows, kinds, &duals, &fluid.weights, effort.search_nodes * 4, scratch);
     best_bound = best_bound.max(final_bound);
-    let columns = generation
-        .master
-        .solution()
-        .filter(|(column, _)| column.tag != u32::MAX)
-        .map(|(column, amount)| {
-            let (kind, pattern) = &generation.patterns[column.tag as usize];
-            (*kind, pattern.clone(), amount)
-        })
-        .collect();
-    Some(Relaxation { duals, lower_bound: best_bound, columns, fluid_weights: fluid.weights })
+    let (duals, columns) = (generation.clean_duals(), generation.columns());
+    let objective = generation.master.objective().max(best_bound);
+    if effort.proofs > 0 {
+        best_bound = generation.prove(best_bound, scratch);
+        let proved = generation.columns();
+        let is_there = |(row, count): &(u32, u32)| *count <= rows[*row as usize].count;
+        if proved.iter().all(|(_, pattern, _)| pattern.iter().all(is_there)) {
+            let (duals, objective) = (generation.clean_duals(), generation.master.objective());
+            let objective = objective.max(best_bound);
+            let fluid_weights = fluid.weights;
+            return Some(Relaxation {
+                duals,
+                lower_bound: best_bound,
+                objective,
+                columns: proved,
+                fluid_weights,
+            });
+        }
+    }
+    Some(Relaxation { duals, lower_bound: best_bound, objective, columns, fluid_weights: fluid.weights })
 }
 
 /// Fillings kept for re-use; more would cost more to look through than they bring.
@@ -175,6 +197,8 @@ struct Generation<'a> {
     ratios: Vec<f64>,
     /// The resource weights under which each kind's content is bounded best, as far as known.
     sharpened: Vec<Option<[f64; DIMENSIONS_MAX]>>,
+    /// The prices at which tables bound each kind's content best, as far as known.
+    table_prices: Vec<Option<tables::Prices>>,
     round: usize,
     looked_at_all: bool,
     weights: [f64; DIMENSIONS_MAX],
@@ -182,6 +206,16 @@ struct Generation<'a> {
 }
 
 impl Generation<'_> {
+    /// The fillings in use.
+    fn columns(&self) -> Vec<(usize, Pattern, f64)> {
+        let used = self.master.solution().filter(|(column, _)| column.tag != u32::MAX);
+        used.map(|(column, amount)| {
+            let (kind, pattern) = &self.patterns[column.tag as usize];
+            (*kind, pattern.clone(), amount)
+        })
+        .collect()
+    }
+
     fn clean_duals(&self) -> Vec<f64> {
         self.master.duals.iter().map(|dual| dual.max(0.0)).collect()
     }
@@ -273,6 +307,27 @@ impl Generation<'_> {
             if knapsack::upper_bound(self.rows, &values, &order, kind) <= kind.price * 1.0005 {
                 continue;
             }
+            if self.effort.has_tables {
+                let mut pattern = Pattern::new();
+                let known = self.table_prices[index];
+                let beat = (kind.price * 1.0002, self.effort.search_nodes * NODES_PER_TABLES);
+                let (rows, remaining) = (self.rows, &self.remaining);
+                let filled = tables::fill(
+                    rows,
+                    &values,
+                    remaining,
+                    kind,
+                    known,
+                    beat,
+                    &mut pattern,
+                    &mut scratch.work,
+                );
+                self.table_prices[index] = Some(filled.prices);
+                if !pattern.is_empty() {
+                    found.push((filled.value / kind.price, index, pattern));
+                }
+                continue;
+            }
             let known = self.sharpened[index];
             let (bound, weights) = sharpen(self.rows, &values, kind, &self.weights, known, scratch);
             self.sharpened[index] = Some(weights);
@@ -320,6 +375,42 @@ impl Generation<'_> {
             any |= self.keep(index, pattern);
         }
         any && self.optimise(scratch) > 0
+    }
+
+    /// Raises the bound as far as it can be proved, and adds the fillings that stand against it.
+    fn prove(&mut self, bound: f64, scratch: &mut Scratch) -> f64 {
+        let mut best = bound;
+        let mut center: Option<Vec<f64>> = None;
+        for _ in 0..self.effort.proofs {
+            let duals = self.clean_duals();
+            // Every second time half way to the best prices so far: prices jump from one end to the other otherwise.
+            let (values, is_exact) = match center.take() {
+                Some(center) => {
+                    (duals.iter().zip(&center).map(|(dual, center)| 0.5 * (dual + center)).collect(), false)
+                }
+                None => (duals, true),
+            };
+            let (worst, found) = grid::fillings(self.rows, &values, self.kinds);
+            let total: f64 =
+                self.rows.iter().zip(&values).map(|(row, value)| value * f64::from(row.count)).sum();
+            if worst > 0.0 && total / worst > best {
+                best = total / worst;
+            }
+            if is_exact {
+                center = Some(values.iter().map(|value| value / worst.max(1.0)).collect());
+            }
+            if self.master.objective() <= best * 1.0003 {
+                break;
+            }
+            let mut any = false;
+            for (kind, pattern) in found {
+                any |= self.keep(kind, pattern);
+            }
+            if (!any || self.optimise(scratch) == 0) && is_exact {
+                break;
+            }
+        }
+        best
     }
 
     /// Adds a filling to the pool unless it is already known.
@@ -634,4 +725,50 @@ fn sharpen(
         }
     }
     (best, weights)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bits::Bits;
+
+    /// Pods of 7, 5 and 3 fill no node of 16: a sixteenth stays empty whatever is done, and nothing that pours pods
+    /// like water knows.
+    fn awkward() -> (Vec<Row>, Vec<Kind>) {
+        let rows = [(7, 300), (5, 200), (3, 100)].map(|(cpu, count)| {
+            let mut requests = [0; DIMENSIONS_MAX];
+            (requests[0], requests[1]) = (cpu, 1);
+            Row { requests, demand: 0, count, cap: u32::MAX, exclusion: None }
+        });
+        let mut demands = Bits::empty(1);
+        demands.insert(0);
+        let mut free = [0; DIMENSIONS_MAX];
+        (free[0], free[1]) = (16, 100);
+        let kind = Kind { template: 0, instance_type: 0, free, price: 1.0, demands, is_spot: false };
+        (rows.to_vec(), vec![kind])
+    }
+
+    fn effort(has_tables: bool, proofs: usize) -> Effort {
+        Effort {
+            rounds: 40,
+            search_nodes: 0,
+            deep_passes: 10,
+            rows_max: 100,
+            work_max: 1_000_000,
+            has_tables,
+            proofs,
+        }
+    }
+
+    #[test]
+    fn a_proof_knows_that_pods_are_whole() {
+        let (rows, kinds) = awkward();
+        let total = f64::from(300 * 7 + 200 * 5 + 100 * 3);
+        let quick = relax(&rows, &kinds, effort(false, 0), &mut Scratch::default()).unwrap();
+        assert!(quick.lower_bound < total / 16.0 * 1.01);
+        let proved = relax(&rows, &kinds, effort(true, 10), &mut Scratch::default()).unwrap();
+        assert!(proved.lower_bound > total / 15.0 * 0.999, "{} {}", proved.lower_bound, total / 15.0);
+        assert!(proved.lower_bound <= proved.objective + 1e-9);
+        assert!(proved.objective <= quick.objective + 1e-9);
+    }
 }

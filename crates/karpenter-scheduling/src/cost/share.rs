@@ -154,6 +154,8 @@ fn pack_others(rows: &[Row], kinds: &[Kind], scratch: &mut Scratch) -> Option<Ve
         deep_passes: 0,
         rows_max: 200,
         work_max: WORK,
+        has_tables: false,
+        proofs: 0,
     };
     let relaxed = super::relaxation::relax(rows, kinds, effort, scratch)?;
     let values = rows

@@ -23,6 +23,19 @@ pub struct Worth {
 ///
 /// Pods that no pool can take are worth 0.
 pub fn worth(problem: &Problem, specs: &[(Arc<PodSpec>, u32)], effort: u64) -> Worth {
+    let alone = alone(problem, specs);
+    let (lower_bound_per_hour, prices) = cost::prices(&alone, effort);
+    Worth { lower_bound_per_hour, dual_price_per_spec: prices }
+}
+
+/// What these pods cost at about the least on new nodes: a fleet of many such pods comes close to it. It is more than
+/// [`Worth::lower_bound_per_hour`] by what pods leave over on every node, which takes long to prove; nothing is proved
+/// here. `None` if nothing is known.
+pub fn likely_least_per_hour(problem: &Problem, specs: &[(Arc<PodSpec>, u32)]) -> Option<f64> {
+    cost::guess(&alone(problem, specs))
+}
+
+fn alone(problem: &Problem, specs: &[(Arc<PodSpec>, u32)]) -> Problem {
     let mut alone = Problem {
         catalogs: problem.catalogs.clone(),
         pools: problem.pools.clone(),
@@ -41,6 +54,5 @@ pub fn worth(problem: &Problem, specs: &[(Arc<PodSpec>, u32)], effort: u64) -> W
             created_at_secs: 0,
         })
         .collect();
-    let (lower_bound_per_hour, prices) = cost::prices(&alone, effort);
-    Worth { lower_bound_per_hour, dual_price_per_spec: prices }
+    alone
 }

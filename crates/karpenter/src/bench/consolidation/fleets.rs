@@ -201,6 +201,7 @@ pub(crate) fn lower_bound(fleet: &Fleet) -> f64 {
     });
     let mut problem = Problem { nodes: Vec::new(), pods: pods.collect(), ..fleet.problem.clone() };
     problem.options.mode = Mode::Cost;
-    problem.options.effort = EFFORT_DEFAULT;
+    // With that much effort the bound is proved as far as it goes.
+    problem.options.effort = 10 * EFFORT_DEFAULT;
     karpenter_scheduling::schedule(&problem).lower_bound_per_hour
 }
