@@ -11,7 +11,7 @@ use karpenter_disruption::fleet::Fleet;
 use karpenter_model::instance_type::InstanceType;
 use karpenter_model::labels;
 use karpenter_model::pod::{PodAffinityTerm, PodSpec, TopologySpread};
-use karpenter_model::problem::{Mode, NodePool, PodGroup, PodNames, Problem};
+use karpenter_model::problem::{EFFORT_DEFAULT, Mode, NodePool, PodGroup, PodNames, Problem};
 use karpenter_model::requirements::{Operator, Requirement};
 use karpenter_model::resources::{CPU, MEMORY, PODS, ResourceList};
 use karpenter_model::selector::{LabelSelector, Labels};
@@ -213,8 +213,8 @@ pub(crate) fn price(fleet: &Fleet) -> f64 {
     fleet.machines.iter().map(|machine| machine.price_per_hour).sum()
 }
 
-/// What no fleet for these pods can cost less than, and what they would cost packed anew.
-pub(crate) fn bound_and_anew(fleet: &Fleet) -> (f64, f64) {
+/// What no fleet for these pods can cost less than, proved as far as it goes.
+pub(crate) fn lower_bound(fleet: &Fleet) -> f64 {
     let mut counts: std::collections::BTreeMap<Arc<PodSpec>, u32> = Default::default();
     for pod in fleet.problem.nodes.iter().flat_map(|node| &node.pods) {
         *counts.entry(pod.spec.clone()).or_default() += 1;
@@ -230,6 +230,6 @@ pub(crate) fn bound_and_anew(fleet: &Fleet) -> (f64, f64) {
         .collect();
     let mut problem = problem(pods);
     problem.options.mode = Mode::Cost;
-    let plan = karpenter_scheduling::schedule(&problem);
-    (plan.lower_bound_per_hour, plan.price_per_hour)
+    problem.options.effort = 10 * EFFORT_DEFAULT;
+    karpenter_scheduling::schedule(&problem).lower_bound_per_hour
 }
