@@ -105,10 +105,7 @@ impl Provisioner {
             {
                 state.bound(pods::uid_of(new), |claim| observe::is_node_of(&mirrors, claim, node));
             }
-            if !change.is_deleted()
-                && pods::is_waiting(pod)
-                && state.place_of(pods::uid_of(pod)).is_none()
-            {
+            if !change.is_deleted() && pods::is_waiting(pod) && state.place_of(pods::uid_of(pod)).is_none() {
                 trigger(pods::uid_of(pod));
             }
         });

@@ -260,8 +260,7 @@ impl Claims {
         }
         let since = context.state.named_by_others(uid, node, self.now);
         let mirrors = &context.mirrors;
-        let is_anyone_leaving =
-            || mirrors.pods.by(BY_NODE, node).iter().any(|one| one.deleted_at.is_some());
+        let is_anyone_leaving = || mirrors.pods.by(BY_NODE, node).iter().any(|one| one.deleted_at.is_some());
         let is_fresh = !is_overdue(since, self.now, QUEUED_MOST) || is_anyone_leaving();
         let is_there = mirrors.nodes.get("", node).is_some();
         (is_there && is_fresh && !is_turned_away(mirrors, Some(node), pod)).then_some(node)
