@@ -133,8 +133,6 @@ fn owned_metadata(pool: &NodePool) -> ObjectMeta {
     let name = pool.metadata.name.clone().unwrap_or_default();
     ObjectMeta {
         generate_name: Some(format!("{name}-")),
-        // From the beginning, which saves a write: nothing is launched for a claim without it.
-        finalizers: Some(vec![labels::FINALIZER_TERMINATION.to_owned()]),
         owner_references: Some(vec![OwnerReference {
             api_version: pool.api_version.clone(),
             kind: pool.kind.clone(),

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{PersistError, record};
 use crate::store::{Entry, StorageId};
@@ -27,6 +28,10 @@ pub(super) fn snapshot_length(directory: &Path, number: u64) -> u64 {
     fs::metadata(snapshot(directory, number)).map_or(0, |metadata| metadata.len())
 }
 
+/// A server whose last reference is dropped by its own journal gives the directory back a moment after it seems gone.
+const LOCK_TRIES: u32 = 25;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
 /// Takes the directory for this process; it is given back when the file is closed.
 pub(super) fn lock(directory: &Path) -> Result<File, PersistError> {
     fs::create_dir_all(directory).map_err(PersistError::io(directory))?;
@@ -37,11 +42,14 @@ pub(super) fn lock(directory: &Path) -> Result<File, PersistError> {
         .write(true)
         .open(&path)
         .map_err(PersistError::io(&path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => Err(PersistError::InUse(directory.to_path_buf())),
-        Err(fs::TryLockError::Error(source)) => Err(PersistError::Io { file: path, source }),
+    for _ in 0..LOCK_TRIES {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(fs::TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
+            Err(fs::TryLockError::Error(source)) => return Err(PersistError::Io { file: path, source }),
+        }
     }
+    Err(PersistError::InUse(directory.to_path_buf()))
 }
 
 /// The numbers of files with this prefix, in order.
