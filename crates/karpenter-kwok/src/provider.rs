@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::{
     ConditionStatus, EC2NodeClass, KWOKNodeClass, NodeClaim, NodeClassReference, NodePool,
 };
 use karpenter_catalog::{CatalogError, aws, kwok as catalog};
 use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind, RepairPolicy};
-use karpenter_cluster::clock::{Clock, since};
+use karpenter_cluster::clock::Clock;
 use karpenter_model::instance_type::InstanceType;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, ResourceExt};
@@ -41,8 +40,6 @@ const CREATE_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// Launches that could not be taken up again are tried again, at growing distances, until they can or are called off.
 const RESUME_PAUSE_FIRST: Duration = Duration::from_secs(1);
 const RESUME_PAUSE_MAX: Duration = Duration::from_secs(60);
-/// How long the answer of a class is good for.
-const CLASS_KNOWN_FOR: Duration = Duration::from_millis(500);
 
 /// The simulated cloud of one cluster. Clones are the same cloud.
 #[derive(Clone)]
@@ -60,8 +57,6 @@ struct Inner {
     faults: Mutex<Faults>,
     /// Machines that have no Node yet, by the uid of their claim.
     under_way: Mutex<BTreeMap<String, Node>>,
-    /// What classes say of how long nodes take, and when they were asked.
-    delays: Mutex<BTreeMap<String, (Timestamp, Duration)>>,
 }
 
 impl Kwok {
@@ -94,7 +89,6 @@ impl Kwok {
             ec2: ec2.map(|types| Mutex::new(Unavailable::new(Arc::new(types)))),
             faults: Mutex::default(),
             under_way: Mutex::default(),
-            delays: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -210,22 +204,7 @@ impl Kwok {
         Ok(instance)
     }
 
-    /// As long as the claim's class says. Launches come by the hundred, and ask about a class once in a moment.
     async fn registration_delay(&self, claim: &NodeClaim) -> Result<Duration, CloudError> {
-        let class = format!("{}/{}", claim.spec.node_class_ref.kind, claim.spec.node_class_ref.name);
-        let now = self.inner.clock.now();
-        let known = lock(&self.inner.delays).get(&class).copied();
-        if let Some((at, delay)) = known
-            && since(now, at) < CLASS_KNOWN_FOR
-        {
-            return Ok(delay);
-        }
-        let delay = self.ask_for_delay(claim).await?;
-        lock(&self.inner.delays).insert(class, (now, delay));
-        Ok(delay)
-    }
-
-    async fn ask_for_delay(&self, claim: &NodeClaim) -> Result<Duration, CloudError> {
         let name = &claim.spec.node_class_ref.name;
         if self.inner.plays(&claim.spec.node_class_ref) {
             let classes: Api<EC2NodeClass> = Api::all(self.inner.client.clone());
