@@ -15,7 +15,7 @@ mod room;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
@@ -25,6 +25,8 @@ use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::{is_deleting, label, name_of, uid_of};
+use karpenter_cluster::harness::Queue;
+use karpenter_cluster::mirror::ObjectKey;
 use karpenter_cluster::mirror::lean::Lean;
 use karpenter_disruption::fleet::Reason;
 use karpenter_model::problem::Mode;
@@ -84,18 +86,28 @@ pub struct Doors {
     /// Since when a node has waited for pods that commands move there.
     awaiting_since: Arc<Mutex<BTreeMap<String, Timestamp>>>,
     gathering: Arc<Mutex<Gathering>>,
+    /// Where claims wait to be looked at.
+    claims: Arc<OnceLock<Queue>>,
 }
 
 impl Doors {
+    /// Claims that are put there are looked at again at once.
+    pub fn connect(&self, claims: &Queue) {
+        // The first one stays: there is one controller of claims.
+        let _ = self.claims.set(claims.clone());
+    }
+
     /// Tells the pods planned for the claim, and those of all nodes that open together with its node if it is the one
-    /// to do so.
+    /// to do so. The others then open at once, those with the most pods first.
     pub async fn open(&self, context: &Context, claim_name: &str) {
         if !context.nominates_pods {
             return;
         }
         let together = self.gathering().take(claim_name);
         if together.is_empty() {
-            if !self.gathering().is_seen_to(claim_name) {
+            // Those that were told together are told once more, one by one: since the first node opened, the scheduler has
+            // tried pods whose own was still closed, and forgot the name. A pod that still has it costs no request.
+            if !self.gathering().is_waiting(claim_name) {
                 nominate_for(context, claim_name).await;
             }
             return;
@@ -107,7 +119,10 @@ impl Doors {
             .buffered(AT_ONCE)
             .for_each(|()| std::future::ready(()))
             .await;
-        self.gathering().told(claim_name, together, context.clock.now());
+        self.gathering().told(claim_name, &together, context.clock.now());
+        if let Some(claims) = self.claims.get() {
+            together.into_iter().for_each(|claim| claims.add(ObjectKey::new("", claim)));
+        }
     }
 
     /// How much longer the unregistered taint should stay on the node, looked at again whenever the node changes; `None`

@@ -151,9 +151,10 @@ impl Operator {
         let nominating = self.context.clone();
         let state = self.context.state.clone();
         let (doors, holding) = (Doors::default(), self.context.clone());
-        let opening = doors.clone();
+        let (opening, connected) = (doors.clone(), doors.clone());
         Hooks {
             hold_closed: Arc::new(move |claim, node| doors.hold(&holding, claim, node)),
+            connect: Arc::new(move |claims| connected.connect(claims)),
             before_opening: Arc::new(move |claim, _| {
                 let (context, doors) = (nominating.clone(), opening.clone());
                 Box::pin(async move { doors.open(&context, name_of(&*claim)).await })

@@ -20,20 +20,12 @@ use crate::pod::Pod;
 /// A pod that is still there this long after it should have ended is no longer waited for.
 pub const STUCK_TERMINATING_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
-/// The scheduler has tried and found no node, and no node is in prospect.
+/// The scheduler has tried and found no node; whether one is named in the pod's status is another question.
 ///
 /// Unlike upstream, a pod that is being deleted does not get a node any more: the scheduler would not bind it.
-pub fn is_provisionable(pod: &Pod) -> bool {
-    pod.status.is_unschedulable && !is_bound(pod) && nominated_node(pod).is_none() && may_wait(pod)
-}
-
-/// Waits as [`is_provisionable`] says, with or without a nomination.
 pub fn is_waiting(pod: &Pod) -> bool {
-    pod.status.is_unschedulable && !is_bound(pod) && may_wait(pod)
-}
-
-fn may_wait(pod: &Pod) -> bool {
-    is_active(pod) && !is_owned_by_daemon_set(pod) && !is_owned_by_node(pod)
+    let may_wait = is_active(pod) && !is_owned_by_daemon_set(pod) && !is_owned_by_node(pod);
+    pod.status.is_unschedulable && !is_bound(pod) && may_wait
 }
 
 pub fn is_bound(pod: &Pod) -> bool {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodeClaim;
+use karpenter_cluster::harness::Queue;
 use karpenter_cluster::mirror::ObjectKey;
 
 /// Why a claim was deleted by its own controllers: the `reason` label of `karpenter_nodeclaims_disrupted_total`.
@@ -52,6 +53,7 @@ pub enum Milestone {
 
 type BeforeOpening = dyn Fn(Arc<NodeClaim>, Arc<Node>) -> BoxFuture<'static, ()> + Send + Sync;
 type HoldClosed = dyn Fn(&NodeClaim, &Node) -> Option<Duration> + Send + Sync;
+type Connect = dyn Fn(&Queue) + Send + Sync;
 type PlannedPods = dyn Fn(&NodeClaim) -> Vec<ObjectKey> + Send + Sync;
 type OnMilestone = dyn Fn(&NodeClaim, &Milestone) + Send + Sync;
 
@@ -61,6 +63,8 @@ pub struct Hooks {
     /// Asked before the unregistered taint is taken off: how much longer it should stay, `None` if it may go. Asked
     /// again whenever the node changes.
     pub hold_closed: Arc<HoldClosed>,
+    /// Hears once where claims wait to be looked at, so that whoever holds nodes closed can let go of many at once.
+    pub connect: Arc<Connect>,
     /// Runs when the last obstacle on a node is about to go: before the unregistered taint is taken off a node that is
     /// ready, or when a registered node has become ready and only the taint that says otherwise is left; and once more,
     /// a little late, when the node is finished. May run more than once for a claim.
@@ -74,6 +78,7 @@ impl Default for Hooks {
     fn default() -> Self {
         Self {
             hold_closed: Arc::new(|_, _| None),
+            connect: Arc::new(|_| ()),
             before_opening: Arc::new(|_, _| Box::pin(std::future::ready(()))),
             planned_pods: Arc::new(|_| Vec::new()),
             on_milestone: Arc::new(|_, _| ()),

@@ -82,6 +82,7 @@ impl Lifecycle {
 
     pub fn watch(&self, queue: &Queue) {
         watch_claims(&self.context, queue);
+        (self.hooks.connect)(queue);
         // A node concerns its claim until that is initialized, and again while that is on its way out.
         let (to, claims) = (queue.clone(), self.context.mirrors.node_claims.clone());
         self.context.mirrors.nodes.observe(move |change: &Change<Node>| {

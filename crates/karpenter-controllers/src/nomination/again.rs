@@ -158,8 +158,7 @@ fn judge(node: &Node, on_it: &[Arc<Pod>], waiting: Vec<(Place, Arc<Pod>)>) -> Ju
     let (named, others): (Vec<_>, Vec<_>) =
         waiting.into_iter().partition(|(_, pod)| name.is_some() && pods::nominated_node(pod) == name);
     let mut room = Room::of(node, on_it);
-    let staying: Vec<Arc<Pod>> = on_it.iter().filter(|pod| pod.deleted_at.is_none()).cloned().collect();
-    let mut room_in_the_end = Room::of(node, &staying);
+    let mut room_in_the_end = Room::in_the_end(node, on_it);
     for (place, pod) in named {
         room.take(&pod);
         if !room_in_the_end.take(&pod) {

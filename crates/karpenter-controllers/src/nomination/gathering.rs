@@ -4,7 +4,8 @@
 //! writes and a pause that doubles. Nodes that open one by one are a row of such failures for all pods but those of the
 //! one node; nodes that open at once, with all their pods told before, are none. Pure: times come in, waits go out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -16,7 +17,7 @@ const IDLE: Duration = Duration::from_millis(300);
 const MOST: Duration = Duration::from_secs(3);
 /// Telling so many pods takes long enough.
 const PODS_MAX: usize = 2_000;
-/// How often those ask again who wait for others to be told.
+/// How often it is looked who else is coming, and whether others have been told.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// One who said it would tell the pods and did not.
 const LEADER_LOST: Duration = Duration::from_secs(30);
@@ -29,6 +30,9 @@ pub(super) struct Gathering {
     members: BTreeMap<String, usize>,
     began: Option<Timestamp>,
     last_came: Option<Timestamp>,
+    /// The one of them that looks out for others to come; the rest wait to be woken. Hundreds that all looked would each
+    /// look at all the others.
+    lookout: Option<String>,
     /// Who tells the pods of all of them, and since when.
     leader: Option<(String, Timestamp)>,
     /// Those whose pods have been told.
@@ -68,12 +72,15 @@ impl Gathering {
             self.last_came = Some(now);
         }
         if self.leader.is_some() {
-            return Answer::Wait(ASK_AGAIN);
+            return Answer::Wait(if self.is_lookout(claim) { ASK_AGAIN } else { MOST });
         }
         let waited = self.began.map_or(MOST, |began| since(now, began));
         let idle = self.last_came.map_or(IDLE, |came| since(now, came));
         let is_full = self.members.values().sum::<usize>() >= PODS_MAX;
         if !is_full && waited < MOST {
+            if !self.is_lookout(claim) {
+                return Answer::Wait(MOST - waited);
+            }
             if idle < IDLE {
                 return Answer::Wait((IDLE - idle).min(MOST - waited));
             }
@@ -85,16 +92,26 @@ impl Gathering {
         Answer::Lead
     }
 
-    /// Everybody whose pods the leader is to tell; nobody if `claim` is not the leader.
-    pub(super) fn take(&mut self, claim: &str) -> BTreeSet<String> {
+    /// Whether it is the claim's part to look out for others; it is if nobody does.
+    fn is_lookout(&mut self, claim: &str) -> bool {
+        let members = &self.members;
+        let lookout = self.lookout.take().filter(|one| members.contains_key(one));
+        self.lookout.insert(lookout.unwrap_or_else(|| claim.to_owned())) == claim
+    }
+
+    /// Everybody whose pods the leader is to tell, in the order in which they should open; nobody if `claim` is not the
+    /// leader. From the first node on the scheduler tries all pods, so nodes with many of them open first.
+    pub(super) fn take(&mut self, claim: &str) -> Vec<String> {
         if self.leader.as_ref().is_none_or(|(leader, _)| leader != claim) {
-            return BTreeSet::new();
+            return Vec::new();
         }
-        std::mem::take(&mut self.members).into_keys().collect()
+        let mut members: Vec<(String, usize)> = std::mem::take(&mut self.members).into_iter().collect();
+        members.sort_by_key(|(_, pods)| Reverse(*pods));
+        members.into_iter().map(|(claim, _)| claim).collect()
     }
 
     /// The leader has told the pods of these.
-    pub(super) fn told(&mut self, leader: &str, claims: BTreeSet<String>, now: Timestamp) {
+    pub(super) fn told(&mut self, leader: &str, claims: &[String], now: Timestamp) {
         if self.leader.as_ref().is_some_and(|(claim, _)| claim == leader) {
             self.leader = None;
         }
@@ -103,12 +120,12 @@ impl Gathering {
             (self.began, self.last_came) = (Some(now), Some(now));
         }
         self.told.retain(|_, at| since(now, *at) < FORGOTTEN);
-        self.told.extend(claims.into_iter().map(|claim| (claim, now)));
+        self.told.extend(claims.iter().map(|claim| (claim.clone(), now)));
     }
 
-    /// Whether the pods of the claim were told just now, or will be.
-    pub(super) fn is_seen_to(&self, claim: &str) -> bool {
-        self.told.contains_key(claim) || self.members.contains_key(claim)
+    /// Whether somebody else will tell the pods of the claim.
+    pub(super) fn is_waiting(&self, claim: &str) -> bool {
+        self.members.contains_key(claim)
     }
 }
 
@@ -132,18 +149,28 @@ mod tests {
     fn those_who_come_together_are_told_together_and_open_together() {
         let mut gathering = Gathering::default();
         assert_eq!(gathering.ask("a", 5, at(0), nobody), wait(300));
-        assert_eq!(gathering.ask("b", 5, at(200), nobody), wait(300));
+        assert_eq!(gathering.ask("b", 6, at(200), nobody), wait(2800), "it will be woken");
         assert_eq!(gathering.ask("a", 5, at(300), nobody), wait(200));
-        assert_eq!(gathering.ask("b", 5, at(500), nobody), Answer::Lead);
-        assert_eq!(gathering.ask("a", 5, at(500), nobody), wait(200), "its pods are being told");
-        assert_eq!(gathering.take("a"), BTreeSet::new(), "that is not its business");
-        let all = gathering.take("b");
-        assert_eq!(all, BTreeSet::from(["a".to_owned(), "b".to_owned()]));
+        assert_eq!(gathering.ask("a", 5, at(500), nobody), Answer::Lead);
+        assert_eq!(gathering.ask("b", 6, at(500), nobody), wait(3000), "its pods are being told");
+        assert!(gathering.take("b").is_empty(), "that is not its business");
+        let all = gathering.take("a");
+        assert_eq!(all, ["b", "a"], "the one with more pods first");
         assert_eq!(gathering.ask("c", 5, at(600), nobody), wait(200), "one after the other");
-        gathering.told("b", all, at(700));
-        assert_eq!(gathering.ask("a", 5, at(700), nobody), Answer::Go);
+        gathering.told("a", &all, at(700));
+        assert_eq!(gathering.ask("b", 6, at(700), nobody), Answer::Go);
         assert_eq!(gathering.ask("c", 5, at(800), nobody), wait(200));
         assert_eq!(gathering.ask("c", 5, at(1000), nobody), Answer::Lead);
+    }
+
+    #[test]
+    fn only_one_looks_out_for_others_and_nobody_waits_for_ever_if_it_is_gone() {
+        let mut gathering = Gathering::default();
+        let look_is_not_taken = |_: &BTreeMap<String, usize>| unreachable!("somebody else looks");
+        assert_eq!(gathering.ask("a", 5, at(0), |_| true), wait(300));
+        assert_eq!(gathering.ask("b", 5, at(100), look_is_not_taken), wait(2900));
+        assert_eq!(gathering.ask("b", 5, at(1500), look_is_not_taken), wait(1500));
+        assert_eq!(gathering.ask("b", 5, at(3000), |_| true), Answer::Lead);
     }
 
     #[test]

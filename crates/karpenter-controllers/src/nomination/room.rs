@@ -25,6 +25,12 @@ impl Room {
         Self(left)
     }
 
+    /// When those that are on their way out have left.
+    pub(crate) fn in_the_end(node: &Node, on_it: &[Arc<Pod>]) -> Self {
+        let staying: Vec<Arc<Pod>> = on_it.iter().filter(|pod| pod.deleted_at.is_none()).cloned().collect();
+        Self::of(node, &staying)
+    }
+
     /// Whether the pod fits; if so, its room is taken.
     pub(crate) fn take(&mut self, pod: &Pod) -> bool {
         let wanted = occupied(pod);

@@ -116,9 +116,8 @@ fn is_turned_away(mirrors: &Mirrors, node: Option<&str>, pod: &Pod) -> bool {
         |taint: &Taint| tolerates_all(tolerations, std::slice::from_ref(taint), &["NoSchedule", "NoExecute"]);
     let mut lasting =
         taints_of(&node).iter().filter(|taint| !labels::is_ephemeral_taint(&taint.key, &taint.effect));
-    let mut staying = mirrors.pods.by(BY_NODE, name_of(&*node));
-    staying.retain(|one| one.deleted_at.is_none());
-    lasting.any(|taint| !is_tolerated(taint)) || !Room::of(&node, &staying).take(pod)
+    let on_it = mirrors.pods.by(BY_NODE, name_of(&*node));
+    lasting.any(|taint| !is_tolerated(taint)) || !Room::in_the_end(&node, &on_it).take(pod)
 }
 
 /// The same without touching anything: what is known is taken as it is.

@@ -73,7 +73,7 @@ fn all_that_decides_where_a_pod_can_go_is_kept() {
     let scheduled = pod.status.scheduled.expect("a condition");
     assert!(scheduled.is_false && !scheduled.is_true && scheduled.since.is_some());
     assert_eq!(pod.resource_version().as_deref(), Some("7"));
-    assert!(crate::pods::is_provisionable(&pod));
+    assert!(crate::pods::is_waiting(&pod));
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn condition(status: &str, reason: &str) -> Value {
 }
 
 #[test]
-fn only_pods_that_the_scheduler_gave_up_on_are_provisionable() {
+fn only_pods_that_the_scheduler_gave_up_on_wait() {
     let cases = [
         (json!({}), true),
         // The status is not looked at.
@@ -51,7 +51,7 @@ fn only_pods_that_the_scheduler_gave_up_on_are_provisionable() {
         (json!({"status": {"conditions": null}}), false),
         (json!({"spec": {"nodeName": "n"}}), false),
         (json!({"spec": {"nodeName": ""}}), true),
-        (json!({"status": {"nominatedNodeName": "n"}}), false),
+        (json!({"status": {"nominatedNodeName": "n"}}), true),
         (owner("apps/v1", "DaemonSet"), false),
         (owner("example.com/v1", "DaemonSet"), true),
         (owner("v1", "Node"), false),
@@ -60,9 +60,8 @@ fn only_pods_that_the_scheduler_gave_up_on_are_provisionable() {
         (json!({"status": {"phase": "Failed"}}), false),
     ];
     for (patch, expected) in cases {
-        assert_eq!(is_provisionable(&pod(patch.clone())), expected, "{patch}");
+        assert_eq!(is_waiting(&pod(patch.clone())), expected, "{patch}");
     }
-    assert!(is_waiting(&pod(json!({"status": {"nominatedNodeName": "n"}}))));
 }
 
 #[test]
