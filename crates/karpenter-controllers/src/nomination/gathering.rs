@@ -194,7 +194,7 @@ mod tests {
         let mut gathering = Gathering::default();
         gathering.ask("a", 1, at(0), nobody);
         assert_eq!(gathering.ask("a", 1, at(300), nobody), Answer::Lead);
-        assert_eq!(gathering.ask("b", 1, at(400), nobody), wait(200));
+        assert_eq!(gathering.ask("b", 1, at(400), nobody), wait(3000));
         assert_eq!(gathering.ask("b", 1, at(30_300), nobody), Answer::Lead);
     }
 }
