@@ -109,7 +109,7 @@ impl Lifecycle {
             Pass::GoOn(after) => wish = wish.earlier(after),
         }
         // The machine's id is stored before anything else happens to it.
-        match self.persist(&stored, &working).await? {
+        match self.persist(stored, &working).await? {
             Some(answer) => stored = answer,
             None => return Ok(After::Done),
         }
@@ -122,7 +122,7 @@ impl Lifecycle {
         wish = wish.earlier(ask_again);
         let initialized = self.initialize(&mut working).await?;
         let alive = liveness::decide(&working, self.context.clock.now());
-        let Some(stored) = self.persist(&stored, &working).await? else { return Ok(After::Done) };
+        let Some(stored) = self.persist(stored, &working).await? else { return Ok(After::Done) };
         if opened {
             self.hooks.tell(&stored, Milestone::Registered);
             self.registration_health.record_success(&self.context, &stored).await.or_else(unless_conflict)?;
@@ -332,22 +332,30 @@ impl Lifecycle {
         Ok(After::Done)
     }
 
-    /// Writes what a pass changed; the answer is the claim as it is now, `None` if it is gone.
-    async fn persist(&self, stored: &NodeClaim, wanted: &NodeClaim) -> kube::Result<Option<NodeClaim>> {
+    /// Writes what a pass changed; the answer is the claim as it is now, `None` if it is gone. Most passes change nothing,
+    /// which is seen before anything is made into JSON.
+    async fn persist(&self, stored: NodeClaim, wanted: &NodeClaim) -> kube::Result<Option<NodeClaim>> {
         let Context { client, mirrors, .. } = &self.context;
-        let mut current = stored.clone();
+        let (old, new) = (&stored.metadata, &wanted.metadata);
+        let changes_metadata = (&old.labels, &old.annotations) != (&new.labels, &new.annotations);
+        let changes_status = stored.status != wanted.status;
         let metadata = |claim: &NodeClaim| json!({"labels": claim.metadata.labels, "annotations": claim.metadata.annotations});
-        if let Some(patch) = difference(&metadata(stored), &metadata(wanted)) {
-            let patch = json!({ "metadata": patch });
-            match writes::merge_unchanged(client, &mirrors.node_claims, &current, patch).await? {
-                Some(answer) => current = answer,
-                None => return Ok(None),
+        let patch = changes_metadata.then(|| difference(&metadata(&stored), &metadata(wanted))).flatten();
+        let written = match patch {
+            Some(patch) => {
+                let patch = json!({ "metadata": patch });
+                match writes::merge_unchanged(client, &mirrors.node_claims, &stored, patch).await? {
+                    Some(answer) => Some(answer),
+                    None => return Ok(None),
+                }
             }
+            None => None,
+        };
+        let current = written.as_ref().unwrap_or(&stored);
+        if !changes_status || difference(&stored.status, &wanted.status).is_none() {
+            return Ok(Some(written.unwrap_or(stored)));
         }
-        if difference(&stored.status, &wanted.status).is_none() {
-            return Ok(Some(current));
-        }
-        writes::status_unchanged(client, &mirrors.node_claims, &current, &stored.status, &wanted.status).await
+        writes::status_unchanged(client, &mirrors.node_claims, current, &stored.status, &wanted.status).await
     }
 
     async fn finish(&self, claim: &Arc<NodeClaim>) -> kube::Result<After> {
@@ -394,7 +402,9 @@ impl Lifecycle {
                 };
                 let mut wanted = (**claim).clone();
                 change_conditions(&mut wanted, clock.now(), |set| set.set_true(INSTANCE_TERMINATING));
-                let Some(stored) = self.persist(claim, &wanted).await? else { return Ok(After::Done) };
+                let Some(stored) = self.persist((**claim).clone(), &wanted).await? else {
+                    return Ok(After::Done);
+                };
                 if !is_gone {
                     return Ok(After::Again(RETRY_TERMINATION));
                 }
