@@ -7,6 +7,7 @@
 mod bound;
 mod dive;
 mod grid;
+mod hosts;
 mod items;
 mod knapsack;
 mod pack;

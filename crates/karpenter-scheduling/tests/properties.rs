@@ -18,7 +18,7 @@ use karpenter_scheduling::validate::validate;
 use outcomes::{after, in_mode, outcome, unschedulable};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
-use recipes::any_recipe;
+use recipes::{any_recipe, any_spreading_recipe};
 
 fn config() -> Config {
     let chosen_outside = std::env::var_os("PROPTEST_RNG_SEED").is_some();
@@ -53,8 +53,42 @@ fn reversed(problem: &Problem) -> Problem {
     other
 }
 
+/// The bounds of both modes are about the same pods: no valid plan of either may cost less.
+fn bounds_hold(problem: &Problem) -> Result<(), TestCaseError> {
+    let plans = [Mode::Compat, Mode::Cost].map(|mode| {
+        let problem = in_mode(problem, mode);
+        let plan = schedule(&problem);
+        let left = unschedulable(&problem, &plan);
+        (validate(&problem, &plan).is_empty(), left, plan)
+    });
+    prop_assert!(plans[1].0, "the cost plan is valid");
+    for (_, left, with_bound) in &plans {
+        for (is_valid, left_by_other, plan) in &plans {
+            prop_assert!(
+                !is_valid
+                    || left != left_by_other
+                    || with_bound.lower_bound_per_hour <= plan.price_per_hour * (1.0 + 1e-9),
+                "bound {} price {}",
+                with_bound.lower_bound_per_hour,
+                plan.price_per_hour
+            );
+        }
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(config())]
+
+    #[test]
+    fn no_plan_costs_less_than_a_bound(recipe in any_recipe()) {
+        bounds_hold(&recipe.build())?;
+    }
+
+    #[test]
+    fn no_plan_with_spread_hosts_costs_less_than_a_bound(recipe in any_spreading_recipe()) {
+        bounds_hold(&recipe.build())?;
+    }
 
     #[test]
     fn compat_plans_are_valid(recipe in any_recipe()) {

@@ -1,11 +1,12 @@
 //! A price that no valid fleet for the placed pods can undercut.
 //!
-//! Everything that might be decided otherwise is left open here: zones, pools, nodes that were not repacked, which
-//! pods go to existing nodes, and spreads over hosts (whose limit depends on the fleet). Only resources, labels,
-//! taints and required anti-affinity between equals bind, so the bound holds for plans of either mode.
+//! Everything that might be decided otherwise is left open here: zones, pools, nodes that were not repacked, and which
+//! pods go to existing nodes. Only resources, labels, taints and required anti-affinity between equals bind, and then
+//! spreads over hosts (`hosts`), so the bound holds for plans of either mode.
 
 use std::collections::BTreeMap;
 
+use super::hosts;
 use super::items::{self, Demands, Item};
 use super::knapsack::{self, Order, Scratch};
 use super::relaxation::{self, Effort, Relaxation};
@@ -26,19 +27,37 @@ pub(crate) fn lower_bound(ledger: &mut Ledger, effort: Effort, scratch: &mut Scr
     let kinds = items::all_kinds(ledger, &everywhere, &demands.list);
     let Some(relaxed) = relaxed(&rows, &kinds, effort, scratch) else { return 0.0 };
     let nodes = node_kinds(ledger, demands.list.len());
-    if nodes.is_empty() {
-        return relaxed.lower_bound;
-    }
+    let bound = if nodes.is_empty() {
+        relaxed.lower_bound
+    } else {
+        beside_nodes(&rows, &kinds, &nodes, &relaxed, scratch)
+    };
+    let known = hosts::Known {
+        bound,
+        nodes: relaxed.columns.iter().map(|(_, _, amount)| amount).sum(),
+        weights: &relaxed.fluid_weights,
+    };
+    hosts::lower_bound(ledger, &items, &everywhere, &node_kinds, &known, effort, scratch)
+}
+
+/// The bound where some of the pods may go to existing nodes.
+fn beside_nodes(
+    rows: &[Row],
+    kinds: &[Kind],
+    nodes: &[Kind],
+    relaxed: &Relaxation,
+    scratch: &mut Scratch,
+) -> f64 {
     // What existing nodes can hold is free: take off the most it can be worth at feasible prices of the pods.
     let fluid: Vec<f64> =
         rows.iter().map(|row| knapsack::weigh(&relaxed.fluid_weights, &row.requests)).collect();
-    [relaxed.duals, fluid]
+    [&relaxed.duals, &fluid]
         .into_iter()
         .map(|duals| {
-            let order = Order::new(&rows, &duals, relaxed.fluid_weights, |_| true);
-            let worst = relaxation::worst_ratio(&rows, &kinds, &duals, &relaxed.fluid_weights, 0, scratch);
-            let total: f64 = rows.iter().zip(&duals).map(|(row, dual)| dual * f64::from(row.count)).sum();
-            let free: f64 = nodes.iter().map(|node| knapsack::upper_bound(&rows, &duals, &order, node)).sum();
+            let order = Order::new(rows, duals, relaxed.fluid_weights, |_| true);
+            let worst = relaxation::worst_ratio(rows, kinds, duals, &relaxed.fluid_weights, 0, scratch);
+            let total: f64 = rows.iter().zip(duals).map(|(row, dual)| dual * f64::from(row.count)).sum();
+            let free: f64 = nodes.iter().map(|node| knapsack::upper_bound(rows, duals, &order, node)).sum();
             if worst > 0.0 { (total - free) / worst } else { 0.0 }
         })
         .fold(0.0, f64::max)

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use karpenter_model::instance_type::Offering;
 use karpenter_model::labels;
 use karpenter_model::requirements::{Requirement, Requirements};
 
@@ -155,12 +156,22 @@ pub(crate) fn vector(amounts: &[i64]) -> Vector {
 /// Every kind of node a repacking may use: pools with minValues and sizes the user does not want are left out. With
 /// `is_flexible`, spot kinds leave room for other types to stand in.
 pub(crate) fn kinds(ledger: &mut Ledger, in_tier: &Bits, demands: &[Demand], is_flexible: bool) -> Vec<Kind> {
-    kinds_of(ledger, in_tier, demands, false, is_flexible)
+    kinds_of(ledger, in_tier, demands, false, is_flexible, &|_, _, _, _| true)
 }
 
 /// Every kind of node that can be bought at all, at its plain price.
 pub(crate) fn all_kinds(ledger: &mut Ledger, in_tier: &Bits, demands: &[Demand]) -> Vec<Kind> {
-    kinds_of(ledger, in_tier, demands, true, false)
+    kinds_of(ledger, in_tier, demands, true, false, &|_, _, _, _| true)
+}
+
+/// The same for offers that `only` accepts; it is asked with a template, a type of it, and an offering.
+pub(crate) fn all_kinds_of(
+    ledger: &mut Ledger,
+    in_tier: &Bits,
+    demands: &[Demand],
+    only: &dyn Fn(&Ledger, usize, usize, &Offering) -> bool,
+) -> Vec<Kind> {
+    kinds_of(ledger, in_tier, demands, true, false, only)
 }
 
 fn kinds_of(
@@ -169,6 +180,7 @@ fn kinds_of(
     demands: &[Demand],
     all: bool,
     is_flexible: bool,
+    only: &dyn Fn(&Ledger, usize, usize, &Offering) -> bool,
 ) -> Vec<Kind> {
     let options = &ledger.options;
     let (overhead, cpu_min, cpu_max) = if all {
@@ -201,7 +213,10 @@ fn kinds_of(
                             let offering = &ledger.states.instance_type(template, entry.index).offerings
                                 [*offer as usize];
                             // Reservations have few slots; a bound must still know their price.
-                            if offering.is_launchable() && (all || !offering.is_reserved()) {
+                            if offering.is_launchable()
+                                && (all || !offering.is_reserved())
+                                && only(ledger, template, entry.index, offering)
+                            {
                                 let mut serves = Bits::empty(demands.len());
                                 serves.insert(number);
                                 let is_spot = offering

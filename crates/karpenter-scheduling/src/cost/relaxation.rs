@@ -273,25 +273,7 @@ impl Generation<'_> {
 
     /// Solves the master over the pool. Returns the number of pivots.
     fn optimise(&mut self, scratch: &mut Scratch) -> usize {
-        const PIVOTS_MAX: usize = 400;
-        for pivots in 0..PIVOTS_MAX {
-            let mut best: Option<(f64, usize)> = None;
-            for (position, column) in self.pool.iter().enumerate() {
-                let gain = self.master.value_of(&column.entries) - column.price;
-                // Gain per price finds good columns of every size, large nodes would win otherwise.
-                let gain = gain / column.price;
-                if gain > 1e-7 && best.is_none_or(|best| gain > best.0) {
-                    best = Some((gain, position));
-                }
-            }
-            scratch.work += self.pool.len() as u64 / 2 + (self.rows.len() * self.rows.len()) as u64 / 16;
-            let entered = best.is_some_and(|(_, position)| self.master.enter(self.pool[position].clone()));
-            self.master.drop_negative_duals();
-            if !entered {
-                return pivots;
-            }
-        }
-        PIVOTS_MAX
+        optimise(&mut self.master, &self.pool, scratch)
     }
 
     /// When the quick fillers find nothing more: a bounded search on every kind that might still pay. Returns whether
@@ -461,6 +443,30 @@ impl Generation<'_> {
     }
 }
 
+/// Solves a master over a pool of columns. Returns the number of pivots.
+pub(crate) fn optimise(master: &mut Master, pool: &[Column], scratch: &mut Scratch) -> usize {
+    const PIVOTS_MAX: usize = 400;
+    let rows = master.duals.len();
+    for pivots in 0..PIVOTS_MAX {
+        let mut best: Option<(f64, usize)> = None;
+        for (position, column) in pool.iter().enumerate() {
+            let gain = master.value_of(&column.entries) - column.price;
+            // Gain per price finds good columns of every size, large nodes would win otherwise.
+            let gain = gain / column.price;
+            if gain > 1e-7 && best.is_none_or(|best| gain > best.0) {
+                best = Some((gain, position));
+            }
+        }
+        scratch.work += pool.len() as u64 / 2 + (rows * rows) as u64 / 16;
+        let entered = best.is_some_and(|(_, position)| master.enter(pool[position].clone()));
+        master.drop_negative_duals();
+        if !entered {
+            return pivots;
+        }
+    }
+    PIVOTS_MAX
+}
+
 /// Orders that suit most kinds: fluid prices, and fluid prices leaning to one resource each.
 pub(crate) fn shared_orders(rows: &[Row], values: &[f64], weights: &[f64; DIMENSIONS_MAX]) -> Vec<Order> {
     shared_orders_of(rows, values, weights, |_| true)
@@ -624,13 +630,26 @@ pub(crate) fn worst_ratio(
     exact_nodes: u64,
     scratch: &mut Scratch,
 ) -> f64 {
+    worst_ratio_beside(0.0, rows, kinds, duals, fluid, exact_nodes, scratch)
+}
+
+/// The same where every node holds something of the value `held` in any case, for which there is room already.
+pub(crate) fn worst_ratio_beside(
+    held: f64,
+    rows: &[Row],
+    kinds: &[Kind],
+    duals: &[f64],
+    fluid: &[f64; DIMENSIONS_MAX],
+    exact_nodes: u64,
+    scratch: &mut Scratch,
+) -> f64 {
     let shared = shared_orders(rows, duals, fluid);
     let mut cheap: Vec<(f64, usize)> = kinds
         .iter()
         .enumerate()
         .map(|(index, kind)| {
             let bounds = shared.iter().map(|order| knapsack::upper_bound(rows, duals, order, kind));
-            (bounds.fold(f64::MAX, f64::min) / kind.price, index)
+            ((held + bounds.fold(f64::MAX, f64::min)) / kind.price, index)
         })
         .collect();
     scratch.work += (rows.len() * kinds.len() * 3) as u64;
@@ -645,10 +664,12 @@ pub(crate) fn worst_ratio(
         let mut bound = ratio * kind.price;
         if ratio > 1.0 {
             let (sharper, weights) = sharpen(rows, duals, kind, fluid, None, scratch);
-            bound = bound.min(sharper);
+            bound = bound.min(held + sharper);
             if bound / kind.price > worst.max(1.0) {
                 let order = Order::new(rows, duals, weights, |_| true);
-                bound = bound.min(exact(rows, duals, kind, &order, &shared[0], exact_nodes, scratch));
+                let least = (kind.price - held).max(0.0);
+                let most = exact(rows, duals, kind, least, &order, &shared[0], exact_nodes, scratch);
+                bound = bound.min(held + most);
             }
         }
         worst = worst.max(bound / kind.price);
@@ -656,11 +677,14 @@ pub(crate) fn worst_ratio(
     worst
 }
 
-/// The most valuable filling of a kind, if a bounded search can prove it; otherwise nothing is known.
+/// The most valuable filling of a kind, or `least` if none is worth more, if a bounded search can prove it; otherwise
+/// nothing is known.
+#[expect(clippy::too_many_arguments, reason = "one call site; the parts are at hand there")]
 fn exact(
     rows: &[Row],
     duals: &[f64],
     kind: &Kind,
+    least: f64,
     order: &Order,
     other: &Order,
     nodes: u64,
@@ -680,9 +704,9 @@ fn exact(
         bounds: &bounds,
         complete: std::cell::Cell::new(false),
     };
-    let value = search.run(scratch, nodes, &mut Pattern::new(), kind.price);
+    let value = search.run(scratch, nodes, &mut Pattern::new(), least);
     // Rounding inside the search may hide improvements of one part in 10^9.
-    if search.complete.get() { value.max(kind.price) * (1.0 + 1e-8) } else { f64::MAX }
+    if search.complete.get() { value.max(least) * (1.0 + 1e-8) } else { f64::MAX }
 }
 
 /// Moves the resource weights of a kind towards the least upper bound, one resource at a time.

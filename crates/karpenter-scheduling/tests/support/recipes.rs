@@ -117,6 +117,7 @@ pub(crate) enum Feature {
     PreferZone(usize),
     SpreadZone { skew: u32, min_domains: Option<u32>, hard: bool, honor_taints: bool },
     SpreadHost { skew: u32, hard: bool },
+    SpreadHostOf { skew: u32, min_domains: Option<u32> },
     SpreadCapacityType { skew: u32 },
     Near { zonal: bool, app: usize },
     Apart { zonal: bool, app: usize },
@@ -254,6 +255,36 @@ pub(crate) fn any_recipe() -> impl Strategy<Value = Recipe> {
             deployments,
             daemons,
         })
+}
+
+/// Recipes about spreads over hosts: more pods, most of them spread, and often nothing else to think about.
+pub(crate) fn any_spreading_recipe() -> impl Strategy<Value = Recipe> {
+    let spread = || {
+        (1..=4u32, option::weighted(0.1, 2..=6u32))
+            .prop_map(|(skew, min_domains)| Feature::SpreadHostOf { skew, min_domains })
+    };
+    let deployment = (any_deployment(), 1..=40u32, option::weighted(0.6, spread()), 0..=1usize).prop_map(
+        |(mut deployment, count, spread, others)| {
+            deployment.count = count;
+            deployment.features.truncate(others);
+            deployment.features.extend(spread);
+            deployment
+        },
+    );
+    (any_recipe(), vec(deployment, 1..=4), 0..=2usize, prop::bool::weighted(0.7)).prop_map(
+        |(mut recipe, deployments, nodes, is_plain)| {
+            recipe.deployments = deployments;
+            recipe.nodes.truncate(nodes);
+            if is_plain {
+                recipe.nodes.clear();
+                recipe.pools.truncate(1);
+                recipe.deployments.iter_mut().for_each(|deployment| {
+                    deployment.features.retain(|feature| matches!(feature, Feature::SpreadHostOf { .. }));
+                });
+            }
+            recipe
+        },
+    )
 }
 
 /// As [`any_recipe`], with more nodes than waiting pods.
@@ -475,6 +506,11 @@ impl Recipe {
             Feature::SpreadHost { skew, hard } => {
                 let mut constraint = spread(labels::HOSTNAME, &own_app, *skew);
                 constraint.hard = *hard;
+                spec.spread.push(constraint);
+            }
+            Feature::SpreadHostOf { skew, min_domains } => {
+                let mut constraint = spread(labels::HOSTNAME, &own_app, *skew);
+                constraint.min_domains = *min_domains;
                 spec.spread.push(constraint);
             }
             Feature::SpreadCapacityType { skew } => {

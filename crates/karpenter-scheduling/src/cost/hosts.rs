@@ -1,0 +1,714 @@
+//! What spreads over hosts add to the price that no valid fleet can undercut.
+//!
+//! A node takes a pod of such a spread only while it then holds at most `maxSkew` more than the emptiest node that counts,
+//! and nodes only get fuller. So in the end every new node that counts holds between m and m + `maxSkew` of the pods, for
+//! one m: were the least among them lower, the last pod of the fullest could not have come. The relaxation is solved for
+//! every m there can be, and the least of its prices bounds every fleet.
+//!
+//! Nodes that may turn out not to count hold whatever they like here. Spreads that count pods which do not state them are
+//! left out: such pods come to any node.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use karpenter_model::instance_type::Offering;
+use karpenter_model::requirements::{Requirement, Requirements};
+
+use super::items::{self, Demands, Item};
+use super::knapsack::{self, Order, Pattern, Scratch, Search};
+use super::relaxation::{self, Effort, inverse_weights, shared_orders};
+use super::shapes::{DIMENSIONS_MAX, Kind, Row, representatives};
+use super::simplex::{Column, Master};
+use crate::bits::Bits;
+use crate::ledger::Ledger;
+use crate::topology::{GroupId, Kind as GroupKind, NodeFilter, keeps_away};
+
+/// So many spreads, those that ask for most nodes, get an m of their own.
+const LEADERS_MAX: usize = 3;
+/// Prices closer to those that are known already are no help.
+const WORTH_WHILE: f64 = 1.0005;
+/// Rounds of column generation for one m.
+const ROUNDS: usize = 80;
+/// Fillings that enter in one round at most.
+const FOUND_MAX: usize = 24;
+/// All of it may take this part of the work that the other bound may take.
+const WORK_SHARE: u64 = 2;
+/// Up to here every m is looked at alone, then several together.
+const ALONE_MAX: u32 = 4;
+
+/// What is known already.
+pub(crate) struct Known<'a> {
+    pub(crate) bound: f64,
+    /// Nodes of the relaxation that knows no spreads; 0 if it does not say.
+    pub(crate) nodes: f64,
+    pub(crate) weights: &'a [f64; DIMENSIONS_MAX],
+}
+
+/// The lower bound for items on new nodes, where spreads make it higher than what is known; otherwise that. `present`
+/// gives existing nodes with room, for a number of demands.
+pub(crate) fn lower_bound(
+    ledger: &mut Ledger,
+    items: &[Item],
+    everywhere: &Bits,
+    present: &dyn Fn(&Ledger, usize) -> Vec<Kind>,
+    known: &Known<'_>,
+    effort: Effort,
+    scratch: &mut Scratch,
+) -> f64 {
+    let mut spreads = spreads(ledger, items);
+    if spreads.is_empty() {
+        return known.bound;
+    }
+    let mut demands = Demands::default();
+    let (rows, of_spread) = rows(ledger, items, &spreads, everywhere, &mut demands);
+    if rows.len() > effort.rows_max {
+        return known.bound;
+    }
+    for (spread, rows) in spreads.iter_mut().zip(of_spread) {
+        spread.rows = rows;
+    }
+    let present = present(ledger, demands.list.len());
+    let mut leaders: Vec<usize> =
+        (0..spreads.len()).filter(|spread| spreads[*spread].rows.len() == 1).collect();
+    leaders.sort_by_key(|leader| {
+        let spread = &spreads[*leader];
+        (std::cmp::Reverse(spread.count.div_ceil(spread.max_skew)), *leader)
+    });
+    leaders.truncate(LEADERS_MAX);
+    let work_end = scratch.work + effort.work_max / WORK_SHARE;
+    let mut best = known.bound;
+    for leader in leaders {
+        let needs = &spreads[leader].needs;
+        let counts = |ledger: &Ledger, template: usize, index: usize, of: &Offering| {
+            needs.are_met(ledger, template, index, of)
+        };
+        let counting = items::all_kinds_of(ledger, everywhere, &demands.list, &counts);
+        let others = if needs.are_none() {
+            Vec::new()
+        } else {
+            items::all_kinds_of(ledger, everywhere, &demands.list, &|ledger, template, index, of| {
+                !counts(ledger, template, index, of)
+            })
+        };
+        let fleet = Fleet {
+            rows: &rows,
+            spreads: &spreads,
+            leader,
+            counting,
+            others,
+            present: &present,
+            weights: known.weights,
+            effort,
+            work_end,
+        };
+        best = best.max(fleet.lower_bound(best, known.nodes, scratch));
+    }
+    best
+}
+
+/// Pods that spread over hosts and count themselves, and nobody else.
+struct Spread {
+    members: Vec<usize>,
+    rows: Vec<u32>,
+    count: u32,
+    max_skew: u32,
+    needs: Needs,
+}
+
+/// What a node must be for the spread to count it.
+#[derive(PartialEq)]
+struct Needs {
+    filter: NodeFilter,
+    /// Labels it must have, whatever their values.
+    keys: BTreeSet<usize>,
+}
+
+impl Needs {
+    fn are_none(&self) -> bool {
+        self.filter.is_all() && self.keys.is_empty()
+    }
+
+    /// Whether every node of a template, type and offering meets them, whatever it holds.
+    fn are_met(&self, ledger: &Ledger, template: usize, index: usize, offering: &Offering) -> bool {
+        if self.are_none() {
+            return true;
+        }
+        let Some(base) = ledger.states.base(template) else { return false };
+        let pool = &ledger.problem.pools[ledger.prepared.templates[template].pool];
+        let of_node: [&Requirements; 3] = [
+            &ledger.states.get(base).requirements,
+            &ledger.states.instance_type(template, index).requirements,
+            &offering.requirements,
+        ];
+        let has = |key: &str, accepts: &dyn Fn(&str) -> bool| {
+            of_node.iter().filter_map(|of| of.get(key)).any(|of: &Requirement| {
+                !of.complement && !of.values.is_empty() && of.values.iter().all(|value| accepts(value))
+            })
+        };
+        let tolerates = self.filter.tolerations.as_ref().is_none_or(|tolerations| {
+            !keeps_away(&pool.taints, tolerations) && !keeps_away(&pool.startup_taints, tolerations)
+        });
+        tolerates
+            && self.keys.iter().all(|key| has(&ledger.topology.keys[*key], &|_| true))
+            && self.filter.terms.as_ref().is_none_or(|terms| {
+                terms
+                    .iter()
+                    .any(|term| term.iter().all(|wanted| has(&wanted.key, &|value| wanted.has(value))))
+            })
+    }
+}
+
+/// Spreads whose pods all state them, none of them in two.
+fn spreads(ledger: &Ledger, items: &[Item]) -> Vec<Spread> {
+    let mut by_group: BTreeMap<GroupId, Spread> = BTreeMap::new();
+    for (position, item) in items.iter().enumerate() {
+        let variant = &ledger.classes.variants[item.variant];
+        for owned in variant
+            .owned
+            .iter()
+            .filter(|owned| owned.is_hostname && owned.selects_itself && owned.is_required)
+        {
+            let GroupKind::Spread { max_skew, .. } = owned.kind else { continue };
+            let spread = by_group.entry(owned.group).or_insert_with(|| Spread {
+                members: Vec::new(),
+                rows: Vec::new(),
+                count: 0,
+                max_skew,
+                needs: Needs {
+                    filter: ledger.topology.group(owned.group).id.filter.clone(),
+                    keys: BTreeSet::new(),
+                },
+            });
+            spread.members.push(position);
+            spread.count += item.count;
+            // A node that lacks a label which another spread of the pod looks at does not count.
+            let hard = variant.owned.iter().filter(|other| other.is_required && !other.is_hostname);
+            let keys =
+                hard.filter(|other| matches!(other.kind, GroupKind::Spread { .. })).map(|other| other.key);
+            spread.needs.keys.extend(keys);
+        }
+    }
+    if by_group.is_empty() {
+        return Vec::new();
+    }
+    for (position, item) in items.iter().enumerate() {
+        let class = &ledger.classes.classes[ledger.classes.variants[item.variant].class];
+        for group in &class.matched {
+            if by_group.get(group).is_some_and(|spread| spread.members.binary_search(&position).is_err()) {
+                by_group.remove(group);
+            }
+        }
+    }
+    let mut taken: BTreeSet<usize> = BTreeSet::new();
+    by_group.retain(|_, spread| {
+        let is_free = spread.members.iter().all(|member| !taken.contains(member));
+        if is_free {
+            taken.extend(&spread.members);
+        }
+        is_free
+    });
+    by_group.into_values().collect()
+}
+
+/// Rows for everything, those of spreads by themselves, and which they are.
+fn rows(
+    ledger: &Ledger,
+    items: &[Item],
+    spreads: &[Spread],
+    everywhere: &Bits,
+    demands: &mut Demands,
+) -> (Vec<Row>, Vec<Vec<u32>>) {
+    let mut is_spread = vec![false; items.len()];
+    spreads.iter().flat_map(|spread| &spread.members).for_each(|member| is_spread[*member] = true);
+    let others: Vec<Item> = items
+        .iter()
+        .zip(&is_spread)
+        .filter(|(_, is_spread)| !**is_spread)
+        .map(|(item, _)| item.clone())
+        .collect();
+    let mut all = items::rows(ledger, &others, demands, everywhere, items::Purpose::Bound).rows;
+    let mut exclusions =
+        all.iter().filter_map(|row| row.exclusion).map(|(number, _)| number + 1).max().unwrap_or(0);
+    let of_spread = spreads
+        .iter()
+        .map(|spread| {
+            let members: Vec<Item> = spread.members.iter().map(|member| items[*member].clone()).collect();
+            let first = all.len() as u32;
+            let mut own = items::rows(ledger, &members, demands, everywhere, items::Purpose::Bound).rows;
+            let numbers =
+                own.iter().filter_map(|row| row.exclusion).map(|(number, _)| number + 1).max().unwrap_or(0);
+            own.iter_mut()
+                .filter_map(|row| row.exclusion.as_mut())
+                .for_each(|(number, _)| *number += exclusions);
+            exclusions += numbers;
+            all.extend(own);
+            (first..all.len() as u32).collect()
+        })
+        .collect();
+    (all, of_spread)
+}
+
+/// Everything that one leader's bound is made of.
+struct Fleet<'a> {
+    rows: &'a [Row],
+    spreads: &'a [Spread],
+    leader: usize,
+    /// Kinds whose nodes count for the leader.
+    counting: Vec<Kind>,
+    /// Kinds whose nodes may not.
+    others: Vec<Kind>,
+    present: &'a [Kind],
+    weights: &'a [f64; DIMENSIONS_MAX],
+    effort: Effort,
+    work_end: u64,
+}
+
+/// Kinds with what their nodes hold in any case taken off.
+struct Side {
+    rows: Vec<Row>,
+    kinds: Vec<Kind>,
+    likely: Vec<u32>,
+    /// (row, how many): what every node holds in any case.
+    held: Pattern,
+}
+
+impl Fleet<'_> {
+    /// The least over every m, or `known` where it is no more than that.
+    fn lower_bound(&self, known: f64, nodes: f64, scratch: &mut Scratch) -> f64 {
+        let leader = &self.spreads[self.leader];
+        let row = &self.rows[leader.rows[0] as usize];
+        let most = self
+            .counting
+            .iter()
+            .filter(|kind| kind.takes(row))
+            .map(|kind| knapsack::copies(&kind.free, &row.requests, row.count.min(row.cap)))
+            .max()
+            .unwrap_or(0);
+        let mut least = f64::MAX;
+        // Where spreads change nothing, the number that is best without them says so at once.
+        let usual = if nodes >= 1.0 { (f64::from(leader.count) / nodes) as u32 } else { 0 };
+        let mut open: Vec<(u32, u32)> = Vec::new();
+        let mut from = ALONE_MAX + 1;
+        while from <= most {
+            let to = (from + from / 2).min(most);
+            open.push((from, to));
+            from = to + 1;
+        }
+        open.reverse();
+        open.extend((0..=ALONE_MAX.min(most)).rev().map(|m| (m, m)));
+        if usual <= most {
+            open.push((usual, usual));
+        }
+        if !self.others.is_empty() {
+            // No node counts.
+            least = least.min(self.solve(None, known, least, scratch));
+        }
+        while let Some((from, to)) = open.pop() {
+            if least <= known * WORTH_WHILE || scratch.work > self.work_end {
+                return known;
+            }
+            let bound = self.solve(Some((from, to)), known, least, scratch);
+            if bound < least && from < to && scratch.work <= self.work_end {
+                let middle = from + (to - from) / 2;
+                open.extend([(middle + 1, to), (from, middle)]);
+            } else {
+                least = least.min(bound);
+            }
+        }
+        if least == f64::MAX { known } else { least.max(known) }
+    }
+
+    /// How many nodes there are at least and at most, if each holds from `m.0` to `m.1` + `maxSkew` of the leader's pods.
+    /// `None` if no number will do; nothing is known where nodes are that do not count, or some of the pods elsewhere.
+    fn nodes(&self, m: (u32, u32)) -> Option<(u32, u32)> {
+        if !self.others.is_empty() || !self.present.is_empty() {
+            return Some((0, u32::MAX));
+        }
+        let leader = &self.spreads[self.leader];
+        let least = leader.count.div_ceil(m.1 + leader.max_skew);
+        let most = leader.count.checked_div(m.0).unwrap_or(u32::MAX);
+        (least <= most).then_some((least, most))
+    }
+
+    /// How many of each spread's pods a node holds at least and at most, if it is from `m.0` to `m.1` + `maxSkew` of the
+    /// leader's; `None` if there can be no such nodes.
+    fn ranges(&self, m: (u32, u32)) -> Option<Vec<(u32, u32)>> {
+        let (fewest, most) = self.nodes(m)?;
+        let leader = &self.spreads[self.leader];
+        let of_spread = |(position, spread): (usize, &Spread)| {
+            if position == self.leader {
+                (m.0, m.1 + spread.max_skew)
+            } else if fewest == 0 || spread.needs != leader.needs {
+                (0, u32::MAX)
+            } else {
+                // Its own m is at most what there is for each node, and at least that less `maxSkew`.
+                (
+                    spread.count.div_ceil(most).saturating_sub(spread.max_skew),
+                    spread.count / fewest + spread.max_skew,
+                )
+            }
+        };
+        Some(self.spreads.iter().enumerate().map(of_spread).collect())
+    }
+
+    fn sides(&self, m: Option<(u32, u32)>) -> Vec<Side> {
+        let mut sides = Vec::new();
+        if !self.others.is_empty() {
+            sides.push(Side {
+                rows: self.rows.to_vec(),
+                likely: representatives(&self.others),
+                kinds: self.others.clone(),
+                held: Pattern::new(),
+            });
+        }
+        let Some(ranges) = m.and_then(|m| self.ranges(m)) else { return sides };
+        let mut rows = self.rows.to_vec();
+        let mut held = Pattern::new();
+        for (spread, (least, most)) in self.spreads.iter().zip(ranges) {
+            let least = if spread.rows.len() == 1 { least } else { 0 };
+            if least > 0 {
+                held.push((spread.rows[0], least));
+            }
+            for row in &spread.rows {
+                let row = &mut rows[*row as usize];
+                row.cap = row.cap.min(most - least);
+            }
+        }
+        let holds = |kind: &Kind| {
+            let mut rest = kind.clone();
+            for (row, count) in &held {
+                let row = &self.rows[*row as usize];
+                if !kind.takes(row) || knapsack::copies(&rest.free, &row.requests, *count) < *count {
+                    return None;
+                }
+                knapsack::take(&mut rest.free, &row.requests, *count);
+            }
+            Some(rest)
+        };
+        let kinds: Vec<Kind> = self.counting.iter().filter_map(holds).collect();
+        if !kinds.is_empty() {
+            sides.push(Side { rows, likely: representatives(&kinds), kinds, held });
+        }
+        sides
+    }
+
+    /// A price that no fleet undercuts whose nodes hold so many; with `None`, in which no node counts. At least `enough`
+    /// is as good as anything above, and what is near `known` is no help.
+    fn solve(&self, m: Option<(u32, u32)>, known: f64, enough: f64, scratch: &mut Scratch) -> f64 {
+        let sides = self.sides(m);
+        let Some(dear) = self.dear(&sides) else {
+            // Where there are nodes already, these may hold it.
+            return if self.present.is_empty() { f64::MAX } else { known };
+        };
+        let demand: Vec<f64> = self.rows.iter().map(|row| f64::from(row.count)).collect();
+        let start = dear
+            .iter()
+            .enumerate()
+            .map(|(row, price)| Column { price: *price, entries: vec![(row as u32, 1.0)], tag: 0 })
+            .collect();
+        let mut master = Master::new(demand, start);
+        let mut pool: Vec<Column> = Vec::new();
+        let mut seen: BTreeSet<(usize, usize, Pattern)> = BTreeSet::new();
+        let mut best: f64 = 0.0;
+        for round in 0..ROUNDS {
+            let values: Vec<f64> = master.duals.iter().map(|dual| dual.max(0.0)).collect();
+            if round % 8 == 7 {
+                best = best.max(self.proved(&sides, &values, 0, scratch));
+                if best >= enough {
+                    return best;
+                }
+            }
+            let mut found = self.fillings(&sides, &values, scratch);
+            found.truncate(FOUND_MAX);
+            let mut any = false;
+            for (_, side, kind, pattern) in found {
+                let mut entries: BTreeMap<u32, f64> = BTreeMap::new();
+                for (row, count) in pattern.iter().chain(&sides[side].held) {
+                    *entries.entry(*row).or_insert(0.0) += f64::from(*count);
+                }
+                if seen.insert((side, kind, pattern)) {
+                    any = true;
+                    let price = sides[side].kinds[kind].price;
+                    pool.push(Column { price, entries: entries.into_iter().collect(), tag: 0 });
+                }
+            }
+            if !any || relaxation::optimise(&mut master, &pool, scratch) == 0 {
+                break;
+            }
+            if master.objective() <= known * WORTH_WHILE || scratch.work > self.work_end {
+                break;
+            }
+        }
+        let values: Vec<f64> = master.duals.iter().map(|dual| dual.max(0.0)).collect();
+        best.max(self.proved(&sides, &values, self.effort.search_nodes * 4, scratch))
+    }
+
+    /// By row, twice what a pod costs on nodes with no others than they must hold. `None` if some go nowhere.
+    fn dear(&self, sides: &[Side]) -> Option<Vec<f64>> {
+        (0..self.rows.len())
+            .map(|index| {
+                let of_side = |side: &Side| {
+                    let row = &side.rows[index];
+                    let held = side
+                        .held
+                        .iter()
+                        .find(|(held, _)| *held as usize == index)
+                        .map_or(0, |(_, count)| *count);
+                    let room = row.exclusion.map_or(u32::MAX, |(_, cap)| cap).min(row.cap).min(row.count);
+                    let unit = |kind: &Kind| {
+                        let count = held + knapsack::copies(&kind.free, &row.requests, room);
+                        (count > 0).then(|| kind.price / f64::from(count))
+                    };
+                    let takes = side.kinds.iter().filter(|kind| kind.takes(row));
+                    takes.filter_map(unit).fold(f64::MAX, f64::min)
+                };
+                let least = sides.iter().map(of_side).fold(f64::MAX, f64::min);
+                (least < f64::MAX).then_some(2.0 * least)
+            })
+            .collect()
+    }
+
+    /// Fillings that are worth more than their node at these values, best first.
+    fn fillings(
+        &self,
+        sides: &[Side],
+        values: &[f64],
+        scratch: &mut Scratch,
+    ) -> Vec<(f64, usize, usize, Pattern)> {
+        let mut found = Vec::new();
+        for (number, side) in sides.iter().enumerate() {
+            let rows = &side.rows;
+            let held = worth(&side.held, values);
+            let remaining: Vec<u32> = rows.iter().map(|row| row.count).collect();
+            let shared = shared_orders(rows, values, self.weights);
+            let by_value = knapsack::by_value(rows, values);
+            for index in &side.likely {
+                let kind = &side.kinds[*index as usize];
+                let most = shared.iter().map(|order| knapsack::upper_bound(rows, values, order, kind));
+                if held + most.fold(f64::MAX, f64::min) <= kind.price * 1.0001 {
+                    continue;
+                }
+                let own = Order::new(rows, values, inverse_weights(kind, self.weights), |_| true);
+                let mut best = (0.0, Pattern::new());
+                let mut pattern = Pattern::new();
+                for order in shared.iter().chain([&own]).map(|order| &order.rows).chain([&by_value]) {
+                    let value =
+                        knapsack::greedy(rows, values, order, kind, &remaining, scratch, &mut pattern);
+                    if value > best.0 {
+                        best = (value, pattern.clone());
+                    }
+                }
+                let bounds: Vec<_> = [own.weights, shared[0].weights]
+                    .into_iter()
+                    .map(|weights| (weights, knapsack::suffix_density(rows, values, &own.rows, &weights)))
+                    .collect();
+                let search = Search {
+                    rows,
+                    values,
+                    remaining: &remaining,
+                    kind,
+                    order: &own.rows,
+                    bounds: &bounds,
+                    complete: std::cell::Cell::new(false),
+                };
+                let value = search.run(scratch, self.effort.search_nodes, &mut best.1, best.0);
+                let ratio = (held + value) / kind.price;
+                if ratio > 1.0 + 1e-6 {
+                    best.1.sort_unstable();
+                    found.push((ratio, number, *index as usize, best.1));
+                }
+            }
+        }
+        found.sort_by(|a, b| b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+        found
+    }
+
+    /// What the pods on new nodes are worth at least, at these values scaled down until no node holds more than it costs.
+    fn proved(&self, sides: &[Side], values: &[f64], exact_nodes: u64, scratch: &mut Scratch) -> f64 {
+        let worst = sides
+            .iter()
+            .map(|side| {
+                let held = worth(&side.held, values);
+                let (rows, kinds) = (&side.rows, &side.kinds);
+                relaxation::worst_ratio_beside(held, rows, kinds, values, self.weights, exact_nodes, scratch)
+            })
+            .fold(0.0, f64::max);
+        let total: f64 = self.rows.iter().zip(values).map(|(row, value)| value * f64::from(row.count)).sum();
+        let order = Order::new(self.rows, values, *self.weights, |_| true);
+        let there = self.present.iter().map(|node| knapsack::upper_bound(self.rows, values, &order, node));
+        let there: f64 = there.sum();
+        if worst > 0.0 { ((total - there) / worst).max(0.0) } else { 0.0 }
+    }
+}
+
+fn worth(pattern: &Pattern, values: &[f64]) -> f64 {
+    pattern.iter().map(|(row, count)| values[*row as usize] * f64::from(*count)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EFFORT: Effort = Effort {
+        rounds: 40,
+        search_nodes: 300,
+        deep_passes: 0,
+        rows_max: 100,
+        work_max: 10_000_000,
+        has_tables: false,
+        proofs: 0,
+    };
+
+    fn amounts(cpu: i64) -> [i64; DIMENSIONS_MAX] {
+        let mut amounts = [0; DIMENSIONS_MAX];
+        amounts[0] = cpu;
+        amounts
+    }
+
+    fn row(cpu: i64, count: u32) -> Row {
+        Row { requests: amounts(cpu), demand: 0, count, cap: u32::MAX, exclusion: None }
+    }
+
+    fn kind(cpu: i64, price: f64) -> Kind {
+        let mut demands = Bits::empty(1);
+        demands.insert(0);
+        Kind { template: 0, instance_type: 0, free: amounts(cpu), price, demands, is_spot: false }
+    }
+
+    fn spread(row: u32, count: u32, max_skew: u32) -> Spread {
+        let needs = Needs { filter: NodeFilter::ALL, keys: BTreeSet::new() };
+        Spread { members: vec![], rows: vec![row], count, max_skew, needs }
+    }
+
+    fn weights() -> [f64; DIMENSIONS_MAX] {
+        let mut weights = [0.0; DIMENSIONS_MAX];
+        weights[0] = 1.0;
+        weights
+    }
+
+    /// The bound with nothing known before.
+    fn bound(rows: &[Row], spreads: &[Spread], leader: usize, counting: &[Kind], others: &[Kind]) -> f64 {
+        let fleet = Fleet {
+            rows,
+            spreads,
+            leader,
+            counting: counting.to_vec(),
+            others: others.to_vec(),
+            present: &[],
+            weights: &weights(),
+            effort: EFFORT,
+            work_end: u64::MAX,
+        };
+        fleet.lower_bound(0.0, 0.0, &mut Scratch::default())
+    }
+
+    /// The cheapest fleet for the pods of two rows, in which every counting node holds from `m` to `m + skew` of the first:
+    /// every filling of every node is tried.
+    fn cheapest(rows: &[Row; 2], m: u32, skew: u32, counting: &[Kind], others: &[Kind]) -> f64 {
+        let (first, second) = (rows[0].count as usize, rows[1].count as usize);
+        let mut fillings: Vec<(usize, usize, f64)> = Vec::new();
+        for (kind, counts) in
+            counting.iter().map(|kind| (kind, true)).chain(others.iter().map(|kind| (kind, false)))
+        {
+            let range = if counts { m..=m + skew } else { 0..=rows[0].count };
+            for a in range {
+                for b in 0..=rows[1].count {
+                    let used = i64::from(a) * rows[0].requests[0] + i64::from(b) * rows[1].requests[0];
+                    if a + b > 0 && used <= kind.free[0] {
+                        fillings.push((a as usize, b as usize, kind.price));
+                    }
+                }
+            }
+        }
+        let mut least = vec![vec![f64::MAX; second + 1]; first + 1];
+        least[0][0] = 0.0;
+        for a in 0..=first {
+            for b in 0..=second {
+                for (x, y, price) in &fillings {
+                    if *x <= a && *y <= b && least[a - x][b - y] < f64::MAX {
+                        least[a][b] = least[a][b].min(least[a - x][b - y] + price);
+                    }
+                }
+            }
+        }
+        least[first][second]
+    }
+
+    fn cheapest_of_all(rows: &[Row; 2], skew: u32, counting: &[Kind], others: &[Kind]) -> f64 {
+        (0..=rows[0].count).map(|m| cheapest(rows, m, skew, counting, others)).fold(f64::MAX, f64::min)
+    }
+
+    #[test]
+    fn one_pod_each_needs_as_many_nodes() {
+        // Eight small pods would fit on one node of the large kind, and cost half of what they cost here.
+        let rows = [row(1, 8), row(8, 1)];
+        let kinds = [kind(2, 2.0), kind(16, 8.0)];
+        let spreads = [spread(0, 8, 1)];
+        // All together on one node: it is the only one there is.
+        assert_eq!(cheapest_of_all(&rows, 1, &kinds, &[]), 8.0);
+        assert!((bound(&rows, &spreads, 0, &kinds, &[]) - 8.0).abs() < 0.01);
+        // With four large pods there are two of these, and four small ones on each.
+        let rows = [row(1, 8), row(8, 4)];
+        let kinds = [kind(2, 2.0), kind(8, 4.0), kind(9, 4.1)];
+        let exact = cheapest_of_all(&rows, 1, &kinds, &[]);
+        let found = bound(&rows, &spreads, 0, &kinds, &[]);
+        assert!(found <= exact + 1e-6 && found > exact * 0.97, "{found} {exact}");
+    }
+
+    #[test]
+    fn no_bound_is_above_the_cheapest_fleet() {
+        let mut seed = 11u64;
+        let mut next = |below: u64| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) % below
+        };
+        let (mut close, mut higher) = (0, 0);
+        for _ in 0..300 {
+            let rows =
+                [row(1 + next(4) as i64, 1 + next(14) as u32), row(1 + next(9) as i64, 1 + next(9) as u32)];
+            let skew = 1 + next(3) as u32;
+            let mut all: Vec<Kind> = (0..1 + next(3))
+                .map(|_| {
+                    let cpu = 9 + next(16) as i64;
+                    kind(cpu, cpu as f64 * (0.8 + 0.1 * next(5) as f64))
+                })
+                .collect();
+            let others = if next(3) == 0 { all.split_off(all.len() - 1) } else { Vec::new() };
+            let exact = cheapest_of_all(&rows, skew, &all, &others);
+            let found = bound(&rows, &[spread(0, rows[0].count, skew)], 0, &all, &others);
+            assert!(
+                found <= exact * (1.0 + 1e-9),
+                "{found} above {exact}: {rows:?} {skew} {all:?} {others:?}"
+            );
+            let without = relaxation::relax(&rows, &[all, others].concat(), EFFORT, &mut Scratch::default());
+            let without = without.map_or(0.0, |relaxed| relaxed.lower_bound);
+            close += usize::from(found > exact * 0.8);
+            higher += usize::from(found > without * 1.01);
+        }
+        assert!(close > 150 && higher > 50, "{close} close, {higher} higher");
+    }
+
+    #[test]
+    fn the_number_of_nodes_ties_spreads_together() {
+        // Twelve and twelve on nodes that hold both: whoever leads, the other one has at most two on a node.
+        let rows = [row(1, 12), row(1, 12)];
+        let kinds = [kind(1, 1.0), kind(24, 12.0)];
+        let spreads = [spread(0, 12, 1), spread(1, 12, 1)];
+        let fleet = Fleet {
+            rows: &rows,
+            spreads: &spreads,
+            leader: 0,
+            counting: kinds.to_vec(),
+            others: Vec::new(),
+            present: &[],
+            weights: &weights(),
+            effort: EFFORT,
+            work_end: u64::MAX,
+        };
+        assert_eq!(fleet.ranges((0, 0)).unwrap(), [(0, 1), (0, 2)]);
+        assert_eq!(fleet.ranges((1, 1)).unwrap(), [(1, 2), (0, 3)]);
+        assert_eq!(fleet.ranges((3, 4)).unwrap(), [(3, 5), (2, 5)]);
+        assert_eq!(fleet.ranges((12, 12)).unwrap(), [(12, 13), (11, 13)]);
+        // Neither one node nor two hold from seven to eight each.
+        assert_eq!(fleet.ranges((7, 7)), None);
+    }
+}
