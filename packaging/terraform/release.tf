@@ -32,6 +32,13 @@ locals {
       requiredDuringSchedulingIgnoredDuringExecution = { nodeSelectorTerms = local.terms }
     })
   })))
+  # Helm deletes what a release brought, and with a pool go its machines.
+  kept_manifests = [
+    for manifest in var.manifests : try(merge(manifest, { metadata = merge(manifest.metadata, {
+      annotations = merge(try(manifest.metadata.annotations, {}), { "helm.sh/resource-policy" = "keep" })
+    }) }), manifest)
+  ]
+  manifests = jsondecode(var.on_destroy == "keep" ? jsonencode(local.kept_manifests) : jsonencode(var.manifests))
   # A list, or the {} that stands for none.
   tolerations = [for toleration in flatten([var.tolerations]) : toleration if length(toleration) > 0]
 
@@ -51,7 +58,7 @@ locals {
         defaultInstanceProfile = local.instance_profile_name
       }
       legacyApi    = { enabled = var.legacy_api }
-      extraObjects = var.manifests
+      extraObjects = local.manifests
     },
     # What is not given is left to the chart.
     {

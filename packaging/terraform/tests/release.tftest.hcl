@@ -195,7 +195,7 @@ run "values_over_ours" {
     error_message = "Every variable finds its value."
   }
   assert {
-    condition     = yamldecode(helm_release.karpenter.values[0]).extraObjects[0].kind == "NodePool"
+    condition     = jsonencode(yamldecode(helm_release.karpenter.values[0]).extraObjects) == jsonencode(var.manifests)
     error_message = "Manifests go with the chart."
   }
   assert {
@@ -331,6 +331,26 @@ run "keeps_machines_and_their_definitions" {
   variables {
     on_destroy           = "keep"
     helm_timeout_seconds = 600
+    manifests = [
+      { apiVersion = "karpenter.sh/v1", kind = "NodePool", metadata = { name = "default", annotations = { owner = "ops" } }, spec = { weight = 1 } },
+      { apiVersion = "karpenter.k8s.aws/v1", kind = "EC2NodeClass", metadata = { name = "default" } },
+    ]
+  }
+  assert {
+    condition = yamldecode(helm_release.karpenter.values[0]).extraObjects == [
+      {
+        apiVersion = "karpenter.sh/v1"
+        kind       = "NodePool"
+        metadata   = { name = "default", annotations = { owner = "ops", "helm.sh/resource-policy" = "keep" } }
+        spec       = { weight = 1 }
+      },
+      {
+        apiVersion = "karpenter.k8s.aws/v1"
+        kind       = "EC2NodeClass"
+        metadata   = { name = "default", annotations = { "helm.sh/resource-policy" = "keep" } }
+      },
+    ]
+    error_message = "Pools of the release stay, or the machines would go with them."
   }
   assert {
     condition     = terraform_data.machines.input.on_destroy == "keep" && yamldecode(helm_release.crds[0].values[0]).keep
