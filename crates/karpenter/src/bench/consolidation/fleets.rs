@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use karpenter_disruption::carried_out;
 use karpenter_disruption::fleet::{Fleet, Occupant, Reason};
-use karpenter_model::labels::ZONE;
+use karpenter_model::labels::{HOSTNAME, ZONE};
 use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::{EFFORT_DEFAULT, Mode, PodGroup, PodNames, Problem};
 use karpenter_model::requirements::Requirement;
@@ -30,6 +30,8 @@ enum Variant {
     /// Two Deployments on kwok's types, planned at least cost, of which three tenths of the pods went; at most a tenth
     /// of the nodes may go at once. What the comparison with the original runs on a real control plane.
     ScaledIn,
+    /// The same with the small pods spread over hosts, about one on each.
+    ScaledInSpread,
 }
 
 pub(crate) struct Case {
@@ -55,9 +57,13 @@ pub(crate) fn cases(seeds: u64, pods_max: Option<u32>) -> Vec<Case> {
             }
         }
     }
-    for (nodes, pods) in [(75, 1_000), (750, 10_000)] {
+    for (variant, label, nodes, pods) in [
+        (Variant::ScaledIn, "", 75, 1_000),
+        (Variant::ScaledIn, "", 750, 10_000),
+        (Variant::ScaledInSpread, " spread", 75, 1_000),
+    ] {
         for seed in 0..seeds {
-            cases.push(Case { name: format!("scaled in {pods}"), seed, nodes, variant: Variant::ScaledIn });
+            cases.push(Case { name: format!("scaled in {pods}{label}"), seed, nodes, variant });
         }
     }
     // About ten pods per node.
@@ -67,7 +73,7 @@ pub(crate) fn cases(seeds: u64, pods_max: Option<u32>) -> Vec<Case> {
 
 impl Case {
     pub(crate) fn fleet(&self) -> Fleet {
-        if self.variant == Variant::ScaledIn {
+        if self.is_scaled_in() {
             return self.scaled_in();
         }
         // How many pods fill a node depends on the seed: try with a few, then in proportion.
@@ -80,9 +86,13 @@ impl Case {
         fleet
     }
 
+    fn is_scaled_in(&self) -> bool {
+        matches!(self.variant, Variant::ScaledIn | Variant::ScaledInSpread)
+    }
+
     /// What budgets allow in the next pass.
     pub(crate) fn allow(&self, fleet: &mut Fleet) {
-        if self.variant != Variant::ScaledIn {
+        if !self.is_scaled_in() {
             return;
         }
         let most = fleet.machines.len().div_ceil(10) as u32;
@@ -93,8 +103,12 @@ impl Case {
 
     fn scaled_in(&self) -> Fleet {
         let each = self.nodes * 1_000 / 75 / 2;
-        let groups =
-            vec![group("small", pod(900, 3_100), each), group("large", pod(3_500, 28 * 1_024), each)];
+        let mut small = pod(900, 3_100);
+        if self.variant == Variant::ScaledInSpread {
+            small.labels = labels("app", "small");
+            small.spread = vec![hard_spread(HOSTNAME, &small.labels)];
+        }
+        let groups = vec![group("small", small, each), group("large", pod(3_500, 28 * 1_024), each)];
         let mut problem = kwok_problem(groups);
         problem.options.mode = Mode::Cost;
         let plan = karpenter_scheduling::schedule(&problem);
@@ -115,7 +129,7 @@ impl Case {
     fn problem(&self, pods: u32) -> Problem {
         let shapes = shaped_pods(pods, 40, self.seed);
         let groups = match self.variant {
-            Variant::Plain | Variant::ScaledIn => shapes,
+            Variant::Plain | Variant::ScaledIn | Variant::ScaledInSpread => shapes,
             Variant::Constrained => deployments(&shapes)
                 .map(|(number, name, spec, count)| {
                     let own = labels("app", &name);
