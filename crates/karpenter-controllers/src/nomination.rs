@@ -106,8 +106,13 @@ impl Doors {
         let together = self.gathering().take(claim_name);
         if together.is_empty() {
             // Those that were told together are told once more, one by one: since the first node opened, the scheduler has
-            // tried pods whose own was still closed, and forgot the name. A pod that still has it costs no request.
-            if !self.gathering().is_waiting(claim_name) {
+            // tried pods whose own was still closed, and forgot the name. A pod that still has it costs no request. Where
+            // the node is open already others may have taken the room, which is [`Renomination`]'s to look at.
+            let (is_waiting, was_told) = {
+                let gathering = self.gathering();
+                (gathering.is_waiting(claim_name), gathering.was_told(claim_name))
+            };
+            if !is_waiting && !(was_told && is_open(context, claim_name)) {
                 nominate_for(context, claim_name).await;
             }
             return;
@@ -209,6 +214,12 @@ fn is_anyone_coming(context: &Context, there: &BTreeMap<String, usize>) -> bool 
         let node = node_of(context, &name, claim.as_deref());
         node.is_some_and(|node| matches!(door::door(&node, claim.as_deref()), Door::Unready | Door::Ours))
     })
+}
+
+fn is_open(context: &Context, claim_name: &str) -> bool {
+    let claim = context.mirrors.node_claims.get("", claim_name);
+    node_of(context, claim_name, claim.as_deref())
+        .is_some_and(|node| door::door(&node, claim.as_deref()) == Door::Open)
 }
 
 /// The places on a claim whose node is about to open, with the node's name.

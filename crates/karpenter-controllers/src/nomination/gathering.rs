@@ -123,6 +123,11 @@ impl Gathering {
         self.told.extend(claims.iter().map(|claim| (claim.clone(), now)));
     }
 
+    /// Whether the pods of the claim have been told just now.
+    pub(super) fn was_told(&self, claim: &str) -> bool {
+        self.told.contains_key(claim)
+    }
+
     /// Whether somebody else will tell the pods of the claim.
     pub(super) fn is_waiting(&self, claim: &str) -> bool {
         self.members.contains_key(claim)
