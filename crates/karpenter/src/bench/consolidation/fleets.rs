@@ -60,7 +60,7 @@ pub(crate) fn cases(seeds: u64, pods_max: Option<u32>) -> Vec<Case> {
     for (variant, label, nodes, pods) in [
         (Variant::ScaledIn, "", 75, 1_000),
         (Variant::ScaledIn, "", 750, 10_000),
-        (Variant::ScaledInSpread, " spread", 75, 1_000),
+        (Variant::ScaledInSpread, " spread", 556, 1_000),
     ] {
         for seed in 0..seeds {
             cases.push(Case { name: format!("scaled in {pods}{label}"), seed, nodes, variant });
@@ -102,7 +102,11 @@ impl Case {
     }
 
     fn scaled_in(&self) -> Fleet {
-        let each = self.nodes * 1_000 / 75 / 2;
+        let each = match self.variant {
+            // Nearly every small pod has a node of its own.
+            Variant::ScaledInSpread => 500,
+            _ => self.nodes * 1_000 / 75 / 2,
+        };
         let mut small = pod(900, 3_100);
         if self.variant == Variant::ScaledInSpread {
             small.labels = labels("app", "small");
