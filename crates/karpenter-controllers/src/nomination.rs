@@ -112,7 +112,8 @@ impl Doors {
                 let gathering = self.gathering();
                 (gathering.is_waiting(claim_name), gathering.was_told(claim_name))
             };
-            if !is_waiting && !(was_told && is_open(context, claim_name)) {
+            let is_seen_to = is_waiting || (was_told && is_open(context, claim_name));
+            if !is_seen_to {
                 nominate_for(context, claim_name).await;
             }
             return;
