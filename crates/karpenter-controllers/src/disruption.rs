@@ -16,6 +16,7 @@ mod changes;
 mod evaluate;
 pub mod flight;
 mod flights;
+mod flux;
 pub(crate) mod observe;
 mod order;
 mod remembered;
@@ -35,6 +36,7 @@ use karpenter_model::problem;
 
 use self::changes::Changes;
 use self::flights::Flights;
+use self::flux::Flux;
 use crate::context::Context;
 
 pub use self::flight::VALIDATION_DELAY;
@@ -58,6 +60,7 @@ pub struct Disruption {
     validation_delay: Duration,
     flights: Arc<Mutex<Flights>>,
     changes: Changes,
+    flux: Flux,
     queue: OnceLock<Queue>,
     /// Held while moved pods are written down.
     counting: tokio::sync::Mutex<()>,
@@ -72,6 +75,7 @@ impl Disruption {
             validation_delay: VALIDATION_DELAY,
             flights: Arc::default(),
             changes: Changes::default(),
+            flux: Flux::default(),
             queue: OnceLock::new(),
             counting: tokio::sync::Mutex::new(()),
         }
@@ -86,6 +90,7 @@ impl Disruption {
     pub fn watch(&self, queue: &Queue) {
         let _ = self.queue.set(queue.clone());
         self.changes.watch(&self.context.mirrors);
+        self.flux.watch(&self.context.mirrors, self.context.clock);
         let changes = self.changes.clone();
         self.context.overlays.on_change(move || changes.note());
         let changes = self.changes.clone();

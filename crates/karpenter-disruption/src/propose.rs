@@ -104,13 +104,19 @@ pub fn propose_aloud(fleet: &Fleet, settings: &Settings, is_through: &mut dyn Fn
             |candidate: &Candidate| method.is_for_savings() && pass.pool(candidate).controls.is_dry_run;
         let (rehearsed, real): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_rehearsed);
         let is_waiting = fleet.waiting.iter().any(|one| one.method == *method);
+        let settles_at = fleet.settles_at_secs.filter(|at| *method == Method::Rebalance && *at > fleet.now_secs);
         let before = ledger.constrained;
         let mut bound = None;
         let mut run =
             |candidates: Vec<Candidate>, into: &mut Vec<Command>, standby: Option<&mut Vec<Command>>| {
                 let is_taken = standby.as_ref().is_some_and(|standby| !standby.is_empty());
-                if is_waiting || is_taken || !into.is_empty() || candidates.is_empty() {
-                    let later = candidates.into_iter().map(|candidate| (candidate.machine, Why::NotNow));
+                let is_later = is_waiting || settles_at.is_some();
+                if is_later || is_taken || !into.is_empty() || candidates.is_empty() {
+                    let why = match settles_at {
+                        Some(until) => Why::Settling { until_secs: Some(until) },
+                        None => Why::NotNow,
+                    };
+                    let later = candidates.into_iter().map(|candidate| (candidate.machine, why.clone()));
                     ledger.refuse(*method, later.collect());
                     return;
                 }

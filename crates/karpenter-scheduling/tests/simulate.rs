@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use builders::{bound, node, offering, pod, wants, world};
-use karpenter_model::labels::{AWS_CAPACITY_RESERVATION_ID, CAPACITY_TYPE, CAPACITY_TYPE_RESERVED};
+use karpenter_model::labels::{
+    AWS_CAPACITY_RESERVATION_ID, CAPACITY_TYPE, CAPACITY_TYPE_RESERVED, HOSTNAME,
+};
+use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::{Mobility, Mode, Problem, ReservedMode};
 use karpenter_scheduling::schedule;
 use karpenter_scheduling::simulate::{Question, Simulator, worth};
@@ -107,4 +110,20 @@ fn worth_is_a_bound_and_fair_to_every_filling() {
     assert!(value.dual_price_per_spec[0] <= 0.1 + 1e-9 && value.dual_price_per_spec[1] * 6.0 <= 0.1 + 1e-9);
     let huge = [(Arc::new(pod("huge", 900_000)), 1)];
     assert_eq!(worth(&problem, &huge, 1_000).dual_price_per_spec, [0.0]);
+}
+
+#[test]
+fn the_bound_of_worth_knows_spreads_over_hosts() {
+    let mut problem = world();
+    // A node with a big pod or two has no room for a small one, so that no node may hold two of these.
+    let spread = PodSpec { spread: vec![builders::spread(HOSTNAME, "small", 1)], ..pod("small", 300) };
+    let big = Arc::new(pod("big", 1850));
+    let bound = |small: PodSpec| {
+        let specs = [(Arc::new(small), 12), (big.clone(), 12)];
+        worth(&problem, &specs, 1_000).lower_bound_per_hour
+    };
+    let (bound, free) = (bound(spread.clone()), bound(pod("small", 300)));
+    problem.pods = vec![builders::group("small", spread, 12), builders::group("big", (*big).clone(), 12)];
+    let price = schedule(&problem).price_per_hour;
+    assert!(bound > free * 1.05 && bound <= price + 1e-9, "{free} {bound} {price}");
 }

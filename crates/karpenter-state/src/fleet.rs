@@ -109,6 +109,7 @@ pub fn assemble_fleet(live: &Live, input: &FleetInput) -> FleetRound {
             waiting: input.waiting.clone(),
             resting: BTreeMap::new(),
             plans_ahead: false,
+            settles_at_secs: None,
             thorough: input.thorough,
         },
         pools: parts.round.pools,

@@ -36,6 +36,20 @@ const SECOND_LOOKS_MAX: usize = 16;
 /// Commands that begin at the same time.
 const STARTS_AT_ONCE: usize = 8;
 
+/// What is known of the moments to come.
+#[derive(Debug, Clone, Copy)]
+struct Ahead {
+    /// Whether commands are wanted that have to wait for budgets.
+    is_planned: bool,
+    /// When pods that are leaving will have left.
+    settles_at: Option<Timestamp>,
+}
+
+/// The first whole second that is not before the moment.
+fn whole_second_from(moment: Timestamp) -> i64 {
+    moment.as_second() + i64::from(moment.subsec_nanosecond() > 0)
+}
+
 /// What a pass leads to.
 enum Outcome {
     Second(Vec<Verdict>),
@@ -57,7 +71,7 @@ fn look(
     sight: Sight,
     due: Vec<Flight>,
     waiting: Vec<(u64, Waiting)>,
-    plans_ahead: bool,
+    ahead: Ahead,
     curiosity: Option<&Curiosity>,
     rules: &Rules,
 ) -> Looked {
@@ -65,7 +79,8 @@ fn look(
     let mut round = assemble_fleet(&sight.live, &sight.input);
     round.fleet.waiting = sight.waiting.clone();
     round.fleet.resting = sight.resting.clone();
-    round.fleet.plans_ahead = plans_ahead;
+    round.fleet.plans_ahead = ahead.is_planned;
+    round.fleet.settles_at_secs = ahead.settles_at.map(whole_second_from);
     let outcome = if due.is_empty() {
         let mut began = Instant::now();
         let mut is_through =
@@ -109,12 +124,13 @@ impl Disruption {
             (flights.waiting(), resting, flights.replacements())
         };
         // Upstream thinks of the next command when the last is done.
-        let plans_ahead = self.rules.mode == Mode::Cost && self.flights().may_plan_ahead(now);
+        let is_planned = self.rules.mode == Mode::Cost && self.flights().may_plan_ahead(now);
+        let ahead = Ahead { is_planned, settles_at: self.flux.until(now) };
         let Some(sight) = observe::observe(context, plain(&waiting), &own).await else { return RETRY_POLL };
         let sight = Sight { resting, ..sight };
         let rules = self.rules.clone();
         let curiosity = self.curiosity(now);
-        let work = move || look(sight, due, waiting, plans_ahead, curiosity.as_ref(), &rules);
+        let work = move || look(sight, due, waiting, ahead, curiosity.as_ref(), &rules);
         let looked = compute::off_the_loop(work).await;
         if let Some(told_up_to) = looked.told_up_to {
             let mut flights = self.flights();
@@ -131,6 +147,8 @@ impl Disruption {
                     News::Nothing => {
                         let fleet = &looked.round.fleet;
                         let again = next_look(fleet, &proposal, looked.protected_until, now);
+                        let settled = fleet.settles_at_secs.and_then(|at| Timestamp::from_second(at).ok());
+                        let again = settled.map_or(again, |settled| again.min(settled));
                         self.changes.nothing_found(number, again);
                         self.rest(context.clock.now())
                     }
@@ -157,6 +175,10 @@ impl Disruption {
         }
         if let Some(due) = self.flights().next_due() {
             wait = wait.min(until(now, due));
+        }
+        if let Some(settled) = self.flux.until(now).filter(|_| self.rules.mode == Mode::Cost) {
+            let settled = Timestamp::from_second(whole_second_from(settled)).unwrap_or(settled);
+            wait = wait.min(until(now, settled));
         }
         wait
     }

@@ -121,3 +121,22 @@ fn some_of_those_that_nothing_was_found_for_are_asked_about_in_turn() {
     assert!(matches!(why(&proposal, "c"), Why::NotCheaper { .. }));
     assert_eq!(*why(&proposal, "b"), Why::Fine);
 }
+
+#[test]
+fn while_pods_are_leaving_no_plan_is_made_for_the_whole_fleet() {
+    let mut fleet = fleet();
+    add(&mut fleet, "a", "medium", &[pod("app", 100)]);
+    add(&mut fleet, "b", "medium", &[pod("app", 100)]);
+    fleet.settles_at_secs = Some(NOW_SECS + 3);
+    let proposal = propose(&fleet, &cost());
+    assert!(proposal.is_quiet());
+    assert_eq!(*why(&proposal, "a"), Why::Settling { until_secs: Some(NOW_SECS + 3) });
+    // Upstream's rules know nothing of it, and neither do empty nodes.
+    assert!(!propose(&fleet, &compat()).commands.is_empty());
+    add(&mut fleet, "c", "small", &[]);
+    assert_eq!(claims(&propose(&fleet, &cost()).commands), [["c"]]);
+    fleet.machines.pop();
+    fleet.problem.nodes.pop();
+    fleet.settles_at_secs = Some(NOW_SECS);
+    assert_eq!(propose(&fleet, &cost()).commands[0].method, Method::Rebalance);
+}

@@ -4,7 +4,7 @@
 //! pods go to existing nodes. Only resources, labels, taints and required anti-affinity between equals bind, and then
 //! spreads over hosts (`hosts`), so the bound holds for plans of either mode.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::hosts;
 use super::items::{self, Demands, Item};
@@ -32,12 +32,17 @@ pub(crate) fn lower_bound(ledger: &mut Ledger, effort: Effort, scratch: &mut Scr
     } else {
         beside_nodes(&rows, &kinds, &nodes, &relaxed, scratch)
     };
-    let known = hosts::Known {
+    let known = known(&relaxed, bound);
+    hosts::lower_bound(ledger, &items, &everywhere, &node_kinds, &known, effort, scratch)
+}
+
+/// What a relaxation without spreads over hosts tells the one with them.
+fn known(relaxed: &Relaxation, bound: f64) -> hosts::Known<'_> {
+    hosts::Known {
         bound,
         nodes: relaxed.columns.iter().map(|(_, _, amount)| amount).sum(),
         weights: &relaxed.fluid_weights,
-    };
-    hosts::lower_bound(ledger, &items, &everywhere, &node_kinds, &known, effort, scratch)
+    }
 }
 
 /// The bound where some of the pods may go to existing nodes.
@@ -64,7 +69,7 @@ fn beside_nodes(
 }
 
 /// A lower bound for all waiting pods on new nodes, and a price per class: no filling of a node is worth more than the
-/// node. Classes that no pool takes have the price 0.
+/// node. Classes that no pool takes have the price 0. The bound knows spreads over hosts, the prices do not.
 pub(crate) fn class_prices(ledger: &mut Ledger, effort: Effort, scratch: &mut Scratch) -> (f64, Vec<f64>) {
     let mut prices = vec![0.0; ledger.classes.classes.len()];
     if ledger.prepared.dimensions.len() > DIMENSIONS_MAX {
@@ -75,12 +80,17 @@ pub(crate) fn class_prices(ledger: &mut Ledger, effort: Effort, scratch: &mut Sc
     let nodes = effort.search_nodes;
     let worst =
         relaxation::worst_ratio(&rows, &kinds, &relaxed.duals, &relaxed.fluid_weights, nodes, scratch);
-    for (dual, members) in relaxed.duals.iter().zip(behind).filter(|_| worst > 0.0) {
+    for (dual, members) in relaxed.duals.iter().zip(&behind).filter(|_| worst > 0.0) {
         for item in members {
-            prices[ledger.classes.variants[items[item].variant].class] = dual / worst;
+            prices[ledger.classes.variants[items[*item].variant].class] = dual / worst;
         }
     }
-    (relaxed.lower_bound, prices)
+    let taken: BTreeSet<usize> = behind.into_iter().flatten().collect();
+    let items: Vec<Item> = taken.into_iter().map(|item| items[item].clone()).collect();
+    let everywhere = all_templates(ledger);
+    let known = known(&relaxed, relaxed.lower_bound);
+    let bound = hosts::lower_bound(ledger, &items, &everywhere, &|_, _| Vec::new(), &known, effort, scratch);
+    (bound, prices)
 }
 
 /// What all waiting pods cost at the prices of the relaxation's own fillings. Whether there are better ones is not asked,
