@@ -61,6 +61,38 @@ async fn a_node_whose_pods_fit_elsewhere_goes_and_nothing_is_launched() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nothing_is_planned_in_the_middle_of_a_scale_in() {
+    let world = World::start().await;
+    world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
+    world.deploy("big", 4, 4100, json!({})).await;
+    world.until_running("big", 4).await;
+    world.until_settled(4).await;
+    world.deploy("web", 8, 500, json!({})).await;
+    world.until_running("web", 8).await;
+    let at_once = json!({"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]});
+    world.merge::<NodePool>("general", json!({"spec": {"disruption": at_once}})).await;
+    // One goes every two seconds or so, and with each of them there is room for more to go.
+    for left in (0..4).rev() {
+        let began = world.seconds();
+        world.scale("big", left).await;
+        world.until_running("big", left).await;
+        world.until("time goes by", async || world.seconds(), |now| *now >= began + 2).await;
+    }
+    let over_at = world.seconds();
+    let is_any_closed = async || world.nodes().await.iter().any(is_closed);
+    assert!(!is_any_closed().await);
+    world.until("a node is closed", is_any_closed, |is_any| *is_any).await;
+    let took = world.seconds() - over_at;
+    // Three seconds without a pod that leaves, two of which are over; then it rests for fifteen.
+    assert!((16..=40).contains(&took), "{took}: {:?}", world.decisions());
+    // What was planned knows of everything: one node is enough, and no pod is moved twice.
+    world.until_settled(1).await;
+    let evicted = world.metric("karpenter_pods_eviction_requests_total{code=\"200\"}");
+    assert_eq!(evicted, Some(6.0), "{:?}", world.decisions());
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_that_is_too_large_is_replaced_by_a_cheaper_one_first() {
     for mode in ["cost", "compat"] {
         let world = if mode == "cost" { World::start().await } else { World::compat().await };
