@@ -104,7 +104,8 @@ pub fn propose_aloud(fleet: &Fleet, settings: &Settings, is_through: &mut dyn Fn
             |candidate: &Candidate| method.is_for_savings() && pass.pool(candidate).controls.is_dry_run;
         let (rehearsed, real): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_rehearsed);
         let is_waiting = fleet.waiting.iter().any(|one| one.method == *method);
-        let settles_at = fleet.settles_at_secs.filter(|at| *method == Method::Rebalance && *at > fleet.now_secs);
+        let settles_at =
+            fleet.settles_at_secs.filter(|at| *method == Method::Rebalance && *at > fleet.now_secs);
         let before = ledger.constrained;
         let mut bound = None;
         let mut run =

@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use builders::{bound, node, offering, pod, wants, world};
-use karpenter_model::labels::{
-    AWS_CAPACITY_RESERVATION_ID, CAPACITY_TYPE, CAPACITY_TYPE_RESERVED, HOSTNAME,
-};
+use karpenter_model::labels::{AWS_CAPACITY_RESERVATION_ID, CAPACITY_TYPE, CAPACITY_TYPE_RESERVED, HOSTNAME};
 use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::{Mobility, Mode, Problem, ReservedMode};
 use karpenter_scheduling::schedule;
