@@ -173,9 +173,9 @@ impl Doors {
     fn stands_by(&self, context: &Context, claim: &NodeClaim, node: &Node, now: Timestamp) -> bool {
         let is_finished =
             claim.spec.startup_taints.iter().flatten().next().is_none() && has_all_resources(claim, node);
-        // What has to go, goes when its replacement is open.
-        let saves = created_for(claim) == Some(Reason::Underutilized);
-        if !is_finished || !saves || context.settings.planner.mode != Mode::Cost {
+        // What is sick or expired goes when its replacement is open.
+        let stands_by = matches!(created_for(claim), Some(Reason::Underutilized | Reason::Drifted));
+        if !is_finished || !stands_by || context.settings.planner.mode != Mode::Cost {
             return false;
         }
         let mut awaiting_since = self.awaiting_since.lock().unwrap_or_else(PoisonError::into_inner);
