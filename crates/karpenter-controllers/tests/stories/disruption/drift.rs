@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use karpenter_api::types::NodeClaim;
 use karpenter_kwok::Registration;
 use kube::api::{Patch, PatchParams};
@@ -42,6 +42,26 @@ async fn drifted_nodes_are_replaced_one_by_one_and_the_replacement_comes_first()
     // The provisioner launched for the pods once, at the very beginning.
     let provisioned = created.replace("drifted", "provisioned");
     assert_eq!(world.metric(&provisioned), Some(3.0));
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replacement_is_kept_closed_for_the_pods_of_the_node_that_drifted() {
+    let world = World::start().await;
+    world.pool(one_at_a_time(), json!({})).await;
+    world.deploy("web", 2, 900, json!({})).await;
+    world.until_running("web", 2).await;
+    world.until_settled(1).await;
+    drift(&world).await;
+    // Others would take the room that is meant for those pods: it opens when they are on their way.
+    let is_kept = |node: &Node| {
+        let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+        taints.into_iter().any(|taint| taint.key == "karpenter.sh/unregistered")
+    };
+    let sight = async || (world.claims().await.iter().any(is_ending), world.nodes().await);
+    let is_seen = |(is_ending, nodes): &(bool, Vec<Node>)| *is_ending && nodes.iter().any(is_kept);
+    world.until("the old one goes while the new one is closed", sight, is_seen).await;
+    follow(&world, 1, "web", 2).await;
     world.stop().await;
 }
 
