@@ -10,6 +10,7 @@ mod draft;
 mod fluid;
 mod order;
 mod replacing;
+mod tally;
 mod windows;
 mod worth;
 
@@ -17,7 +18,9 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use karpenter_model::problem::Mode;
+use karpenter_model::labels;
+use karpenter_model::pod::PodSpec;
+use karpenter_model::problem::{Mobility, Mode};
 use karpenter_scheduling::simulate::Simulator;
 
 use crate::command::{Candidate, Command, Decision, Method};
@@ -55,8 +58,8 @@ pub struct Rebalancing {
 
 /// Many small questions are asked; none of them gets the effort that one for a whole fleet would get.
 const EFFORT_SHARE: u64 = 9;
-/// Large sets are few.
-const EFFORT_SHARE_THOROUGH: u64 = 3;
+/// Large sets in which pods are kept apart.
+const EFFORT_SHARE_APART: u64 = 3;
 
 /// A fleet that costs no more than this many times the least possible is left in peace, unless much is to be had for
 /// little trouble.
@@ -68,6 +71,13 @@ const LIKELY_DEAR: f64 = 1.0195;
 /// So is one that costs no more than this many times what the same pods would cost if all of them were planned anew: some
 /// pods fill no node, and no bound knows that.
 const NEAR: f64 = 1.005;
+
+/// And where such a plan is known, a fleet may be dearer than it by two thirds of what it may be dearer than the least possible:
+/// the guess at that is too high where pods are few, and a plan is no guess.
+const DEARER_THAN_ANEW: f64 = 1.0133;
+
+/// However much can be saved is wanted.
+const ALL: f64 = f64::INFINITY;
 
 /// While so much of the price is being saved, what brings less has to wait: it looks different afterwards.
 const MUCH: f64 = 0.02;
@@ -111,22 +121,28 @@ pub fn plan(
     // Nodes go for nothing wherever they can.
     let worth: Vec<f64> = draft.node_of.iter().map(|node| worths.node(&fleet.problem, *node)).collect();
     merge(&mut refused, deletes::best(&mut draft, &mut zones, &rules, &worth, price_now, &mut moves));
+    let is_held_up = |zones: &Zones| zones.waiting_per_hour() > LITTLE * price_now;
     for manner in &replacing::EASY {
-        let easy = replacing::run(&mut draft, &mut zones, &means, manner, effort, &mut moves);
+        // What waits for others to move first saves more for the trouble than what would come next, and may need its nodes.
+        if is_held_up(&zones) {
+            break;
+        }
+        let easy = replacing::run(&mut draft, &mut zones, &means, manner, effort, ALL, &mut moves);
         merge(&mut refused, easy);
     }
     let price_then = price_now - saving_per_hour(&moves);
-    let mut good_enough = worths.lower_bound_per_hour * DEAR;
+    let least_possible = worths.lower_bound_per_hour * DEAR;
+    let mut good_enough = least_possible;
+    let is_over = !is_held_up(&zones) && price_now - price_then <= MUCH * price_now;
     // From here on little is had for the trouble: only as far as the fleet would still be dear, and not while much is
     // under way.
-    let is_dear =
-        |price: f64, good_enough: f64| price > good_enough && price_now - price_then <= MUCH * price_now;
+    let is_dear = |price: f64, good_enough: f64| is_over && price > good_enough;
     if is_dear(price_then, good_enough) {
         good_enough = good_enough.max(worths.likely_least_per_hour(&fleet.problem) * LIKELY_DEAR);
     }
     if is_dear(price_then, good_enough) {
         let mut fair = Vec::new();
-        let why = replacing::run(&mut draft, &mut zones, &means, &replacing::FAIR, effort, &mut fair);
+        let why = replacing::run(&mut draft, &mut zones, &means, &replacing::FAIR, effort, ALL, &mut fair);
         merge(&mut refused, why);
         fair = as_far_as(good_enough, price_then, fair);
         moves.extend(fair);
@@ -135,10 +151,10 @@ pub fn plan(
     let mut poor = Vec::new();
     let may_be_thorough = saved < LITTLE * price_now && may_be_thorough(candidates, budget_left);
     if may_be_thorough
-        && is_dear(price_now - saved, good_enough)
+        && is_dear(price_now - saved, least_possible)
         && let Some(anew) = price_of_all_anew(fleet, simulator, candidates, price_now, settings.effort)
     {
-        good_enough = good_enough.max(anew * NEAR);
+        good_enough = good_enough.min(anew * DEARER_THAN_ANEW).max(anew * NEAR).max(least_possible);
     }
     if may_be_thorough && is_dear(price_now - saved, good_enough) {
         let is_anew = zones.has_closed();
@@ -150,8 +166,9 @@ pub fn plan(
         for (candidate, is_open) in candidates.iter().zip(&mut draft.is_open) {
             *is_open &= has_rested(fleet, &fleet.machines[candidate.machine]);
         }
-        let effort = (settings.effort / EFFORT_SHARE_THOROUGH).max(1);
-        let why = replacing::run(&mut draft, &mut zones, &means, &replacing::THOROUGH, effort, &mut poor);
+        let wanted = price_now - if is_anew { 0.0 } else { saved } - good_enough;
+        let (manner, effort) = (&replacing::THOROUGH, thorough_effort(fleet, settings.effort));
+        let why = replacing::run(&mut draft, &mut zones, &means, manner, effort, wanted, &mut poor);
         merge(&mut refused, why);
         if is_anew && saving_per_hour(&poor) > saved {
             moves.clear();
@@ -220,6 +237,19 @@ fn as_far_as(price_then_per_hour: f64, price_now_per_hour: f64, mut moves: Vec<M
 
 fn best_first(a: &Move, b: &Move) -> Ordering {
     b.saving_per_trouble().total_cmp(&a.saving_per_trouble()).then_with(|| a.sources.cmp(&b.sources))
+}
+
+/// Large sets are few, and well packed only with all the effort there is. Where Deployments keep their pods apart on nodes that
+/// takes too long: each of them is packed by itself then.
+fn thorough_effort(fleet: &Fleet, effort: u64) -> u64 {
+    let is_apart = |spec: &PodSpec| {
+        let spreads = spec.spread.iter().filter(|one| one.hard).map(|one| &one.key);
+        let mut keys = spreads.chain(spec.anti_affinity.iter().map(|one| &one.key));
+        keys.any(|key| &**key == labels::HOSTNAME)
+    };
+    let mut pods = fleet.problem.nodes.iter().flat_map(|node| &node.pods);
+    let is_long = pods.any(|pod| pod.mobility != Mobility::Stays && is_apart(&pod.spec));
+    if is_long { (effort / EFFORT_SHARE_APART).max(1) } else { effort }
 }
 
 /// Whether budgets, where there are any, let enough nodes of some pool go at once.

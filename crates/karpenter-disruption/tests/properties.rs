@@ -261,6 +261,34 @@ fn rich_worlds_have_something_for_every_method_and_kind() {
     }
 }
 
+/// Pods of one size and of several kinds have no order of their own. Taken one by one and taken by kind they end on other
+/// nodes, here on one that is coming up, which is no place: whoever judges takes them as they were taken.
+#[test]
+fn pods_of_one_size_are_taken_in_the_same_order_by_the_judge() {
+    let machine =
+        |type_index, pool, state, pods: &[(u8, i64)]| Drawn { type_index, pool, state, pods: pods.to_vec() };
+    let (kept, coming, quiet) = (2, 5, 7);
+    let world = World {
+        machines: vec![
+            machine(0, 0, quiet, &[]),
+            machine(0, 0, quiet, &[(2, 300), (0, 700)]),
+            machine(1, 0, kept, &[]),
+            machine(0, 1, quiet, &[(0, 1800)]),
+            machine(1, 0, kept, &[]),
+            machine(2, 1, quiet, &[(0, 1800), (2, 1800), (0, 1200)]),
+            machine(0, 0, coming, &[]),
+            machine(1, 0, quiet, &[(2, 300), (0, 1800)]),
+            machine(1, 0, kept, &[]),
+        ],
+        allowed: vec![0, 0, 0, 2, 0, 0, 0, 2],
+        evictions: vec![1, 0, 1],
+    };
+    let fleet = build(&world);
+    let proposal = propose(&fleet, &settings()[0]);
+    assert_eq!(proposal.commands[0].candidates.len(), 4, "{:?}", essence(&proposal.commands));
+    upstream::check(&fleet, &proposal);
+}
+
 /// Zones that count are where later rounds go wrong, so there are the same worlds in every run, and many.
 #[test]
 fn rich_worlds_come_to_an_end() {

@@ -4,6 +4,7 @@
 //! volume choices it made are kept, so that only prices, resources and host constraints are left to decide. The
 //! result is used only if it is cheaper; otherwise the plain order's plan stands.
 
+mod blocks;
 mod bound;
 mod dive;
 mod grid;
@@ -225,13 +226,13 @@ fn repack(ledger: &mut Ledger, tier: &Bits, scratch: &mut Scratch) -> Repacked {
     let mut anywhere_kinds = items::kinds(ledger, tier, &anywhere_demands.list, true);
     let mut is_flexible = true;
     let mut relaxed =
-        relaxation::relax(&anywhere.rows, &anywhere_kinds, relaxation_effort(first_effort), scratch);
+        blocks::relax_blocks(&anywhere.rows, &anywhere_kinds, relaxation_effort(first_effort), scratch);
     if relaxed.is_none() {
         // Some pods fit only types that few others can stand in for.
         is_flexible = false;
         anywhere_kinds = items::kinds(ledger, tier, &anywhere_demands.list, false);
         relaxed =
-            relaxation::relax(&anywhere.rows, &anywhere_kinds, relaxation_effort(first_effort), scratch);
+            blocks::relax_blocks(&anywhere.rows, &anywhere_kinds, relaxation_effort(first_effort), scratch);
     }
     let Some(relaxed) = relaxed else { return stands(0.0) };
     let mut demands = Demands::default();
@@ -265,7 +266,9 @@ fn repack(ledger: &mut Ledger, tier: &Bits, scratch: &mut Scratch) -> Repacked {
             continue;
         }
         let (rows, kinds) = (&task.anywhere.rows, &task.anywhere_kinds);
-        let Some(relaxed) = relaxation::relax(rows, kinds, relaxation_effort(effort), scratch) else { break };
+        let Some(relaxed) = blocks::relax_blocks(rows, kinds, relaxation_effort(effort), scratch) else {
+            break;
+        };
         bound = bound.max(relaxed.lower_bound);
         if effort > EFFORT_DEFAULT * SECOND_LOOK
             && let Some(loose) =
@@ -321,23 +324,42 @@ impl Task {
         stage: Stage,
         scratch: &mut Scratch,
     ) -> Option<(f64, Vec<pack::Bin>)> {
-        let values = values_of(relaxed, &self.anywhere, &self.pinned, self.items);
-        let work_max = scratch.work + effort.saturating_mul(WORK_PER_EFFORT);
-        let rows = &self.pinned.rows;
-        let mut packer =
-            pack::Packer::new(rows, &self.kinds, values, relaxed.fluid_weights, scratch, work_max);
-        packer.good_enough = relaxed.lower_bound
-            * match stage {
-                Stage::Quick => 1.0025,
-                Stage::Thorough => GOOD_ENOUGH,
-            };
-        packer.dives = stage == Stage::Thorough && rows.len() <= DIVE_ROWS_MAX;
         let columns = if self.is_zoned {
             zoned_columns(relaxed, &self.anywhere, &self.anywhere_kinds, &self.pinned, &self.kinds)
         } else {
             relaxed.columns.clone()
         };
-        let bins = packer.pack(&columns)?;
+        let values = values_of(relaxed, &self.anywhere, &self.pinned, self.items);
+        let rows = &self.pinned.rows;
+        let worth = |row: usize| values[row] * f64::from(rows[row].count);
+        let worth_of_all: f64 = (0..rows.len()).map(worth).sum();
+        let blocks = blocks::blocks(rows, &self.kinds);
+        let (work_start, is_one) = (scratch.work, blocks.len() == 1);
+        let (mut rows_so_far, mut bins) = (0, Vec::new());
+        for block in blocks {
+            rows_so_far += block.rows.len() as u64;
+            let work_max =
+                work_start + effort.saturating_mul(WORK_PER_EFFORT) / rows.len() as u64 * rows_so_far;
+            let (own_rows, own_kinds) = block.of(rows, &self.kinds);
+            let own_values = block.rows.iter().map(|row| values[*row]).collect();
+            let own_columns = block.columns(&columns);
+            let weights =
+                if is_one { relaxed.fluid_weights } else { relaxation::fluid_weights(&own_rows, &own_kinds) };
+            let mut packer = pack::Packer::new(&own_rows, &own_kinds, own_values, weights, scratch, work_max);
+            let share = block.rows.iter().map(|row| worth(*row)).sum::<f64>() / worth_of_all;
+            packer.good_enough = share
+                * relaxed.lower_bound
+                * match stage {
+                    Stage::Quick => 1.0025,
+                    Stage::Thorough => GOOD_ENOUGH,
+                };
+            packer.dives = stage == Stage::Thorough && own_rows.len() <= DIVE_ROWS_MAX;
+            bins.extend(packer.pack(&own_columns)?.into_iter().map(|bin| pack::Bin {
+                kind: block.kinds[bin.kind],
+                pattern: block.widened(bin.pattern),
+                copies: bin.copies,
+            }));
+        }
         Some((pack::price(&bins, &self.kinds), bins))
     }
 }

@@ -124,6 +124,8 @@ fn run(
                         step *= 2;
                     } else if stands[..length].iter().all(|stands| *stands) {
                         // What needs others to go has to wait for them.
+                        let waiting = rest.iter().zip(&stands).filter(|(_, stands)| !**stands);
+                        waiting.for_each(|(one, _)| zones.wait(draft.candidates[*one].price_per_hour));
                         let mut stands = stands.into_iter();
                         rest.retain(|_| stands.next().unwrap_or(true));
                         step = step.min(rest.len() - length);

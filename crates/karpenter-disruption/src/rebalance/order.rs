@@ -2,7 +2,8 @@
 //!
 //! They share no nodes and no room, so only what counts across nodes can come between them: spreads and affinities by
 //! zone and the like, limits of pools, reservations. Budgets leave out some moves of a plan and delay others, so where
-//! pods of one move ask how others are spread, no other move may spread those otherwise.
+//! pods of one move ask how others are spread, no other move may spread those otherwise, unless it is known that every one
+//! of them holds whichever are made (`tally`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,16 +11,18 @@ use std::sync::Arc;
 use karpenter_model::instance_type::InstanceType;
 use karpenter_model::labels;
 use karpenter_model::plan::PlannedNode;
-use karpenter_model::pod::PodSpec;
+use karpenter_model::pod::{PodSpec, TopologySpread};
 use karpenter_model::problem::{Mobility, Problem};
 use karpenter_model::resources::{NODES, ResourceList};
 use karpenter_model::selector::LabelSelector;
 
 use super::draft::{Draft, Move};
+use super::tally::{Shift, Tally};
 use crate::command::Destination;
 
-/// By which label of nodes, which pods, and in which namespaces a spread or an affinity counts.
-type Term<'a> = (&'a Arc<str>, &'a LabelSelector, BTreeSet<&'a Arc<str>>);
+/// By which label of nodes, which pods, and in which namespaces a spread or an affinity counts; and how far apart domains may
+/// be, for spreads of which that can be followed.
+type Term<'a> = (&'a Arc<str>, &'a LabelSelector, BTreeSet<&'a Arc<str>>, Option<u32>);
 
 /// Terms, by number, that a pod has to do with.
 #[derive(Debug, Clone, Default)]
@@ -30,23 +33,57 @@ struct Counted {
     asks: Vec<usize>,
 }
 
-/// What moves have to do with terms.
+/// What a move has to do with terms.
 #[derive(Debug, Clone, Default)]
 struct Touched {
     /// Their pods are spread otherwise.
     shifted: BTreeSet<usize>,
     /// Pods that move ask for them.
     asked: BTreeSet<usize>,
+    /// How pods of spreads are dealt out afterwards.
+    shifts: BTreeMap<usize, Shift>,
 }
 
-impl Touched {
-    fn is_independent_of(&self, other: &Self) -> bool {
-        self.shifted.is_disjoint(&other.asked) && self.asked.is_disjoint(&other.shifted)
+/// What the moves of a plan have to do with terms, all together.
+#[derive(Debug, Clone, Default)]
+struct Together {
+    shifted: BTreeSet<usize>,
+    asked: BTreeSet<usize>,
+    /// By term, for spreads.
+    tallies: Vec<Option<Tally>>,
+}
+
+impl Together {
+    /// Whether a move stands by itself, and the others with it, whichever of them are made.
+    fn admits(&self, own: &Touched) -> bool {
+        let is_apart = |term: &usize| {
+            !(own.asked.contains(term) && self.shifted.contains(term)
+                || own.shifted.contains(term) && self.asked.contains(term))
+        };
+        let holds = |term: &usize| {
+            let tally = self.tallies[*term].as_ref().zip(own.shifts.get(term));
+            tally.is_some_and(|(tally, shift)| {
+                let mut with_it = tally.clone();
+                with_it.note(shift);
+                with_it.holds()
+            })
+        };
+        own.asked.union(&own.shifted).all(|term| is_apart(term) || holds(term))
     }
 
-    fn add(&mut self, other: Self) {
-        self.shifted.extend(other.shifted);
-        self.asked.extend(other.asked);
+    fn add(&mut self, own: Touched) {
+        for (term, shift) in own.shifts {
+            if let Some(tally) = &mut self.tallies[term] {
+                tally.note(&shift);
+            }
+        }
+        self.shifted.extend(own.shifted);
+        self.asked.extend(own.asked);
+    }
+
+    /// Whether no more of those that ask for it can stand.
+    fn is_closed(&self, term: usize) -> bool {
+        self.shifted.contains(&term) && !self.tallies[term].as_ref().is_some_and(Tally::holds)
     }
 }
 
@@ -59,12 +96,14 @@ pub(crate) struct Zones {
     /// By candidate: terms that its pods ask for.
     asked_on: Vec<BTreeSet<usize>>,
     /// Everything that was noted so far.
-    touched: Touched,
+    together: Together,
     /// What limits of pools leave, with everything that was noted so far; by pool.
     left: BTreeMap<usize, BTreeMap<Arc<str>, i64>>,
     /// Whether a move of this round took from a reservation.
     is_reserved_taken: bool,
     has_closed: bool,
+    /// What moves would save that wait for another plan because they do not stand with those of this one.
+    waiting_per_hour: f64,
 }
 
 impl Zones {
@@ -89,6 +128,28 @@ impl Zones {
                 counted.insert(spec.clone(), of_spec);
             }
         }
+        let keys: Vec<Arc<str>> = terms.iter().map(|(key, ..)| Arc::clone(key)).collect();
+        let mut domains_of: BTreeMap<&str, Vec<Arc<str>>> = BTreeMap::new();
+        let mut tallies: Vec<Option<Tally>> = Vec::new();
+        for (key, selector, namespaces, max_skew) in &terms {
+            // Pods that wait will be somewhere by the time a move is made, and nobody knows where.
+            let is_waiting =
+                |spec: &PodSpec| namespaces.contains(&spec.namespace) && selector.matches(&spec.labels);
+            let max_skew = max_skew.filter(|_| !problem.pods.iter().any(|group| is_waiting(&group.spec)));
+            tallies.push(max_skew.and_then(|max_skew| {
+                let domains = domains_of.entry(key).or_insert_with(|| domains(problem, key));
+                Tally::new(max_skew, domains.clone())
+            }));
+        }
+        for node in &problem.nodes {
+            for pod in node.pods.iter().filter(|pod| !pod.is_terminating) {
+                for term in counted.get(&pod.spec).into_iter().flat_map(|counted: &Counted| &counted.by) {
+                    if let Some(tally) = &mut tallies[*term] {
+                        tally.count(node.labels.get(&keys[*term]));
+                    }
+                }
+            }
+        }
         let asked_on = draft.node_of.iter().map(|node| asked_on(problem, *node, &counted)).collect();
         let mut left = limits_left(problem);
         // Pods that wait get nodes of their own.
@@ -107,32 +168,43 @@ impl Zones {
         }
         Self {
             counted,
-            keys: terms.iter().map(|(key, ..)| Arc::clone(key)).collect(),
+            keys,
             asked_on,
-            touched: Touched::default(),
+            together: Together { tallies, ..Together::default() },
             left,
             is_reserved_taken: false,
             has_closed: false,
+            waiting_per_hour: 0.0,
         }
     }
 
     /// Which of these moves stand by themselves, whichever of those noted so far and of each other are made.
     pub(crate) fn standing(&self, draft: &Draft<'_>, moves: &[Move]) -> Vec<bool> {
-        let mut touched = self.touched.clone();
+        let mut together = self.together.clone();
         let stands = |one: &Move| {
             let own = self.touched_by(draft, one);
-            let stands = own.is_independent_of(&touched);
+            let stands = together.admits(&own);
             if stands {
-                touched.add(own);
+                together.add(own);
             }
             stands
         };
         moves.iter().map(stands).collect()
     }
 
-    /// Whether candidates were closed because of what was noted.
+    /// Whether some candidates are no longer as free to move as they were before all that was noted.
     pub(crate) fn has_closed(&self) -> bool {
         self.has_closed
+    }
+
+    /// A move that is worth so much waits for another plan.
+    pub(crate) fn wait(&mut self, saving_per_hour: f64) {
+        self.waiting_per_hour += saving_per_hour;
+    }
+
+    /// What moves that wait would save.
+    pub(crate) fn waiting_per_hour(&self) -> f64 {
+        self.waiting_per_hour
     }
 
     /// A round begins.
@@ -159,14 +231,16 @@ impl Zones {
         let problem = draft.simulator.problem();
         self.is_reserved_taken |= takes_reserved(problem, one);
         let touched = self.touched_by(draft, one);
-        if !touched.shifted.is_empty() {
-            for (is_open, asked) in draft.is_open.iter_mut().zip(&self.asked_on) {
-                let is_in_the_way = *is_open && !asked.is_disjoint(&touched.shifted);
-                *is_open &= !is_in_the_way;
-                self.has_closed |= is_in_the_way;
+        let shifted = touched.shifted.clone();
+        self.together.add(touched);
+        let closed: BTreeSet<usize> =
+            shifted.iter().copied().filter(|term| self.together.is_closed(*term)).collect();
+        if !shifted.is_empty() {
+            for (is_open, asked) in draft.is_open.iter_mut().zip(&self.asked_on).filter(|(open, _)| **open) {
+                self.has_closed |= !asked.is_disjoint(&shifted);
+                *is_open &= asked.is_disjoint(&closed);
             }
         }
-        self.touched.add(touched);
         for (pool, taken) in self.taken(problem, one, Taken::AsPlanned) {
             let Some(left) = self.left.get_mut(&pool) else { continue };
             for (name, taken) in taken {
@@ -208,6 +282,20 @@ impl Zones {
         }
         let problem = draft.simulator.problem();
         let mut counts: BTreeMap<(usize, Option<&Arc<str>>), i64> = BTreeMap::new();
+        // Everything on the nodes goes, and what moves arrives elsewhere.
+        for node in one.sources.iter().filter_map(|source| problem.nodes.get(draft.node_of[*source])) {
+            for pod in node.pods.iter().filter(|pod| !pod.is_terminating) {
+                let terms = self.counted.get(&pod.spec).into_iter().flat_map(|counted| &counted.by);
+                for term in terms.copied() {
+                    let domain = node.labels.get(&*self.keys[term]);
+                    *counts.entry((term, domain)).or_insert(0) -= 1;
+                    if let Some(tally) = &self.together.tallies[term] {
+                        let shift = touched.shifts.entry(term).or_insert_with(|| tally.no_shift());
+                        tally.take(shift, domain);
+                    }
+                }
+            }
+        }
         for (from, to) in &one.moves {
             let Some(node) = problem.nodes.get(from.node as usize) else { continue };
             let Some(pod) = node.pods.get(from.pod as usize) else { continue };
@@ -225,8 +313,11 @@ impl Zones {
                         requirement.and_then(|requirement| requirement.single_value())
                     }
                 };
-                *counts.entry((term, node.labels.get(key))).or_insert(0) -= 1;
                 *counts.entry((term, then)).or_insert(0) += 1;
+                if let Some(tally) = &self.together.tallies[term] {
+                    let shift = touched.shifts.entry(term).or_insert_with(|| tally.no_shift());
+                    tally.put(shift, then, counted.asks.contains(&term));
+                }
             }
         }
         let shifted = counts.into_iter().filter(|(_, count)| *count != 0);
@@ -246,13 +337,42 @@ enum Taken {
 /// no node that receives pods goes.
 fn terms_of(spec: &PodSpec) -> impl Iterator<Item = Term<'_>> {
     let spreads = spec.spread.iter().filter(|one| &*one.key != labels::HOSTNAME && one.hard);
-    let spreads =
-        spreads.filter_map(|one| Some((&one.key, one.selector.as_ref()?, [&spec.namespace].into())));
     let apart = spec.anti_affinity.iter().filter(|one| &*one.key != labels::HOSTNAME);
     let affinities = spec.affinity.iter().chain(apart);
+    // What one constraint lets through another one may hold back, and then the order counts too.
+    let is_only = spreads.clone().count() + affinities.clone().count() == 1;
+    let spreads = spreads.filter_map(move |one| {
+        let max_skew = (is_only && counts_all_nodes(spec, one)).then_some(one.max_skew);
+        Some((&one.key, one.selector.as_ref()?, [&spec.namespace].into(), max_skew))
+    });
     let affinities = affinities
-        .filter_map(|one| Some((&one.key, one.selector.as_ref()?, one.namespaces.iter().collect())));
+        .filter_map(|one| Some((&one.key, one.selector.as_ref()?, one.namespaces.iter().collect(), None)));
     spreads.chain(affinities)
+}
+
+/// Whether the spread looks at every node that has its label, whatever the pod asks for besides.
+fn counts_all_nodes(spec: &PodSpec, spread: &TopologySpread) -> bool {
+    let is_bound = !spec.node_selector.is_empty() || !spec.required_terms.is_empty();
+    spread.min_domains.is_none() && !spread.honor_taints && !(spread.honor_affinity && is_bound)
+}
+
+/// Every value that a label has or could have on a node that is launched.
+fn domains(problem: &Problem, key: &str) -> Vec<Arc<str>> {
+    let mut domains: BTreeSet<Arc<str>> =
+        problem.nodes.iter().filter_map(|node| node.labels.get(key).cloned()).collect();
+    for pool in &problem.pools {
+        domains.extend(pool.labels.get(key).cloned());
+        let types = problem.catalogs.get(pool.catalog).into_iter().flat_map(|types| types.iter());
+        let of_types = types.flat_map(|one| {
+            let offerings = one.offerings.iter().filter(|offering| offering.is_launchable());
+            offerings.map(|offering| &offering.requirements).chain([&one.requirements])
+        });
+        let asked = pool.requirements.get(key);
+        let known = of_types.chain([&pool.requirements]).filter_map(|requirements| requirements.get(key));
+        let known = known.filter(|requirement| !requirement.complement).flat_map(|one| &one.values);
+        domains.extend(known.filter(|value| asked.is_none_or(|asked| asked.has(value))).cloned());
+    }
+    domains.into_iter().collect()
 }
 
 /// Terms that pods of a node ask for if they have to move.

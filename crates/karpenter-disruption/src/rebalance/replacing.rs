@@ -18,6 +18,10 @@ use crate::explain::Why;
 pub(crate) struct Manner {
     rounds: &'static [(Choice, usize)],
     pub(crate) least: Yield,
+    /// Sets that are asked about before anybody looks at what was found.
+    at_once: usize,
+    /// After so many questions what was found is enough for one look.
+    asked_most: usize,
 }
 
 /// Small sets first.
@@ -30,16 +34,17 @@ const SMALL: &[(Choice, usize)] = &[
 ];
 
 /// Little trouble for what it saves: what saves most for it comes first, before something else takes its nodes.
-pub(crate) const EASY: [Manner; 3] = [
-    Manner { rounds: SMALL, least: Yield::GREAT },
-    Manner { rounds: SMALL, least: Yield::BETTER },
-    Manner { rounds: SMALL, least: Yield::GOOD },
-];
+pub(crate) const EASY: [Manner; 3] = [small(Yield::GREAT), small(Yield::BETTER), small(Yield::GOOD)];
 
 /// The same for a little more.
-pub(crate) const FAIR: Manner = Manner { rounds: SMALL, least: Yield::FAIR };
+pub(crate) const FAIR: Manner = small(Yield::FAIR);
 
-/// Large sets waste less, and move many pods for that. The largest first: small ones would only break them up.
+const fn small(least: Yield) -> Manner {
+    Manner { rounds: SMALL, least, at_once: usize::MAX, asked_most: usize::MAX }
+}
+
+/// Large sets waste less, and move many pods for that. The largest first: small ones would only break them up. Each takes as
+/// long as all small ones together, so there are only as many as it takes; the rest has another look.
 pub(crate) const THOROUGH: Manner = Manner {
     rounds: &[
         (Choice::Wasteful, 128),
@@ -48,6 +53,8 @@ pub(crate) const THOROUGH: Manner = Manner {
         (Choice::Complementary, 32),
     ],
     least: Yield::POOR,
+    at_once: 4,
+    asked_most: 12,
 };
 
 /// Sets of so many nodes get all the effort.
@@ -64,17 +71,21 @@ pub(crate) struct Means<'a> {
     pub(crate) budget_left: &'a BTreeMap<Arc<str>, u32>,
 }
 
-/// Adds moves; returns candidates for which there was one that did not meet what the owner of a pool asks for.
+/// Adds moves that save as much as is wanted, where that can be had; returns candidates for which there was one that did not
+/// meet what the owner of a pool asks for.
 pub(crate) fn run(
     draft: &mut Draft<'_>,
     zones: &mut Zones,
     means: &Means<'_>,
     manner: &Manner,
     effort: u64,
+    wanted_per_hour: f64,
     moves: &mut Vec<Move>,
 ) -> BTreeMap<usize, Why> {
     let Means { windows, rules, budget_left } = means;
     let mut refused = BTreeMap::new();
+    let (mut asked_before, known) = (0, moves.len());
+    let mut known_sets: BTreeSet<Vec<usize>> = BTreeSet::new();
     for (round, (choice, size)) in manner.rounds.iter().copied().enumerate() {
         let size_in = |pool: &Arc<str>| {
             let most = if rules.is_many_to_many(pool) { size } else { size.min(MANY_TO_ONE) };
@@ -85,40 +96,51 @@ pub(crate) fn run(
             }
         };
         let least = |trouble: f64| rules.least_saving_per_hour(trouble, manner.least);
-        let sets = windows.choose(choice, &draft.is_open, size_in, least);
+        let mut sets = windows.choose(choice, &draft.is_open, size_in, least);
+        // Where a pool has no more nodes than the largest set, others are the same again.
+        sets.retain(|set| known_sets.insert(set.clone()));
         let asked = with_room(draft, sets, round);
         // What few nodes could become is soon found out.
         let effort = (effort * size.min(EFFORT_NODES) as u64 / EFFORT_NODES as u64).max(1);
-        let found: Vec<Result<Found, Option<Why>>> = asked
-            .par_iter()
-            .map(|(sources, onto)| replace(draft, rules, sources, onto, manner.least, effort))
-            .collect();
-        zones.begin();
-        for (found, (sources, _)) in found.into_iter().zip(&asked) {
-            let found = match found {
-                Ok(found) => found,
-                Err(why) => {
-                    let sources = why.map(|why| sources.iter().map(move |source| (*source, why.clone())));
-                    sources.into_iter().flatten().for_each(|(source, why)| {
-                        refused.entry(source).or_insert(why);
-                    });
+        for asked in asked.chunks(manner.at_once) {
+            let saved: f64 = moves[known..].iter().map(Move::saving_per_hour).sum();
+            let is_enough = asked_before >= manner.asked_most && moves.len() > known;
+            if saved >= wanted_per_hour || is_enough {
+                return refused;
+            }
+            asked_before += asked.len();
+            let found: Vec<Result<Found, Option<Why>>> = asked
+                .par_iter()
+                .map(|(sources, onto)| replace(draft, rules, sources, onto, manner.least, effort))
+                .collect();
+            zones.begin();
+            for (found, (sources, _)) in found.into_iter().zip(asked) {
+                let found = match found {
+                    Ok(found) => found,
+                    Err(why) => {
+                        let sources = why.map(|why| sources.iter().map(move |source| (*source, why.clone())));
+                        sources.into_iter().flatten().for_each(|(source, why)| {
+                            refused.entry(source).or_insert(why);
+                        });
+                        continue;
+                    }
+                };
+                // Answers of one round do not know of each other: where that could matter, the question is asked again.
+                let found = if zones.may_follow(draft, &found.one) {
+                    Ok(found)
+                } else {
+                    let onto = found.onto.clone();
+                    replace(draft, rules, &found.one.sources, &onto, manner.least, effort)
+                };
+                let Ok(found) = found else { continue };
+                if zones.standing(draft, std::slice::from_ref(&found.one)) != [true] {
+                    zones.wait(found.one.saving_per_hour());
                     continue;
                 }
-            };
-            // Answers of one round do not know of each other: where that could matter, the question is asked again.
-            let found = if zones.may_follow(draft, &found.one) {
-                Ok(found)
-            } else {
-                let onto = found.onto.clone();
-                replace(draft, rules, &found.one.sources, &onto, manner.least, effort)
-            };
-            let Ok(found) = found else { continue };
-            if zones.standing(draft, std::slice::from_ref(&found.one)) != [true] {
-                continue;
+                zones.note(draft, &found.one);
+                draft.commit(&found);
+                moves.push(found.one);
             }
-            zones.note(draft, &found.one);
-            draft.commit(&found);
-            moves.push(found.one);
         }
     }
     refused

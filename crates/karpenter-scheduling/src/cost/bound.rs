@@ -6,11 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::hosts;
 use super::items::{self, Demands, Item};
 use super::knapsack::{self, Order, Scratch};
 use super::relaxation::{self, Effort, Relaxation};
 use super::shapes::{DIMENSIONS_MAX, Kind, Row, Vector, covers};
+use super::{blocks, hosts};
 use crate::bits::Bits;
 use crate::ledger::Ledger;
 use crate::states::ReqId;
@@ -100,7 +100,11 @@ pub(crate) fn guess(ledger: &mut Ledger, effort: Effort, scratch: &mut Scratch) 
         return None;
     }
     let Waiting { rows, kinds, .. } = waiting(ledger);
-    Some(relaxation::relax(&rows, &kinds, effort, scratch)?.objective)
+    let relaxed = match relaxed_without_limits(&rows, &kinds, effort, scratch) {
+        Some(relaxed) => relaxed,
+        None => blocks::relax_blocks(&rows, &kinds, effort, scratch)?,
+    };
+    Some(relaxed.likely)
 }
 
 /// Pods that wait and that some pool takes.
@@ -135,7 +139,7 @@ fn waiting(ledger: &mut Ledger) -> Waiting {
 
 /// Prices of the rows and what they add up to at least.
 fn relaxed(rows: &[Row], kinds: &[Kind], effort: Effort, scratch: &mut Scratch) -> Option<Relaxation> {
-    let with_limits = relaxation::relax(rows, kinds, effort, scratch)?;
+    let with_limits = blocks::relax_blocks(rows, kinds, effort, scratch)?;
     let without = relaxed_without_limits(rows, kinds, effort, scratch);
     let is_better = |without: &Relaxation| without.lower_bound > with_limits.lower_bound;
     Some(without.filter(is_better).unwrap_or(with_limits))
@@ -161,7 +165,7 @@ pub(crate) fn relaxed_without_limits(
     if fewer.len() == rows.len() {
         return None;
     }
-    let relaxed = relaxation::relax(&fewer, kinds, effort, scratch)?;
+    let relaxed = blocks::relax_blocks(&fewer, kinds, effort, scratch)?;
     let duals = of_row.into_iter().map(|row| relaxed.duals[row]).collect();
     Some(Relaxation { duals, columns: Vec::new(), ..relaxed })
 }

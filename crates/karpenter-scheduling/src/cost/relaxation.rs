@@ -16,6 +16,8 @@ pub(crate) struct Relaxation {
     pub(crate) lower_bound: f64,
     /// What its fillings cost together. No fleet made of these costs less; whether others exist is for the bound to say.
     pub(crate) objective: f64,
+    /// The same where the program was solved as far as it can be; else the bound: what is left unsolved says nothing.
+    pub(crate) likely: f64,
     /// (kind, filling, how often)
     pub(crate) columns: Vec<(usize, Pattern, f64)>,
     /// Price of each resource unit at the fluid optimum.
@@ -68,6 +70,7 @@ pub(crate) fn relax(
             duals: guided,
             lower_bound: best_bound,
             objective: best_bound,
+            likely: best_bound,
             columns: vec![],
             fluid_weights: fluid.weights,
         });
@@ -107,6 +110,7 @@ pub(crate) fn relax(
     let mut deep_passes = effort.deep_passes;
     let mut objective_before = f64::MAX;
     let work_end = scratch.work + effort.work_max;
+    let mut is_solved = false;
     for round in 0..effort.rounds {
         if scratch.work > work_end {
             break;
@@ -125,6 +129,7 @@ pub(crate) fn relax(
                 continue;
             }
             if generation.looked_at_all {
+                is_solved = true;
                 break;
             }
             // Nothing pays among the likely kinds: the others must confirm it.
@@ -150,6 +155,7 @@ pub(crate) fn relax(
                 center = duals;
             }
             if objective <= best_bound * 1.0005 {
+                is_solved = true;
                 break;
             }
         }
@@ -171,12 +177,20 @@ pub(crate) fn relax(
                 duals,
                 lower_bound: best_bound,
                 objective,
+                likely: objective,
                 columns: proved,
                 fluid_weights,
             });
         }
     }
-    Some(Relaxation { duals, lower_bound: best_bound, objective, columns, fluid_weights: fluid.weights })
+    let likely = if is_solved { objective } else { best_bound };
+    let (lower_bound, fluid_weights) = (best_bound, fluid.weights);
+    Some(Relaxation { duals, lower_bound, objective, likely, columns, fluid_weights })
+}
+
+/// Price of each resource unit at the fluid optimum.
+pub(crate) fn fluid_weights(rows: &[Row], kinds: &[Kind]) -> [f64; DIMENSIONS_MAX] {
+    Fluid::solve(rows, kinds).weights
 }
 
 /// Fillings kept for re-use; more would cost more to look through than they bring.

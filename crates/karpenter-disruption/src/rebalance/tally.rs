@@ -1,0 +1,238 @@
+//! How pods of one spread are dealt out over its domains, whichever of a plan's moves are made.
+//!
+//! A spread asks that where a pod goes there are at most `maxSkew` more than where there are fewest, so all that counts is
+//! how much one domain is ahead of another. A move that is made takes that difference up or down, a move that is left out
+//! does not; with all those made that take it up it is largest. If the spread holds even then, for every pod that is placed,
+//! no move depends on another.
+
+use std::sync::Arc;
+
+/// More domains than this are not compared with each other, each with each.
+const DOMAINS_MAX: usize = 16;
+
+/// What one move does to a spread.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Shift {
+    /// By domain, how many pods more. `None` if it cannot be told.
+    by_domain: Option<Vec<i64>>,
+    /// By domain, whether pods are placed there that ask for the spread.
+    asks_in: Vec<bool>,
+}
+
+impl Shift {
+    #[cfg(test)]
+    pub(crate) fn is_none(&self) -> bool {
+        self.by_domain.as_ref().is_some_and(|by_domain| by_domain.iter().all(|count| *count == 0))
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Tally {
+    max_skew: i64,
+    domains: Vec<Arc<str>>,
+    /// By domain: pods that are there now.
+    counts: Vec<i64>,
+    /// By domain and other domain: how much the first gains on the second if all moves are made that let it gain.
+    gains: Vec<Vec<i64>>,
+    /// The same for the one move that gives the first away least, of those that place asking pods there; never above 0.
+    /// `None` if no move does.
+    given: Vec<Vec<Option<i64>>>,
+    /// Nothing more may be counted: something cannot be told.
+    is_unknown: bool,
+}
+
+impl Tally {
+    /// `None` if there are too many domains.
+    pub(crate) fn new(max_skew: u32, mut domains: Vec<Arc<str>>) -> Option<Self> {
+        domains.sort_unstable();
+        domains.dedup();
+        let count = domains.len();
+        (count <= DOMAINS_MAX).then(|| Self {
+            max_skew: i64::from(max_skew),
+            counts: vec![0; count],
+            gains: vec![vec![0; count]; count],
+            given: vec![vec![None; count]; count],
+            domains,
+            is_unknown: false,
+        })
+    }
+
+    fn at(&self, domain: Option<&Arc<str>>) -> Option<usize> {
+        domain.and_then(|domain| self.domains.binary_search(domain).ok())
+    }
+
+    /// One pod that is there now. Nodes without a domain are not looked at.
+    pub(crate) fn count(&mut self, domain: Option<&Arc<str>>) {
+        if let Some(at) = self.at(domain) {
+            self.counts[at] += 1;
+        }
+    }
+
+    pub(crate) fn no_shift(&self) -> Shift {
+        let count = self.domains.len();
+        Shift { by_domain: Some(vec![0; count]), asks_in: vec![false; count] }
+    }
+
+    /// A pod leaves.
+    pub(crate) fn take(&self, shift: &mut Shift, domain: Option<&Arc<str>>) {
+        if let (Some(at), Some(by_domain)) = (self.at(domain), &mut shift.by_domain) {
+            by_domain[at] -= 1;
+        }
+    }
+
+    /// A pod arrives.
+    pub(crate) fn put(&self, shift: &mut Shift, domain: Option<&Arc<str>>, is_asking: bool) {
+        match (self.at(domain), &mut shift.by_domain) {
+            (Some(at), Some(by_domain)) => {
+                by_domain[at] += 1;
+                shift.asks_in[at] |= is_asking;
+            }
+            _ => shift.by_domain = None,
+        }
+    }
+
+    /// Takes a move for one that may be made.
+    pub(crate) fn note(&mut self, shift: &Shift) {
+        let Some(by_domain) = &shift.by_domain else {
+            self.is_unknown = true;
+            return;
+        };
+        for (one, gain_of_one) in by_domain.iter().enumerate() {
+            for (other, gain_of_other) in by_domain.iter().enumerate().filter(|(other, _)| *other != one) {
+                let gain = gain_of_one - gain_of_other;
+                self.gains[one][other] += gain.max(0);
+                if shift.asks_in[one] {
+                    let given = &mut self.given[one][other];
+                    *given = (*given).max(Some(gain.min(0)));
+                }
+            }
+        }
+    }
+
+    /// Whether the spread holds for every pod of every move that was noted, whichever of them are made.
+    pub(crate) fn holds(&self) -> bool {
+        let holds = |one: usize, other: usize| {
+            let is_ahead = |given: i64| {
+                // A move counts as made where its own pods are concerned, so what it gives away is given away.
+                self.counts[one] - self.counts[other] + self.gains[one][other] + given > self.max_skew
+            };
+            one == other || !self.given[one][other].is_some_and(is_ahead)
+        };
+        let domains = 0..self.domains.len();
+        !self.is_unknown && domains.clone().all(|one| domains.clone().all(|other| holds(one, other)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOMAINS: [&str; 3] = ["a", "b", "c"];
+
+    fn tally(counts: [i64; 3], max_skew: u32) -> Tally {
+        let mut tally = Tally::new(max_skew, DOMAINS.map(Arc::from).to_vec()).unwrap();
+        for (domain, count) in DOMAINS.iter().zip(counts) {
+            (0..count).for_each(|_| tally.count(Some(&Arc::from(*domain))));
+        }
+        tally
+    }
+
+    fn shift(tally: &Tally, pods: &[(&str, &str)]) -> Shift {
+        let mut shift = tally.no_shift();
+        for (from, to) in pods {
+            tally.take(&mut shift, Some(&Arc::from(*from)));
+            tally.put(&mut shift, Some(&Arc::from(*to)), true);
+        }
+        shift
+    }
+
+    fn hold_together(counts: [i64; 3], moves: &[&[(&str, &str)]]) -> bool {
+        let mut tally = tally(counts, 1);
+        moves.iter().for_each(|one| tally.note(&shift(&tally, one)));
+        tally.holds()
+    }
+
+    #[test]
+    fn moves_hold_together_if_they_hold_with_any_of_the_others() {
+        // Each evens out what is uneven, and there is enough of that for both.
+        assert!(hold_together([4, 2, 2], &[&[("a", "b")], &[("a", "c")]]));
+        assert!(!hold_together([4, 4, 2], &[&[("a", "c")], &[("b", "c")], &[("b", "c")]]));
+        // Within a domain nothing changes for others.
+        assert!(hold_together([3, 3, 3], &[&[("a", "a")], &[("b", "b")], &[("c", "c"), ("a", "a")]]));
+        // The second may go to `a` only once the first has left it.
+        assert!(hold_together([3, 2, 2], &[&[("a", "b")]]));
+        assert!(!hold_together([3, 2, 2], &[&[("a", "b")], &[("c", "a")]]));
+        // Back to where there are too many already.
+        assert!(!hold_together([4, 2, 2], &[&[("a", "a")]]));
+    }
+
+    #[test]
+    fn pods_that_ask_for_nothing_may_pile_up_where_nobody_asks() {
+        let mut tally = tally([2, 2, 2], 1);
+        let mut heap = tally.no_shift();
+        for _ in 0..3 {
+            tally.take(&mut heap, Some(&"a".into()));
+            tally.put(&mut heap, Some(&"b".into()), false);
+        }
+        tally.note(&heap);
+        assert!(tally.holds());
+        // Whoever asks has to hold with that made, and with it left out.
+        let mut asking = tally.clone();
+        asking.note(&shift(&asking, &[("c", "c")]));
+        assert!(!asking.holds());
+    }
+
+    #[test]
+    fn what_cannot_be_told_holds_no_more() {
+        let mut tally = tally([2, 2, 2], 1);
+        let mut open = tally.no_shift();
+        tally.take(&mut open, Some(&"a".into()));
+        tally.put(&mut open, None, false);
+        assert!(!open.is_none());
+        tally.note(&open);
+        assert!(!tally.holds());
+    }
+
+    /// By trying every subset, with the pods of its moves placed in the best order there is.
+    fn holds_by_trial(counts: [i64; 3], moves: &[Vec<(usize, usize)>]) -> bool {
+        (0..1_usize << moves.len()).all(|made| {
+            let pods = moves.iter().enumerate().filter(|(number, _)| made >> number & 1 == 1);
+            let mut left: Vec<(usize, usize)> = pods.flat_map(|(_, pods)| pods.iter().copied()).collect();
+            let mut counts = counts;
+            left.iter().for_each(|(from, _)| counts[*from] -= 1);
+            // Whatever may be placed is: the fewest anywhere only become more by that.
+            while let Some(at) = left
+                .iter()
+                .position(|(_, to)| counts[*to] + 1 - counts.iter().min().copied().unwrap_or(0) <= 1)
+            {
+                counts[left.remove(at).1] += 1;
+            }
+            left.is_empty()
+        })
+    }
+
+    #[test]
+    fn it_is_as_trying_every_subset_says() {
+        let mut state = 7_u64;
+        let mut next = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let (mut held, mut fell) = (0, 0);
+        for _ in 0..20_000 {
+            let counts: [i64; 3] = std::array::from_fn(|_| 3 + next(4) as i64);
+            let moves: Vec<Vec<(usize, usize)>> = (0..1 + next(3))
+                .map(|_| (0..1 + next(2)).map(|_| (next(3) as usize, next(3) as usize)).collect())
+                .collect();
+            let mut tally = tally(counts, 1);
+            for one in &moves {
+                let pods: Vec<_> = one.iter().map(|(from, to)| (DOMAINS[*from], DOMAINS[*to])).collect();
+                tally.note(&shift(&tally, &pods));
+            }
+            let holds = holds_by_trial(counts, &moves);
+            assert_eq!(tally.holds(), holds, "{counts:?} {moves:?}");
+            if holds { held += 1 } else { fell += 1 }
+        }
+        assert!(held > 500 && fell > 500, "{held} {fell}");
+    }
+}
