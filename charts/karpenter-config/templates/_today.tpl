@@ -11,7 +11,7 @@ common:
   weight: 10
   zones: []
   architectures: [amd64]
-  instanceCategories: []
+  instanceCategories: {}
   labels: {}
   taints: []
   limits: {}
@@ -87,11 +87,18 @@ critical:
 {{- if and $values.enabled (ne (toString $values.create) "false") -}}
 {{- $families := $values.instanceFamilies -}}
 {{- $sizes := $values.instanceSizes -}}
+{{- $categories := kindIs "map" $values.instanceCategories | ternary (dict) (dict "allowed" $values.instanceCategories) -}}
+{{- /* What is allowed and what is not stands for families, and in Auto Mode only: elsewhere the chart this one follows does not read it. */ -}}
+{{- if and (kindIs "map" $values.instanceCategories) (include "karpenter-config.isAutoMode" .root) -}}
+{{- $categories = $values.instanceCategories -}}
+{{- if $categories.allowed }}{{ $families = omit $families "allowed" }}{{ end -}}
+{{- if hasKey $categories "notAllowed" }}{{ $families = omit $families "notAllowed" }}{{ end -}}
+{{- end -}}
 {{- $rows := list (list "karpenter.sh/capacity-type" "In" $values.capacityTypes) (list "topology.kubernetes.io/zone" "In" $values.zones) (list "kubernetes.io/arch" "In" $values.architectures) -}}
 {{- if $values.modern -}}
 {{- $rows = append $rows (list "kubernetes.io/os" "In" (list "linux")) -}}
 {{- end -}}
-{{- $rows = concat $rows (list (list "karpenter.k8s.aws/instance-category" "In" $values.instanceCategories) (list "karpenter.k8s.aws/instance-family" "In" $families.allowed) (list "karpenter.k8s.aws/instance-family" "NotIn" $families.notAllowed) (list "karpenter.k8s.aws/instance-size" "In" $sizes.allowed) (list "karpenter.k8s.aws/instance-size" "NotIn" $sizes.notAllowed)) -}}
+{{- $rows = concat $rows (list (list "karpenter.k8s.aws/instance-category" "In" $categories.allowed) (list "karpenter.k8s.aws/instance-category" "NotIn" $categories.notAllowed) (list "karpenter.k8s.aws/instance-family" "In" $families.allowed) (list "karpenter.k8s.aws/instance-family" "NotIn" $families.notAllowed) (list "karpenter.k8s.aws/instance-size" "In" $sizes.allowed) (list "karpenter.k8s.aws/instance-size" "NotIn" $sizes.notAllowed)) -}}
 {{- if $values.modern -}}
 {{- $rows = append $rows (list "karpenter.k8s.aws/instance-generation" "Gt" (list "4")) -}}
 {{- end -}}
@@ -119,6 +126,8 @@ critical:
 {{- if not $taints }}{{ $taints = list (dict "key" $key "value" $values.role "effect" "NoSchedule") }}{{ end -}}
 {{- end -}}
 {{- $spec := dict "requirements" $requirements "providerRef" (dict "name" $class) "weight" (int $values.weight) -}}
+{{- /* The chart this one follows says nothing, so that v1's default counts, 30 days; where nothing is said here, nodes stay. */ -}}
+{{- if not (include "karpenter-config.isAutoMode" .root) }}{{ $_ := set $spec "ttlSecondsUntilExpired" 2592000 }}{{ end -}}
 {{- with $labels }}{{ $_ := set $spec "labels" . }}{{ end -}}
 {{- with $taints }}{{ $_ := set $spec "taints" . }}{{ end -}}
 {{- with $values.limits }}{{ $_ := set $spec "limits" (dict "resources" .) }}{{ end -}}

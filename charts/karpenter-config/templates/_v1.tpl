@@ -4,20 +4,13 @@ the family of images (AL2023 unless one is named) and encrypted volumes. What th
 because those of v1 are others: nodes would expire after 30 days and containers could not reach the metadata service.
 */}}
 
-{{- define "karpenter-config.ec2NodeClass" -}}
+{{/* What EKS does not leave to anybody in Auto Mode (images, user data, volumes, metadata service) is not in its classes. */}}
+{{- define "karpenter-config.nodeClass" -}}
 {{- $values := .class.values -}}
 {{- $karpenter := .root.Values.karpenter -}}
 {{- $family := include "karpenter-config.family" (dict "values" $values "default" "al2023") -}}
 {{- $context := dict "root" .root "values" $values "key" .class.key "family" $family "isGpu" .class.isGpu -}}
 {{- $spec := dict -}}
-{{- if $values.amiSelectorTerms -}}
-{{- $_ := set $spec "amiSelectorTerms" $values.amiSelectorTerms -}}
-{{- with $values.amiFamily }}{{ $_ := set $spec "amiFamily" . }}{{ end -}}
-{{- else if has $family (list "ubuntu" "custom") -}}
-{{- fail (printf "%s.amiFamily: %s has no images of its own in v1; set %s.amiSelectorTerms" .class.key $values.amiFamily .class.key) -}}
-{{- else -}}
-{{- $_ := set $spec "amiSelectorTerms" (list (dict "alias" (printf "%s@latest" $family))) -}}
-{{- end -}}
 {{- $profile := $values.instanceProfile | default $karpenter.instanceProfile -}}
 {{- $role := $values.role | default $karpenter.role -}}
 {{- if $values.instanceProfile }}{{ $role = $values.role }}{{ else if $values.role }}{{ $profile = "" }}{{ end -}}
@@ -33,6 +26,20 @@ because those of v1 are others: nodes would expire after 30 days and containers 
 {{- if not (include "karpenter-config.isReservedTag" $key) }}{{ $_ := set $tags $key $value }}{{ end -}}
 {{- end -}}
 {{- $_ := set $spec "tags" $tags -}}
+{{- if include "karpenter-config.isAutoMode" .root -}}
+{{- $storage := dict "size" (include "karpenter-config.text" $values.rootVolumeSize) -}}
+{{- with $values.kmsKeyID }}{{ $_ := set $storage "kmsKeyID" . }}{{ end -}}
+{{- $_ := set $spec "ephemeralStorage" $storage -}}
+{{- dict "apiVersion" "eks.amazonaws.com/v1" "kind" "NodeClass" "metadata" (dict "name" .class.name) "spec" $spec | toYaml -}}
+{{- else -}}
+{{- if $values.amiSelectorTerms -}}
+{{- $_ := set $spec "amiSelectorTerms" $values.amiSelectorTerms -}}
+{{- with $values.amiFamily }}{{ $_ := set $spec "amiFamily" . }}{{ end -}}
+{{- else if has $family (list "ubuntu" "custom") -}}
+{{- fail (printf "%s.amiFamily: %s has no images of its own in v1; set %s.amiSelectorTerms" .class.key $values.amiFamily .class.key) -}}
+{{- else -}}
+{{- $_ := set $spec "amiSelectorTerms" (list (dict "alias" (printf "%s@latest" $family))) -}}
+{{- end -}}
 {{- $encrypted := kindIs "invalid" $values.encrypted | ternary true $values.encrypted -}}
 {{- $_ := set $spec "blockDeviceMappings" (include "karpenter-config.blockDeviceMappings" (merge (dict "encrypted" $encrypted) $context) | fromJsonArray) -}}
 {{- $isIpv6 := contains ":" (first ((.kubelet | default dict).clusterDNS | default (list "")) | toString) -}}
@@ -41,6 +48,7 @@ because those of v1 are others: nodes would expire after 30 days and containers 
 {{- with .kubelet | default $values.kubelet }}{{ $_ := set $spec "kubelet" . }}{{ end -}}
 {{- with include "karpenter-config.userData" $context }}{{ $_ := set $spec "userData" . }}{{ end -}}
 {{- dict "apiVersion" "karpenter.k8s.aws/v1" "kind" "EC2NodeClass" "metadata" (dict "name" (.name | default .class.name)) "spec" $spec | toYaml -}}
+{{- end -}}
 {{- end -}}
 
 {{/* What the old API would have added when the object was stored. A label counts as said. */}}
@@ -80,7 +88,9 @@ because those of v1 are others: nodes would expire after 30 days and containers 
 {{- end -}}
 {{- $given := .pool.disruption | default .root.Values.disruption -}}
 {{- if $given -}}
-{{- $disruption = merge (dict) $given $disruption -}}
+{{- $disruption = merge (dict) (omit $given "expireAfter") $disruption -}}
+{{- /* v1beta1's name, which the chart this one follows had for half a year. */ -}}
+{{- if eq $disruption.consolidationPolicy "WhenUnderutilized" }}{{ $_ := set $disruption "consolidationPolicy" "WhenEmptyOrUnderutilized" }}{{ end -}}
 {{- else -}}
 {{- $_ := set $disruption "budgets" (list (dict "nodes" "100%" "reasons" (list "Empty" "Underutilized")) (dict "nodes" "0" "reasons" (list "Drifted"))) -}}
 {{- end -}}
@@ -108,7 +118,15 @@ because those of v1 are others: nodes would expire after 30 days and containers 
 {{- $requirements := include "karpenter-config.defaultedRequirements" (dict "requirements" $spec.requirements "labels" $labels) | fromJsonArray -}}
 {{- $expire := "Never" -}}
 {{- if not (kindIs "invalid" $spec.ttlSecondsUntilExpired) }}{{ $expire = include "karpenter-config.duration" $spec.ttlSecondsUntilExpired }}{{ end -}}
+{{- /* Where v1beta1 had it. */ -}}
+{{- with (.pool.disruption | default .root.Values.disruption | default dict).expireAfter }}{{ $expire = . }}{{ end -}}
 {{- $machine := dict "nodeClassRef" (dict "group" "karpenter.k8s.aws" "kind" "EC2NodeClass" "name" $class) "expireAfter" $expire "requirements" $requirements -}}
+{{- if include "karpenter-config.isAutoMode" .root -}}
+{{- range $requirements }}{{ $_ := set . "key" (replace "karpenter.k8s.aws/instance-" "eks.amazonaws.com/instance-" .key) }}{{ end -}}
+{{- $_ := set $machine "nodeClassRef" (dict "group" "eks.amazonaws.com" "kind" "NodeClass" "name" $class) -}}
+{{- /* No node of EKS's lives for ever. */ -}}
+{{- if eq $expire "Never" }}{{ $_ := unset $machine "expireAfter" }}{{ end -}}
+{{- end -}}
 {{- range $list := list "taints" "startupTaints" -}}
 {{- $taints := list -}}
 {{- range $taint := index $spec $list }}{{ $taints = append $taints (empty $taint.value | ternary (omit $taint "value") $taint) }}{{ end -}}

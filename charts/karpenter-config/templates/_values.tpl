@@ -81,6 +81,11 @@
 {{- required "cluster.name must be set" .Values.cluster.name -}}
 {{- end -}}
 
+{{/* Whether the objects are for the Karpenter that EKS runs in Auto Mode, which has classes and labels of its own: "true" or nothing. */}}
+{{- define "karpenter-config.isAutoMode" -}}
+{{- if (.Values.karpenter.eksAutoMode | default dict).enabled -}}true{{- end -}}
+{{- end -}}
+
 {{/* Whether the old API is asked for: "true" or nothing. */}}
 {{- define "karpenter-config.isOld" -}}
 {{- if eq .Values.apiVersion "v1alpha5" -}}true{{- end -}}

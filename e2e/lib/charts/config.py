@@ -35,7 +35,9 @@ def parts(user_data):
 def check_every(case):
     """What holds whatever the values are."""
     is_old = bool(case.all("Provisioner"))
-    classes = case.names("AWSNodeTemplate" if is_old else "EC2NodeClass")
+    # NodeClass: EKS's own, in Auto Mode, where no node lives for ever.
+    is_auto_mode = bool(case.all("NodeClass"))
+    classes = case.names("AWSNodeTemplate" if is_old else "NodeClass" if is_auto_mode else "EC2NodeClass")
     for each in case.all("Provisioner"):
         case.true(f"{each['metadata']['name']}: names a template that is there", each["spec"]["providerRef"]["name"] in classes)
     for each in case.all("NodePool"):
@@ -43,7 +45,7 @@ def check_every(case):
         case.true(f"{each['metadata']['name']}: names a class that is there", spec["nodeClassRef"]["name"] in classes)
         keys = {key for key, _, _ in requirements(spec)} | set(each["spec"]["template"].get("metadata", {}).get("labels", {}))
         case.true(f"{each['metadata']['name']}: says os, arch and capacity type", {key for key, _, _ in DEFAULTS_OF_OLD} <= keys)
-        case.true(f"{each['metadata']['name']}: says when nodes expire", "expireAfter" in spec)
+        case.true(f"{each['metadata']['name']}: says when nodes expire", is_auto_mode or "expireAfter" in spec)
     for each in case.all("NodePool") + case.all("Provisioner"):
         spec = each["spec"]["template"]["spec"] if each["kind"] == "NodePool" else each["spec"]
         for key, operator, values in requirements(spec):
@@ -165,6 +167,7 @@ def check(cases, root):
     check_parameters(cases["january-2024"], root)
     check_january_2024(cases, root)
     check_soci(cases)
+    check_auto_mode(cases["auto-mode"])
 
     case = cases["defaults"]
     case.equal("pools", case.names("NodePool"), ["default"])
@@ -248,6 +251,7 @@ def check(cases, root):
     case.true("added", ("karpenter.k8s.aws/instance-cpu", "Gt", ["3"]) in found)
     case.equal("default", (spec["weight"], spec["limits"], disruption(case, "default-nodepool"), len(spec["disruption"]["budgets"])),
                (10, {"cpu": 1000}, ("WhenEmptyOrUnderutilized", "15m"), 2))
+    case.equal("expiration where v1beta1 had it", (spec["template"]["spec"]["expireAfter"], "expireAfter" in spec["disruption"]), ("240h", False))
     labels = pool(case, "gpus")["template"]["metadata"]["labels"]
     case.equal("labels for the GPU operator on Bottlerocket", labels["nvidia.com/gpu.deploy.driver"], "pre-installed")
     case.true("user data `default` is none", "userData" not in case.one("EC2NodeClass", "gpu-default")["spec"])
@@ -256,3 +260,33 @@ def check(cases, root):
                             case.one("EC2NodeClass", "critical-node-template")["spec"]["instanceProfile"]),
                (100, "1h", "critical-profile"))
     case.equal("extra object", case.names("ConfigMap"), ["release-extra"])
+
+    case = cases["todays-file"]
+    of_pool = {name: requirements(pool(case, name)["template"]["spec"]) for name in case.names("NodePool")}
+    case.equal("categories", {name: [values for key, _, values in found if key.endswith("/instance-category")] for name, found in of_pool.items()},
+               {"default-nodepool": [], "gpu-nodepool": [], "control-plane-nodepool": [], "critical-nodepool": [["c", "m"]]})
+    case.true("families", ("karpenter.k8s.aws/instance-family", "NotIn", ["t3", "m5a"]) in of_pool["default-nodepool"])
+    case.equal("expiration", {pool(case, name)["template"]["spec"]["expireAfter"] for name in of_pool}, {"720h"})
+
+
+def check_auto_mode(case):
+    case.equal("classes of our own", case.names("EC2NodeClass"), [])
+    case.equal("class", case.one("NodeClass", "ours"), {
+        "apiVersion": "eks.amazonaws.com/v1", "kind": "NodeClass", "metadata": {"name": "ours"}, "spec": {
+            "role": "nodes",
+            "subnetSelectorTerms": [{"tags": {"kubernetes.io/cluster/demo": "shared", "subnet": "private"}}],
+            "securityGroupSelectorTerms": [{"tags": {"karpenter.sh/discovery": "demo"}}],
+            "tags": {"karpenter.sh/discovery": "demo"},
+            "ephemeralStorage": {"size": "200Gi", "kmsKeyID": "key"},
+        }})
+    found = {name: dict(((key, operator), values) for key, operator, values in requirements(pool(case, name)["template"]["spec"]))
+             for name in case.names("NodePool")}
+    for name, each in found.items():
+        case.true(f"{name}: labels of our own", not any(key.startswith("karpenter.k8s.aws/") for key, _ in each))
+        reference = pool(case, name)["template"]["spec"]["nodeClassRef"]
+        case.equal(f"{name}: reference", (reference["group"], reference["kind"]), ("eks.amazonaws.com", "NodeClass"))
+    case.true("families", "m5a" in found["default-nodepool"]["eks.amazonaws.com/instance-family", "NotIn"])
+    case.equal("added", found["default-nodepool"]["eks.amazonaws.com/instance-cpu", "Gt"], ["3"])
+    case.equal("categories", found["gpu-nodepool"]["eks.amazonaws.com/instance-category", "In"], ["g", "p"])
+    case.true("in the place of families", ("eks.amazonaws.com/instance-family", "In") not in found["gpu-nodepool"])
+    case.true("an empty list of categories", ("eks.amazonaws.com/instance-family", "NotIn") not in found["control-plane-nodepool"])
