@@ -2,7 +2,8 @@
 //! launches that turn out dearer than planned.
 
 use karpenter_model::labels::{CAPACITY_TYPE_ON_DEMAND, CAPACITY_TYPE_SPOT};
-use karpenter_scheduling::simulate::Simulator;
+use karpenter_model::problem::Mode as EngineMode;
+use karpenter_scheduling::simulate::{Question, Simulator};
 
 use crate::budgets::{allowed, left};
 use crate::command::{Candidate, Command, Decision, Method};
@@ -51,14 +52,16 @@ pub(crate) fn find(pass: &Pass<'_>, candidates: Vec<Candidate>) -> Found {
     found
 }
 
-/// The same nodes gone for the cheapest that takes their place now.
+/// The same nodes gone for what takes their place now, sought in the given way.
 pub(crate) fn replan(
     pass: &Pass<'_>,
     simulator: &Simulator<'_>,
     candidates: &[Candidate],
+    mode: EngineMode,
 ) -> Result<Command, Why> {
     let without = pass.nodes_of(candidates);
-    let outcome = pass.ask(simulator, &question(pass, &without, Manner::ORDINARY, None));
+    let question = Question { mode, ..question(pass, &without, Manner::ORDINARY, None) };
+    let outcome = pass.ask(simulator, &question);
     let placement = read(pass, simulator, &outcome).map_err(|unplaced| Why::WouldNotFit { unplaced })?;
     let price_after_per_hour = placement.price_per_hour();
     let Placement { moves, replacements } = placement;

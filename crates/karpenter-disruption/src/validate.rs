@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use karpenter_model::problem::Mode as EngineMode;
+
 use crate::balanced::approve;
 use crate::budgets::{remaining_besides, take};
 use crate::command::{Candidate, Command, Method};
@@ -178,28 +180,21 @@ fn within_budgets(
 
 /// The same nodes, planned for once more.
 fn anew(pass: &Pass<'_>, command: &Command, candidates: &[Candidate]) -> Result<Command, Rejection> {
+    if command.method == Method::Rebalance {
+        // The cheapest fleet may be more nodes than are wanted, and pods that are placed in another order may need one
+        // more. Deletions and single nodes were planned by upstream's order.
+        let first = rebalanced(pass, command, candidates, pass.engine_mode());
+        return first
+            .or_else(|why| rebalanced(pass, command, candidates, EngineMode::Compat).map_err(|_| why));
+    }
     let fresh = match (command.method, candidates) {
-        (Method::MultiNodeConsolidation, _) => multi::together(pass, candidates),
         (Method::SingleNodeConsolidation, [only]) => single::one(pass, only),
-        _ => savings::replan(pass, pass.simulator(), candidates),
+        _ => multi::together(pass, candidates),
     };
     let mut fresh = fresh.map_err(|why| rejection(why, pass))?;
     fresh.is_thorough = command.is_thorough;
     if command.replacements.is_empty() && !fresh.replacements.is_empty() {
         return Err(Rejection::NewResults);
-    }
-    let is_single = |candidate: &Candidate| !pass.pool(candidate).controls.is_many_to_many_enabled;
-    if fresh.replacements.len() > 1 && candidates.iter().any(is_single) {
-        return Err(Rejection::NewResults);
-    }
-    if command.method == Method::Rebalance {
-        // Other nodes than foreseen are as good, as long as the trouble is paid for.
-        let is_enough = fresh.saving_per_hour() >= SAVING_KEPT * command.saving_per_hour();
-        let going: Vec<&Candidate> = candidates.iter().collect();
-        let is_other = fresh.replacements.is_empty()
-            || launched_again(pass.fleet, &going, &fresh.replacements).len() < candidates.len();
-        let is_good = is_enough && is_other && pays_for_launches(&fresh);
-        return if is_good { Ok(fresh) } else { Err(Rejection::NotCheaper) };
     }
     // Fewer nodes than foreseen: there is likely something better to be done.
     if fresh.replacements.len() != command.replacements.len() {
@@ -212,6 +207,33 @@ fn anew(pass: &Pass<'_>, command: &Command, candidates: &[Candidate]) -> Result<
         }
     }
     Ok(fresh)
+}
+
+/// Other nodes than foreseen are as good, as long as the trouble is paid for.
+fn rebalanced(
+    pass: &Pass<'_>,
+    command: &Command,
+    candidates: &[Candidate],
+    mode: EngineMode,
+) -> Result<Command, Rejection> {
+    let fresh = savings::replan(pass, pass.simulator(), candidates, mode);
+    let mut fresh = fresh.map_err(|why| rejection(why, pass))?;
+    fresh.is_thorough = command.is_thorough;
+    let is_single = |candidate: &Candidate| !pass.pool(candidate).controls.is_many_to_many_enabled;
+    let launches_max = match (command.replacements.len(), candidates.iter().any(is_single)) {
+        (0, _) => 0,
+        (_, true) => 1,
+        (_, false) => usize::MAX,
+    };
+    if fresh.replacements.len() > launches_max {
+        return Err(Rejection::NewResults);
+    }
+    let is_enough = fresh.saving_per_hour() >= SAVING_KEPT * command.saving_per_hour();
+    let going: Vec<&Candidate> = candidates.iter().collect();
+    let is_other = fresh.replacements.is_empty()
+        || launched_again(pass.fleet, &going, &fresh.replacements).len() < candidates.len();
+    let is_good = is_enough && is_other && pays_for_launches(&fresh);
+    if is_good { Ok(fresh) } else { Err(Rejection::NotCheaper) }
 }
 
 fn rejection(why: Why, pass: &Pass<'_>) -> Rejection {

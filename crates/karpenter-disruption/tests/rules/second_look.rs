@@ -1,5 +1,7 @@
 //! The second look at a command after its delay.
 
+use std::sync::Arc;
+
 use karpenter_disruption::command::Command;
 use karpenter_disruption::fleet::{Fleet, Reason};
 use karpenter_disruption::propose::propose;
@@ -139,4 +141,20 @@ fn other_types_than_foreseen_are_a_new_plan() {
     bind(&mut fleet, 0, pod("app", 1500));
     let rejected = revalidate(&command, &fleet, &compat()).expect_err("the plan is another");
     assert_eq!(rejected, Rejection::NewResults);
+}
+
+#[test]
+fn who_wants_one_node_at_most_is_asked_as_when_it_was_planned() {
+    let mut fleet = fleet();
+    // Two small nodes are the cheapest, but one medium is cheaper than a large one, too.
+    for small in Arc::make_mut(&mut fleet.problem.catalogs[0]).iter_mut().filter(|one| &*one.name == "small")
+    {
+        small.offerings.iter_mut().for_each(|offering| offering.price_per_hour *= 0.9);
+    }
+    add(&mut fleet, "a", "large", &[pod("app", 1800), pod("app", 1800)]);
+    pool(&mut fleet, "general").controls.is_many_to_many_enabled = false;
+    let command = propose(&fleet, &cost()).commands.remove(0);
+    assert_eq!(command.replacements.len(), 1);
+    let again = revalidate(&command, &fleet, &cost()).expect("nothing has changed");
+    assert_eq!(again.replacements.len(), 1);
 }
