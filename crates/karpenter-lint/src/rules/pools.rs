@@ -53,13 +53,14 @@ fn check_types(pool: &Pool<'_>, report: &mut Report) {
         Some(requirement) => format!("no instance type of {} has {requirement}", catalog.len()),
         None => format!("no instance type of {} meets all requirements together", catalog.len()),
     };
-    report.add(
-        Code::PoolWithoutTypes,
-        pool.place(),
-        "spec.template.spec.requirements",
-        why,
-        "widen the requirements; karpenter plan --explain names the types that come close",
-    );
+    // Where the region is not said it is a guess, and zones are the one thing that is wrong everywhere else.
+    let fix = match alone {
+        Some(requirement) if &*requirement.key == labels::ZONE => {
+            "name a zone of the region whose types were looked at, or that region with --region"
+        }
+        _ => "widen the requirements; karpenter plan --explain names the types that come close",
+    };
+    report.add(Code::PoolWithoutTypes, pool.place(), "spec.template.spec.requirements", why, fix);
 }
 
 fn check_class(scene: &Scene<'_>, pool: &Pool<'_>, report: &mut Report) {

@@ -195,6 +195,10 @@ fn a_pool_without_instance_types() {
     );
     let both = format!("{}, {{key: kubernetes.io/arch, operator: In, values: [arm64]}}", family("m5"));
     check(Code::PoolWithoutTypes, &pool("some", "", "", &both, ""), field, "together", &right);
+    let elsewhere = "{key: topology.kubernetes.io/zone, operator: In, values: [ap-northeast-2a]}";
+    let findings = findings_from(&pool("some", "", "", elsewhere, ""), None);
+    let found = findings.iter().find(|finding| finding.code == Code::PoolWithoutTypes).expect("a finding");
+    assert!(found.fix.contains("--region"), "{found:?}");
 }
 
 #[test]
