@@ -278,10 +278,11 @@ impl State {
         Some(claim)
     }
 
-    /// Whether pods that a command sent there are gone and their successors not known yet.
-    pub fn has_vacancies_of_moves(&self, claim: &str) -> bool {
+    /// Whether pods that a command sent there are gone, not before `since`, and their successors not known yet.
+    pub fn has_vacancies_of_moves(&self, claim: &str, since: Timestamp) -> bool {
         let inner = self.inner();
-        inner.vacant.values().flatten().any(|vacancy| vacancy.is_move && vacancy.claim == claim)
+        let is_one = |vacancy: &Vacancy| vacancy.is_move && vacancy.claim == claim && vacancy.since >= since;
+        inner.vacant.values().flatten().any(is_one)
     }
 
     /// Notes whether a claim's node is ready and kept closed only until the pods that a command moves there are on

@@ -30,8 +30,8 @@ pub struct Fleet {
     pub resting: BTreeMap<Arc<str>, Method>,
     /// Whether commands are wanted that have to wait until budgets open.
     pub plans_ahead: bool,
-    /// Pods are leaving nodes that stay, and a plan made now would be out of date before it begins: before then no plan for
-    /// the whole fleet is made. Times are whole seconds, and this one is rounded up.
+    /// Pods are leaving their nodes, and a plan made now would be out of date before it begins: before then no plan for the
+    /// whole fleet is made. Times are whole seconds, and this one is rounded up.
     pub settles_at_secs: Option<i64>,
     /// When much was last moved for little.
     pub thorough: Option<Thorough>,

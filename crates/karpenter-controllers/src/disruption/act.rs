@@ -13,7 +13,7 @@ use karpenter_api::labels;
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_cluster::controllers::context::{annotation, is_conflict, name_of, uid_of};
 use karpenter_cluster::mirror::lean::Lean;
-use karpenter_disruption::command::Decision;
+use karpenter_disruption::command::{Decision, Method};
 use karpenter_disruption::fleet::Reason;
 use karpenter_state::FleetRound;
 use kube::api::Api;
@@ -268,6 +268,10 @@ impl Disruption {
             context.state.nominate_node(host, expires);
         }
         context.state.depart(order.targets.iter().map(|one| one.id.name.as_str()), moves, now);
+        // Only for those that the same plan made: whoever has to go all the time would keep savings waiting for ever.
+        if order.method == Method::Rebalance && !order.moves.is_empty() {
+            self.flux.begin(now);
+        }
         if order.is_thorough {
             context.state.note_thorough(now);
         }

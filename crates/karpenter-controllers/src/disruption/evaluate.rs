@@ -62,6 +62,7 @@ struct Looked {
     /// How long each method took that was asked.
     took: Vec<(Method, Duration)>,
     protected_until: Option<Timestamp>,
+    settles_at: Option<Timestamp>,
     annotated: Vec<Arc<Pod>>,
     told_up_to: Option<Arc<str>>,
 }
@@ -99,7 +100,7 @@ fn look(
         (other, _) => other,
     };
     let Sight { protected_until, annotated, .. } = sight;
-    Looked { round, outcome, took, protected_until, annotated, told_up_to }
+    Looked { round, outcome, took, protected_until, settles_at: ahead.settles_at, annotated, told_up_to }
 }
 
 impl Disruption {
@@ -147,8 +148,7 @@ impl Disruption {
                     News::Nothing => {
                         let fleet = &looked.round.fleet;
                         let again = next_look(fleet, &proposal, looked.protected_until, now);
-                        let settled = fleet.settles_at_secs.and_then(|at| Timestamp::from_second(at).ok());
-                        let again = settled.map_or(again, |settled| again.min(settled));
+                        let again = looked.settles_at.map_or(again, |settled| again.min(settled));
                         self.changes.nothing_found(number, again);
                         self.rest(context.clock.now())
                     }
@@ -177,7 +177,6 @@ impl Disruption {
             wait = wait.min(until(now, due));
         }
         if let Some(settled) = self.flux.until(now).filter(|_| self.rules.mode == Mode::Cost) {
-            let settled = Timestamp::from_second(whole_second_from(settled)).unwrap_or(settled);
             wait = wait.min(until(now, settled));
         }
         wait
