@@ -137,7 +137,7 @@ impl Doors {
         context.state.set_standing_by(name_of(claim), false);
         let is_planned_for = || {
             !context.state.places_on(name_of(claim)).is_empty()
-                || context.state.has_vacancies_of_moves(name_of(claim), Timestamp::MIN)
+                || context.state.has_vacancies_of_moves(name_of(claim))
         };
         if !context.nominates_pods || !is_planned_for() {
             return None;
@@ -191,24 +191,20 @@ impl Doors {
 }
 
 /// Whether pods are to be moved to the claim that have not left their old node yet, or whose successors are not known,
-/// and nobody has waited for them for long. Places of pods that are gone are vacated.
+/// and nobody has waited for them for long.
 fn awaits_moves(context: &Context, claim_name: &str, now: Timestamp) -> bool {
-    let mut is_awaiting = false;
+    let mut is_awaiting = context.state.has_vacancies_of_moves(claim_name);
     for place in context.state.places_on(claim_name) {
         let pod = context.mirrors.pods.get_key(&place.pod).filter(|pod| pods::uid_of(pod) == place.uid);
-        match pod {
-            Some(pod) if pods::is_waiting(&pod) => {
-                if since(now, place.since) >= ON_THE_WAY_MOST {
-                    return false;
-                }
+        if pod.is_some_and(|pod| pods::is_waiting(&pod)) {
+            if since(now, place.since) >= ON_THE_WAY_MOST {
+                return false;
             }
-            Some(_) => is_awaiting |= place.is_move,
-            None => context.state.vacate(&place.uid, now),
+        } else {
+            is_awaiting |= place.is_move;
         }
     }
-    // Whoever takes the place of a pod that is gone was there before that, or soon after: else it has found another.
-    let lately = now.checked_sub(ON_THE_WAY_MOST).unwrap_or(Timestamp::MIN);
-    is_awaiting || context.state.has_vacancies_of_moves(claim_name, lately)
+    is_awaiting
 }
 
 /// Whether a node that pods were planned for is there and not open yet, besides those at the door.

@@ -278,11 +278,10 @@ impl State {
         Some(claim)
     }
 
-    /// Whether pods that a command sent there are gone, not before `since`, and their successors not known yet.
-    pub fn has_vacancies_of_moves(&self, claim: &str, since: Timestamp) -> bool {
+    /// Whether pods that a command sent there are gone and their successors not known yet.
+    pub fn has_vacancies_of_moves(&self, claim: &str) -> bool {
         let inner = self.inner();
-        let is_one = |vacancy: &Vacancy| vacancy.is_move && vacancy.claim == claim && vacancy.since >= since;
-        inner.vacant.values().flatten().any(is_one)
+        inner.vacant.values().flatten().any(|vacancy| vacancy.is_move && vacancy.claim == claim)
     }
 
     /// Notes whether a claim's node is ready and kept closed only until the pods that a command moves there are on
