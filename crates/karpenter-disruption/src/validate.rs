@@ -191,11 +191,7 @@ fn anew(pass: &Pass<'_>, command: &Command, candidates: &[Candidate]) -> Result<
         (Method::SingleNodeConsolidation, [only]) => single::one(pass, only),
         _ => multi::together(pass, candidates),
     };
-    let mut fresh = fresh.map_err(|why| rejection(why, pass))?;
-    fresh.is_thorough = command.is_thorough;
-    if command.replacements.is_empty() && !fresh.replacements.is_empty() {
-        return Err(Rejection::NewResults);
-    }
+    let fresh = fresh.map_err(|why| rejection(why, pass))?;
     // Fewer nodes than foreseen: there is likely something better to be done.
     if fresh.replacements.len() != command.replacements.len() {
         return Err(Rejection::NewResults);
