@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use karpenter_model::labels;
 use karpenter_model::pod::PodSpec;
-use karpenter_model::problem::{Mobility, Mode};
+use karpenter_model::problem::{EFFORT_DEFAULT, Mobility, Mode};
 use karpenter_scheduling::simulate::Simulator;
 
 use crate::command::{Candidate, Command, Decision, Method};
@@ -58,8 +58,6 @@ pub struct Rebalancing {
 
 /// Many small questions are asked; none of them gets the effort that one for a whole fleet would get.
 const EFFORT_SHARE: u64 = 9;
-/// Large sets in which pods are kept apart.
-const EFFORT_SHARE_APART: u64 = 3;
 
 /// A fleet that costs no more than this many times the least possible is left in peace, unless much is to be had for
 /// little trouble.
@@ -67,6 +65,9 @@ const DEAR: f64 = 1.02;
 
 /// The same where the least possible is known but for its proof.
 const LIKELY_DEAR: f64 = 1.0195;
+
+/// The same where pods are kept apart, of which the guess knows nothing but that they are many.
+const LIKELY_DEAR_APART: f64 = 1.016;
 
 /// So is one that costs no more than this many times what the same pods would cost if all of them were planned anew: some
 /// pods fill no node, and no bound knows that.
@@ -138,7 +139,8 @@ pub fn plan(
     // under way.
     let is_dear = |price: f64, good_enough: f64| is_over && price > good_enough;
     if is_dear(price_then, good_enough) {
-        good_enough = good_enough.max(worths.likely_least_per_hour(&fleet.problem) * LIKELY_DEAR);
+        let dear = if is_apart(fleet) { LIKELY_DEAR_APART } else { LIKELY_DEAR };
+        good_enough = good_enough.max(worths.likely_least_per_hour(&fleet.problem) * dear);
     }
     if is_dear(price_then, good_enough) {
         let mut fair = Vec::new();
@@ -153,6 +155,8 @@ pub fn plan(
     if may_be_thorough
         && is_dear(price_now - saved, least_possible)
         && let Some(anew) = price_of_all_anew(fleet, simulator, candidates, price_now, settings.effort)
+        // One that is dearer says nothing but that it was made in a hurry.
+        && anew < price_now
     {
         good_enough = good_enough.min(anew * DEARER_THAN_ANEW).max(anew * NEAR).max(least_possible);
     }
@@ -217,7 +221,7 @@ fn price_of_all_anew(
 ) -> Option<f64> {
     let draft = Draft::new(fleet, simulator, candidates);
     let all: Vec<usize> = (0..candidates.len()).filter(|candidate| draft.is_open[*candidate]).collect();
-    let found = draft.ask(&all, &[], Mode::Cost, effort)?;
+    let found = draft.ask(&all, &[], Mode::Cost, thorough_effort(fleet, effort))?;
     Some(price_now_per_hour - found.one.saving_per_hour())
 }
 
@@ -239,17 +243,21 @@ fn best_first(a: &Move, b: &Move) -> Ordering {
     b.saving_per_trouble().total_cmp(&a.saving_per_trouble()).then_with(|| a.sources.cmp(&b.sources))
 }
 
-/// Large sets are few, and well packed only with all the effort there is. Where Deployments keep their pods apart on nodes that
-/// takes too long: each of them is packed by itself then.
+/// Large sets are few, and well packed only with all the effort there is. Where Deployments keep their pods apart on nodes a
+/// second look at each takes too long.
 fn thorough_effort(fleet: &Fleet, effort: u64) -> u64 {
+    if is_apart(fleet) { (effort.min(EFFORT_DEFAULT) * 9 / 10).max(1) } else { effort }
+}
+
+/// Whether pods that could move are kept apart from others on nodes.
+fn is_apart(fleet: &Fleet) -> bool {
     let is_apart = |spec: &PodSpec| {
         let spreads = spec.spread.iter().filter(|one| one.hard).map(|one| &one.key);
         let mut keys = spreads.chain(spec.anti_affinity.iter().map(|one| &one.key));
         keys.any(|key| &**key == labels::HOSTNAME)
     };
     let mut pods = fleet.problem.nodes.iter().flat_map(|node| &node.pods);
-    let is_long = pods.any(|pod| pod.mobility != Mobility::Stays && is_apart(&pod.spec));
-    if is_long { (effort / EFFORT_SHARE_APART).max(1) } else { effort }
+    pods.any(|pod| pod.mobility != Mobility::Stays && is_apart(&pod.spec))
 }
 
 /// Whether budgets, where there are any, let enough nodes of some pool go at once.

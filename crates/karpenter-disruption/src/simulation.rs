@@ -60,6 +60,7 @@ pub(crate) fn question<'q>(
         moves_blocked: manner.moves_blocked,
         mode: pass.engine_mode(),
         effort: pass.settings.effort,
+        stays_home: false,
         reserved_mode: manner.reserved_mode,
         credits: credits.unwrap_or(&NO_CREDITS),
     }

@@ -132,6 +132,18 @@ impl Search {
 
 /// Places at least one pod of a variant, or returns 0.
 fn place_some(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mut Cursor) -> u32 {
+    if ledger.stays_home && ledger.has_homes(variant) {
+        ledger.keeps_home = true;
+        let placed = place_anywhere(ledger, variant, count, cursor);
+        ledger.keeps_home = false;
+        if placed > 0 {
+            return placed;
+        }
+    }
+    place_anywhere(ledger, variant, count, cursor)
+}
+
+fn place_anywhere(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mut Cursor) -> u32 {
     let is_bulk = ledger.classes.variants[variant].is_bulk;
     let first = if is_bulk { cursor.node } else { 0 };
     if let Some((node, copies)) = ledger.find_node(variant, first) {

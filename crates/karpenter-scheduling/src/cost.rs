@@ -6,6 +6,7 @@
 
 mod blocks;
 mod bound;
+mod dealt;
 mod dive;
 mod grid;
 mod hosts;
@@ -32,10 +33,12 @@ use crate::ledger::{Claim, Ledger, Prepared};
 use crate::reservations;
 use crate::sequence;
 use crate::topology::Kind as GroupKind;
+use dealt::Merged;
 use items::Demands;
 pub(crate) use items::pins;
 use knapsack::Scratch;
 use relaxation::{Effort, Relaxation};
+use shapes::{Kind, Row};
 
 /// A packing within this of the bound is not looked at again.
 const ACCEPTABLE: f64 = 1.008;
@@ -47,6 +50,9 @@ const SECOND_LOOK: u64 = 4;
 const SECOND_LOOK_ITEMS_MAX: usize = 1_500;
 /// Rounding step by step solves the relaxation many times over; with more rows than this that takes too long.
 const DIVE_ROWS_MAX: usize = 250;
+
+/// Rows without limits per node are few, and everything hangs on how well they are solved.
+const MERGED_SCALE: u64 = 2;
 
 /// From so many times the usual effort on, the relaxation is solved to the end and its bound proved.
 const PROOF_SCALE: u64 = 10;
@@ -225,16 +231,14 @@ fn repack(ledger: &mut Ledger, tier: &Bits, scratch: &mut Scratch) -> Repacked {
     let anywhere = items::rows(ledger, &items, &mut anywhere_demands, tier, items::Purpose::Values);
     let mut anywhere_kinds = items::kinds(ledger, tier, &anywhere_demands.list, true);
     let mut is_flexible = true;
-    let mut relaxed =
-        blocks::relax_blocks(&anywhere.rows, &anywhere_kinds, relaxation_effort(first_effort), scratch);
+    let mut relaxed = First::relax(&anywhere.rows, &anywhere_kinds, effort, scratch);
     if relaxed.is_none() {
         // Some pods fit only types that few others can stand in for.
         is_flexible = false;
         anywhere_kinds = items::kinds(ledger, tier, &anywhere_demands.list, false);
-        relaxed =
-            blocks::relax_blocks(&anywhere.rows, &anywhere_kinds, relaxation_effort(first_effort), scratch);
+        relaxed = First::relax(&anywhere.rows, &anywhere_kinds, effort, scratch);
     }
-    let Some(relaxed) = relaxed else { return stands(0.0) };
+    let Some(First { merged, relaxed }) = relaxed else { return stands(0.0) };
     let mut demands = Demands::default();
     let pinned = items::rows(ledger, &items, &mut demands, tier, items::Purpose::Packing);
     let is_zoned = items.iter().any(|item| item.added != item.added_anywhere);
@@ -244,10 +248,9 @@ fn repack(ledger: &mut Ledger, tier: &Bits, scratch: &mut Scratch) -> Repacked {
         anywhere_kinds.clone()
     };
     let task = Task { anywhere, anywhere_kinds, pinned, kinds, is_zoned, items: items.len() };
-    let mut packing = task.pack(&relaxed, first_effort, Stage::Quick, scratch);
-    let (rows, kinds) = (&task.anywhere.rows, &task.anywhere_kinds);
-    let loose = bound::relaxed_without_limits(rows, kinds, relaxation_effort(first_effort), scratch);
-    let mut bound = loose.map_or(0.0, |loose| loose.lower_bound).max(relaxed.lower_bound);
+    let dealt = merged.as_ref().map(|merged| task.deal(merged)).unwrap_or_default();
+    let mut packing = task.pack(&relaxed, &dealt, first_effort, Stage::Quick, scratch);
+    let mut bound = merged.map_or(0.0, |merged| merged.relaxed.lower_bound).max(relaxed.lower_bound);
     // Money is at stake where an answer is far from the bound; there a harder look at the relaxation pays. More effort
     // adds looks and takes none away, so it never makes a plan dearer.
     let mut looks = vec![(first_effort * SECOND_LOOK, ACCEPTABLE)];
@@ -271,12 +274,12 @@ fn repack(ledger: &mut Ledger, tier: &Bits, scratch: &mut Scratch) -> Repacked {
         };
         bound = bound.max(relaxed.lower_bound);
         if effort > EFFORT_DEFAULT * SECOND_LOOK
-            && let Some(loose) =
+            && let Some(merged) =
                 bound::relaxed_without_limits(rows, kinds, relaxation_effort(effort), scratch)
         {
-            bound = bound.max(loose.lower_bound);
+            bound = bound.max(merged.relaxed.lower_bound);
         }
-        if let Some((price, bins)) = task.pack(&relaxed, effort, Stage::Thorough, scratch)
+        if let Some((price, bins)) = task.pack(&relaxed, &dealt, effort, Stage::Thorough, scratch)
             && packing.as_ref().is_none_or(|(known, _)| price < *known)
         {
             packing = Some((price, bins));
@@ -298,12 +301,33 @@ fn repack(ledger: &mut Ledger, tier: &Bits, scratch: &mut Scratch) -> Repacked {
     Repacked { lower_bound, claims, frozen_from }
 }
 
+/// What the first look goes by.
+struct First {
+    /// Without limits per node, where that makes a difference.
+    merged: Option<Merged>,
+    relaxed: Relaxation,
+}
+
+impl First {
+    fn relax(rows: &[Row], kinds: &[Kind], effort: u64, scratch: &mut Scratch) -> Option<Self> {
+        let first_effort = relaxation_effort(effort.min(EFFORT_DEFAULT));
+        let merged_effort = relaxation_effort(effort.min(EFFORT_DEFAULT) * MERGED_SCALE);
+        let mut merged = bound::relaxed_without_limits(rows, kinds, merged_effort, scratch);
+        if let Some(merged) = merged.take_if(|merged| merged.has_nodes_for(rows)) {
+            let relaxed = merged.unfolded();
+            return Some(Self { merged: Some(merged), relaxed });
+        }
+        let relaxed = blocks::relax_blocks(rows, kinds, first_effort, scratch)?;
+        Some(Self { merged, relaxed })
+    }
+}
+
 /// What there is to pack, twice: without the zones for the relaxation, with them for the packing.
 struct Task {
     anywhere: items::Rows,
-    anywhere_kinds: Vec<shapes::Kind>,
+    anywhere_kinds: Vec<Kind>,
     pinned: items::Rows,
-    kinds: Vec<shapes::Kind>,
+    kinds: Vec<Kind>,
     is_zoned: bool,
     items: usize,
 }
@@ -320,6 +344,7 @@ impl Task {
     fn pack(
         &self,
         relaxed: &Relaxation,
+        dealt: &[Vec<pack::Share>],
         effort: u64,
         stage: Stage,
         scratch: &mut Scratch,
@@ -329,20 +354,21 @@ impl Task {
         } else {
             relaxed.columns.clone()
         };
-        let values = values_of(relaxed, &self.anywhere, &self.pinned, self.items);
+        let values = self.values(relaxed);
         let rows = &self.pinned.rows;
         let worth = |row: usize| values[row] * f64::from(rows[row].count);
         let worth_of_all: f64 = (0..rows.len()).map(worth).sum();
         let blocks = blocks::blocks(rows, &self.kinds);
-        let (work_start, is_one) = (scratch.work, blocks.len() == 1);
-        let (mut rows_so_far, mut bins) = (0, Vec::new());
+        let is_one = blocks.len() == 1;
+        let mut bins = Vec::new();
         for block in blocks {
-            rows_so_far += block.rows.len() as u64;
-            let work_max =
-                work_start + effort.saturating_mul(WORK_PER_EFFORT) / rows.len() as u64 * rows_so_far;
+            // What a block takes beyond its share is no other's loss.
+            let share = effort.saturating_mul(WORK_PER_EFFORT) / rows.len() as u64 * block.rows.len() as u64;
+            let work_max = scratch.work + share;
             let (own_rows, own_kinds) = block.of(rows, &self.kinds);
             let own_values = block.rows.iter().map(|row| values[*row]).collect();
             let own_columns = block.columns(&columns);
+            let own_dealt: Vec<_> = dealt.iter().map(|nodes| block.columns(nodes)).collect();
             let weights =
                 if is_one { relaxed.fluid_weights } else { relaxation::fluid_weights(&own_rows, &own_kinds) };
             let mut packer = pack::Packer::new(&own_rows, &own_kinds, own_values, weights, scratch, work_max);
@@ -354,7 +380,7 @@ impl Task {
                     Stage::Thorough => GOOD_ENOUGH,
                 };
             packer.dives = stage == Stage::Thorough && own_rows.len() <= DIVE_ROWS_MAX;
-            bins.extend(packer.pack(&own_columns)?.into_iter().map(|bin| pack::Bin {
+            bins.extend(packer.pack(&own_columns, &own_dealt)?.into_iter().map(|bin| pack::Bin {
                 kind: block.kinds[bin.kind],
                 pattern: block.widened(bin.pattern),
                 copies: bin.copies,
@@ -362,15 +388,47 @@ impl Task {
         }
         Some((pack::price(&bins, &self.kinds), bins))
     }
+
+    /// Whole nodes from fillings that know no limits per node, in several ways.
+    fn deal(&self, merged: &Merged) -> Vec<Vec<pack::Share>> {
+        let table =
+            dealt::Table { anywhere_kinds: &self.anywhere_kinds, pinned: &self.pinned, kinds: &self.kinds };
+        let row_of_item = self.row_of_item();
+        let deal = |threshold| dealt::deal(merged, &table, &row_of_item, threshold);
+        [0.7, 0.4].map(deal).to_vec()
+    }
+
+    /// By item: the zone-free row that holds it.
+    fn row_of_item(&self) -> Vec<usize> {
+        let mut row_of_item = vec![0; self.items];
+        for (row, members) in self.anywhere.items.iter().enumerate() {
+            members.iter().for_each(|item| row_of_item[*item] = row);
+        }
+        row_of_item
+    }
+
+    /// Values of the packing's rows: the duals of the zone-free rows that hold the same items.
+    fn values(&self, relaxed: &Relaxation) -> Vec<f64> {
+        let row_of_item = self.row_of_item();
+        let row_of = self.pinned.items.iter().map(|members| row_of_item[members[0]]);
+        row_of
+            .zip(&self.pinned.rows)
+            .map(|(row, data)| {
+                // A row that rides for free in the relaxation is still worth something to a packer that must place it.
+                let floor = knapsack::weigh(&relaxed.fluid_weights, &data.requests) * 0.02;
+                relaxed.duals[row].max(floor).max(1e-9)
+            })
+            .collect()
+    }
 }
 
 /// The relaxation's fillings once per zone, each with its share of the amount.
 fn zoned_columns(
     relaxed: &Relaxation,
     anywhere: &items::Rows,
-    anywhere_kinds: &[shapes::Kind],
+    anywhere_kinds: &[Kind],
     pinned: &items::Rows,
-    kinds: &[shapes::Kind],
+    kinds: &[Kind],
 ) -> Vec<(usize, knapsack::Pattern, f64)> {
     let items: usize = anywhere.items.iter().map(Vec::len).sum();
     let mut rows_of_item: Vec<Vec<u32>> = vec![Vec::new(); items];
@@ -442,23 +500,6 @@ fn relaxation_effort(effort: u64) -> Effort {
         has_tables: scale >= PROOF_SCALE,
         proofs: if scale >= PROOF_SCALE { PROOFS_MAX } else { 0 },
     }
-}
-
-/// Values of the packing's rows: the duals of the zone-free rows that hold the same items.
-fn values_of(relaxed: &Relaxation, anywhere: &items::Rows, pinned: &items::Rows, items: usize) -> Vec<f64> {
-    let mut row_of_item = vec![0; items];
-    for (row, members) in anywhere.items.iter().enumerate() {
-        members.iter().for_each(|item| row_of_item[*item] = row);
-    }
-    let row_of = pinned.items.iter().map(|members| row_of_item[members[0]]);
-    row_of
-        .zip(&pinned.rows)
-        .map(|(row, data)| {
-            // A row that rides for free in the relaxation is still worth something to a packer that must place it.
-            let floor = knapsack::weigh(&relaxed.fluid_weights, &data.requests) * 0.02;
-            relaxed.duals[row].max(floor).max(1e-9)
-        })
-        .collect()
 }
 
 /// Whether the repacked nodes keep every pool's limits; where limits exist, options larger than the planned type are

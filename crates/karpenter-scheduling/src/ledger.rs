@@ -133,6 +133,10 @@ pub(crate) struct Ledger {
     matches_of_variant: Vec<Option<Arc<Bits>>>,
     toleration_sets: Vec<Vec<Toleration>>,
     changes: changes::Changes,
+    /// Whether pods of a spread go back to where pods of it came from, where that is as good as elsewhere.
+    pub(crate) stays_home: bool,
+    /// Whether they go nowhere else at present.
+    pub(crate) keeps_home: bool,
 }
 
 impl Ledger {

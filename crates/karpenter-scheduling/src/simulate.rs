@@ -62,6 +62,9 @@ pub struct Question<'a> {
     /// `Compat`: upstream's choices. `Cost`: new nodes as cheap as the effort allows.
     pub mode: Mode,
     pub effort: u64,
+    /// Whether pods that are spread over zones go back to zones where pods of the same spread came from, where those are as
+    /// good as others: outcomes that leave spreads as they are do not depend on each other.
+    pub stays_home: bool,
     pub reserved_mode: ReservedMode,
     /// Instances that a reservation gains by the nodes' end, by reservation id.
     pub credits: &'a BTreeMap<Arc<str>, u32>,
@@ -182,6 +185,7 @@ impl<'a> Simulator<'a> {
         let mut ledger = known.unwrap_or_else(|| self.cluster.clone());
         self.roster.fill_queue(&mut ledger.classes, &moving);
         ledger.begin_question(&gone, options, question.credits);
+        ledger.stays_home = question.stays_home;
         let closed_before = onto.map(|onto| {
             let positions = onto.iter().filter_map(|node| self.position_of.get(*node).copied());
             ledger.close_to_movers_except(positions)

@@ -87,6 +87,8 @@ pub(crate) struct Group {
     pub(crate) stated_in_question: u64,
     /// Pods the selector matches, per domain (zone-like keys).
     pub(crate) matched: Vec<u32>,
+    /// How many of them went away with nodes of the present question and have not come back, per domain.
+    pub(crate) vacated: Vec<u32>,
     /// Pods that state the constraint, per domain (anti-affinity on zone-like keys).
     pub(crate) owners: Vec<u32>,
     /// Matched pods anywhere.
@@ -130,6 +132,11 @@ pub(crate) struct Topology {
 #[derive(Debug, Clone, Copy)]
 enum Undo {
     Matched {
+        group: GroupId,
+        domain: u32,
+        before: u32,
+    },
+    Vacated {
         group: GroupId,
         domain: u32,
         before: u32,
@@ -200,6 +207,7 @@ impl Topology {
             stated_by_bound: 0,
             stated_in_question: 0,
             matched: Vec::new(),
+            vacated: Vec::new(),
             owners: Vec::new(),
             matched_total: 0,
             version: 0,
@@ -287,6 +295,7 @@ impl Topology {
         for group in &mut self.groups {
             let size = self.domains[group.id.key].len();
             group.matched = vec![0; size];
+            group.vacated = vec![0; size];
             group.owners = vec![0; size];
             group.nodes_in = vec![0; size];
         }
@@ -397,6 +406,7 @@ impl Topology {
     ) {
         for domain in domains {
             self.set_matched(id, domain, |present| present + count);
+            self.set_vacated(id, domain, |vacated| vacated.saturating_sub(count));
         }
         self.count_total(id, i64::from(count));
     }
@@ -405,6 +415,7 @@ impl Topology {
     pub(crate) fn uncount(&mut self, id: GroupId, domain: Option<usize>, count: u32) {
         if let Some(domain) = domain {
             self.set_matched(id, domain, |present| present - count);
+            self.set_vacated(id, domain, |vacated| vacated + count);
         }
         self.count_total(id, -i64::from(count));
     }
@@ -442,6 +453,16 @@ impl Topology {
         self.group_mut(id).matched[domain] = change(before);
     }
 
+    /// Only questions are asked where pods came from.
+    fn set_vacated(&mut self, id: GroupId, domain: usize, change: impl Fn(u32) -> u32) {
+        let before = self.group(id).vacated[domain];
+        let after = change(before);
+        if self.is_recording && after != before {
+            self.note(Undo::Vacated { group: id, domain: domain as u32, before });
+            self.group_mut(id).vacated[domain] = after;
+        }
+    }
+
     fn set_owners(&mut self, id: GroupId, domain: usize, change: impl Fn(u32) -> u32) {
         let before = self.group(id).owners[domain];
         self.note(Undo::Owners { group: id, domain: domain as u32, before });
@@ -475,6 +496,9 @@ impl Topology {
             match undo {
                 Undo::Matched { group, domain, before } => {
                     self.group_mut(group).matched[domain as usize] = before;
+                }
+                Undo::Vacated { group, domain, before } => {
+                    self.group_mut(group).vacated[domain as usize] = before;
                 }
                 Undo::Owners { group, domain, before } => {
                     self.group_mut(group).owners[domain as usize] = before;

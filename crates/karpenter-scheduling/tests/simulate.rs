@@ -6,8 +6,10 @@ mod builders;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use builders::{bound, node, offering, pod, wants, world};
-use karpenter_model::labels::{AWS_CAPACITY_RESERVATION_ID, CAPACITY_TYPE, CAPACITY_TYPE_RESERVED, HOSTNAME};
+use builders::{bound, node, offering, pod, spread, wants, world};
+use karpenter_model::labels::{
+    AWS_CAPACITY_RESERVATION_ID, CAPACITY_TYPE, CAPACITY_TYPE_RESERVED, HOSTNAME, ZONE,
+};
 use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::{Mobility, Mode, Problem, ReservedMode};
 use karpenter_scheduling::schedule;
@@ -23,6 +25,7 @@ fn question<'a>(without: &'a [usize], credits: &'a BTreeMap<Arc<str>, u32>) -> Q
         moves_blocked: false,
         mode: Mode::Compat,
         effort: 100,
+        stays_home: false,
         reserved_mode: ReservedMode::Strict,
         credits,
     }
@@ -124,4 +127,39 @@ fn the_bound_of_worth_knows_spreads_over_hosts() {
     problem.pods = vec![builders::group("small", spread, 12), builders::group("big", (*big).clone(), 12)];
     let price = schedule(&problem).price_per_hour;
     assert!(bound > free * 1.05 && bound <= price + 1e-9, "{free} {bound} {price}");
+}
+
+#[test]
+fn pods_that_are_spread_go_back_to_their_zones_where_those_are_as_good() {
+    let mut problem = world();
+    let mut spec = pod("web", 1000);
+    spec.spread = vec![spread(ZONE, "web", 1)];
+    let web = || karpenter_model::problem::BoundPod { mobility: Mobility::Moves, ..bound(spec.clone()) };
+    // The last zone has one pod more than the others, and its node goes.
+    let per_zone = [("zone-a", 1), ("zone-b", 1), ("zone-c", 2)];
+    problem.nodes = per_zone.map(|(zone, _)| node(zone, zone, 2)).to_vec();
+    for (node, (_, count)) in problem.nodes.iter_mut().zip(per_zone) {
+        node.pods = std::iter::repeat_with(web).take(count).collect();
+    }
+    let (simulator, nothing) = (Simulator::new(&problem), BTreeMap::new());
+    let arrivals = |stays_home: bool| -> Vec<String> {
+        let question = Question { mode: Mode::Cost, stays_home, ..question(&[2], &nothing) };
+        let plan = simulator.ask(&question).plan;
+        assert!(plan.unschedulable.is_empty());
+        let existing = plan.existing.iter().map(|one| (problem.nodes[one.node].labels.get(ZONE), &one.pods));
+        let new = plan.new_nodes.iter().map(|one| {
+            (one.requirements.get(ZONE).and_then(|requirement| requirement.single_value()), &one.pods)
+        });
+        let mut zones: Vec<String> = Vec::new();
+        for (zone, pods) in existing.chain(new) {
+            let count: u32 = pods.iter().map(|run| run.count).sum();
+            let zone = zone.map_or_else(String::new, ToString::to_string);
+            zones.extend(std::iter::repeat_n(zone, count as usize));
+        }
+        zones.sort();
+        zones
+    };
+    // One has to go back: the zone would have none. For the other all zones are equal, and there is room in the first.
+    assert_eq!(arrivals(false), ["zone-a", "zone-c"]);
+    assert_eq!(arrivals(true), ["zone-c", "zone-c"]);
 }

@@ -66,6 +66,7 @@ fn question<'a>(without: &'a [usize], mode: Mode, moves_blocked: bool) -> Questi
         moves_blocked,
         mode,
         effort: 100,
+        stays_home: false,
         reserved_mode: ReservedMode::Fallback,
         credits: NO_CREDITS,
     }
@@ -149,6 +150,9 @@ proptest! {
         prop_assert_eq!(faults(&problem, &cost, &cheap), Vec::<String>::new());
         prop_assert_eq!(faults(&problem, &compat, &plain), Vec::<String>::new());
         prop_assert!(cheap.plan.price_per_hour <= plain.plan.price_per_hour + 1e-9);
+        let at_home = Question { stays_home: true, ..cost };
+        let home = simulator.ask(&at_home);
+        prop_assert_eq!(faults(&problem, &at_home, &home), Vec::<String>::new());
     }
 
     #[test]

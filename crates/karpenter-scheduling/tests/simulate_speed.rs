@@ -118,6 +118,7 @@ fn question<'a>(without: &'a [usize], mode: Mode, credits: &'a BTreeMap<Arc<str>
         moves_blocked: false,
         mode,
         effort: 100,
+        stays_home: false,
         reserved_mode: ReservedMode::Fallback,
         credits,
     }

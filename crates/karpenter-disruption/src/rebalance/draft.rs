@@ -143,7 +143,12 @@ impl<'a> Draft<'a> {
         let mut without: Vec<usize> = sources.iter().map(|source| self.node_of[*source]).collect();
         without.sort_unstable();
         let credits = BTreeMap::new();
-        let outcome = self.simulator.ask_onto(&question(&without, mode, effort, &credits), onto);
+        let question = question(&without, mode, effort, &credits);
+        let mut outcome = self.simulator.ask_onto(&question, onto);
+        if question.stays_home && outcome.stranded(self.waiting) > 0 {
+            // Somewhere else there may be room.
+            outcome = self.simulator.ask_onto(&Question { stays_home: false, ..question }, onto);
+        }
         let one = self.read(sources, &outcome)?;
         Some(Found { one, onto: onto.to_vec(), without, outcome })
     }
@@ -212,5 +217,13 @@ fn question<'q>(
     effort: u64,
     credits: &'q BTreeMap<std::sync::Arc<str>, u32>,
 ) -> Question<'q> {
-    Question { without, moves_blocked: false, mode, effort, reserved_mode: ReservedMode::Fallback, credits }
+    Question {
+        without,
+        moves_blocked: false,
+        mode,
+        effort,
+        stays_home: mode == Mode::Cost,
+        reserved_mode: ReservedMode::Fallback,
+        credits,
+    }
 }

@@ -54,7 +54,7 @@ pub(crate) const THOROUGH: Manner = Manner {
     ],
     least: Yield::POOR,
     at_once: 4,
-    asked_most: 12,
+    asked_most: 4,
 };
 
 /// Sets of so many nodes get all the effort.

@@ -5,7 +5,7 @@
 
 use super::knapsack::{Pattern, Scratch};
 use super::pack::Share;
-use super::relaxation::{Effort, Relaxation, fluid_weights, relax};
+use super::relaxation::{Effort, Hint, Relaxation, fluid_weights, relax_from};
 use super::shapes::{Kind, Row};
 
 /// Rows and kinds, by number, that have nothing to do with the rest.
@@ -23,14 +23,25 @@ impl Block {
 
     /// Those of some fillings that are its own, in its own numbers.
     pub(crate) fn columns(&self, columns: &[Share]) -> Vec<Share> {
-        let own_row = |row: u32| self.rows.binary_search(&(row as usize)).ok().map(|row| row as u32);
         let own = |(kind, pattern, amount): &Share| {
-            let kind = self.kinds.binary_search(kind).ok()?;
-            let pattern: Option<Pattern> =
-                pattern.iter().map(|(row, count)| Some((own_row(*row)?, *count))).collect();
-            Some((kind, pattern?, *amount))
+            let (kind, pattern) = self.own(*kind, pattern)?;
+            Some((kind, pattern, *amount))
         };
         columns.iter().filter_map(own).collect()
+    }
+
+    /// A filling in its own numbers, if it is its own.
+    fn own(&self, kind: usize, pattern: &Pattern) -> Option<(usize, Pattern)> {
+        let own_row = |row: u32| self.rows.binary_search(&(row as usize)).ok().map(|row| row as u32);
+        let kind = self.kinds.binary_search(&kind).ok()?;
+        let pattern: Option<Pattern> =
+            pattern.iter().map(|(row, count)| Some((own_row(*row)?, *count))).collect();
+        Some((kind, pattern?))
+    }
+
+    fn hint(&self, hint: &Hint) -> Hint {
+        let fillings = hint.fillings.iter().filter_map(|(kind, pattern)| self.own(*kind, pattern));
+        Hint { duals: self.rows.iter().map(|row| hint.duals[*row]).collect(), fillings: fillings.collect() }
     }
 
     /// A filling of its own rows as one of all rows.
@@ -40,16 +51,27 @@ impl Block {
     }
 }
 
-/// As [`relax`], block by block.
+/// As [`relax_from`], block by block.
 pub(crate) fn relax_blocks(
     rows: &[Row],
     kinds: &[Kind],
     effort: Effort,
     scratch: &mut Scratch,
 ) -> Option<Relaxation> {
+    relax_blocks_from(rows, kinds, effort, None, scratch)
+}
+
+/// The same from what is known already.
+pub(crate) fn relax_blocks_from(
+    rows: &[Row],
+    kinds: &[Kind],
+    effort: Effort,
+    hint: Option<Hint>,
+    scratch: &mut Scratch,
+) -> Option<Relaxation> {
     let blocks = blocks(rows, kinds);
     if blocks.len() <= 1 {
-        return relax(rows, kinds, effort, scratch);
+        return relax_from(rows, kinds, effort, hint, scratch);
     }
     let mut whole = Relaxation {
         duals: vec![0.0; rows.len()],
@@ -67,7 +89,8 @@ pub(crate) fn relax_blocks(
         let work_end = work_start + effort.work_max * rows_so_far / rows.len() as u64;
         let effort = Effort { work_max: work_end.saturating_sub(scratch.work), ..effort };
         let (own_rows, own_kinds) = block.of(rows, kinds);
-        let relaxed = relax(&own_rows, &own_kinds, effort, scratch)?;
+        let own_hint = hint.as_ref().map(|hint| block.hint(hint));
+        let relaxed = relax_from(&own_rows, &own_kinds, effort, own_hint, scratch)?;
         whole.lower_bound += relaxed.lower_bound;
         whole.objective += relaxed.objective;
         whole.likely += relaxed.likely;
@@ -126,6 +149,7 @@ fn root(first: &[usize], mut demand: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::relaxation::relax;
     use super::*;
     use crate::bits::Bits;
     use crate::cost::shapes::DIMENSIONS_MAX;

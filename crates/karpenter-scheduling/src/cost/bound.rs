@@ -6,9 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::dealt::Merged;
 use super::items::{self, Demands, Item};
-use super::knapsack::{self, Order, Scratch};
-use super::relaxation::{self, Effort, Relaxation};
+use super::knapsack::{self, Order, Pattern, Scratch};
+use super::relaxation::{self, Effort, Hint, Relaxation};
 use super::shapes::{DIMENSIONS_MAX, Kind, Row, Vector, covers};
 use super::{blocks, hosts};
 use crate::bits::Bits;
@@ -100,11 +101,9 @@ pub(crate) fn guess(ledger: &mut Ledger, effort: Effort, scratch: &mut Scratch) 
         return None;
     }
     let Waiting { rows, kinds, .. } = waiting(ledger);
-    let relaxed = match relaxed_without_limits(&rows, &kinds, effort, scratch) {
-        Some(relaxed) => relaxed,
-        None => blocks::relax_blocks(&rows, &kinds, effort, scratch)?,
-    };
-    Some(relaxed.likely)
+    // Limits per node take too long for a guess.
+    let rows = if rows.len() > ROWS_MANY { alike(&rows).0 } else { rows };
+    Some(blocks::relax_blocks(&rows, &kinds, effort, scratch)?.likely)
 }
 
 /// Pods that wait and that some pool takes.
@@ -140,7 +139,7 @@ fn waiting(ledger: &mut Ledger) -> Waiting {
 /// Prices of the rows and what they add up to at least.
 fn relaxed(rows: &[Row], kinds: &[Kind], effort: Effort, scratch: &mut Scratch) -> Option<Relaxation> {
     let with_limits = blocks::relax_blocks(rows, kinds, effort, scratch)?;
-    let without = relaxed_without_limits(rows, kinds, effort, scratch);
+    let without = relaxed_without_limits(rows, kinds, effort, scratch).map(|merged| merged.unfolded());
     let is_better = |without: &Relaxation| without.lower_bound > with_limits.lower_bound;
     Some(without.filter(is_better).unwrap_or(with_limits))
 }
@@ -157,7 +156,7 @@ pub(crate) fn relaxed_without_limits(
     kinds: &[Kind],
     effort: Effort,
     scratch: &mut Scratch,
-) -> Option<Relaxation> {
+) -> Option<Merged> {
     if rows.len() <= ROWS_MANY {
         return None;
     }
@@ -165,16 +164,55 @@ pub(crate) fn relaxed_without_limits(
     if fewer.len() == rows.len() {
         return None;
     }
-    let relaxed = blocks::relax_blocks(&fewer, kinds, effort, scratch)?;
-    let duals = of_row.into_iter().map(|row| relaxed.duals[row]).collect();
-    Some(Relaxation { duals, columns: Vec::new(), ..relaxed })
+    let (alike, of_fewer) = alike(&fewer);
+    let first = blocks::relax_blocks(&alike, kinds, effort, scratch)?;
+    let hint = hint(&first, &fewer, &of_fewer);
+    // Limits per node do not bind where bounds are proved, so there is nothing more to prove.
+    let effort = Effort { has_tables: false, proofs: 0, ..effort };
+    let mut relaxed = blocks::relax_blocks_from(&fewer, kinds, effort, Some(hint), scratch)?;
+    relaxed.lower_bound = relaxed.lower_bound.max(first.lower_bound);
+    Some(Merged { relaxed, of_row })
 }
 
-/// Rows that differ only in how many of them a node may hold as one, and which of them each became.
+/// Rows that differ only in how many of them a node may hold as one, and which of them each became. Those without a limit are
+/// one of their own; a node may hold as many of the others as of all of them together.
 fn without_limits(rows: &[Row]) -> (Vec<Row>, Vec<usize>) {
+    let mut index: BTreeMap<(Vector, usize, bool), usize> = BTreeMap::new();
+    let mut fewer: Vec<Row> = Vec::new();
+    // What each exclusion adds to the limit of a row: once, however many rows share it.
+    let mut excluded: BTreeMap<(usize, u16), u32> = BTreeMap::new();
+    let of_row: Vec<usize> = rows
+        .iter()
+        .map(|row| {
+            let is_limited = row.cap < u32::MAX || row.exclusion.is_some();
+            let position = *index.entry((row.requests, row.demand, is_limited)).or_insert_with(|| {
+                let cap = if is_limited { 0 } else { u32::MAX };
+                fewer.push(Row { count: 0, cap, exclusion: None, ..row.clone() });
+                fewer.len() - 1
+            });
+            let joined = &mut fewer[position];
+            joined.count += row.count;
+            let more = match row.exclusion {
+                None => row.cap,
+                Some((group, cap)) => {
+                    let so_far = excluded.entry((position, group)).or_insert(0);
+                    let before = *so_far;
+                    *so_far = before.saturating_add(row.cap).min(cap);
+                    *so_far - before
+                }
+            };
+            joined.cap = joined.cap.saturating_add(more);
+            position
+        })
+        .collect();
+    (fewer, of_row)
+}
+
+/// The same with those that have a limit and those that have none as one.
+fn alike(rows: &[Row]) -> (Vec<Row>, Vec<usize>) {
     let mut index: BTreeMap<(Vector, usize), usize> = BTreeMap::new();
     let mut fewer: Vec<Row> = Vec::new();
-    let of_row = rows
+    let of_row: Vec<usize> = rows
         .iter()
         .map(|row| {
             let position = *index.entry((row.requests, row.demand)).or_insert_with(|| {
@@ -186,6 +224,47 @@ fn without_limits(rows: &[Row]) -> (Vec<Row>, Vec<usize>) {
         })
         .collect();
     (fewer, of_row)
+}
+
+/// What a relaxation of rows that are `alike` says of these rows: the same prices, and each filling with as many of those that
+/// have a limit as may be, with none of them, and with their share.
+fn hint(relaxed: &Relaxation, rows: &[Row], of_row: &[usize]) -> Hint {
+    let mut behind: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (row, alike) in of_row.iter().enumerate() {
+        behind.entry(*alike).or_default().push(row);
+    }
+    // Those with a limit come first.
+    behind.values_mut().for_each(|members| members.sort_by_key(|row| rows[*row].cap));
+    let split = |pattern: &Pattern, limited_share: &dyn Fn(f64) -> f64| -> Pattern {
+        let mut split = Pattern::new();
+        for (alike, count) in pattern {
+            let members = &behind[&(*alike as usize)];
+            let of_all: f64 = members.iter().map(|row| f64::from(rows[*row].count)).sum();
+            let mut left = *count;
+            for row in members {
+                let data = &rows[*row];
+                let is_last = Some(row) == members.last();
+                let wanted = if is_last {
+                    left
+                } else {
+                    (f64::from(*count) * limited_share(f64::from(data.count) / of_all)).round() as u32
+                };
+                let taken = wanted.min(left).min(data.cap).min(data.count);
+                left -= taken;
+                if taken > 0 {
+                    split.push((*row as u32, taken));
+                }
+            }
+        }
+        split
+    };
+    let mut fillings = Vec::new();
+    for (kind, pattern, _) in &relaxed.columns {
+        let shares: [&dyn Fn(f64) -> f64; 3] = [&|_| 1.0, &|share| share, &|_| 0.0];
+        fillings.extend(shares.map(|share| (*kind, split(pattern, share))));
+    }
+    fillings.retain(|(_, pattern)| !pattern.is_empty());
+    Hint { duals: of_row.iter().map(|row| relaxed.duals[*row]).collect(), fillings }
 }
 
 fn all_templates(ledger: &Ledger) -> Bits {
@@ -254,16 +333,27 @@ mod tests {
 
     #[test]
     fn rows_that_only_limits_tell_apart_become_one() {
-        let row = |cpu: i64, demand: usize, count: u32, cap: u32| {
+        let row = |cpu: i64, demand: usize, count: u32, cap: u32, exclusion: Option<(u16, u32)>| {
             let mut requests = [0; DIMENSIONS_MAX];
             requests[0] = cpu;
-            Row { requests, demand, count, cap, exclusion: (cap == 2).then_some((0, 2)) }
+            Row { requests, demand, count, cap, exclusion }
         };
-        let rows = [row(1, 0, 3, 1), row(2, 0, 5, u32::MAX), row(1, 0, 4, 2), row(1, 1, 7, 1)];
+        let many = u32::MAX;
+        let rows = [
+            row(1, 0, 3, 1, None),
+            row(2, 0, 5, many, None),
+            row(1, 0, 4, 2, None),
+            row(1, 1, 7, 1, None),
+            row(1, 0, 9, many, None),
+            // No more than two of these, whichever, and at most one of the first.
+            row(1, 0, 2, 1, Some((0, 2))),
+            row(1, 0, 2, many, Some((0, 2))),
+        ];
         let (fewer, of_row) = without_limits(&rows);
-        assert_eq!(of_row, [0, 1, 0, 2]);
-        let seen: Vec<_> = fewer.iter().map(|row| (row.requests[0], row.demand, row.count)).collect();
-        assert_eq!(seen, [(1, 0, 7), (2, 0, 5), (1, 1, 7)]);
-        assert!(fewer.iter().all(|row| row.cap == u32::MAX && row.exclusion.is_none()));
+        assert_eq!(of_row, [0, 1, 0, 2, 3, 0, 0]);
+        let seen: Vec<_> =
+            fewer.iter().map(|row| (row.requests[0], row.demand, row.count, row.cap)).collect();
+        assert_eq!(seen, [(1, 0, 11, 5), (2, 0, 5, many), (1, 1, 7, 1), (1, 0, 9, many)]);
+        assert!(fewer.iter().all(|row| row.exclusion.is_none()));
     }
 }

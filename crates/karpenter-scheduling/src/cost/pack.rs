@@ -19,6 +19,15 @@ pub(crate) struct Bin {
     pub(crate) copies: u32,
 }
 
+/// What a packing begins with.
+enum Start<'c> {
+    Nothing,
+    /// Columns of the relaxation, rounded up from this fraction on.
+    Rounded(&'c [Share], f64),
+    /// Whole nodes.
+    Dealt(&'c [Share]),
+}
+
 pub(crate) struct Packer<'a> {
     pub(crate) rows: &'a [Row],
     pub(crate) kinds: &'a [Kind],
@@ -60,26 +69,32 @@ impl<'a> Packer<'a> {
         }
     }
 
-    /// Packs all rows, starting from the columns of the relaxation where they apply.
-    pub(crate) fn pack(&mut self, columns: &[Share]) -> Option<Vec<Bin>> {
+    /// Packs all rows, starting from the columns of the relaxation where they apply, and from nodes that were dealt out.
+    pub(crate) fn pack(&mut self, columns: &[Share], dealt: &[Vec<Share>]) -> Option<Vec<Bin>> {
         let mut best: Option<(f64, Vec<Bin>, Vec<f64>)> = None;
         // Columns that the relaxation uses nearly whole may be rounded up; how near is tried out. A relaxation that is
         // not solved to the end can mislead, so its columns, and then its values too, are also left out once.
         let fluid: Vec<f64> =
             self.rows.iter().map(|row| knapsack::weigh(&self.weights, &row.requests).max(1e-9)).collect();
         let guided = self.values.clone();
-        let mut attempts: Vec<(&[Share], f64, &Vec<f64>)> =
-            [1.0, 0.7, 0.4].into_iter().map(|threshold| (columns, threshold, &guided)).collect();
-        if columns.is_empty() {
-            attempts.truncate(1);
-        } else {
-            attempts.push((&[], 1.0, &guided));
+        let mut attempts: Vec<(Start<'_>, &Vec<f64>)> = Vec::new();
+        if !columns.is_empty() {
+            attempts.extend([1.0, 0.7, 0.4].map(|threshold| (Start::Rounded(columns, threshold), &guided)));
         }
-        attempts.push((&[], 1.0, &fluid));
-        for (columns, threshold, values) in attempts {
+        attempts.extend(dealt.iter().map(|nodes| (Start::Dealt(nodes), &guided)));
+        if dealt.is_empty() {
+            attempts.push((Start::Nothing, &guided));
+        }
+        attempts.push((Start::Nothing, &fluid));
+        let work_before = self.scratch.work;
+        for (start, values) in attempts {
             self.values.clone_from(values);
             let mut remaining: Vec<u32> = self.rows.iter().map(|row| row.count).collect();
-            let mut bins = self.round(columns, threshold, &mut remaining);
+            let mut bins = match start {
+                Start::Nothing => Vec::new(),
+                Start::Rounded(columns, threshold) => self.round(columns, threshold, &mut remaining),
+                Start::Dealt(nodes) => self.fill_up(nodes, &mut remaining),
+            };
             if !self.greedy_rest(&mut remaining, &mut bins) {
                 continue;
             }
@@ -87,6 +102,10 @@ impl<'a> Packer<'a> {
             if best.as_ref().is_none_or(|(least, _, _)| cost < *least) {
                 best = Some((cost, bins, values.clone()));
             }
+        }
+        if !dealt.is_empty() {
+            // There are many rows where nodes are dealt out: nothing would be left for improving.
+            self.work_max += self.scratch.work - work_before;
         }
         if self.dives && !columns.is_empty() {
             self.values.clone_from(&guided);
@@ -104,6 +123,25 @@ impl<'a> Packer<'a> {
         self.values = values;
         self.improve(&mut bins);
         Some(bins)
+    }
+
+    /// Nodes with what they were dealt and what else fits.
+    fn fill_up(&mut self, nodes: &[Share], remaining: &mut [u32]) -> Vec<Bin> {
+        for (row, count) in nodes.iter().flat_map(|(_, pattern, _)| pattern) {
+            remaining[*row as usize] -= count;
+        }
+        let mut bins = Vec::new();
+        for (kind, pattern, _) in nodes {
+            for (row, count) in pattern {
+                remaining[*row as usize] += count;
+            }
+            let pattern = self.filled_up(*kind, pattern.clone(), remaining);
+            for (row, count) in &pattern {
+                remaining[*row as usize] -= count;
+            }
+            bins.push(Bin { kind: *kind, pattern, copies: 1 });
+        }
+        bins
     }
 
     fn round(

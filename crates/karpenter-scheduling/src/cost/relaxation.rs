@@ -48,11 +48,30 @@ const NODES_PER_TABLES: u64 = 16;
 const STALL_ROUNDS: usize = 4;
 const STALLED: f64 = 0.998;
 
+/// What is known of a relaxation before it is solved.
+pub(crate) struct Hint {
+    /// About what the rows are worth.
+    pub(crate) duals: Vec<f64>,
+    /// Fillings that are likely to be among the best.
+    pub(crate) fillings: Vec<(usize, Pattern)>,
+}
+
 /// Solves the relaxation. `None` if some row fits on no kind.
 pub(crate) fn relax(
     rows: &[Row],
     kinds: &[Kind],
     effort: Effort,
+    scratch: &mut Scratch,
+) -> Option<Relaxation> {
+    relax_from(rows, kinds, effort, None, scratch)
+}
+
+/// The same from what is known already.
+pub(crate) fn relax_from(
+    rows: &[Row],
+    kinds: &[Kind],
+    effort: Effort,
+    hint: Option<Hint>,
     scratch: &mut Scratch,
 ) -> Option<Relaxation> {
     let fluid = Fluid::solve(rows, kinds);
@@ -103,9 +122,16 @@ pub(crate) fn relax(
         effort,
     };
     // The fluid prices are nearly right wherever pods are small against nodes: begin with the fillings they favour.
-    generation.price_kinds(&guided, false, scratch);
-    generation.optimise(scratch);
+    // What is known beforehand is nearer still.
     let mut center = guided;
+    if let Some(hint) = hint {
+        center = hint.duals;
+        hint.fillings.into_iter().for_each(|(kind, pattern)| {
+            generation.keep(kind, pattern);
+        });
+    }
+    generation.price_kinds(&center, false, scratch);
+    generation.optimise(scratch);
     let mut smoothing = 0.5;
     let mut deep_passes = effort.deep_passes;
     let mut objective_before = f64::MAX;

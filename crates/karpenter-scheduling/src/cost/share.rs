@@ -164,7 +164,8 @@ fn pack_others(rows: &[Row], kinds: &[Kind], scratch: &mut Scratch) -> Option<Ve
         .map(|(row, dual)| dual.max(knapsack::weigh(&relaxed.fluid_weights, &row.requests) * 0.02).max(1e-9))
         .collect();
     let work_max = scratch.work + WORK;
-    pack::Packer::new(rows, kinds, values, relaxed.fluid_weights, scratch, work_max).pack(&relaxed.columns)
+    pack::Packer::new(rows, kinds, values, relaxed.fluid_weights, scratch, work_max)
+        .pack(&relaxed.columns, &[])
 }
 
 /// Whether every spread holds by the scheduler's rule: no host more than `maxSkew` above the emptiest eligible one.

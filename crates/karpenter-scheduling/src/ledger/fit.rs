@@ -141,10 +141,16 @@ impl Ledger {
                         self.topology.spread_minimum(owned.group, &owned.pod_allows)
                     };
                     let own = u32::from(owned.selects_itself);
-                    keep(&|domain| {
+                    let holds = |domain: usize| {
                         self.topology.counts(owned.group, domain)
                             && (group.matched[domain] + own).saturating_sub(minimum) <= max_skew
-                    });
+                    };
+                    let is_home = |domain: usize| group.vacated[domain] > 0 && holds(domain);
+                    if self.keeps_home && (0..group.vacated.len()).any(is_home) {
+                        keep(&is_home);
+                    } else {
+                        keep(&holds);
+                    }
                 }
                 Kind::Affinity => {
                     if !self.may_bootstrap(owned) {
@@ -179,6 +185,15 @@ impl Ledger {
             }
         }
         allows
+    }
+
+    /// Whether pods of the variant's spreads went away with nodes and have not come back.
+    pub(crate) fn has_homes(&self, variant: usize) -> bool {
+        let mut spreads = self.classes.variants[variant]
+            .owned
+            .iter()
+            .filter(|owned| !owned.is_hostname && matches!(owned.kind, Kind::Spread { .. }));
+        spreads.any(|owned| self.topology.group(owned.group).vacated.iter().any(|count| *count > 0))
     }
 
     /// Whether the first pod of a self-selecting affinity may choose its domain freely.

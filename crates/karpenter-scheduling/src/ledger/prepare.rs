@@ -96,6 +96,8 @@ impl Ledger {
             nodes_left: prepared.templates.iter().map(|template| template.nodes_left).collect(),
             slots: Slots::new(&prepared.reservations, &problem.options, &BTreeMap::new()),
             changes: Changes::default(),
+            stays_home: false,
+            keeps_home: false,
             problem: constant,
             prepared,
             states,
