@@ -171,7 +171,8 @@ pub fn plan(
             *is_open &= has_rested(fleet, &fleet.machines[candidate.machine]);
         }
         let wanted = price_now - if is_anew { 0.0 } else { saved } - good_enough;
-        let (manner, effort) = (&replacing::THOROUGH, thorough_effort(fleet, settings.effort));
+        let manner = if is_apart(fleet) { &replacing::THOROUGH_APART } else { &replacing::THOROUGH };
+        let effort = thorough_effort(fleet, settings.effort);
         let why = replacing::run(&mut draft, &mut zones, &means, manner, effort, wanted, &mut poor);
         merge(&mut refused, why);
         if is_anew && saving_per_hour(&poor) > saved {

@@ -22,6 +22,8 @@ pub(crate) struct Manner {
     at_once: usize,
     /// After so many questions what was found is enough for one look.
     asked_most: usize,
+    /// How much of a saving has to be left at least if nodes stay of which the like would be launched.
+    kept_least: f64,
 }
 
 /// Small sets first.
@@ -40,7 +42,7 @@ pub(crate) const EASY: [Manner; 3] = [small(Yield::GREAT), small(Yield::BETTER),
 pub(crate) const FAIR: Manner = small(Yield::FAIR);
 
 const fn small(least: Yield) -> Manner {
-    Manner { rounds: SMALL, least, at_once: usize::MAX, asked_most: usize::MAX }
+    Manner { rounds: SMALL, least, at_once: usize::MAX, asked_most: usize::MAX, kept_least: 0.0 }
 }
 
 /// Large sets waste less, and move many pods for that. The largest first: small ones would only break them up. Each takes as
@@ -55,11 +57,15 @@ pub(crate) const THOROUGH: Manner = Manner {
     least: Yield::POOR,
     at_once: 4,
     asked_most: 4,
+    kept_least: 0.0,
 };
+
+/// The same where pods are kept apart. Sets of few nodes find little there, so nothing is gained by leaving much for them.
+pub(crate) const THOROUGH_APART: Manner = Manner { kept_least: 0.5, ..THOROUGH };
 
 /// Sets of so many nodes get all the effort.
 const EFFORT_NODES: usize = 16;
-/// How much of a saving has to be left if a node stays of which the like would be launched.
+/// So much of a saving is enough, whatever the trouble, if nodes stay of which the like would be launched.
 const KEPT_SAVING: f64 = 0.75;
 /// Where several may be replaced only by one.
 const MANY_TO_ONE: usize = 3;
@@ -111,7 +117,7 @@ pub(crate) fn run(
             asked_before += asked.len();
             let found: Vec<Result<Found, Option<Why>>> = asked
                 .par_iter()
-                .map(|(sources, onto)| replace(draft, rules, sources, onto, manner.least, effort))
+                .map(|(sources, onto)| replace(draft, rules, sources, onto, manner, effort))
                 .collect();
             zones.begin();
             for (found, (sources, _)) in found.into_iter().zip(asked) {
@@ -130,7 +136,7 @@ pub(crate) fn run(
                     Ok(found)
                 } else {
                     let onto = found.onto.clone();
-                    replace(draft, rules, &found.one.sources, &onto, manner.least, effort)
+                    replace(draft, rules, &found.one.sources, &onto, manner, effort)
                 };
                 let Ok(found) = found else { continue };
                 if zones.standing(draft, std::slice::from_ref(&found.one)) != [true] {
@@ -166,9 +172,10 @@ fn replace(
     rules: &Rules<'_>,
     sources: &[usize],
     onto: &[usize],
-    least: Yield,
+    manner: &Manner,
     effort: u64,
 ) -> Result<Found, Option<Why>> {
+    let Manner { least, kept_least, .. } = *manner;
     let is_many = sources.iter().all(|source| rules.is_many_to_many(&draft.candidates[*source].pool));
     let mode = if is_many { Mode::Cost } else { Mode::Compat };
     let found = draft.ask(sources, onto, mode, effort).ok_or(None)?;
@@ -184,8 +191,10 @@ fn replace(
             .ask(&fewer, &wider, mode, effort)
             .filter(|found| rules.accepts(draft, &found.one, least).is_ok());
         if let Some(with_kept) = with_kept
-            && (with_kept.one.saving_per_trouble() >= found.one.saving_per_trouble()
-                || with_kept.one.saving_per_hour() >= KEPT_SAVING * found.one.saving_per_hour())
+            && let (kept, all) = (&with_kept.one, &found.one)
+            && kept.saving_per_hour() >= kept_least * all.saving_per_hour()
+            && (kept.saving_per_trouble() >= all.saving_per_trouble()
+                || kept.saving_per_hour() >= KEPT_SAVING * all.saving_per_hour())
         {
             return Ok(with_kept);
         }
