@@ -123,16 +123,28 @@ pub fn plan(
     let worth: Vec<f64> = draft.node_of.iter().map(|node| worths.node(&fleet.problem, *node)).collect();
     merge(&mut refused, deletes::best(&mut draft, &mut zones, &rules, &worth, price_now, &mut moves));
     let is_held_up = |zones: &Zones| zones.waiting_per_hour() > LITTLE * price_now;
-    for manner in &replacing::EASY {
-        // What waits for others to move first saves more for the trouble than what would come next, and may need its nodes.
-        if is_held_up(&zones) {
-            break;
-        }
-        let easy = replacing::run(&mut draft, &mut zones, &means, manner, effort, ALL, &mut moves);
-        merge(&mut refused, easy);
-    }
-    let price_then = price_now - saving_per_hour(&moves);
     let least_possible = worths.lower_bound_per_hour * DEAR;
+    let saved_for_nothing = saving_per_hour(&moves);
+    // Whether what fleets cost at about the least will be asked for; finding out takes long, so it goes on beside.
+    let may_matter = !is_held_up(&zones)
+        && saved_for_nothing <= MUCH * price_now
+        && price_now - saved_for_nothing > least_possible;
+    let find_likely_least = || {
+        if may_matter { worths.likely_least_per_hour(&fleet.problem) } else { worths.lower_bound_per_hour }
+    };
+    let find_easy = || {
+        for manner in &replacing::EASY {
+            // What waits for others to move first saves more for the trouble than what would come next, and may need its
+            // nodes.
+            if is_held_up(&zones) {
+                break;
+            }
+            let easy = replacing::run(&mut draft, &mut zones, &means, manner, effort, ALL, &mut moves);
+            merge(&mut refused, easy);
+        }
+    };
+    let (likely_least, ()) = rayon::join(find_likely_least, find_easy);
+    let price_then = price_now - saving_per_hour(&moves);
     let mut good_enough = least_possible;
     let is_over = !is_held_up(&zones) && price_now - price_then <= MUCH * price_now;
     // From here on little is had for the trouble: only as far as the fleet would still be dear, and not while much is
@@ -140,7 +152,7 @@ pub fn plan(
     let is_dear = |price: f64, good_enough: f64| is_over && price > good_enough;
     if is_dear(price_then, good_enough) {
         let dear = if is_apart(fleet) { LIKELY_DEAR_APART } else { LIKELY_DEAR };
-        good_enough = good_enough.max(worths.likely_least_per_hour(&fleet.problem) * dear);
+        good_enough = good_enough.max(likely_least * dear);
     }
     if is_dear(price_then, good_enough) {
         let mut fair = Vec::new();

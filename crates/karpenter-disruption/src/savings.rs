@@ -60,8 +60,7 @@ pub(crate) fn replan(
     mode: EngineMode,
 ) -> Result<Command, Why> {
     let without = pass.nodes_of(candidates);
-    let stays_home = mode == EngineMode::Cost;
-    let question = Question { mode, stays_home, ..question(pass, &without, Manner::ORDINARY, None) };
+    let question = Question { mode, stays_home: true, ..question(pass, &without, Manner::ORDINARY, None) };
     let outcome = pass.ask(simulator, &question);
     let placement = read(pass, simulator, &outcome).map_err(|unplaced| Why::WouldNotFit { unplaced })?;
     let price_after_per_hour = placement.price_per_hour();

@@ -6,6 +6,8 @@
 
 use std::collections::VecDeque;
 
+use karpenter_model::problem::Mode;
+
 use crate::classes::QueueRun;
 use crate::ledger::Ledger;
 use crate::settle;
@@ -134,26 +136,43 @@ impl Search {
 fn place_some(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mut Cursor) -> u32 {
     if ledger.stays_home && ledger.has_homes(variant) {
         ledger.keeps_home = true;
-        let placed = place_anywhere(ledger, variant, count, cursor);
+        let mut placed = place_on_nodes(ledger, variant, count, cursor);
+        if placed == 0 && ledger.options.mode == Mode::Compat {
+            // Room that is there comes before new nodes; nodes at least cost are for the repacking to find.
+            ledger.keeps_home = false;
+            placed = place_on_nodes(ledger, variant, count, cursor);
+            ledger.keeps_home = true;
+        }
+        if placed == 0 {
+            placed = place_on_planned(ledger, variant, count, cursor);
+        }
         ledger.keeps_home = false;
         if placed > 0 {
             return placed;
         }
     }
-    place_anywhere(ledger, variant, count, cursor)
+    match place_on_nodes(ledger, variant, count, cursor) {
+        0 => place_on_planned(ledger, variant, count, cursor),
+        placed => placed,
+    }
 }
 
-fn place_anywhere(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mut Cursor) -> u32 {
-    let is_bulk = ledger.classes.variants[variant].is_bulk;
-    let first = if is_bulk { cursor.node } else { 0 };
-    if let Some((node, copies)) = ledger.find_node(variant, first) {
-        let copies = copies.min(count);
-        cursor.node = node;
-        ledger.place_on_node(variant, node, copies);
-        return copies;
-    }
-    cursor.node = ledger.nodes.len();
-    if is_bulk {
+/// The same on nodes that exist.
+fn place_on_nodes(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mut Cursor) -> u32 {
+    let first = if ledger.classes.variants[variant].is_bulk { cursor.node } else { 0 };
+    let Some((node, copies)) = ledger.find_node(variant, first) else {
+        cursor.node = ledger.nodes.len();
+        return 0;
+    };
+    let copies = copies.min(count);
+    cursor.node = node;
+    ledger.place_on_node(variant, node, copies);
+    copies
+}
+
+/// The same on planned nodes and on new ones.
+fn place_on_planned(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mut Cursor) -> u32 {
+    if ledger.classes.variants[variant].is_bulk {
         if !cursor.claims_are_full {
             let placed = level_claims(ledger, variant, count);
             if placed > 0 {

@@ -51,7 +51,7 @@ const SECOND_LOOK_ITEMS_MAX: usize = 1_500;
 /// Rounding step by step solves the relaxation many times over; with more rows than this that takes too long.
 const DIVE_ROWS_MAX: usize = 250;
 
-/// Rows without limits per node are few, and everything hangs on how well they are solved.
+/// How many times harder rows that are merged because only limits per node tell them apart are relaxed.
 const MERGED_SCALE: u64 = 2;
 
 /// From so many times the usual effort on, the relaxation is solved to the end and its bound proved.
@@ -311,7 +311,9 @@ struct First {
 impl First {
     fn relax(rows: &[Row], kinds: &[Kind], effort: u64, scratch: &mut Scratch) -> Option<Self> {
         let first_effort = relaxation_effort(effort.min(EFFORT_DEFAULT));
-        let merged_effort = relaxation_effort(effort.min(EFFORT_DEFAULT) * MERGED_SCALE);
+        // There are few of them, and everything hangs on how well they are solved: only small questions save on that.
+        let is_small = effort.saturating_mul(2) < EFFORT_DEFAULT;
+        let merged_effort = relaxation_effort(if is_small { effort } else { EFFORT_DEFAULT * MERGED_SCALE });
         let mut merged = bound::relaxed_without_limits(rows, kinds, merged_effort, scratch);
         if let Some(merged) = merged.take_if(|merged| merged.has_nodes_for(rows)) {
             let relaxed = merged.unfolded();

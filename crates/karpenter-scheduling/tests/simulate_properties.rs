@@ -150,9 +150,11 @@ proptest! {
         prop_assert_eq!(faults(&problem, &cost, &cheap), Vec::<String>::new());
         prop_assert_eq!(faults(&problem, &compat, &plain), Vec::<String>::new());
         prop_assert!(cheap.plan.price_per_hour <= plain.plan.price_per_hour + 1e-9);
-        let at_home = Question { stays_home: true, ..cost };
-        let home = simulator.ask(&at_home);
-        prop_assert_eq!(faults(&problem, &at_home, &home), Vec::<String>::new());
+        for question in [compat, cost] {
+            let at_home = Question { stays_home: true, ..question };
+            let home = simulator.ask(&at_home);
+            prop_assert_eq!(faults(&problem, &at_home, &home), Vec::<String>::new());
+        }
     }
 
     #[test]

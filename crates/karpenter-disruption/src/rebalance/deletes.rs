@@ -1,6 +1,6 @@
 //! Nodes that can go without anything launched: their pods fit into room that others have.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use karpenter_model::problem::Mode;
 use karpenter_scheduling::simulate::BoundAt;
@@ -89,9 +89,12 @@ fn run(
         }
     }
     let mut batch = BATCH_START;
+    // Nodes that go when others have gone: what they were given now would be moved twice.
+    let mut go_later: BTreeSet<usize> = BTreeSet::new();
     loop {
         rest.retain(|candidate| draft.is_open[*candidate]);
-        let onto = draft.receivers();
+        let mut onto = draft.receivers();
+        onto.retain(|node| !go_later.contains(node));
         if batch == 1 {
             // Most do not fit any more: find those that do, and go on with them.
             let fits: Vec<bool> =
@@ -125,7 +128,10 @@ fn run(
                     } else if stands[..length].iter().all(|stands| *stands) {
                         // What needs others to go has to wait for them.
                         let waiting = rest.iter().zip(&stands).filter(|(_, stands)| !**stands);
-                        waiting.for_each(|(one, _)| zones.wait(draft.candidates[*one].price_per_hour));
+                        waiting.for_each(|(one, _)| {
+                            zones.wait(draft.candidates[*one].price_per_hour);
+                            go_later.insert(draft.node_of[*one]);
+                        });
                         let mut stands = stands.into_iter();
                         rest.retain(|_| stands.next().unwrap_or(true));
                         step = step.min(rest.len() - length);

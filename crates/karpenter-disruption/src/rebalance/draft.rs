@@ -222,7 +222,7 @@ fn question<'q>(
         moves_blocked: false,
         mode,
         effort,
-        stays_home: mode == Mode::Cost,
+        stays_home: true,
         reserved_mode: ReservedMode::Fallback,
         credits,
     }

@@ -60,8 +60,13 @@ pub(crate) const THOROUGH: Manner = Manner {
     kept_least: 0.0,
 };
 
-/// The same where pods are kept apart. Sets of few nodes find little there, so nothing is gained by leaving much for them.
-pub(crate) const THOROUGH_APART: Manner = Manner { kept_least: 0.5, ..THOROUGH };
+/// The same where pods are kept apart: what few nodes could become is mostly the same again there, so the sets are larger and
+/// little is left for later.
+pub(crate) const THOROUGH_APART: Manner = Manner {
+    rounds: &[(Choice::Wasteful, 256), (Choice::Complementary, 64), (Choice::Complementary, 32)],
+    kept_least: 0.5,
+    ..THOROUGH
+};
 
 /// Sets of so many nodes get all the effort.
 const EFFORT_NODES: usize = 16;
