@@ -238,7 +238,7 @@ fn repack(ledger: &mut Ledger, tier: &Bits, scratch: &mut Scratch) -> Repacked {
         anywhere_kinds = items::kinds(ledger, tier, &anywhere_demands.list, false);
         relaxed = First::relax(&anywhere.rows, &anywhere_kinds, effort, scratch);
     }
-    let Some(First { merged, relaxed }) = relaxed else { return stands(0.0) };
+    let Some(first) = relaxed else { return stands(0.0) };
     let mut demands = Demands::default();
     let pinned = items::rows(ledger, &items, &mut demands, tier, items::Purpose::Packing);
     let is_zoned = items.iter().any(|item| item.added != item.added_anywhere);
@@ -248,14 +248,34 @@ fn repack(ledger: &mut Ledger, tier: &Bits, scratch: &mut Scratch) -> Repacked {
         anywhere_kinds.clone()
     };
     let task = Task { anywhere, anywhere_kinds, pinned, kinds, is_zoned, items: items.len() };
-    let dealt = merged.as_ref().map(|merged| task.deal(merged)).unwrap_or_default();
-    let mut packing = task.pack(&relaxed, &dealt, first_effort, Stage::Quick, scratch);
-    let mut bound = merged.map_or(0.0, |merged| merged.relaxed.lower_bound).max(relaxed.lower_bound);
+    let mut dealt = Vec::new();
+    let (mut packing, mut bound) = match &first {
+        First::Merged(merged) => {
+            dealt = task.deal(merged);
+            let packing = task.pack(&merged.unfolded(), &dealt, first_effort, Stage::Quick, scratch);
+            (packing, merged.relaxed.lower_bound)
+        }
+        First::ByRow(relaxed) => {
+            (task.pack(relaxed, &[], first_effort, Stage::Quick, scratch), relaxed.lower_bound)
+        }
+    };
+    let is_acceptable = |packing: &Option<Packing>, bound: f64, acceptable: f64| {
+        packing.as_ref().is_some_and(|(price, _)| *price <= bound * acceptable)
+    };
+    // Little effort is for many small questions, and one look at each.
+    if matches!(first, First::Merged(_))
+        && effort >= EFFORT_DEFAULT
+        && !is_acceptable(&packing, bound, ACCEPTABLE)
+        && let (rows, kinds) = (&task.anywhere.rows, &task.anywhere_kinds)
+        && let Some(relaxed) = blocks::relax_blocks(rows, kinds, relaxation_effort(first_effort), scratch)
+    {
+        bound = bound.max(relaxed.lower_bound);
+        packing = cheaper(packing, task.pack(&relaxed, &[], first_effort, Stage::Quick, scratch));
+    }
     // Money is at stake where an answer is far from the bound; there a harder look at the relaxation pays. More effort
     // adds looks and takes none away, so it never makes a plan dearer.
     let mut looks = vec![(first_effort * SECOND_LOOK, ACCEPTABLE)];
     if effort < EFFORT_DEFAULT {
-        // Little effort is for many small questions, and one look at each.
         looks.clear();
     }
     if effort > EFFORT_DEFAULT {
@@ -265,7 +285,7 @@ fn repack(ledger: &mut Ledger, tier: &Bits, scratch: &mut Scratch) -> Repacked {
         looks.retain(|(effort, _)| *effort > EFFORT_DEFAULT * SECOND_LOOK);
     }
     for (effort, acceptable) in looks {
-        if packing.as_ref().is_some_and(|(price, _)| *price <= bound * acceptable) {
+        if is_acceptable(&packing, bound, acceptable) {
             continue;
         }
         let (rows, kinds) = (&task.anywhere.rows, &task.anywhere_kinds);
@@ -279,11 +299,7 @@ fn repack(ledger: &mut Ledger, tier: &Bits, scratch: &mut Scratch) -> Repacked {
         {
             bound = bound.max(merged.relaxed.lower_bound);
         }
-        if let Some((price, bins)) = task.pack(&relaxed, &dealt, effort, Stage::Thorough, scratch)
-            && packing.as_ref().is_none_or(|(known, _)| price < *known)
-        {
-            packing = Some((price, bins));
-        }
+        packing = cheaper(packing, task.pack(&relaxed, &dealt, effort, Stage::Thorough, scratch));
     }
     let lower_bound = frozen_price + bound;
     let Some((_, bins)) = packing else { return stands(lower_bound) };
@@ -301,26 +317,37 @@ fn repack(ledger: &mut Ledger, tier: &Bits, scratch: &mut Scratch) -> Repacked {
     Repacked { lower_bound, claims, frozen_from }
 }
 
+/// What nodes cost together, and the nodes.
+type Packing = (f64, Vec<pack::Bin>);
+
+fn cheaper(known: Option<Packing>, other: Option<Packing>) -> Option<Packing> {
+    match (known, other) {
+        (Some(known), Some(other)) => Some(if other.0 < known.0 { other } else { known }),
+        (known, other) => known.or(other),
+    }
+}
+
 /// What the first look goes by.
-struct First {
-    /// Without limits per node, where that makes a difference.
-    merged: Option<Merged>,
-    relaxed: Relaxation,
+enum First {
+    /// Rows that only limits per node tell apart as one.
+    Merged(Merged),
+    ByRow(Relaxation),
 }
 
 impl First {
     fn relax(rows: &[Row], kinds: &[Kind], effort: u64, scratch: &mut Scratch) -> Option<Self> {
-        let first_effort = relaxation_effort(effort.min(EFFORT_DEFAULT));
         // There are few of them, and everything hangs on how well they are solved: only small questions save on that.
         let is_small = effort.saturating_mul(2) < EFFORT_DEFAULT;
         let merged_effort = relaxation_effort(if is_small { effort } else { EFFORT_DEFAULT * MERGED_SCALE });
-        let mut merged = bound::relaxed_without_limits(rows, kinds, merged_effort, scratch);
-        if let Some(merged) = merged.take_if(|merged| merged.has_nodes_for(rows)) {
-            let relaxed = merged.unfolded();
-            return Some(Self { merged: Some(merged), relaxed });
+        let merged = bound::relaxed_without_limits(rows, kinds, merged_effort, scratch);
+        let lower_bound = merged.as_ref().map_or(0.0, |merged| merged.relaxed.lower_bound);
+        if let Some(merged) = merged.filter(|merged| merged.has_nodes_for(rows)) {
+            return Some(Self::Merged(merged));
         }
-        let relaxed = blocks::relax_blocks(rows, kinds, first_effort, scratch)?;
-        Some(Self { merged, relaxed })
+        let effort = relaxation_effort(effort.min(EFFORT_DEFAULT));
+        let mut relaxed = blocks::relax_blocks(rows, kinds, effort, scratch)?;
+        relaxed.lower_bound = relaxed.lower_bound.max(lower_bound);
+        Some(Self::ByRow(relaxed))
     }
 }
 
@@ -350,7 +377,7 @@ impl Task {
         effort: u64,
         stage: Stage,
         scratch: &mut Scratch,
-    ) -> Option<(f64, Vec<pack::Bin>)> {
+    ) -> Option<Packing> {
         let columns = if self.is_zoned {
             zoned_columns(relaxed, &self.anywhere, &self.anywhere_kinds, &self.pinned, &self.kinds)
         } else {

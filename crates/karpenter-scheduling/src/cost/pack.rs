@@ -19,6 +19,9 @@ pub(crate) struct Bin {
     pub(crate) copies: u32,
 }
 
+/// From this share of a good fleet on, nodes that were dealt out are most of it.
+const DEALT_MOST: f64 = 0.5;
+
 /// What a packing begins with.
 enum Start<'c> {
     Nothing,
@@ -82,7 +85,9 @@ impl<'a> Packer<'a> {
             attempts.extend([1.0, 0.7, 0.4].map(|threshold| (Start::Rounded(columns, threshold), &guided)));
         }
         attempts.extend(dealt.iter().map(|nodes| (Start::Dealt(nodes), &guided)));
-        if dealt.is_empty() {
+        // Nodes that were dealt out are guided by the same values, and better where they are most of the fleet.
+        let priced = |nodes: &Vec<Share>| nodes.iter().map(|(kind, ..)| self.kinds[*kind].price).sum::<f64>();
+        if dealt.iter().map(priced).fold(0.0, f64::max) < DEALT_MOST * self.good_enough || dealt.is_empty() {
             attempts.push((Start::Nothing, &guided));
         }
         attempts.push((Start::Nothing, &fluid));
