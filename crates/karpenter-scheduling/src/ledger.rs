@@ -5,6 +5,7 @@
 
 mod changes;
 pub(crate) mod fit;
+mod min_values;
 mod nodes;
 mod prepare;
 mod rooms;

@@ -3,6 +3,9 @@
 //! A planned node may stay open between zones as long as no pod on it states a zonal constraint. If the pods on it are
 //! counted by other pods' constraints, the zone matters all the same: left to the launch, it could break a spread or
 //! leave an affinity without a partner. Upstream leaves such nodes open.
+//!
+//! What the pool asks for by minValues comes first: a node that has too few values left would be refused in the end, and
+//! with it pods that others were placed by. Where no domain leaves enough, the node stays open.
 
 use crate::classes::QueueRun;
 use crate::ledger::Ledger;
@@ -101,6 +104,9 @@ fn pin_to_best(ledger: &mut Ledger, claim: usize, key: usize, counted: &[GroupId
         let mut moved = ledger.claims[claim].clone();
         moved.state = state;
         let Some(price) = ledger.cheapest_price(&moved) else { continue };
+        if !ledger.meets_min_values(&moved) {
+            continue;
+        }
         let crowd = counted
             .iter()
             .map(|group| ledger.topology.group(*group))

@@ -257,7 +257,7 @@ impl Ledger {
             })
     }
 
-    fn total_with(&self, variant: usize, claim: Option<usize>) -> Amounts {
+    pub(super) fn total_with(&self, variant: usize, claim: Option<usize>) -> Amounts {
         let requests = &self.classes.variants[variant].requests;
         match claim {
             Some(claim) => self.claims[claim]
@@ -443,63 +443,6 @@ impl Ledger {
             }
         }
         counts
-    }
-
-    /// The first minValues requirement that these types do not meet: (key, wanted, found).
-    pub(crate) fn unmet_min_values(
-        &self,
-        state: StateId,
-        types: &[StateType],
-    ) -> Option<(std::sync::Arc<str>, u32, u32)> {
-        self.min_values_short(state, types, &[]).next()
-    }
-
-    /// What remains of the minValues that a fresh node with one pod of a variant does not meet.
-    pub(super) fn lowered_min_values(
-        &self,
-        variant: usize,
-        state: StateId,
-    ) -> Vec<(std::sync::Arc<str>, u32)> {
-        let mut survivors = self.survivors(variant, None, state, &self.total_with(variant, None));
-        if let Ok(held) = self.book(state, &survivors, &[]) {
-            survivors = self.usable(state, &survivors, &held);
-        }
-        self.min_values_short(state, &survivors, &[]).map(|(key, _, found)| (key, found)).collect()
-    }
-
-    /// Every minValues requirement that these types do not meet, where some of them may have been lowered.
-    fn min_values_short<'a>(
-        &'a self,
-        state: StateId,
-        types: &'a [StateType],
-        lowered: &'a [(std::sync::Arc<str>, u32)],
-    ) -> impl Iterator<Item = (std::sync::Arc<str>, u32, u32)> + 'a {
-        let data = self.states.get(state);
-        data.requirements.iter().filter_map(|r| r.min_values.map(|min| (r, min))).filter_map(
-            move |(requirement, wanted)| {
-                let wanted = lowered
-                    .iter()
-                    .find(|(key, _)| *key == requirement.key)
-                    .map_or(wanted, |(_, remaining)| *remaining);
-                let mut values = std::collections::BTreeSet::new();
-                for entry in types {
-                    let instance_type = self.states.instance_type(data.template, entry.index);
-                    let of_type = instance_type.requirements.get(&requirement.key);
-                    values.extend(
-                        of_type.iter().flat_map(|r| r.values.iter()).filter(|value| requirement.has(value)),
-                    );
-                    for offer in self.states.offers(state, entry) {
-                        let of_offering =
-                            instance_type.offerings[*offer as usize].requirements.get(&requirement.key);
-                        values.extend(
-                            of_offering.iter().flat_map(|r| r.values.iter()).filter(|v| requirement.has(v)),
-                        );
-                    }
-                }
-                let found = values.len() as u32;
-                (found < wanted).then(|| (requirement.key.clone(), wanted, found))
-            },
-        )
     }
 
     /// How many copies of a bulk variant fit on a planned node for which `fit` was found (at least one).

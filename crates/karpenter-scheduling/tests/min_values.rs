@@ -1,0 +1,129 @@
+//! Nodes of pools with minValues: giving a node one domain because its pods are counted must not cost it the instance
+//! types that its pool insists on. A node that is refused for that takes its pods with it, and whatever was placed by
+//! their counts is wrong.
+
+#[path = "support/builders.rs"]
+mod builders;
+
+use std::sync::Arc;
+
+use builders::{ZONES, all_of, group, instance_type, near, node, pod, pool, spread, wants, world};
+use karpenter_model::instance_type::InstanceType;
+use karpenter_model::labels::{self, CAPACITY_TYPE, CAPACITY_TYPE_ON_DEMAND, CAPACITY_TYPE_SPOT};
+use karpenter_model::plan::Plan;
+use karpenter_model::pod::PodSpec;
+use karpenter_model::problem::{MinValuesPolicy, Mode, Problem};
+use karpenter_model::requirements::Requirement;
+use karpenter_scheduling::schedule;
+use karpenter_scheduling::validate::validate;
+
+fn sold_out(mut instance_type: InstanceType, key: &str, value: &str) -> InstanceType {
+    for offering in &mut instance_type.offerings {
+        offering.available &=
+            offering.requirements.get(key).is_none_or(|requirement| !requirement.has(value));
+    }
+    instance_type
+}
+
+/// Two equal types, of which one is not to be had in one domain, and a pool that asks for two values of a key.
+fn scarce(key: &str, value: &str, min_values_of: &str) -> Problem {
+    let mut problem = world();
+    problem.catalogs = vec![Arc::new(vec![
+        instance_type("plain", 4, &ZONES[..2], 0.1),
+        sold_out(instance_type("scarce", 4, &ZONES[..2], 0.1), key, value),
+    ])];
+    problem.pools[0].weight = 10;
+    problem.pools[0].requirements = all_of([Requirement::exists(min_values_of).with_min_values(Some(2))]);
+    problem
+}
+
+fn spread_over(key: &str, app: &str, cpu_millis: i64) -> PodSpec {
+    PodSpec { spread: vec![spread(key, app, 1)], ..pod(app, cpu_millis) }
+}
+
+/// The plan, which must be without fault, in both modes.
+#[track_caller]
+fn plans(problem: &Problem) -> [Plan; 2] {
+    [Mode::Compat, Mode::Cost].map(|mode| {
+        let mut problem = problem.clone();
+        problem.options.mode = mode;
+        let plan = schedule(&problem);
+        let violations: Vec<String> = validate(&problem, &plan).iter().map(ToString::to_string).collect();
+        assert_eq!(violations, Vec::<String>::new(), "{mode:?}: {:#?}", plan.new_nodes);
+        plan
+    })
+}
+
+fn chosen<'a>(problem: &'a Problem, plan: &Plan, key: &str) -> Vec<&'a str> {
+    let of_node = |node: &karpenter_model::plan::PlannedNode| {
+        let offering = &problem.catalogs[0][node.instance_type].offerings[node.offering];
+        offering.requirements.get(key).and_then(Requirement::single_value).map_or("", |value| &**value)
+    };
+    plan.new_nodes.iter().map(of_node).collect()
+}
+
+#[test]
+fn a_counted_node_gets_a_capacity_type_that_leaves_enough_types() {
+    let mut problem = scarce(CAPACITY_TYPE, CAPACITY_TYPE_SPOT, labels::INSTANCE_TYPE);
+    let mut spot = pool("spot");
+    spot.requirements = all_of([wants(CAPACITY_TYPE, &[CAPACITY_TYPE_SPOT])]);
+    problem.pools.push(spot);
+    // Without room; it is there so that spot counts whatever becomes of the planned nodes.
+    let mut full = node("full", ZONES[0], 0);
+    full.labels.insert(CAPACITY_TYPE.into(), CAPACITY_TYPE_SPOT.into());
+    problem.nodes.push(full);
+    // The first fills a node. It is spread over nothing itself, but counted by the others.
+    problem.pods = vec![
+        group("whole", pod("web", 3900), 1),
+        group("spread", spread_over(CAPACITY_TYPE, "web", 3800), 2),
+    ];
+    for plan in plans(&problem) {
+        assert!(plan.unschedulable.is_empty(), "{:?}", plan.unschedulable);
+        let mut capacity_types = chosen(&problem, &plan, CAPACITY_TYPE);
+        capacity_types.sort_unstable();
+        assert_eq!(capacity_types, [CAPACITY_TYPE_ON_DEMAND, CAPACITY_TYPE_ON_DEMAND, CAPACITY_TYPE_SPOT]);
+    }
+}
+
+#[test]
+fn a_node_that_others_must_be_near_gets_a_zone_that_leaves_enough_types() {
+    let mut problem = scarce(labels::ZONE, ZONES[0], labels::INSTANCE_TYPE);
+    problem.pods = vec![
+        group("first", pod("cache", 3900), 1),
+        group("second", PodSpec { affinity: vec![near(labels::ZONE, "cache")], ..pod("web", 3800) }, 1),
+    ];
+    for plan in plans(&problem) {
+        assert!(plan.unschedulable.is_empty(), "{:?}", plan.unschedulable);
+        assert_eq!(chosen(&problem, &plan, labels::ZONE), [ZONES[1]; 2]);
+    }
+}
+
+#[test]
+fn best_effort_does_not_lower_what_a_node_has_for_a_zone() {
+    let mut problem = scarce(labels::ZONE, ZONES[0], labels::INSTANCE_TYPE);
+    problem.options.min_values_policy = MinValuesPolicy::BestEffort;
+    problem.pods = vec![
+        group("first", pod("cache", 3900), 1),
+        group("second", PodSpec { affinity: vec![near(labels::ZONE, "cache")], ..pod("web", 3800) }, 1),
+    ];
+    for plan in plans(&problem) {
+        assert!(plan.new_nodes.iter().all(|node| node.instance_type_options.len() == 2));
+    }
+}
+
+#[test]
+fn a_counted_node_stays_open_where_no_single_zone_is_enough() {
+    let mut problem = scarce(labels::ZONE, "nowhere", labels::ZONE);
+    problem.pools.push(pool("other"));
+    problem.pods =
+        vec![group("whole", pod("web", 3900), 1), group("spread", spread_over(labels::ZONE, "web", 3800), 2)];
+    for plan in plans(&problem) {
+        assert!(plan.unschedulable.is_empty(), "{:?}", plan.unschedulable);
+        let open: Vec<bool> = plan
+            .new_nodes
+            .iter()
+            .map(|node| node.requirements.get(labels::ZONE).is_none_or(|zone| zone.single_value().is_none()))
+            .collect();
+        assert_eq!(open, [true, false, false]);
+    }
+}
