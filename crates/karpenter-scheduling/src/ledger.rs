@@ -4,6 +4,7 @@
 //! Upstream: nodeclaim.go and existingnode.go of pkg/controllers/provisioning/scheduling.
 
 mod changes;
+pub(crate) mod filters;
 pub(crate) mod fit;
 mod min_values;
 mod nodes;
@@ -28,6 +29,7 @@ use crate::templates::{self, Amounts, Dimensions, Template};
 use crate::topology::{GroupId, Kind, Slot, Topology};
 
 pub(crate) use changes::Arrival;
+use filters::Standing;
 pub(crate) use nodes::NodeSlot;
 pub(crate) use prepare::free_room;
 use rooms::Rooms;
@@ -129,7 +131,7 @@ pub(crate) struct Ledger {
     pub(crate) limits_left: Vec<SmallVec<[i64; 2]>>,
     pub(crate) nodes_left: Vec<Option<i64>>,
     pub(crate) slots: Slots,
-    filters: FxHashMap<(GroupId, StateId), bool>,
+    filters: FxHashMap<(GroupId, StateId), Arc<filters::Look>>,
     node_matches: FxHashMap<(ReqId, u32), Arc<Bits>>,
     matches_of_variant: Vec<Option<Arc<Bits>>>,
     toleration_sets: Vec<Vec<Toleration>>,
@@ -217,7 +219,8 @@ impl Ledger {
         self.log.push(Event { variant, alternative, target, count, is_deferred });
     }
 
-    /// Pods that were on the node before it was pinned to one domain start to count there.
+    /// Pods that were on the node before it was pinned to one domain start to count there, and so do those of which it
+    /// was not known whether they count at all.
     pub(crate) fn count_newly_pinned(&mut self, claim: usize, before: StateId, after: StateId) {
         for key in 0..self.topology.keys.len() {
             if self.topology.is_hostname(key) {
@@ -225,17 +228,18 @@ impl Ledger {
             }
             let was_single = self.domains(before, key).single().is_some();
             let Some(domain) = self.domains(after, key).single() else { continue };
-            if was_single {
-                continue;
-            }
             for (variant, _, count) in self.claims[claim].content.clone() {
                 let class = self.classes.variants[variant].class;
                 for group in self.classes.classes[class].matched.clone() {
-                    let counted = self.topology.group(group);
-                    if counted.id.key == key
-                        && counted.id.kind != Kind::AntiAffinity
-                        && self.filter_accepts(group, after)
+                    let counted = &self.topology.group(group).id;
+                    if counted.key != key
+                        || counted.kind == Kind::AntiAffinity
+                        || (was_single && counted.filter.is_all())
                     {
+                        continue;
+                    }
+                    let was_counted = was_single && self.filter_accepts(group, before);
+                    if !was_counted && self.filter_accepts(group, after) {
                         self.topology.count_domains(group, [domain], count);
                     }
                 }
@@ -277,13 +281,17 @@ impl Ledger {
         }
     }
 
-    /// Whether a constraint that looks at the pod cannot count it yet because the node's domain is open.
+    /// Whether a constraint that looks at the pod cannot count it yet because too much of the node is open.
     fn is_uncounted(&mut self, variant: usize, state: StateId) -> bool {
         let class = self.classes.variants[variant].class;
         (0..self.classes.classes[class].matched.len()).any(|position| {
-            let group = self.topology.group(self.classes.classes[class].matched[position]);
-            let (key, kind) = (group.id.key, group.id.kind);
-            !group.is_hostname && kind != Kind::AntiAffinity && self.domains(state, key).single().is_none()
+            let id = self.classes.classes[class].matched[position];
+            let group = self.topology.group(id);
+            let (key, kind, sees_all) = (group.id.key, group.id.kind, group.id.filter.is_all());
+            !group.is_hostname
+                && kind != Kind::AntiAffinity
+                && (self.domains(state, key).single().is_none()
+                    || (!sees_all && self.look(id, state).standing == Standing::Open))
         })
     }
 
@@ -295,21 +303,6 @@ impl Ledger {
             domains.retain(there);
         }
         domains
-    }
-
-    pub(crate) fn filter_accepts(&mut self, group: GroupId, state: StateId) -> bool {
-        let filter = &self.topology.group(group).id.filter;
-        if filter.is_all() {
-            return true;
-        }
-        if let Some(known) = self.filters.get(&(group, state)) {
-            return *known;
-        }
-        let state_data = self.states.get(state);
-        let pool = &self.problem.pools[self.prepared.templates[state_data.template].pool];
-        let accepts = filter.accepts(&state_data.requirements, &pool.taints, &self.problem.well_known);
-        self.filters.insert((group, state), accepts);
-        accepts
     }
 
     pub(crate) fn may_relax_min_values(&self) -> bool {

@@ -4,11 +4,15 @@
 //! counted by other pods' constraints, the zone matters all the same: left to the launch, it could break a spread or
 //! leave an affinity without a partner. Upstream leaves such nodes open.
 //!
+//! The same goes for a node that is still open between instance types that a spread looks at and others: it becomes one
+//! or the other, whichever is cheaper.
+//!
 //! What the pool asks for by minValues comes first: a node that has too few values left would be refused in the end, and
-//! with it pods that others were placed by. Where no domain leaves enough, the node stays open.
+//! with it pods that others were placed by. Where nothing leaves enough, the node stays open.
 
 use crate::classes::QueueRun;
 use crate::ledger::Ledger;
+use crate::ledger::filters::Standing;
 use crate::states::StateId;
 use crate::topology::{GroupId, Kind};
 
@@ -21,9 +25,54 @@ pub(crate) fn settle(ledger: &mut Ledger) {
 
 /// Pins a node as soon as it holds a pod that a spread or an affinity counts.
 pub(crate) fn settle_claim(ledger: &mut Ledger, claim: usize) {
+    decide_for_spreads(ledger, claim);
     for key in 0..ledger.topology.keys.len() {
         pin(ledger, claim, key, |_| true);
     }
+}
+
+/// Decides whether spreads that count pods of the node look at it, where that is open.
+fn decide_for_spreads(ledger: &mut Ledger, claim: usize) {
+    let mut counted: Vec<GroupId> = Vec::new();
+    for (variant, _, _) in &ledger.claims[claim].content {
+        let class = &ledger.classes.classes[ledger.classes.variants[*variant].class];
+        counted.extend(class.matched.iter().copied().filter(|group| {
+            let group = ledger.topology.group(*group);
+            !group.is_hostname && group.id.filter.terms.is_some()
+        }));
+    }
+    counted.sort_unstable();
+    counted.dedup();
+    for group in counted {
+        let before = ledger.claims[claim].state;
+        if ledger.look(group, before).standing != Standing::Open {
+            continue;
+        }
+        let mut best: Option<(f64, StateId)> = None;
+        for state in ledger.ways_to_decide(group, before) {
+            if let Some(price) = price_in(ledger, claim, state)
+                && best.is_none_or(|(least, _)| price < least)
+            {
+                best = Some((price, state));
+            }
+        }
+        if let Some((_, state)) = best {
+            change_state(ledger, claim, state);
+        }
+    }
+}
+
+/// What a node would cost in a state that leaves it less; `None` if it could not be launched.
+fn price_in(ledger: &Ledger, claim: usize, state: StateId) -> Option<f64> {
+    let mut moved = ledger.claims[claim].clone();
+    moved.state = state;
+    ledger.cheapest_price(&moved).filter(|_| ledger.meets_min_values(&moved))
+}
+
+fn change_state(ledger: &mut Ledger, claim: usize, state: StateId) {
+    let before = std::mem::replace(&mut ledger.claims[claim].state, state);
+    ledger.rebook(claim);
+    ledger.count_newly_pinned(claim, before, state);
 }
 
 /// Pins one open node whose pods keep a waiting pod away from all of its possible domains at once. Returns whether
@@ -101,12 +150,7 @@ fn pin_to_best(ledger: &mut Ledger, claim: usize, key: usize, counted: &[GroupId
     for domain in open.iter() {
         let (name, value) = (ledger.topology.keys[key].clone(), ledger.topology.domains[key][domain].clone());
         let Some(state) = ledger.states.narrow(before, &name, [&value]) else { continue };
-        let mut moved = ledger.claims[claim].clone();
-        moved.state = state;
-        let Some(price) = ledger.cheapest_price(&moved) else { continue };
-        if !ledger.meets_min_values(&moved) {
-            continue;
-        }
+        let Some(price) = price_in(ledger, claim, state) else { continue };
         let crowd = counted
             .iter()
             .map(|group| ledger.topology.group(*group))
@@ -116,9 +160,7 @@ fn pin_to_best(ledger: &mut Ledger, claim: usize, key: usize, counted: &[GroupId
     choices.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
     match choices.first() {
         Some((_, _, _, state)) => {
-            ledger.claims[claim].state = *state;
-            ledger.rebook(claim);
-            ledger.count_newly_pinned(claim, before, *state);
+            change_state(ledger, claim, *state);
             true
         }
         None => false,

@@ -46,17 +46,11 @@ impl NodeFilter {
         *self == Self::ALL
     }
 
-    pub(crate) fn accepts(
-        &self,
-        requirements: &Requirements,
-        taints: &[Taint],
-        open: &BTreeSet<Arc<str>>,
-    ) -> bool {
+    /// Whether a node with these labels counts.
+    pub(crate) fn accepts(&self, labels: &Requirements, taints: &[Taint]) -> bool {
+        let suits = |term: &Requirements| labels.compatible(term, &BTreeSet::new()).is_ok();
         self.tolerations.as_ref().is_none_or(|tolerations| !keeps_away(taints, tolerations))
-            && self
-                .terms
-                .as_ref()
-                .is_none_or(|terms| terms.iter().any(|term| requirements.compatible(term, open).is_ok()))
+            && self.terms.as_ref().is_none_or(|terms| terms.iter().any(suits))
     }
 }
 

@@ -99,16 +99,22 @@ fn must_stay(ledger: &Ledger, claim: usize) -> bool {
         })
 }
 
-/// The zone-like values a pod must keep, because a constraint looks at them.
+/// What a pod must keep because a constraint looks at it: zone-like values, and whether a spread that counts the pod looks
+/// at its node. Where the pod states the spread itself, its own demands see to the latter.
 pub(crate) fn pins(ledger: &mut Ledger, variant: usize, state: StateId) -> ReqId {
     let data = &ledger.classes.variants[variant];
     let class = &ledger.classes.classes[data.class];
     let mut keys: Vec<(usize, bool)> = Vec::new();
+    let mut looked_at_by: Vec<GroupId> = Vec::new();
     let stated = data.owned.iter().map(|owned| (owned.group, true));
-    for (group, is_stated) in stated.chain(class.matched.iter().map(|group| (*group, false))) {
-        let group = ledger.topology.group(group);
-        if !group.is_hostname {
-            keys.push((group.id.key, is_stated || group.id.kind == GroupKind::AntiAffinity));
+    for (id, is_stated) in stated.chain(class.matched.iter().map(|group| (*group, false))) {
+        let group = ledger.topology.group(id);
+        if group.is_hostname {
+            continue;
+        }
+        keys.push((group.id.key, is_stated || group.id.kind == GroupKind::AntiAffinity));
+        if !group.id.filter.is_all() && !data.owned.iter().any(|owned| owned.group == id) {
+            looked_at_by.push(id);
         }
     }
     if keys.is_empty() {
@@ -124,6 +130,7 @@ pub(crate) fn pins(ledger: &mut Ledger, variant: usize, state: StateId) -> ReqId
             pins.add(Requirement::in_values(ledger.topology.keys[key].clone(), values));
         }
     }
+    looked_at_by.into_iter().for_each(|group| pins.extend(&ledger.look(group, state).keeps));
     ledger.states.intern(&pins)
 }
 

@@ -249,7 +249,7 @@ impl Ledger {
             let accepted = by_filter.entry(filter).or_insert_with_key(|filter| {
                 let accepts = |node: &usize| {
                     let facts = &self.nodes[*node].facts;
-                    filter.accepts(&facts.labels, &facts.taints, &BTreeSet::new())
+                    filter.accepts(&facts.labels, &facts.taints)
                 };
                 (first..self.nodes.len()).filter(accepts).collect()
             });

@@ -241,7 +241,7 @@ impl Ledger {
                     let mut bits = Bits::empty(self.nodes.len());
                     let accepts = |node: &usize| {
                         let facts = &self.nodes[*node].facts;
-                        filter.accepts(&facts.labels, &facts.taints, &BTreeSet::new())
+                        filter.accepts(&facts.labels, &facts.taints)
                     };
                     (0..self.nodes.len()).filter(accepts).for_each(|node| bits.insert(node));
                     bits
