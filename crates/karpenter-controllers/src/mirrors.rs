@@ -25,6 +25,8 @@ use tokio::task::JoinHandle;
 
 /// Pods by the name of the node they are bound to.
 pub const BY_NODE: &str = "node";
+/// Pods that are bound to no node by the uid of the owner that manages them.
+pub const UNBOUND_BY_OWNER: &str = "unbound-by-owner";
 /// Nodes and claims by their provider id.
 pub const BY_PROVIDER_ID: &str = "provider-id";
 /// Nodes and claims by the last part of their provider id: the cloud's own name for the machine.
@@ -271,7 +273,7 @@ fn watch_pods(client: &Client) -> (Mirror<Pod>, JoinHandle<()>) {
         share: Pod::share_with,
     };
     let mut family = Family::default();
-    let mirror = Mirror::of(identity, keep_all, &[(BY_NODE, pod_node)]);
+    let mirror = Mirror::of(identity, keep_all, &[(BY_NODE, pod_node), (UNBOUND_BY_OWNER, owner_of_unbound)]);
     mirror.fed_by(client, move |Slim(raw)| family.keep(raw))
 }
 
@@ -368,6 +370,11 @@ fn keep<K>((mirror, task): (Mirror<K>, JoinHandle<()>), tasks: &mut Vec<JoinHand
 
 fn pod_node(pod: &Pod) -> Vec<String> {
     pod.node_name.iter().map(|name| name.to_string()).collect()
+}
+
+fn owner_of_unbound(pod: &Pod) -> Vec<String> {
+    let owner = pod.controller().filter(|_| pod.node_name.is_none());
+    owner.map(|owner| owner.uid.clone()).into_iter().collect()
 }
 
 fn node_provider_id(node: &Node) -> Vec<String> {

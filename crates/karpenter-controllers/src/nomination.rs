@@ -11,6 +11,7 @@ mod again;
 mod door;
 mod gathering;
 mod room;
+mod standby;
 #[cfg(test)]
 mod tests;
 
@@ -38,6 +39,8 @@ pub use self::again::Renomination;
 use self::door::Door;
 use self::gathering::{Answer, Gathering};
 pub(crate) use self::room::Room;
+use self::standby::Standby;
+pub(crate) use self::standby::is_anyone_expected;
 use crate::context::Context;
 use crate::disruption::created_for;
 use crate::mirrors::BY_PROVIDER_ID;
@@ -51,11 +54,7 @@ const AT_ONCE: usize = 64;
 const TRIES_MAX: usize = 3;
 /// Nodes that were held at the door and never opened are forgotten after this long.
 const DOOR_FORGOTTEN: Duration = Duration::from_secs(120);
-/// How long a node that takes the place of others stays closed for the pods of those to be sent on their way.
-const MOVES_MOST: Duration = Duration::from_secs(60);
-/// No pod that is on its way waits longer for the others.
-const ON_THE_WAY_MOST: Duration = Duration::from_secs(3);
-/// How often it is looked whether they are.
+/// How often it is looked whether pods that commands move to a node are on their way.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Names the claim's node in the status of the pods that were planned for it. To be called right before the last
@@ -83,8 +82,8 @@ async fn nominate_all(context: &Context, places: Vec<Place>, node: &str) {
 #[derive(Debug, Clone, Default)]
 pub struct Doors {
     seen_since: Arc<Mutex<BTreeMap<String, Timestamp>>>,
-    /// Since when a node has waited for pods that commands move there.
-    awaiting_since: Arc<Mutex<BTreeMap<String, Timestamp>>>,
+    /// Nodes that wait for pods that commands move there, by uid of the claim.
+    standbys: Arc<Mutex<BTreeMap<String, Standby>>>,
     gathering: Arc<Mutex<Gathering>>,
     /// Where claims wait to be looked at.
     claims: Arc<OnceLock<Queue>>,
@@ -137,7 +136,7 @@ impl Doors {
         context.state.set_standing_by(name_of(claim), false);
         let is_planned_for = || {
             !context.state.places_on(name_of(claim)).is_empty()
-                || context.state.has_vacancies_of_moves(name_of(claim))
+                || !context.state.vacancies_of_moves(name_of(claim)).is_empty()
         };
         if !context.nominates_pods || !is_planned_for() {
             return None;
@@ -167,9 +166,7 @@ impl Doors {
         }
     }
 
-    /// Whether the node, finished but for our taint, shall stay closed until the pods that a command moves there have
-    /// left their old nodes. An open one would fill up with pods of other commands in the meantime, whose own room fits
-    /// nobody else.
+    /// Whether the node, finished but for our taint, shall stay closed for pods that a command moves there.
     fn stands_by(&self, context: &Context, claim: &NodeClaim, node: &Node, now: Timestamp) -> bool {
         let is_finished =
             claim.spec.startup_taints.iter().flatten().next().is_none() && has_all_resources(claim, node);
@@ -178,33 +175,16 @@ impl Doors {
         if !is_finished || !stands_by || context.settings.planner.mode != Mode::Cost {
             return false;
         }
-        let mut awaiting_since = self.awaiting_since.lock().unwrap_or_else(PoisonError::into_inner);
-        awaiting_since.retain(|_, at| since(now, *at) < DOOR_FORGOTTEN);
-        let began = *awaiting_since.entry(uid_of(claim).to_owned()).or_insert(now);
-        drop(awaiting_since);
-        since(now, began) < MOVES_MOST && awaits_moves(context, name_of(claim), now)
+        let coming = standby::coming(context, name_of(claim), now);
+        let mut standbys = self.standbys.lock().unwrap_or_else(PoisonError::into_inner);
+        standbys.retain(|_, standby| since(now, standby.since()) < DOOR_FORGOTTEN);
+        let standby = standbys.entry(uid_of(claim).to_owned()).or_insert_with(|| Standby::from(now));
+        standby.goes_on(coming, now)
     }
 
     fn gathering(&self) -> MutexGuard<'_, Gathering> {
         self.gathering.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Whether pods are to be moved to the claim that have not left their old node yet, or whose successors are not known,
-/// and nobody has waited for them for long.
-fn awaits_moves(context: &Context, claim_name: &str, now: Timestamp) -> bool {
-    let mut is_awaiting = context.state.has_vacancies_of_moves(claim_name);
-    for place in context.state.places_on(claim_name) {
-        let pod = context.mirrors.pods.get_key(&place.pod).filter(|pod| pods::uid_of(pod) == place.uid);
-        if pod.is_some_and(|pod| pods::is_waiting(&pod)) {
-            if since(now, place.since) >= ON_THE_WAY_MOST {
-                return false;
-            }
-        } else {
-            is_awaiting |= place.is_move;
-        }
-    }
-    is_awaiting
 }
 
 /// Whether a node that pods were planned for is there and not open yet, besides those at the door.

@@ -278,10 +278,19 @@ impl State {
         Some(claim)
     }
 
-    /// Whether pods that a command sent there are gone and their successors not known yet.
-    pub fn has_vacancies_of_moves(&self, claim: &str) -> bool {
+    /// The owners of pods that a command sent there, that are gone, and whose successors are not known yet.
+    pub fn vacancies_of_moves(&self, claim: &str) -> BTreeSet<String> {
         let inner = self.inner();
-        inner.vacant.values().flatten().any(|vacancy| vacancy.is_move && vacancy.claim == claim)
+        let is_meant = |vacancy: &Vacancy| vacancy.is_move && vacancy.claim == claim;
+        let vacant = inner.vacant.iter().filter(|(_, vacancies)| vacancies.iter().any(is_meant));
+        vacant.map(|(owner, _)| owner.clone()).collect()
+    }
+
+    /// Claims, or nodes without one, that places are kept on: for pods, or for the successors of pods that commands moved.
+    pub fn hosts(&self) -> BTreeSet<String> {
+        let inner = self.inner();
+        let vacant = inner.vacant.values().flatten().filter(|vacancy| vacancy.is_move);
+        inner.by_claim.keys().chain(vacant.map(|vacancy| &vacancy.claim)).cloned().collect()
     }
 
     /// Notes whether a claim's node is ready and kept closed only until the pods that a command moves there are on

@@ -15,6 +15,7 @@ use karpenter_cluster::controllers::context::{annotation, is_conflict, name_of, 
 use karpenter_cluster::mirror::lean::Lean;
 use karpenter_disruption::command::{Decision, Method};
 use karpenter_disruption::fleet::Reason;
+use karpenter_disruption::settings::Mode;
 use karpenter_state::FleetRound;
 use kube::api::Api;
 use serde_json::json;
@@ -263,9 +264,10 @@ impl Disruption {
                 MoveTo::Launch(index) => replacements.get(*index).map(|id| (&*one.pod, id.name.as_str())),
             })
             .collect();
-        let expires = after(now, crate::provisioning::nomination_time(context.settings.batch_max));
-        for (_, host) in &moves {
-            context.state.nominate_node(host, expires);
+        // Mode Cost knows who is still expected; upstream does not, and waits for a while.
+        if self.rules.mode == Mode::Compat {
+            let expires = after(now, crate::provisioning::nomination_time(context.settings.batch_max));
+            moves.iter().for_each(|(_, host)| context.state.nominate_node(host, expires));
         }
         context.state.depart(order.targets.iter().map(|one| one.id.name.as_str()), moves, now);
         // Only for those that the same plan made: whoever has to go all the time would keep savings waiting for ever.

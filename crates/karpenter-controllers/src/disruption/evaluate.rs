@@ -24,7 +24,7 @@ use super::observe::{self, Sight};
 use super::order::Order;
 use super::second_look::{Verdict, look_again, plain};
 use super::{Disruption, IDLE_POLL, RETRY_POLL};
-use crate::compute;
+use crate::{compute, nomination};
 
 /// Nodes that a pass with nothing to do asks about one by one. Few and not too often, because each is a question of its
 /// own, and a busy cluster is looked at all the time.
@@ -126,7 +126,7 @@ impl Disruption {
         };
         // Upstream thinks of the next command when the last is done.
         let is_planned = self.rules.mode == Mode::Cost && self.flights().may_plan_ahead(now);
-        let ahead = Ahead { is_planned, settles_at: self.flux.until(now) };
+        let ahead = Ahead { is_planned, settles_at: self.settles_at(now) };
         let Some(sight) = observe::observe(context, plain(&waiting), &own).await else { return RETRY_POLL };
         let sight = Sight { resting, ..sight };
         let rules = self.rules.clone();
@@ -176,10 +176,18 @@ impl Disruption {
         if let Some(due) = self.flights().next_due() {
             wait = wait.min(until(now, due));
         }
-        if let Some(settled) = self.flux.until(now).filter(|_| self.rules.mode == Mode::Cost) {
+        if let Some(settled) = self.settles_at(now).filter(|_| self.rules.mode == Mode::Cost) {
             wait = wait.min(until(now, settled));
         }
         wait
+    }
+
+    /// When pods that are leaving their nodes, or are on their way to others, will be where they stay.
+    fn settles_at(&self, now: Timestamp) -> Option<Timestamp> {
+        let context = &self.context;
+        let is_anyone_expected =
+            || context.state.hosts().iter().any(|host| nomination::is_anyone_expected(context, host));
+        self.flux.until(now, is_anyone_expected)
     }
 
     /// Drops what a second look refused, and begins the rest.

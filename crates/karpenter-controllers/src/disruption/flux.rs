@@ -15,6 +15,8 @@ use crate::pods;
 
 /// When no pod has left for so long, those that were to leave have left, and their successors have a place.
 const CALM: Duration = Duration::from_secs(2);
+/// While pods that left have yet to arrive elsewhere it is looked again so often.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Nobody waits longer than this for a cluster in which pods come and go all the time, or for drains that take their time.
 const MOST: Duration = Duration::from_secs(15);
 
@@ -61,9 +63,19 @@ impl Flux {
     }
 
     /// When it will be over if no other pod leaves; `None` if it is, or has gone on for too long to be waited for.
-    pub(super) fn until(&self, now: Timestamp) -> Option<Timestamp> {
+    /// `is_anyone_expected`: pods have a place that they have not come to yet, or may still find one.
+    pub(super) fn until(
+        &self,
+        now: Timestamp,
+        is_anyone_expected: impl FnOnce() -> bool,
+    ) -> Option<Timestamp> {
         let streak = (*self.streak.lock().unwrap_or_else(PoisonError::into_inner))?;
-        let calm = after(streak.last, CALM).min(after(streak.first, MOST));
+        let most = after(streak.first, MOST);
+        let calm = match now < most && is_anyone_expected() {
+            true => after(now, LOOK_AGAIN).max(after(streak.last, CALM)),
+            false => after(streak.last, CALM),
+        };
+        let calm = calm.min(most);
         (now < calm).then_some(calm)
     }
 }
@@ -79,11 +91,11 @@ mod tests {
     #[test]
     fn it_is_over_when_no_pod_has_left_for_a_while() {
         let flux = Flux::default();
-        assert_eq!(flux.until(at(0)), None, "nothing has happened");
+        assert_eq!(flux.until(at(0), || false), None, "nothing has happened");
         flux.note(at(2_000));
         flux.note(at(3_500));
-        assert_eq!(flux.until(at(3_600)), Some(at(5_500)));
-        assert_eq!(flux.until(at(5_500)), None);
+        assert_eq!(flux.until(at(3_600), || false), Some(at(5_500)));
+        assert_eq!(flux.until(at(5_500), || false), None);
     }
 
     #[test]
@@ -92,10 +104,10 @@ mod tests {
         for second in 0..20 {
             flux.note(at(second * 1_000));
         }
-        assert_eq!(flux.until(at(14_900)), Some(at(15_000)));
-        assert_eq!(flux.until(at(19_100)), None, "it has gone on for long enough");
+        assert_eq!(flux.until(at(14_900), || false), Some(at(15_000)));
+        assert_eq!(flux.until(at(19_100), || false), None, "it has gone on for long enough");
         flux.note(at(30_000));
-        assert_eq!(flux.until(at(30_000)), Some(at(32_000)), "that is another one");
+        assert_eq!(flux.until(at(30_000), || false), Some(at(32_000)), "that is another one");
     }
 
     #[test]
@@ -105,8 +117,21 @@ mod tests {
             flux.note(at(second * 1_000));
         }
         flux.begin(at(19_500));
-        assert_eq!(flux.until(at(19_600)), Some(at(21_500)));
+        assert_eq!(flux.until(at(19_600), || false), Some(at(21_500)));
         flux.note(at(21_000));
-        assert_eq!(flux.until(at(21_500)), Some(at(23_000)));
+        assert_eq!(flux.until(at(21_500), || false), Some(at(23_000)));
+    }
+
+    #[test]
+    fn pods_that_have_yet_to_arrive_are_waited_for_but_not_for_ever() {
+        let flux = Flux::default();
+        assert_eq!(flux.until(at(0), || true), None, "nobody has left");
+        flux.begin(at(1_000));
+        flux.note(at(2_000));
+        assert_eq!(flux.until(at(2_500), || true), Some(at(4_000)));
+        assert_eq!(flux.until(at(5_000), || true), Some(at(6_000)));
+        assert_eq!(flux.until(at(5_900), || false), None, "all are there");
+        assert_eq!(flux.until(at(15_500), || true), Some(at(16_000)));
+        assert_eq!(flux.until(at(16_000), || true), None);
     }
 }

@@ -16,6 +16,7 @@ use super::flight::{ClaimId, Seen};
 use crate::context::Context;
 use crate::node::repair;
 use crate::nodeclaim::{INITIALIZED, is_true, provider_id};
+use crate::nomination::is_anyone_expected;
 use crate::pods;
 use crate::provisioning::{self, is_launching_pool};
 
@@ -96,7 +97,7 @@ pub(crate) async fn observe(
         revision: provisioning::revision(mirrors),
         ..FleetInput::default()
     };
-    input.nominated.extend(state.places().into_iter().map(|place| place.claim));
+    input.nominated.extend(state.hosts().into_iter().filter(|host| is_anyone_expected(context, host)));
     for claim in &claims {
         if let Some(at) = moves.moved_onto_at(name_of(&**claim)) {
             input.machines_moved_onto_at_secs.insert(uid_of(&**claim).to_owned(), at.as_second());

@@ -15,6 +15,7 @@ use serde_json::json;
 
 use crate::context::Context;
 use crate::mirrors::BY_NODE;
+use crate::nomination::is_anyone_expected;
 use crate::{pods, writes};
 
 /// A node that pods are on their way to is looked at again after this long.
@@ -113,7 +114,9 @@ impl Reconcile for EmptinessTimestamps {
         let now = self.context.clock.now();
         let name = name_of(&*node);
         let claim = super::claim_of(mirrors, &node);
-        let is_expected = |name: &str| self.context.state.is_node_nominated(name, now);
+        let is_expected = |name: &str| {
+            self.context.state.is_node_nominated(name, now) || is_anyone_expected(&self.context, name)
+        };
         let facts = Facts {
             is_initialized: label(&*node, labels::INITIALIZED) == Some("true"),
             is_nominated: is_expected(name)

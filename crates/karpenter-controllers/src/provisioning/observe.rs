@@ -1,6 +1,8 @@
 //! Everything a round looks at, read from the mirrors: which pods wait, which have a place already, and the cluster
 //! they are to be planned into.
 
+mod claims;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,17 +11,17 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_api::labels;
-use karpenter_api::types::{ConditionStatus, NodeClaim, NodePool};
+use karpenter_api::types::{ConditionStatus, NodePool};
 use karpenter_cloud::CloudError;
 use karpenter_cluster::controllers::context::name_of;
 use karpenter_cluster::controllers::placement::{taints_of, tolerates_all};
 use karpenter_state::pod::Pod;
 use karpenter_state::{Live, LivePool, Spreading};
 
+use self::claims::Claims;
 use super::{buffers, is_overdue, nomination_time};
 use crate::context::Context;
 use crate::mirrors::{BY_NODE, BY_PROVIDER_ID, Mirrors, listed};
-use crate::nodeclaim::is_instance_terminating;
 use crate::nomination::Room;
 use crate::pods;
 use crate::state::Place;
@@ -174,9 +176,7 @@ fn place_or_queue(
     let claim = match place {
         Some(place) => Some(place.claim),
         None => {
-            let taken = context
-                .state
-                .take_vacancy(pod, now, |claim, since, is_move| claims.is_usable(claim, since, is_move));
+            let taken = take_vacancy(context, claims, pod, now);
             sorted.taken_over.extend(taken.clone());
             taken
         }
@@ -187,108 +187,17 @@ fn place_or_queue(
     }
 }
 
-/// The claims of this provider and the nodes of nobody's, as far as pods depend on them.
-struct Claims {
-    /// Those that stay, and since when their node has been open to pods, if it is.
-    open_since: BTreeMap<String, Option<Timestamp>>,
-    /// Nodes without a claim that stay. Only commands move pods there: what was planned for a claim goes with it.
-    others: BTreeSet<String>,
-    of_node: BTreeMap<String, String>,
-    leaving_nodes: BTreeSet<String>,
-    patience: Duration,
-    now: Timestamp,
-}
-
-impl Claims {
-    fn read(context: &Context, patience: Duration, now: Timestamp) -> Self {
-        let mirrors = &context.mirrors;
-        let mut claims = Self {
-            open_since: BTreeMap::new(),
-            others: BTreeSet::new(),
-            of_node: BTreeMap::new(),
-            leaving_nodes: BTreeSet::new(),
-            patience,
-            now,
-        };
-        for claim in mirrors.node_claims.list() {
-            if !context.is_managed(&claim.spec.node_class_ref) {
-                continue;
-            }
-            let name = claim.metadata.name.as_deref().unwrap_or_default();
-            let provider_id = claim.status.as_ref().and_then(|status| status.provider_id.as_deref());
-            let nodes = provider_id
-                .filter(|id| !id.is_empty())
-                .map(|id| mirrors.nodes.by(BY_PROVIDER_ID, id))
-                .unwrap_or_default();
-            let names = nodes.iter().filter_map(|node| node.metadata.name.clone());
-            claims.of_node.extend(names.clone().map(|node| (node, name.to_owned())));
-            if is_leaving(&claim) || context.state.is_leaving(name) {
-                claims.leaving_nodes.extend(names);
-                continue;
-            }
-            let is_open = nodes.iter().any(|node| {
-                let labels = node.metadata.labels.as_ref();
-                labels.and_then(|labels| labels.get(labels::INITIALIZED)).is_some_and(|value| value == "true")
-            });
-            claims.open_since.insert(name.to_owned(), is_open.then(|| context.state.opened(name, now)));
+/// Gives a pod the place of a predecessor, if there is one with room. On an open node others may have come first, and a
+/// pod that is sent there waits in vain for as long as it counts on it; such places are forgotten.
+fn take_vacancy(context: &Context, claims: &Claims, pod: &Arc<Pod>, now: Timestamp) -> Option<String> {
+    let is_usable = |claim: &str, since, is_move| claims.is_usable(claim, since, is_move);
+    loop {
+        let claim = context.state.take_vacancy(pod, now, is_usable)?;
+        if claims.has_room(context, &claim, pod) {
+            return Some(claim);
         }
-        context.state.retain_claims(|host| {
-            mirrors.node_claims.get("", host).is_some() || mirrors.nodes.get("", host).is_some()
-        });
-        for node in mirrors.nodes.list() {
-            let name = node.metadata.name.clone().unwrap_or_default();
-            if claims.of_node.contains_key(&name) {
-                continue;
-            }
-            if node.metadata.deletion_timestamp.is_some() {
-                claims.leaving_nodes.insert(name);
-            } else {
-                claims.others.insert(name);
-            }
-        }
-        claims
+        context.state.forget_pod(pods::uid_of(pod));
     }
-
-    /// The node on which the scheduler is making room for a pod that waits. A name that nobody has acted upon for long,
-    /// or that leads nowhere, is none: it may be that of a process before this one.
-    fn room_made_for<'p>(&self, context: &Context, pod: &'p Pod) -> Option<&'p str> {
-        let uid = pods::uid_of(pod);
-        let node = pods::nominated_node(pod)?;
-        if context.state.name_of_ours(uid).as_deref() == Some(node) {
-            return None;
-        }
-        let since = context.state.named_by_others(uid, node, self.now);
-        let mirrors = &context.mirrors;
-        let is_anyone_leaving = || mirrors.pods.by(BY_NODE, node).iter().any(|one| one.deleted_at.is_some());
-        let is_fresh = !is_overdue(since, self.now, QUEUED_MOST) || is_anyone_leaving();
-        let is_there = mirrors.nodes.get("", node).is_some();
-        (is_there && is_fresh && !is_turned_away(mirrors, Some(node), pod)).then_some(node)
-    }
-
-    /// Whether there is such a host, and it stays.
-    fn is_there(&self, host: &str, is_move: bool) -> bool {
-        self.open_since.contains_key(host) || (is_move && self.others.contains(host))
-    }
-
-    /// Whether a pod that waits since then may still count on its place there: the node is coming up, or the pod is not
-    /// overdue.
-    fn is_usable(&self, host: &str, since: Timestamp, is_move: bool) -> bool {
-        self.is_there(host, is_move) && !self.is_late(host, since, self.patience)
-    }
-
-    /// Whether a pod that was planned `since` could have been bound there for so long.
-    fn is_late(&self, host: &str, since: Timestamp, patience: Duration) -> bool {
-        match self.open_since.get(host) {
-            Some(None) => false,
-            Some(Some(opened)) => is_overdue((*opened).max(since), self.now, patience),
-            None => is_overdue(since, self.now, patience),
-        }
-    }
-}
-
-/// Says itself that it is on its way out.
-fn is_leaving(claim: &NodeClaim) -> bool {
-    claim.metadata.deletion_timestamp.is_some() || is_instance_terminating(claim)
 }
 
 /// Budgets by namespace.

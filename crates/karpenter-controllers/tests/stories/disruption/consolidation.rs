@@ -172,6 +172,33 @@ async fn a_replacement_opens_when_its_pods_are_on_their_way() {
     }
 }
 
+/// It would be kept for a minute, empty, and be paid for.
+#[tokio::test(start_paused = true)]
+async fn a_replacement_that_nobody_comes_to_any_more_opens_soon_and_goes() {
+    let world = World::start().await;
+    too_large(&world).await;
+    let old = world.claim_names().await;
+    allow(&world, quick()).await;
+    let claims = async || world.claim_names().await;
+    let both = world.until("a replacement", claims, |names| names.len() == 2).await;
+    let replacement = both.difference(&old).next().cloned().unwrap_or_default();
+    // The pod that it was launched for has no successor.
+    world.scale("web", 0).await;
+    world.until_running("web", 0).await;
+    let began = world.seconds();
+    let is_open = async || {
+        let claims = world.claims().await;
+        let found = claims.iter().find(|claim| claim.metadata.name.as_ref() == Some(&replacement));
+        found.is_none_or(is_initialized)
+    };
+    world.until("the replacement opens", is_open, |is_open| *is_open).await;
+    let took = world.seconds() - began;
+    // Five seconds until the node registers, and five in which a successor might have come.
+    assert!(took <= 15, "{took}: {:#?}", world.decisions());
+    world.until_settled(0).await;
+    world.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_fragmented_fleet_reaches_a_quiet_fix_point_and_its_pods_land_where_planned() {
     let world = World::start().await;

@@ -1,6 +1,6 @@
 //! The plan becomes real: pods bind where they were planned, whatever order nodes come in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -147,6 +147,40 @@ async fn is_planned_anew_although_named(is_named_by_us: bool) -> bool {
 #[tokio::test(start_paused = true)]
 async fn a_pod_whose_place_others_took_for_good_is_planned_anew_although_it_bears_the_name() {
     assert!(is_planned_anew_although_named(true).await);
+}
+
+/// What was kept for a pod that is gone is no place for its successor if others came first.
+#[tokio::test(start_paused = true)]
+async fn a_successor_is_not_sent_where_others_have_taken_the_room() {
+    let world = World::start().await;
+    world.pool("general", json!({})).await;
+    world.pods(1).await;
+    world.pass(3).await;
+    let full = world.claims().await.remove(0).metadata.name.expect("a name");
+    let node = world.launch(&world.claims().await[0]).await;
+    let all = node.status.and_then(|status| status.allocatable).expect("what it has")["cpu"].0.clone();
+    let containers = json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": all}}}]);
+    let tolerations = json!([{"operator": "Exists"}]);
+    let stays = json!({"nodeName": full, "containers": containers, "tolerations": tolerations});
+    world.delete_pod("p0").await;
+    world.pod("stays", json!({ "spec": stays })).await;
+    world.open(&full).await;
+    world.deployment("web", 1).await;
+    world.pass(5).await;
+    let state = &world.context.state;
+    let planned = state.places().remove(0);
+    assert_ne!(planned.claim, full);
+    // A command meant to move it to the node before that was full.
+    let pod = world.context.mirrors.pods.get_key(&planned.pod).expect("a pod");
+    state.depart([], [(&*pod, full.as_str())], world.context.clock.now());
+    world.delete_pod(&planned.pod.name).await;
+    let mut places = BTreeSet::new();
+    for _ in 0..50 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let of_successor = state.places().into_iter().filter(|place| place.uid != planned.uid);
+        places.extend(of_successor.map(|place| place.claim));
+    }
+    assert_eq!(places, BTreeSet::from([planned.claim]));
 }
 
 /// Names outlive the process that wrote them.
