@@ -7,8 +7,7 @@ use jiff::Timestamp;
 use karpenter_api::labels;
 use karpenter_api::types::NodePool;
 use karpenter_cluster::controllers::context::{is_deleting, label, name_of, uid_of};
-use karpenter_disruption::command::Method;
-use karpenter_disruption::fleet::Waiting;
+use karpenter_disruption::fleet::{Reason, Waiting};
 use karpenter_state::pod::Pod;
 use karpenter_state::{DeletionCosts, FleetInput, Live, LivePool};
 
@@ -24,8 +23,8 @@ pub(crate) struct Sight {
     pub(crate) live: Live,
     pub(crate) input: FleetInput,
     pub(super) waiting: Vec<Waiting>,
-    /// Claims to be left alone because a command for them failed; filled in by whoever knows.
-    pub(super) resting: BTreeMap<Arc<str>, Method>,
+    /// Claims to be left alone because commands for them failed, and for which reasons; filled in by whoever knows.
+    pub(super) resting: BTreeMap<Arc<str>, BTreeSet<Reason>>,
     /// The next moment at which a pod is no longer protected by its own annotation.
     pub(super) protected_until: Option<Timestamp>,
     /// Pods whose annotation about disruption holds for a while, or no longer, or cannot be read.

@@ -258,7 +258,7 @@ status: {disruptionsAllowed: 1, currentHealthy: 3, desiredHealthy: 2, expectedPo
         assert!(a.is_leaving && a.at.is_none(), "{index}");
         let waiting: Vec<&str> = a.occupants.iter().map(|one| &*one.name).collect();
         assert_eq!(waiting, ["default/waits"], "{index}");
-        let candidate = candidate(&round.fleet, 1, Class::Graceful).expect("nothing else stands against it");
+        let candidate = candidate(&round.fleet, 1, Class::Graceful, Reason::Empty).expect("nothing else stands against it");
         let mut used = PodBudgetUse::new(&round.fleet);
         let expected = Why::PodBudgetJoint { name: "default/all".into(), wanted: 2, allowed: 1 };
         assert_eq!(used.admit(&round.fleet, [&candidate], Jointly::Strictly), Err(expected), "{index}");
