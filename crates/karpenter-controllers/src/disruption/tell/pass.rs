@@ -9,7 +9,7 @@ use karpenter_disruption::explain::EventKind;
 use karpenter_disruption::fleet::{ConsolidationPolicy, Reason};
 use karpenter_disruption::propose::{MethodOutcome, Proposal, Standing, Why};
 use karpenter_state::pod::Pod;
-use karpenter_state::{ControlError, FleetRound};
+use karpenter_state::{ControlError, FleetRound, PoolBudgetError};
 
 use crate::context::Context;
 use crate::disruption::Disruption;
@@ -53,7 +53,7 @@ impl Disruption {
             metrics.nodes_consuming_budgets.with_label_values(&series).set(i64::from(budget.disrupting));
         }
         let mut notices = budget_notices(self, proposal);
-        notices.extend(self.control_notices(round));
+        notices.extend(self.unusable_notices(round));
         self.tell_rehearsals(round, proposal, &mut notices);
         let mut told = 0;
         for standing in &proposal.standings {
@@ -92,15 +92,21 @@ impl Disruption {
         self.publish(new.take(TOLD_NODES_MAX).collect()).await;
     }
 
-    /// Annotations that cannot be used are told on their pool, which is where they can be corrected.
-    fn control_notices(&self, round: &FleetRound) -> Vec<Notice> {
+    /// Annotations and budgets that cannot be used are told on their pool, which is where they can be corrected.
+    fn unusable_notices(&self, round: &FleetRound) -> Vec<Notice> {
         let pools = &self.context.mirrors.node_pools;
-        let notice = |error: &ControlError| {
-            let pool = pools.get("", &error.pool)?;
-            let notice = Notice::warning(&*pool, "InvalidConsolidationAnnotation", error.to_string());
-            Some(notice.repeat_after(UNCONSOLIDATABLE_EVERY))
+        let notice = |pool: &str, reason: &'static str, words: String| {
+            let pool = pools.get("", pool)?;
+            Some(Notice::warning(&*pool, reason, words).repeat_after(UNCONSOLIDATABLE_EVERY))
         };
-        let notices: Vec<Notice> = round.control_errors.iter().filter_map(notice).collect();
+        let controls = round.control_errors.iter();
+        let controls = controls
+            .map(|error: &ControlError| (&error.pool, "InvalidConsolidationAnnotation", error.to_string()));
+        let budgets = round.budget_errors.iter();
+        let budgets = budgets
+            .map(|error: &PoolBudgetError| (&error.pool, "InvalidDisruptionBudget", error.to_string()));
+        let notices: Vec<Notice> =
+            controls.chain(budgets).filter_map(|(pool, reason, words)| notice(pool, reason, words)).collect();
         for notice in notices.iter().filter(|notice| self.context.recorder.would_tell(notice)) {
             tracing::warn!("{}", notice.message);
         }
