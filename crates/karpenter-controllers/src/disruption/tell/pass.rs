@@ -8,11 +8,13 @@ use karpenter_disruption::command::Method;
 use karpenter_disruption::explain::EventKind;
 use karpenter_disruption::fleet::{ConsolidationPolicy, Reason};
 use karpenter_disruption::propose::{MethodOutcome, Proposal, Standing, Why};
+use karpenter_state::cost::unreadable_cost;
 use karpenter_state::pod::Pod;
 use karpenter_state::{ControlError, FleetRound, PoolBudgetError};
 
 use crate::context::Context;
 use crate::disruption::Disruption;
+use crate::disruption::observe::deletion_costs;
 use crate::disruption::order::Target;
 use crate::events::Notice;
 use crate::node::annotation_notice;
@@ -81,8 +83,7 @@ impl Disruption {
     /// What annotations of pods on our nodes do, or that they do nothing.
     pub(in crate::disruption) async fn tell_annotations(&self, round: &FleetRound, annotated: &[Arc<Pod>]) {
         let now = self.context.clock.now();
-        let ours: BTreeSet<&str> =
-            round.fleet.machines.iter().filter_map(|machine| machine.node.as_deref()).collect();
+        let ours = our_nodes(round);
         let on_ours = annotated
             .iter()
             .filter(|pod| crate::pods::node_name(pod).is_some_and(|node| ours.contains(node)));
@@ -90,6 +91,28 @@ impl Disruption {
         let notices = notices.map(|notice| notice.repeat_after(UNCONSOLIDATABLE_EVERY));
         let new = notices.filter(|notice| self.context.recorder.would_tell(notice));
         self.publish(new.take(TOLD_NODES_MAX).collect()).await;
+    }
+
+    /// Pods on our nodes whose owners said what moving them costs, in vain. One line for all of them.
+    pub(in crate::disruption) fn tell_costs(&self, round: &FleetRound, misvalued: &[Arc<Pod>]) {
+        if misvalued.is_empty() {
+            return;
+        }
+        let ours = our_nodes(round);
+        let mut on_ours = misvalued
+            .iter()
+            .filter(|pod| crate::pods::node_name(pod).is_some_and(|node| ours.contains(node)));
+        let Some(first) = on_ours.next() else { return };
+        let Some((annotation, value)) = unreadable_cost(first, deletion_costs(&self.context)) else { return };
+        if self.context.complaints.is_due("costs of pods", "", self.context.clock.now()) {
+            tracing::warn!(
+                pod = format!("{}/{}", first.namespace(), first.name),
+                annotation,
+                value,
+                others = on_ours.count(),
+                "the cost of moving a pod cannot be read and counts as 0; valid: a whole number of 32 bits"
+            );
+        }
     }
 
     /// Annotations and budgets that cannot be used are told on their pool, which is where they can be corrected.
@@ -136,6 +159,10 @@ impl Disruption {
             notices.extend(about);
         }
     }
+}
+
+fn our_nodes(round: &FleetRound) -> BTreeSet<&str> {
+    round.fleet.machines.iter().filter_map(|machine| machine.node.as_deref()).collect()
 }
 
 /// The methods up to the first that found something: those after it only counted their candidates.
