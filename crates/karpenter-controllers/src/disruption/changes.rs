@@ -148,7 +148,7 @@ fn cooled(fleet: &Fleet, now: Timestamp) -> impl Iterator<Item = Timestamp> {
 /// When pools that bound how many pods are moved within an hour may let more go.
 fn open_again(fleet: &Fleet, moments: &Moments) -> impl Iterator<Item = Timestamp> {
     let bounded =
-        |name: &str| fleet.pools.get(name).is_some_and(|one| one.controls.max_moves_per_hour.is_some());
+        move |name: &str| fleet.pools.get(name).is_some_and(|one| one.controls.max_moves_per_hour.is_some());
     moments.moves_fall_at.iter().filter(move |(name, _)| bounded(name)).map(|(_, at)| *at)
 }
 

@@ -83,6 +83,31 @@ fn a_replacement_of_a_type_that_goes_is_no_replacement() {
     assert_eq!(claims_of(command), ["a"]);
 }
 
+#[test]
+fn beginnings_that_a_binary_search_passes_by_are_not_found() {
+    let mut fleet = fleet();
+    let mut types = Vec::clone(&fleet.problem.catalogs[0]);
+    types.push(instance_type("huge", 16, 0.8));
+    fleet.problem.catalogs[0] = Arc::new(types);
+    for name in ["a", "b", "c"] {
+        add(&mut fleet, name, "small", &[pod("app", 1800)]);
+    }
+    // Last in the list, for all its pods, and none has room for others.
+    let many: Vec<_> = (0..16).map(|_| pod("app", 50)).collect();
+    let last = add(&mut fleet, "d", "huge", &many);
+    fleet.problem.nodes[last].allocatable.set("cpu", 800);
+    // Two or three of the small ones cannot be had cheaper; all four could, for a large, but three are asked about first.
+    let proposal = propose(&fleet, &compat());
+    let command = &proposal.commands[0];
+    assert_eq!((command.method, claims_of(command)), (Method::SingleNodeConsolidation, vec!["d"]));
+    // With two of the small ones out of the way the first question is about all that are left.
+    fleet.machines[0].is_kept = true;
+    fleet.machines[1].is_kept = true;
+    let proposal = propose(&fleet, &compat());
+    let command = &proposal.commands[0];
+    assert_eq!((command.method, claims_of(command)), (Method::MultiNodeConsolidation, vec!["c", "d"]));
+}
+
 /// Twenty types of equal size, cheapest first, in place of the three.
 fn many_types(fleet: &mut Fleet) {
     let types: Vec<InstanceType> = (0..20)
