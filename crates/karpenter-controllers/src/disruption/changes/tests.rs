@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use karpenter_disruption::fleet::{Controls, Occupant, Pool};
 
 use super::*;

@@ -104,12 +104,13 @@ impl Disruption {
             .filter(|pod| crate::pods::node_name(pod).is_some_and(|node| ours.contains(node)));
         let Some(first) = on_ours.next() else { return };
         let Some((annotation, value)) = unreadable_cost(first, deletion_costs(&self.context)) else { return };
+        let others = on_ours.count();
         if self.context.complaints.is_due("costs of pods", "", self.context.clock.now()) {
             tracing::warn!(
                 pod = format!("{}/{}", first.namespace(), first.name),
                 annotation,
                 value,
-                others = on_ours.count(),
+                others,
                 "the cost of moving a pod cannot be read and counts as 0; valid: a whole number of 32 bits"
             );
         }
