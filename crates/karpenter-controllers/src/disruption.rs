@@ -17,6 +17,7 @@ mod evaluate;
 pub mod flight;
 mod flights;
 mod flux;
+mod gaps;
 pub(crate) mod observe;
 mod order;
 mod remembered;
@@ -37,6 +38,7 @@ use karpenter_model::problem;
 use self::changes::Changes;
 use self::flights::Flights;
 use self::flux::Flux;
+use self::gaps::Gaps;
 use crate::context::Context;
 
 pub use self::flight::VALIDATION_DELAY;
@@ -61,6 +63,7 @@ pub struct Disruption {
     flights: Arc<Mutex<Flights>>,
     changes: Changes,
     flux: Flux,
+    gaps: Gaps,
     queue: OnceLock<Queue>,
     /// Held while moved pods are written down.
     counting: tokio::sync::Mutex<()>,
@@ -76,6 +79,7 @@ impl Disruption {
             flights: Arc::default(),
             changes: Changes::default(),
             flux: Flux::default(),
+            gaps: Gaps::default(),
             queue: OnceLock::new(),
             counting: tokio::sync::Mutex::new(()),
         }

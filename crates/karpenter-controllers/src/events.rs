@@ -231,10 +231,11 @@ fn key(notice: &Notice) -> Key {
 }
 
 /// Whether the words name what it is about and nothing that changes by itself: why a node is disrupted, what the budgets
-/// of a pool hold up, which annotation is wrong.
+/// of a pool hold up, which annotation or budget is wrong.
 fn has_telling_words(notice: &Notice) -> bool {
     match &*notice.reason {
-        "DisruptionLaunching" | "DisruptionTerminating" | "InvalidConsolidationAnnotation" => true,
+        "DisruptionLaunching" | "DisruptionTerminating" => true,
+        "InvalidConsolidationAnnotation" | "InvalidDisruptionBudget" => true,
         "DisruptionBlocked" => notice.about.kind.as_deref() == Some("NodePool"),
         _ => false,
     }

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::command::{Candidate, Method};
-use crate::fleet::{Fleet, Machine, Occupant};
+use crate::command::Candidate;
+use crate::fleet::{Fleet, Machine, Occupant, Reason};
 
 /// How much a method has to respect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,7 +29,7 @@ pub enum Class {
 pub enum Blocked {
     /// Part of a command or of a proposal already; nobody is told.
     InCommand,
-    /// A command for it failed, and what that launched has not come up yet.
+    /// A command for it failed for the same reason, and what that launched has not come up yet.
     Resting,
     RepairWithoutPool,
     NoNode,
@@ -111,8 +111,8 @@ impl fmt::Display for Blocked {
 }
 
 /// The machine as a candidate, or what stands against it first.
-pub fn candidate(fleet: &Fleet, machine: usize, class: Class) -> Result<Candidate, Blocked> {
-    candidate_besides(fleet, machine, class, &BTreeSet::new())
+pub fn candidate(fleet: &Fleet, machine: usize, class: Class, reason: Reason) -> Result<Candidate, Blocked> {
+    candidate_besides(fleet, machine, class, reason, &BTreeSet::new())
 }
 
 /// The same, where it does not matter that these claims wait in a proposal already.
@@ -120,15 +120,15 @@ pub(crate) fn candidate_besides(
     fleet: &Fleet,
     index: usize,
     class: Class,
+    reason: Reason,
     own: &BTreeSet<Arc<str>>,
 ) -> Result<Candidate, Blocked> {
     let Some(machine) = fleet.machines.get(index) else { return Err(Blocked::NoNode) };
     if !own.contains(&machine.claim) && fleet.waits_in(&machine.claim).is_some() {
         return Err(Blocked::InCommand);
     }
-    // A node that falls sick does not wait for what others wanted of it.
-    let failed = fleet.resting.get(&machine.claim);
-    if failed.is_some_and(|method| class != Class::Repair || *method == Method::Repair) {
+    // What failed for one reason says nothing about another: a node that falls sick does not wait for its drift.
+    if fleet.resting.get(&machine.claim).is_some_and(|failed| failed.contains(&reason)) {
         return Err(Blocked::Resting);
     }
     if class == Class::Repair && machine.pool.is_none() {

@@ -11,7 +11,7 @@ use crate::command::{Candidate, Command, Decision, Method};
 use crate::controls::{cool_down_until, is_worth_it};
 use crate::emptiness::settling;
 use crate::explain::Why;
-use crate::fleet::{ConsolidationPolicy, Machine, Pool};
+use crate::fleet::{ConsolidationPolicy, Machine, Pool, Reason};
 use crate::pass::{Eligible, Pass, by_savings_ratio};
 use crate::prices::{
     TooFew, allows_capacity_type, catalog_of, cheapest, force_capacity_type, keep_cheaper_than,
@@ -26,7 +26,7 @@ pub(crate) const SPOT_TO_SPOT_TYPES: usize = 15;
 pub(crate) fn eligible(pass: &Pass<'_>) -> Eligible {
     let mut eligible = Eligible::default();
     for (index, machine, pool) in pass.machines() {
-        let candidate = match pass.candidate(index, Class::Graceful) {
+        let candidate = match pass.candidate(index, Class::Graceful, Reason::Underutilized) {
             Ok(candidate) => candidate,
             Err(why) => {
                 eligible.refused.push((index, why));

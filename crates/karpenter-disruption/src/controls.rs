@@ -36,7 +36,7 @@ pub(crate) fn is_worth_it(fleet: &Fleet, command: &Command) -> Result<(), Why> {
 }
 
 /// Until when the machine is left alone because pods were moved to it or are here after a move; `None`: it is not.
-pub(crate) fn cool_down_until(machine: &Machine, pool: &Pool, now_secs: i64) -> Option<i64> {
+pub fn cool_down_until(machine: &Machine, pool: &Pool, now_secs: i64) -> Option<i64> {
     let moved = machine.occupants.iter().filter_map(|occupant| occupant.moved_at_secs);
     let last = moved.chain(machine.moved_onto_at_secs).max()?;
     let until = last.saturating_add(pool.controls.cool_down_secs);

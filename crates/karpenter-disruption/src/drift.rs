@@ -23,7 +23,7 @@ pub(crate) fn eligible(pass: &Pass<'_>) -> Eligible {
         if machine.drifted_since_secs.is_none() || pool.is_some_and(|pool| pool.replicas.is_some()) {
             continue;
         }
-        match pass.candidate(index, Class::Eventual) {
+        match pass.candidate(index, Class::Eventual, Reason::Drifted) {
             Ok(candidate) => eligible.candidates.push(candidate),
             Err(why) => eligible.refused.push((index, why)),
         }

@@ -18,7 +18,7 @@ pub(crate) fn eligible(pass: &Pass<'_>) -> Eligible {
             Some(_) => Class::Emptied,
             None => Class::Graceful,
         };
-        match pass.candidate(index, class) {
+        match pass.candidate(index, class, Reason::Empty) {
             Ok(candidate) if candidate.is_empty => {
                 match pool.map(|pool| refusal(pass.fleet, machine, pool)) {
                     Some(None) => eligible.candidates.push(candidate),

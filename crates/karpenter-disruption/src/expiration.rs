@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::candidate::Class;
 use crate::command::{Candidate, Command, Decision, Method};
 use crate::explain::Why;
-use crate::fleet::{Machine, Pool};
+use crate::fleet::{Machine, Pool, Reason};
 use crate::pass::{Eligible, Found, Pass};
 use crate::simulation::{Manner, question, read_in_part};
 
@@ -21,7 +21,7 @@ pub(crate) fn eligible(pass: &Pass<'_>) -> Eligible {
         if at > pass.fleet.now_secs || machine.is_leaving {
             continue;
         }
-        match pass.candidate(index, Class::Graceful) {
+        match pass.candidate(index, Class::Graceful, Reason::Expired) {
             Ok(candidate) => due.push((at, candidate.claim.clone(), candidate)),
             Err(why) => eligible.refused.push((index, why)),
         }

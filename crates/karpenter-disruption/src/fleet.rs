@@ -26,8 +26,9 @@ pub struct Fleet {
     pub revision: u64,
     /// Commands that were proposed and wait for their second look; their nodes are not marked yet.
     pub waiting: Vec<Waiting>,
-    /// Claims that are left alone for a while because a command for them failed, with its method. They block nobody else.
-    pub resting: BTreeMap<Arc<str>, Method>,
+    /// Claims that are left alone for a while because commands for them failed, with the reasons of those. Other reasons
+    /// do not wait, and they block nobody else.
+    pub resting: BTreeMap<Arc<str>, BTreeSet<Reason>>,
     /// Whether commands are wanted that have to wait until budgets open.
     pub plans_ahead: bool,
     /// Pods are leaving their nodes, and a plan made now would be out of date before it begins: before then no plan for the

@@ -11,7 +11,7 @@ pub mod candidate;
 pub mod carried_out;
 pub mod command;
 mod consolidation;
-mod controls;
+pub mod controls;
 mod drift;
 mod emptiness;
 mod expiration;

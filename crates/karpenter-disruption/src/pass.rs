@@ -12,7 +12,7 @@ use crate::balanced::{Totals, totals};
 use crate::candidate::{Class, candidate_besides};
 use crate::command::{Candidate, Command};
 use crate::explain::Why;
-use crate::fleet::{Fleet, Machine, Pool};
+use crate::fleet::{Fleet, Machine, Pool, Reason};
 use crate::settings::{Mode, Settings};
 
 pub(crate) struct Pass<'a> {
@@ -85,8 +85,8 @@ impl<'a> Pass<'a> {
         &self.own
     }
 
-    pub(crate) fn candidate(&self, machine: usize, class: Class) -> Result<Candidate, Why> {
-        candidate_besides(self.fleet, machine, class, &self.own).map_err(Why::Blocked)
+    pub(crate) fn candidate(&self, machine: usize, class: Class, reason: Reason) -> Result<Candidate, Why> {
+        candidate_besides(self.fleet, machine, class, reason, &self.own).map_err(Why::Blocked)
     }
 
     pub(crate) fn machine(&self, candidate: &Candidate) -> &'a Machine {

@@ -82,7 +82,7 @@ pub fn methods(mode: Mode) -> &'static [Method] {
 ///
 /// # Guarantees
 /// All commands are of one method, name different nodes, and keep node budgets together, with what is leaving, rebooting
-/// or waiting already. A method with a command in `Fleet::waiting` is not asked.
+/// or waiting already. A method with a command in `Fleet::waiting` is not asked; in mode Compat none is while one waits.
 pub fn propose(fleet: &Fleet, settings: &Settings) -> Proposal {
     propose_aloud(fleet, settings, &mut |_| {})
 }
@@ -103,7 +103,11 @@ pub fn propose_aloud(fleet: &Fleet, settings: &Settings, is_through: &mut dyn Fn
         let is_rehearsed =
             |candidate: &Candidate| method.is_for_savings() && pass.pool(candidate).controls.is_dry_run;
         let (rehearsed, real): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_rehearsed);
-        let is_waiting = fleet.waiting.iter().any(|one| one.method == *method);
+        // Upstream waits for the second look inside of its loop, and does nothing else meanwhile.
+        let is_waiting = match settings.mode {
+            Mode::Compat => !fleet.waiting.is_empty(),
+            Mode::Cost => fleet.waiting.iter().any(|one| one.method == *method),
+        };
         let settles_at =
             fleet.settles_at_secs.filter(|at| *method == Method::Rebalance && *at > fleet.now_secs);
         let before = ledger.constrained;
@@ -207,7 +211,8 @@ pub fn explain_some(
     let settings = &Settings { mode: Mode::Compat, ..settings.clone() };
     let pass = Pass::new(fleet, settings);
     for machine in asked {
-        let answer = pass.candidate(machine, Class::Graceful).and_then(|one| single::one(&pass, &one));
+        let answer = pass.candidate(machine, Class::Graceful, Reason::Underutilized);
+        let answer = answer.and_then(|one| single::one(&pass, &one));
         if let (Err(why), Some(standing)) = (answer, proposal.standings.get_mut(machine)) {
             standing.why = why;
         }

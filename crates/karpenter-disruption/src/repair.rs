@@ -29,7 +29,7 @@ pub(crate) fn eligible(pass: &Pass<'_>) -> Eligible {
         let Some(repair) = &machine.repair else { continue };
         let is_bounded =
             repair.termination_grace_period_secs.or(machine.termination_grace_period_secs).is_some();
-        match pass.candidate(index, Class::Repair) {
+        match pass.candidate(index, Class::Repair, Reason::Unhealthy) {
             Ok(_) if repair.is_vetoed => {
                 eligible.refused.push((index, Why::Blocked(Blocked::RepairVetoed)));
             }
@@ -126,7 +126,8 @@ fn repaired<'p>(
     let mut command = if machine.repair.as_ref().is_some_and(|repair| repair.is_reboot) {
         static_drift::command(Method::Repair, candidate, Decision::Reboot)
     } else if pool.replicas.is_some() {
-        if let Some(why) = static_drift::scaling_down(pass, pool) {
+        // One at a time in every mode: a node that is marked counts until it is being deleted.
+        if let Some(why) = static_drift::scaling_down(pass.fleet, pool, |machine| machine.is_deleting) {
             return Err(why);
         }
         let mut room = pool.nodes_left.unwrap_or(u32::MAX);

@@ -6,7 +6,7 @@ pub enum Mode {
     /// m nodes for the cheapest n, the whole fleet at once, several commands together.
     #[default]
     Cost,
-    /// Upstream's methods, one command at a time.
+    /// Upstream's methods, one proposal at a time: while one waits for its second look, nothing else is proposed.
     Compat,
 }
 

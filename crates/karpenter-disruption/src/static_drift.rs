@@ -27,7 +27,7 @@ pub(crate) fn eligible(pass: &Pass<'_>) -> Eligible {
             eligible.refused.push((index, Why::NotDrifted));
             continue;
         }
-        match pass.candidate(index, Class::Eventual) {
+        match pass.candidate(index, Class::Eventual, Reason::Drifted) {
             Ok(candidate) => eligible.candidates.push(candidate),
             Err(why) => eligible.refused.push((index, why)),
         }
@@ -48,7 +48,11 @@ pub(crate) fn find(pass: &Pass<'_>, candidates: Vec<Candidate>) -> Found {
     }
     for (name, mut candidates) in by_pool {
         let Some(pool) = pass.fleet.pools.get(&name) else { continue };
-        if let Some(why) = scaling_down(pass, pool) {
+        let is_going = |machine: &Machine| match pass.settings.mode {
+            Mode::Compat => machine.is_deleting,
+            Mode::Cost => machine.is_leaving,
+        };
+        if let Some(why) = scaling_down(pass.fleet, pool, is_going) {
             found.refused.extend(candidates.iter().map(|candidate| (candidate.machine, why.clone())));
             continue;
         }
@@ -78,12 +82,8 @@ pub(crate) fn find(pass: &Pass<'_>, candidates: Vec<Candidate>) -> Found {
 
 /// A pool with more nodes than replicas loses some anyway; a replacement would be one more to delete. Upstream counts
 /// nodes that a command has marked as well, and so begins nothing until all of them are being deleted.
-pub(crate) fn scaling_down(pass: &Pass<'_>, pool: &Pool) -> Option<Why> {
-    let is_going = |machine: &Machine| match pass.settings.mode {
-        Mode::Compat => machine.is_deleting,
-        Mode::Cost => machine.is_leaving,
-    };
-    let staying = pass.fleet.machines.iter().filter(|machine| {
+pub(crate) fn scaling_down(fleet: &Fleet, pool: &Pool, is_going: impl Fn(&Machine) -> bool) -> Option<Why> {
+    let staying = fleet.machines.iter().filter(|machine| {
         machine.pool.as_ref() == Some(&pool.name) && !is_going(machine) && !machine.is_instance_terminating
     });
     (staying.count() > pool.replicas.unwrap_or(0) as usize).then_some(Why::StaticScalingDown)

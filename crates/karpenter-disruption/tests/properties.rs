@@ -6,6 +6,8 @@ mod builders;
 mod interleavings;
 #[path = "support/promises.rs"]
 mod promises;
+#[path = "support/replacement.rs"]
+mod replacement;
 #[path = "support/rich.rs"]
 mod rich;
 #[path = "support/upstream.rs"]
@@ -286,7 +288,7 @@ fn pods_of_one_size_are_taken_in_the_same_order_by_the_judge() {
     let fleet = build(&world);
     let proposal = propose(&fleet, &settings()[0]);
     assert_eq!(proposal.commands[0].candidates.len(), 4, "{:?}", essence(&proposal.commands));
-    upstream::check(&fleet, &proposal);
+    upstream::check(&fleet, &settings()[0], &proposal);
 }
 
 /// What was planned together is planned by itself for the second look. Pods that are placed in another order may need one
@@ -376,7 +378,16 @@ proptest! {
         let mut fleet = build(&world);
         // Repair has rules of its own, see there.
         fleet.machines.iter_mut().for_each(|machine| machine.repair = None);
-        upstream::check(&fleet, &propose(&fleet, &settings()[0]));
+        let settings = &settings()[0];
+        upstream::check(&fleet, settings, &propose(&fleet, settings));
+    }
+
+    #[test]
+    fn mode_compat_does_what_upstream_would_in_rich_worlds(world in rich::worlds()) {
+        let mut fleet = rich::build(&world);
+        rich::leave_to_upstream(&mut fleet);
+        let settings = &rich::settings(&world)[0];
+        upstream::check(&fleet, settings, &propose(&fleet, settings));
     }
 
     #[test]

@@ -72,6 +72,8 @@ codes! {
     ClassMissing = "L15" Error,
     /// Pods ask not to be moved by an annotation that counts on nodes of Provisioners only.
     DoNotEvict = "L16" Warning,
+    /// A budget whose schedule cannot be read, which keeps every node of its pool.
+    BudgetUnreadable = "L17" Error,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -34,14 +34,22 @@ pub fn eviction_cost(pod: &Pod, deletion_costs: DeletionCosts) -> f64 {
     cost.clamp(LOWEST, HIGHEST)
 }
 
-/// Our own annotation wins, also when it cannot be read: then neither counts.
 fn stated_cost(pod: &Pod, deletion_costs: DeletionCosts) -> i32 {
-    let annotation = |key: &str| pod.annotation(key);
-    let text = annotation(ANNOTATION_DISRUPTION_COST).or_else(|| match deletion_costs {
+    stated(pod, deletion_costs).and_then(|(_, text)| text.parse().ok()).unwrap_or(0)
+}
+
+/// The annotation that counts and what it says. Our own wins, also when it cannot be read: then neither counts.
+fn stated(pod: &Pod, deletion_costs: DeletionCosts) -> Option<(&'static str, &str)> {
+    let annotation = |key: &'static str| Some((key, pod.annotation(key)?));
+    annotation(ANNOTATION_DISRUPTION_COST).or_else(|| match deletion_costs {
         DeletionCosts::OfUsers => annotation(ANNOTATION_POD_DELETION_COST),
         DeletionCosts::Managed => None,
-    });
-    text.and_then(|text| text.parse().ok()).unwrap_or(0)
+    })
+}
+
+/// The annotation about a pod's cost and its value, if that is no whole number of 32 bits and so counts as zero.
+pub fn unreadable_cost(pod: &Pod, deletion_costs: DeletionCosts) -> Option<(&'static str, &str)> {
+    stated(pod, deletion_costs).filter(|(_, text)| text.parse::<i32>().is_err())
 }
 
 /// One for the node itself, and what each pod adds that would have to run somewhere else.

@@ -20,6 +20,7 @@ use karpenter_api::types::NodeClaim;
 use crate::assemble::CatalogChoice;
 use crate::assemble::catalogs::Catalogs;
 use crate::convert::pool::left_out;
+use crate::cost::unreadable_cost;
 use crate::expand::name_of;
 use crate::fleet::FleetInput;
 use crate::live::{Live, LivePool};
@@ -119,6 +120,7 @@ fn sort_pods(all: Vec<Arc<Pod>>, live: &mut Live, input: &FleetInput, notes: &mu
     let nodes = NodesByName::of(&live.nodes, &live.node_claims);
     let (mut gated, mut nominated, mut unknown_node, mut displaced) = (0, 0, 0, 0);
     let (mut bound, mut pending, mut expected) = (Vec::new(), Vec::new(), Vec::new());
+    let mut misvalued = Vec::new();
     for pod in all.into_iter().filter(|pod| !pods::is_terminal(pod)) {
         if let Some(node) = pods::node_name(&pod) {
             let Some((_, is_leaving)) = nodes.by_name.get(node) else {
@@ -129,6 +131,9 @@ fn sort_pods(all: Vec<Arc<Pod>>, live: &mut Live, input: &FleetInput, notes: &mu
             if *is_leaving && pods::is_currently_reschedulable(&pod, budgets, input.now) {
                 displaced += 1;
                 pending.push(pod.clone());
+            }
+            if unreadable_cost(&pod, input.deletion_costs).is_some() {
+                misvalued.push(format!("{}/{}", pod.namespace(), pod.name));
             }
             bound.push(pod);
             continue;
@@ -157,6 +162,9 @@ fn sort_pods(all: Vec<Arc<Pod>>, live: &mut Live, input: &FleetInput, notes: &mu
         (displaced, Note::DisplacedPods { count: displaced }),
     ];
     notes.extend(counts.into_iter().filter(|(count, _)| *count > 0).map(|(_, note)| note));
+    if !misvalued.is_empty() {
+        notes.push(Note::CostsUnreadable { pods: misvalued });
+    }
 }
 
 /// The claim behind each node, and whether the node is on its way out.

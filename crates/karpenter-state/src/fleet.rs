@@ -20,6 +20,8 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_api::types::NodePool;
 use karpenter_disruption::fleet::{Fleet, Repair, Thorough, Waiting};
 
+pub use self::pools::PoolBudgetError;
+
 use crate::controls::ControlError;
 use crate::cost::DeletionCosts;
 use crate::live::{Host, Live, LivePool, assemble_parts};
@@ -72,6 +74,8 @@ pub struct FleetRound {
     pub machines: Vec<Host>,
     /// Annotations of pools that cannot be used as they are, by pool.
     pub control_errors: Vec<ControlError>,
+    /// Pools whose budgets cannot be evaluated and therefore let nothing go.
+    pub budget_errors: Vec<PoolBudgetError>,
 }
 
 /// Builds the fleet.
@@ -97,7 +101,7 @@ pub fn assemble_fleet(live: &Live, input: &FleetInput) -> FleetRound {
         machines.add(None, &mut node, &host, reader.left_on(&pods));
     }
     let (machines, machine_hosts) = machines.finish();
-    let (pools, control_errors) = pools.finish(&machines, input);
+    let (pools, unusable) = pools.finish(&machines, input);
     FleetRound {
         fleet: Fleet {
             problem,
@@ -117,6 +121,7 @@ pub fn assemble_fleet(live: &Live, input: &FleetInput) -> FleetRound {
         pods: parts.round.pods,
         aboard: parts.aboard.into_iter().map(|aboard| aboard.pods).collect(),
         machines: machine_hosts,
-        control_errors,
+        control_errors: unusable.controls,
+        budget_errors: unusable.budgets,
     }
 }

@@ -30,7 +30,7 @@ pub use convert::node_class::{SkippedSetting, aws_node_class};
 pub use convert::pool::PoolLeftOut;
 pub use cost::DeletionCosts;
 pub use dump::{Dump, read_dump};
-pub use fleet::{FleetInput, FleetRound, assemble_fleet};
+pub use fleet::{FleetInput, FleetRound, PoolBudgetError, assemble_fleet};
 pub use live::{Host, Live, LivePool, Round, assemble_live};
 pub use notes::Note;
 pub use objects::{ObjectError, ObjectReader, Objects, Reading, Severity};

@@ -59,6 +59,10 @@ pub enum Note {
     PriorityClassesMissing {
         names: Vec<String>,
     },
+    /// Pods whose annotation about the cost of moving them is no number.
+    CostsUnreadable {
+        pods: Vec<String>,
+    },
     /// It is not known what pods the buffer stands for.
     BufferLeftOut {
         buffer: String,
@@ -114,6 +118,13 @@ impl fmt::Display for Note {
             }
             Self::PriorityClassesMissing { names } => {
                 write!(f, "priority classes not in the input count as the default: {}", shortened(names))
+            }
+            Self::CostsUnreadable { pods } => {
+                write!(
+                    f,
+                    "annotations about the cost of moving a pod count as 0 where they are no whole number of 32 bits: {}",
+                    shortened(pods)
+                )
             }
             Self::BufferLeftOut { buffer, why } => {
                 write!(f, "capacitybuffer {} is left out: {}", one_line(buffer), one_line(why))

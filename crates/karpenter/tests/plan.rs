@@ -399,6 +399,18 @@ fn a_dump_without_nodeclaims_is_good_enough() {
 }
 
 #[test]
+fn a_budget_that_cannot_be_evaluated_is_a_warning() {
+    let budgets = "  disruption: {budgets: [{nodes: '1', schedule: 61 * * * *, duration: 1h}]}\n";
+    let node = "apiVersion: v1\nkind: Node\nmetadata: {name: n1, creationTimestamp: '2026-01-01T12:00:00Z', labels: {karpenter.sh/nodepool: default}}\n";
+    let mut command = Command::new(env!("CARGO_BIN_EXE_karpenter"));
+    let input = format!("{}{budgets}---\n{node}", text_of_pool());
+    let output = run(command.args(["plan", "--consolidate", "-f", "-"]), &input);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let told = "warning: nodepool default: spec.disruption.budgets: budget 0: schedule field minute";
+    assert!(text(&output.stderr).contains(told), "{}", text(&output.stderr));
+}
+
+#[test]
 fn a_consolidation_needs_nodes_pools_and_a_moment() {
     let pool = text_of_pool();
     let timeless = format!(

@@ -1,6 +1,10 @@
 //! Whether it is worth looking again: a pass that found nothing finds nothing until something changes that it looks at,
 //! or until time itself changes the answer.
 
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,6 +15,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_api::labels::ANNOTATION_PODS_MOVED;
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_cluster::mirror::{Change, Mirror};
+use karpenter_disruption::controls::cool_down_until;
 use karpenter_disruption::fleet::{Fleet, Machine};
 use karpenter_disruption::propose::Proposal;
 use karpenter_state::pod::Pod;
@@ -84,18 +89,22 @@ impl Changes {
     }
 }
 
+/// Moments at which the answer may be another although nothing changes, and that no fleet knows of.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Moments {
+    /// The first at which a pod is no longer protected by its own annotation.
+    pub(super) protected_until: Option<Timestamp>,
+    /// By pool, when fewer pods will have been moved within the hour.
+    pub(super) moves_fall_at: BTreeMap<String, Timestamp>,
+}
+
 /// How often is looked while pods are on their way to nodes.
 const NOMINATED_POLL: Duration = Duration::from_secs(5);
 
 /// When a pass that found nothing may find something although nothing changes.
-pub(super) fn next_look(
-    fleet: &Fleet,
-    proposal: &Proposal,
-    protected_until: Option<Timestamp>,
-    now: Timestamp,
-) -> Timestamp {
+pub(super) fn next_look(fleet: &Fleet, proposal: &Proposal, moments: &Moments, now: Timestamp) -> Timestamp {
     let mut next = after(now, QUIET_MAX);
-    next = protected_until.map_or(next, |until| next.min(until));
+    next = moments.protected_until.map_or(next, |until| next.min(until));
     // Whether a sick or drifted node may go depends on how long it has been so, and on other people's patience.
     if fleet.machines.iter().any(|one| {
         one.is_sick || one.repair.is_some() || (one.drifted_since_secs.is_some() && !one.is_leaving)
@@ -124,7 +133,23 @@ pub(super) fn next_look(
     if fleet.machines.iter().any(|machine| !machine.is_leaving && is_expired(machine)) {
         next = next.min(after(now, IDLE_POLL));
     }
-    settled.chain(due).fold(next, Timestamp::min)
+    settled.chain(due).chain(cooled(fleet, now)).chain(open_again(fleet, moments)).fold(next, Timestamp::min)
+}
+
+/// When nodes are no longer left alone for what was moved to them.
+fn cooled(fleet: &Fleet, now: Timestamp) -> impl Iterator<Item = Timestamp> {
+    let staying = fleet.machines.iter().filter(|machine| !machine.is_leaving);
+    staying.filter_map(move |machine| {
+        let pool = fleet.pools.get(machine.pool.as_ref()?)?;
+        Timestamp::from_second(cool_down_until(machine, pool, now.as_second())?).ok()
+    })
+}
+
+/// When pools that bound how many pods are moved within an hour may let more go.
+fn open_again(fleet: &Fleet, moments: &Moments) -> impl Iterator<Item = Timestamp> {
+    let bounded =
+        move |name: &str| fleet.pools.get(name).is_some_and(|one| one.controls.max_moves_per_hour.is_some());
+    moments.moves_fall_at.iter().filter(move |(name, _)| bounded(name)).map(|(_, at)| *at)
 }
 
 /// When the rules before v1 give a node's time up: for its age, and for being empty.

@@ -17,7 +17,7 @@ use karpenter_disruption::validate::Rejection;
 use karpenter_state::pod::Pod;
 use karpenter_state::{FleetRound, assemble_fleet};
 
-use super::changes::next_look;
+use super::changes::{Moments, next_look};
 use super::flight::{STANDBY_MOST, STANDBY_POLL, Stage, after};
 use super::flights::Flight;
 use super::observe::{self, Sight};
@@ -61,9 +61,10 @@ struct Looked {
     outcome: Outcome,
     /// How long each method took that was asked.
     took: Vec<(Method, Duration)>,
-    protected_until: Option<Timestamp>,
+    moments: Moments,
     settles_at: Option<Timestamp>,
     annotated: Vec<Arc<Pod>>,
+    misvalued: Vec<Arc<Pod>>,
     told_up_to: Option<Arc<str>>,
 }
 
@@ -99,14 +100,20 @@ fn look(
         }
         (other, _) => other,
     };
-    let Sight { protected_until, annotated, .. } = sight;
-    Looked { round, outcome, took, protected_until, settles_at: ahead.settles_at, annotated, told_up_to }
+    let Sight { moments, annotated, misvalued, .. } = sight;
+    let settles_at = ahead.settles_at;
+    Looked { round, outcome, took, moments, settles_at, annotated, misvalued, told_up_to }
 }
 
 impl Disruption {
     pub(super) async fn evaluate(&self) -> Duration {
         let context = &self.context;
         let now = context.clock.now();
+        if let Some(gap) = self.gaps.unusual(now)
+            && context.complaints.is_due("looking at the whole cluster", "", now)
+        {
+            tracing::warn!(seconds = gap.as_secs(), "abnormal time between two looks at the whole cluster");
+        }
         if !self.flights().is_resumed {
             return RETRY_POLL;
         }
@@ -115,6 +122,7 @@ impl Disruption {
         let due = self.flights().due(now, due_max);
         let is_quiet = self.changes.quiet_until().is_some_and(|quiet| now < quiet);
         if due.is_empty() && is_quiet && !context.standings.is_asked() {
+            self.gaps.looked(now);
             return self.rest(now);
         }
         self.remember_cool_downs();
@@ -128,6 +136,7 @@ impl Disruption {
         let is_planned = self.rules.mode == Mode::Cost && self.flights().may_plan_ahead(now);
         let ahead = Ahead { is_planned, settles_at: self.settles_at(now) };
         let Some(sight) = observe::observe(context, plain(&waiting), &own).await else { return RETRY_POLL };
+        self.gaps.looked(now);
         let sight = Sight { resting, ..sight };
         let rules = self.rules.clone();
         let curiosity = self.curiosity(now);
@@ -141,13 +150,14 @@ impl Disruption {
             Outcome::First(proposal) => {
                 self.tell_pass(&looked.round, &proposal, &looked.took).await;
                 self.tell_annotations(&looked.round, &looked.annotated).await;
+                self.tell_costs(&looked.round, &looked.misvalued);
                 let has_news = self.act_on(&looked.round, &proposal).await;
                 match has_news {
                     News::Started => Duration::ZERO,
                     News::Failed => IDLE_POLL,
                     News::Nothing => {
                         let fleet = &looked.round.fleet;
-                        let again = next_look(fleet, &proposal, looked.protected_until, now);
+                        let again = next_look(fleet, &proposal, &looked.moments, now);
                         let again = looked.settles_at.map_or(again, |settled| again.min(settled));
                         self.changes.nothing_found(number, again);
                         self.rest(context.clock.now())

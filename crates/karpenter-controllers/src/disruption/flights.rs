@@ -1,5 +1,8 @@
 //! The commands of this process, from proposals to those that are nearly done.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use karpenter_cluster::clock::since;
 use karpenter_disruption::command::{Command, Method};
-use karpenter_disruption::fleet::Waiting;
+use karpenter_disruption::fleet::{Reason, Waiting};
 
 use super::QUIET_MAX;
 use super::flight::{ClaimId, STANDBY_MOST, Seen, Stage, after};
@@ -44,7 +47,6 @@ const REST_MOST: Duration = Duration::from_secs(4 * 60 * 60);
 /// What is remembered of a node for which commands failed. To try again at once would launch once more.
 #[derive(Debug, Clone)]
 struct Failed {
-    method: Method,
     /// What the last command launched.
     replacements: Vec<ClaimId>,
     in_a_row: u32,
@@ -54,7 +56,8 @@ struct Failed {
 #[derive(Debug, Default)]
 pub(super) struct Flights {
     list: Vec<Flight>,
-    failed: BTreeMap<ClaimId, Failed>,
+    /// By claim and reason: what failed for one reason says nothing about another.
+    failed: BTreeMap<(ClaimId, Reason), Failed>,
     last_number: u64,
     /// When a proposal waited for budgets in vain.
     pub(super) gave_up_at: Option<Timestamp>,
@@ -186,31 +189,34 @@ impl Flights {
     pub(super) fn fail(&mut self, flight: &Flight, now: Timestamp) {
         let Stage::Waiting { replacements, .. } = &flight.stage else { return };
         for target in &flight.order.targets {
-            let before = self.failed.get(&target.id).map_or(0, |failed| failed.in_a_row);
+            let key = (target.id.clone(), flight.order.method.reason());
+            let before = self.failed.get(&key).map_or(0, |failed| failed.in_a_row);
             let rest = REST_FIRST.saturating_mul(1 << before.min(16)).min(REST_MOST);
             let failed = Failed {
-                method: flight.order.method,
                 replacements: replacements.clone(),
                 in_a_row: before.saturating_add(1),
                 until: after(now, rest),
             };
-            self.failed.insert(target.id.clone(), failed);
+            self.failed.insert(key, failed);
         }
     }
 
-    /// Claims that are left alone for now: commands for them failed, and what was launched is still coming up. Not for
-    /// ever, because a machine may never come up.
+    /// Claims that are left alone for now, and for which reasons: commands for them failed, and what was launched is still
+    /// coming up. Not for ever, because a machine may never come up.
     pub(super) fn resting(
         &mut self,
         now: Timestamp,
         see: impl Fn(&ClaimId) -> Seen,
-    ) -> BTreeMap<Arc<str>, Method> {
-        self.failed.retain(|id, _| matches!(see(id), Seen::Coming | Seen::Ready));
+    ) -> BTreeMap<Arc<str>, BTreeSet<Reason>> {
+        self.failed.retain(|(id, _), _| matches!(see(id), Seen::Coming | Seen::Ready));
         let is_resting = |failed: &Failed| {
             now < failed.until && failed.replacements.iter().any(|id| see(id) == Seen::Coming)
         };
-        let resting = self.failed.iter().filter(|(_, failed)| is_resting(failed));
-        resting.map(|(id, failed)| (id.name.as_str().into(), failed.method)).collect()
+        let mut resting: BTreeMap<Arc<str>, BTreeSet<Reason>> = BTreeMap::new();
+        for ((id, reason), _) in self.failed.iter().filter(|(_, failed)| is_resting(failed)) {
+            resting.entry(id.name.as_str().into()).or_default().insert(*reason);
+        }
+        resting
     }
 
     /// Proposals as the rules see them, with their numbers.

@@ -7,11 +7,12 @@ use jiff::Timestamp;
 use karpenter_api::labels;
 use karpenter_api::types::NodePool;
 use karpenter_cluster::controllers::context::{is_deleting, label, name_of, uid_of};
-use karpenter_disruption::command::Method;
-use karpenter_disruption::fleet::Waiting;
+use karpenter_disruption::fleet::{Reason, Waiting};
+use karpenter_state::cost::unreadable_cost;
 use karpenter_state::pod::Pod;
 use karpenter_state::{DeletionCosts, FleetInput, Live, LivePool};
 
+use super::changes::Moments;
 use super::flight::{ClaimId, Seen};
 use crate::context::Context;
 use crate::node::repair;
@@ -25,12 +26,13 @@ pub(crate) struct Sight {
     pub(crate) live: Live,
     pub(crate) input: FleetInput,
     pub(super) waiting: Vec<Waiting>,
-    /// Claims to be left alone because a command for them failed; filled in by whoever knows.
-    pub(super) resting: BTreeMap<Arc<str>, Method>,
-    /// The next moment at which a pod is no longer protected by its own annotation.
-    pub(super) protected_until: Option<Timestamp>,
+    /// Claims to be left alone because commands for them failed, and for which reasons; filled in by whoever knows.
+    pub(super) resting: BTreeMap<Arc<str>, BTreeSet<Reason>>,
+    pub(super) moments: Moments,
     /// Pods whose annotation about disruption holds for a while, or no longer, or cannot be read.
     pub(super) annotated: Vec<Arc<Pod>>,
+    /// Pods whose annotation about the cost of moving them cannot be read.
+    pub(super) misvalued: Vec<Arc<Pod>>,
 }
 
 /// Whether the mirrors show the whole cluster.
@@ -69,13 +71,18 @@ pub(crate) async fn observe(
     let held = held_pools(context, now);
     let (launching, other_pools) = pools(context, &held).await;
     let sorted = provisioning::survey(context, now);
-    let mut protected_until: Option<Timestamp> = None;
-    let mut annotated = Vec::new();
+    let deletion_costs = deletion_costs(context);
+    let mut moments = Moments::default();
+    let (mut annotated, mut misvalued) = (Vec::new(), Vec::new());
     for pod in &sorted.bound {
+        if unreadable_cost(pod, deletion_costs).is_some() {
+            misvalued.push(pod.clone());
+        }
         match pods::do_not_disrupt(pod, now) {
             pods::DoNotDisrupt::Absent | pods::DoNotDisrupt::Always => continue,
             pods::DoNotDisrupt::Until(until) => {
-                protected_until = Some(protected_until.map_or(until, |earlier| earlier.min(until)));
+                let earlier = moments.protected_until.unwrap_or(until);
+                moments.protected_until = Some(until.min(earlier));
             }
             pods::DoNotDisrupt::Elapsed | pods::DoNotDisrupt::Invalid => {}
         }
@@ -90,10 +97,7 @@ pub(crate) async fn observe(
         held_pools: held,
         pod_budgets: mirrors.budgets.list(),
         nominated: state.nominated_nodes(now),
-        deletion_costs: match context.gates.pod_deletion_cost_management {
-            true => DeletionCosts::Managed,
-            false => DeletionCosts::OfUsers,
-        },
+        deletion_costs,
         revision: provisioning::revision(mirrors),
         ..FleetInput::default()
     };
@@ -109,12 +113,21 @@ pub(crate) async fn observe(
         let name = name_of(&*pool.pool);
         let moved = moves.within_the_hour(name, now);
         input.moved_last_hour.insert(name.to_owned(), moved);
+        moments.moves_fall_at.extend(moves.falls_at(name, now).map(|at| (name.to_owned(), at)));
     }
     if context.gates.node_repair && !context.settings.is_node_repair_legacy {
         input.repairs = repair::repairs(context, now);
         input.sick = repair::sick_nodes(context);
     }
-    Some(Sight { live, input, waiting, resting: BTreeMap::new(), protected_until, annotated })
+    Some(Sight { live, input, waiting, resting: BTreeMap::new(), moments, annotated, misvalued })
+}
+
+/// Who writes what pods cost.
+pub(super) fn deletion_costs(context: &Context) -> DeletionCosts {
+    match context.gates.pod_deletion_cost_management {
+        true => DeletionCosts::Managed,
+        false => DeletionCosts::OfUsers,
+    }
 }
 
 /// Pools that rest because launches from them keep failing.

@@ -88,7 +88,7 @@ fn group(fleet: &Fleet, node: &Node) -> Group {
         return Group::Going;
     }
     let Some(machine) = fleet.machines.get(node.machine) else { return Group::Rest };
-    let is_free = match candidate(fleet, node.machine, Class::Graceful) {
+    let is_free = match candidate(fleet, node.machine, Class::Graceful, Reason::Underutilized) {
         // A proposal that waits for its second look is what this order tries to foresee.
         Ok(_) | Err(Blocked::InCommand) => true,
         Err(_) => false,

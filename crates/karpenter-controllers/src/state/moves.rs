@@ -98,6 +98,13 @@ impl Moves {
         recent.map(|(_, _, pods)| pods).sum()
     }
 
+    /// When the count of the last hour falls if nothing more is moved.
+    pub fn falls_at(&self, pool: &str, now: Timestamp) -> Option<Timestamp> {
+        let ends = self.from_pools.iter().filter(|(_, of, _)| of == pool);
+        let ends = ends.filter_map(|(at, _, _)| at.checked_add(HOUR).ok());
+        ends.filter(|end| *end > now).min()
+    }
+
     pub fn expire(&mut self, now: Timestamp) {
         let remembered = REMEMBERED_LEAST.max(self.cool_down);
         let is_recent = |at: &Timestamp| now.duration_since(*at) < remembered;
@@ -133,6 +140,14 @@ mod tests {
         moves.moved_onto("claim", at(0));
         assert_eq!(moves.within_the_hour("general", at(3599)), 7);
         assert_eq!(moves.within_the_hour("general", at(3600)), 4);
+        for (pool, now, expected) in [
+            ("general", 3599, Some(at(3600))),
+            ("general", 3600, Some(at(5400))),
+            ("general", 5400, None),
+            ("unmoved", 0, None),
+        ] {
+            assert_eq!(moves.falls_at(pool, at(now)), expected, "{pool} at {now}");
+        }
         moves.expire(at(24 * 3600 - 1));
         assert_eq!((moves.pod_moved_at("uid"), moves.moved_onto_at("claim")), (Some(at(0)), Some(at(0))));
         moves.expire(at(24 * 3600));

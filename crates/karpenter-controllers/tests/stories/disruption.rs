@@ -24,6 +24,7 @@
 //! | repair and reboot | `repair::*`, `crate::repair::*` |
 //! | chaos: every node is tainted | `chaos::*` |
 
+mod broken_budgets;
 mod budgets;
 mod chaos;
 mod churn;

@@ -68,18 +68,29 @@ fn a_node_that_rests_after_a_failure_keeps_nobody_else_from_anything() {
         fleet.machines.last_mut().expect("one").drifted_since_secs = Some(0);
     }
     allow(&mut fleet, "general", Reason::Drifted, 1);
-    fleet.resting.insert("a".into(), Method::Drift);
+    fleet.resting.insert("a".into(), [Reason::Drifted].into());
     for settings in [compat(), cost()] {
         let proposal = propose(&fleet, &settings);
         assert_eq!(claims(&proposal.commands), [["b"]], "the budget of one is free, and so is the method");
         assert_eq!(*why(&proposal, "a"), Why::Blocked(Blocked::Resting));
     }
-    // A node that falls sick is another matter, unless it was the repair that failed.
+    // Savings are another matter than drift: whoever has no pods left may go.
+    let mut emptied = fleet.clone();
+    emptied.machines[0].occupants.clear();
+    emptied.problem.nodes[0].pods.clear();
+    for settings in [compat(), cost()] {
+        assert_eq!(propose(&emptied, &settings).commands[0].method, Method::Emptiness, "{:?}", settings.mode);
+    }
+    emptied.resting.insert("a".into(), [Reason::Empty].into());
+    for settings in [compat(), cost()] {
+        assert_eq!(propose(&emptied, &settings).commands[0].method, Method::Drift, "{:?}", settings.mode);
+    }
+    // So is a node that falls sick, unless it was the repair that failed.
     fleet.machines[0].repair = sick(1.0);
     allow(&mut fleet, "general", Reason::Unhealthy, 1);
     let repaired = |fleet: &Fleet| propose(fleet, &cost()).commands[0].method == Method::Repair;
     assert!(repaired(&fleet));
-    fleet.resting.insert("a".into(), Method::Repair);
+    fleet.resting.insert("a".into(), [Reason::Unhealthy].into());
     assert!(!repaired(&fleet));
 }
 

@@ -2,11 +2,15 @@
 
 use karpenter_disruption::candidate::{Class, candidate};
 use karpenter_disruption::command::Method;
-use karpenter_disruption::fleet::{Fleet, Machine};
+use karpenter_disruption::fleet::{Fleet, Machine, Reason};
 
 use crate::builders::*;
 
-const CLASSES: [Class; 3] = [Class::Graceful, Class::Eventual, Class::Repair];
+const CLASSES: [(Class, Reason); 3] = [
+    (Class::Graceful, Reason::Underutilized),
+    (Class::Eventual, Reason::Drifted),
+    (Class::Repair, Reason::Unhealthy),
+];
 
 fn one_node() -> Fleet {
     let mut fleet = fleet();
@@ -16,8 +20,9 @@ fn one_node() -> Fleet {
 
 /// What each class says: graceful, eventual, repair. `""`: it may go.
 fn check(case: &str, fleet: &Fleet, expected: [&str; 3]) {
-    for (class, expected) in CLASSES.into_iter().zip(expected) {
-        let said = candidate(fleet, 0, class).map_or_else(|blocked| blocked.to_string(), |_| String::new());
+    for ((class, reason), expected) in CLASSES.into_iter().zip(expected) {
+        let said = candidate(fleet, 0, class, reason);
+        let said = said.map_or_else(|blocked| blocked.to_string(), |_| String::new());
         assert_eq!(said, expected, "{case}, {class:?}");
     }
 }
@@ -85,6 +90,16 @@ fn a_node_of_a_waiting_proposal_is_taken() {
     let mut fleet = one_node();
     wait(&mut fleet, Method::Emptiness, &["a"]);
     check("waiting", &fleet, ["Candidate is already being disrupted"; 3]);
+}
+
+#[test]
+fn a_node_rests_only_for_the_reasons_that_failed() {
+    const RESTING: &str = "Disruption failed lately, and its replacement is not initialized yet";
+    let mut fleet = one_node();
+    fleet.resting.insert("a".into(), [Reason::Drifted].into());
+    check("drift failed", &fleet, ["", RESTING, ""]);
+    fleet.resting.insert("a".into(), [Reason::Underutilized, Reason::Unhealthy].into());
+    check("savings and repair failed", &fleet, [RESTING, "", RESTING]);
 }
 
 #[test]
@@ -170,11 +185,11 @@ fn costs_of_a_candidate() {
     let mut fleet = one_node();
     bind_daemon(&mut fleet, 0, pod("log", 10)).eviction_cost = 5.0;
     bind(&mut fleet, 0, pod("worthless", 10)).eviction_cost = -3.0;
-    let found = candidate(&fleet, 0, Class::Graceful).expect("nothing stands against it");
+    let found = candidate(&fleet, 0, Class::Graceful, Reason::Empty).expect("nothing stands against it");
     assert_eq!(found.reschedule_cost, 3.0, "one, and two ordinary pods");
     assert_eq!(found.savings_ratio(), 0.1 / 3.0);
     assert!(!found.is_empty);
     fleet.machines[0].occupants.drain(..2);
-    let found = candidate(&fleet, 0, Class::Graceful).expect("nothing stands against it");
+    let found = candidate(&fleet, 0, Class::Graceful, Reason::Empty).expect("nothing stands against it");
     assert!(found.is_empty, "what is worth nothing does not keep a node");
 }

@@ -154,7 +154,7 @@ fn a_settling_node_takes_pods_that_have_to_move() {
     }
     // Unless it is about to go itself.
     wait(&mut fleet, Method::Emptiness, &["b"]);
-    assert_eq!(propose(&fleet, &compat()).commands[0].decision, Decision::Replace);
+    assert_eq!(propose(&fleet, &cost()).commands[0].decision, Decision::Replace);
 }
 
 /// A node in a full reservation, in a pool that knows nothing else.

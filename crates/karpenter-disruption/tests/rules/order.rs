@@ -54,11 +54,30 @@ fn a_method_that_waits_lets_the_next_have_its_turn() {
     add(&mut fleet, "also-empty", "small", &[]);
     add(&mut fleet, "underused", "large", &[pod("app", 1500)]);
     wait(&mut fleet, Method::Emptiness, &["empty"]);
-    let proposal = propose(&fleet, &compat());
+    let proposal = propose(&fleet, &cost());
     assert_eq!(*why(&proposal, "also-empty"), Why::NotNow);
     assert_eq!(why(&proposal, "empty").to_string(), "Candidate is already being disrupted");
     assert_eq!(why(&proposal, "empty").event(), None);
     assert_eq!(claims(&proposal.commands), [["underused"]]);
+}
+
+#[test]
+fn upstreams_loop_does_nothing_while_a_proposal_waits() {
+    let names = ["sick", "empty", "drifted", "underused"];
+    // Whatever waits, all that come before and after it do too.
+    for waiting in [Method::Emptiness, Method::MultiNodeConsolidation, Method::SingleNodeConsolidation] {
+        let mut fleet = all_kinds();
+        wait(&mut fleet, waiting, &["somebody"]);
+        let proposal = propose(&fleet, &compat());
+        assert!(proposal.is_quiet(), "{waiting:?}: {:?}", claims(&proposal.commands));
+        for name in names {
+            assert_eq!(*why(&proposal, name), Why::NotNow, "{waiting:?}");
+        }
+        // Where several commands go at once, only those of one method wait for each other.
+        assert_eq!(claims(&propose(&fleet, &cost()).commands), [["sick"]], "{waiting:?}");
+        fleet.waiting.clear();
+        assert_eq!(claims(&propose(&fleet, &compat()).commands), [["sick"]]);
+    }
 }
 
 #[test]
@@ -68,7 +87,7 @@ fn waiting_nodes_use_up_the_budgets_of_others() {
     add(&mut fleet, "underused", "large", &[pod("app", 1500)]);
     allow(&mut fleet, "general", Reason::Underutilized, 1);
     wait(&mut fleet, Method::Emptiness, &["empty"]);
-    let proposal = propose(&fleet, &compat());
+    let proposal = propose(&fleet, &cost());
     assert!(proposal.commands.is_empty());
     let exhausted = Why::BudgetExhausted { pool: "general".into(), reason: Reason::Underutilized };
     assert_eq!(*why(&proposal, "underused"), exhausted);

@@ -139,6 +139,33 @@ fn nodes_of_static_pools() {
 }
 
 #[test]
+fn nodes_of_static_pools_are_repaired_one_at_a_time() {
+    let mut fleet = fleet();
+    add_static_pool(&mut fleet, "fixed", 10, Some(5));
+    for number in 0..10 {
+        let name = format!("n{number}");
+        add_to(&mut fleet, &name, "fixed", "small", labels::CAPACITY_TYPE_ON_DEMAND, &[pod("app", 1500)]);
+    }
+    fleet.machines[0].repair = sick(1.0);
+    fleet.machines[1].repair = sick(2.0);
+    for settings in [compat(), cost()] {
+        let mut fleet = fleet.clone();
+        assert_eq!(claims(&propose(&fleet, &settings).commands), [["n1"]], "{:?}", settings.mode);
+        // It is marked, and what takes its place is coming up.
+        fleet.machines[1].is_leaving = true;
+        let coming = add_to(&mut fleet, "new", "fixed", "small", labels::CAPACITY_TYPE_ON_DEMAND, &[]);
+        fleet.machines[coming].is_initialized = false;
+        fleet.problem.nodes[coming].initialized = false;
+        let proposal = propose(&fleet, &settings);
+        assert!(proposal.commands.is_empty(), "{:?}", settings.mode);
+        assert_eq!(*why(&proposal, "n0"), Why::StaticScalingDown, "{:?}", settings.mode);
+        // The next has its turn when the first is being deleted.
+        fleet.machines[1].is_deleting = true;
+        assert_eq!(claims(&propose(&fleet, &settings).commands), [["n0"]], "{:?}", settings.mode);
+    }
+}
+
+#[test]
 fn a_dry_run_does_not_keep_a_sick_node() {
     let mut fleet = ten_nodes();
     pool(&mut fleet, "general").controls.is_dry_run = true;

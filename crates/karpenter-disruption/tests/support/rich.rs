@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use karpenter_disruption::command::Command;
-use karpenter_disruption::fleet::{ConsolidationPolicy, Fleet, Reason};
+use karpenter_disruption::fleet::{ConsolidationPolicy, Controls, Fleet, Reason};
 use karpenter_disruption::settings::Settings;
 use karpenter_model::labels;
 use karpenter_model::pod::{PodAffinityTerm, PodSpec, TopologySpread};
@@ -148,6 +148,17 @@ pub(crate) fn build(world: &Rich) -> Fleet {
         fleet.machines[machine].drifted_since_secs = has_drifted.then_some(number as i64);
     }
     fleet
+}
+
+/// Takes away what upstream does not know, and methods that have rules of their own.
+pub(crate) fn leave_to_upstream(fleet: &mut Fleet) {
+    for pool in fleet.pools.values_mut() {
+        pool.controls = Controls::default();
+    }
+    for machine in &mut fleet.machines {
+        machine.repair = None;
+        machine.drifted_since_secs.take_if(|_| machine.pool.as_deref() == Some("fixed"));
+    }
 }
 
 pub(crate) const KINDS: [&str; 4] =

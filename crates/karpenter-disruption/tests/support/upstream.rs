@@ -1,17 +1,21 @@
 //! Upstream's rules for one pass once more, in their own words and with the plain engine in place of the simulator: who is
-//! a candidate, in which order they are tried, and which of them upstream would have acted on.
+//! a candidate, in which order they are tried, how far the search among them comes, and what upstream would have done.
 //!
-//! Prices of replacements are not judged here; that a node could simply be deleted is.
+//! For fleets without repair, drifted nodes of static pools and wishes that upstream does not know.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use karpenter_disruption::command::Method;
-use karpenter_disruption::fleet::{Fleet, Machine, Reason};
+use karpenter_disruption::command::{Command, Method};
+use karpenter_disruption::fleet::{ConsolidationPolicy, Fleet, Machine, Reason};
 use karpenter_disruption::propose::Proposal;
+use karpenter_disruption::settings::Settings;
+use karpenter_model::plan::PlannedNode;
 use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::{Mobility, Mode, PodGroup, PodNames, Problem, ReservedMode};
 use karpenter_scheduling::schedule;
+
+use crate::replacement::{Launch, cheaper, is_balanced, trouble};
 
 /// May be disrupted as far as itself and its pods are concerned, for fleets in which no drain is bounded.
 fn is_free(fleet: &Fleet, machine: &Machine) -> bool {
@@ -23,10 +27,6 @@ fn is_free(fleet: &Fleet, machine: &Machine) -> bool {
         && !machine.is_nominated
         && !machine.is_kept
         && !machine.occupants.iter().any(|one| one.is_kept || is_blocked(&one.budgets))
-}
-
-fn trouble(machine: &Machine) -> f64 {
-    1.0 + machine.occupants.iter().map(|one| one.eviction_cost.max(0.0)).sum::<f64>()
 }
 
 /// What budgets leave for a reason: not what is allowed, but what of it is not used up by nodes that do not work.
@@ -51,9 +51,8 @@ fn take(left: &mut BTreeMap<&str, i64>, fleet: &Fleet, index: usize) -> bool {
     *left >= 0
 }
 
-/// How many nodes would have to be launched if these went; `None` if some pod had no place, or only on a node that is
-/// coming up.
-fn launches_without(fleet: &Fleet, machines: &[usize]) -> Option<usize> {
+/// What would have to be launched if these went; `None` if some pod had no place, or only on a node that is coming up.
+fn launches_without(fleet: &Fleet, machines: &[usize]) -> Option<Vec<PlannedNode>> {
     let gone: BTreeSet<usize> = machines.iter().filter_map(|index| fleet.machines[*index].at).collect();
     let mut problem = Problem { nodes: Vec::new(), ..fleet.problem.clone() };
     problem.options.mode = Mode::Compat;
@@ -82,81 +81,112 @@ fn launches_without(fleet: &Fleet, machines: &[usize]) -> Option<usize> {
     let is_coming = |node: usize| !problem.nodes[node].initialized;
     let has_place = plan.unschedulable.is_empty()
         && !plan.existing.iter().any(|one| is_coming(one.node) && !one.pods.is_empty());
-    has_place.then_some(plan.new_nodes.len())
+    has_place.then_some(plan.new_nodes)
 }
 
-/// Compares what was proposed with what upstream would have done.
-pub(crate) fn check(fleet: &Fleet, proposal: &Proposal) {
-    let claim = |index: usize| fleet.machines[index].claim.to_string();
-    let said: Vec<(Method, Vec<String>)> = proposal
-        .commands
-        .iter()
-        .map(|one| (one.method, one.candidates.iter().map(|candidate| candidate.claim.to_string()).collect()))
-        .collect();
-    assert!(said.len() <= 1, "one command per pass: {said:?}");
-    let said = said.into_iter().next();
+/// What is done about nodes: the method, their claims, and what is launched in their place.
+type Done = (Method, Vec<String>, Vec<Launch>);
 
-    let mut by_ratio: Vec<usize> =
-        (0..fleet.machines.len()).filter(|index| is_free(fleet, &fleet.machines[*index])).collect();
+/// Nodes that could go for none or one, if that is cheaper and their pools agree.
+fn consolidated(fleet: &Fleet, settings: &Settings, machines: &[usize]) -> Option<Vec<Launch>> {
+    let going: Vec<&Machine> = machines.iter().map(|index| &fleet.machines[*index]).collect();
+    let launches = launches_without(fleet, machines)?;
+    let launches = match launches.as_slice() {
+        [] => Vec::new(),
+        [only] => vec![cheaper(fleet, settings, &going, only)?],
+        _ => return None,
+    };
+    let price: f64 = launches.iter().map(|(_, price)| price).sum();
+    is_balanced(fleet, &going, price).then_some(launches)
+}
+
+/// The longest beginning of the list that a binary search comes across, of two nodes at least.
+fn several(fleet: &Fleet, settings: &Settings, list: &[usize]) -> Option<(Vec<usize>, Vec<Launch>)> {
+    let mut found = None;
+    // Numbers of nodes that are still in question.
+    let (mut fewest, mut most) = (2, list.len().min(101));
+    while fewest <= most {
+        // The window that upstream would take: its bounds count from zero.
+        let count = (fewest + most) / 2;
+        match consolidated(fleet, settings, &list[..count]) {
+            Some(launches) => {
+                found = Some((list[..count].to_vec(), launches));
+                fewest = count + 1;
+            }
+            None => most = count - 1,
+        }
+    }
+    found
+}
+
+/// What upstream would do in one pass.
+fn expected(fleet: &Fleet, settings: &Settings) -> Option<Done> {
+    let claim = |index: usize| fleet.machines[index].claim.to_string();
+    let claims = |list: &[usize]| list.iter().map(|index| claim(*index)).collect::<Vec<_>>();
+    let pool = |index: usize| &fleet.pools[pool_of(&fleet.machines[index])];
+    let free = (0..fleet.machines.len()).filter(|index| is_free(fleet, &fleet.machines[*index]));
+    let mut by_ratio: Vec<usize> = free.filter(|index| pool(*index).replicas.is_none()).collect();
     by_ratio.sort_by(|one, other| {
         let ratio = |index: usize| fleet.machines[index].price_per_hour / trouble(&fleet.machines[index]);
         ratio(*other).total_cmp(&ratio(*one)).then_with(|| claim(*one).cmp(&claim(*other)))
     });
-    let (empty, used): (Vec<usize>, Vec<usize>) =
+    let mut drifted = by_ratio.clone();
+    let (empty, mut used): (Vec<usize>, Vec<usize>) =
         by_ratio.into_iter().partition(|index| trouble(&fleet.machines[*index]) <= 1.0);
+    used.retain(|index| pool(*index).policy != ConsolidationPolicy::WhenEmpty);
 
     let mut allowed = left(fleet, Reason::Empty);
-    let empty: Vec<String> =
-        empty.into_iter().filter(|index| take(&mut allowed, fleet, *index)).map(claim).collect();
+    let empty: Vec<usize> = empty.into_iter().filter(|index| take(&mut allowed, fleet, *index)).collect();
     if !empty.is_empty() {
-        assert_eq!(said, Some((Method::Emptiness, empty)));
-        return;
+        return Some((Method::Emptiness, claims(&empty), Vec::new()));
     }
 
     let allowed = left(fleet, Reason::Drifted);
-    let mut drifted: Vec<usize> = (0..fleet.machines.len())
-        .filter(|index| {
-            let machine = &fleet.machines[*index];
-            let is_allowed = allowed[pool_of(machine)] > 0;
-            machine.drifted_since_secs.is_some() && is_free(fleet, machine) && is_allowed
-        })
-        .collect();
+    drifted.retain(|index| {
+        let machine = &fleet.machines[*index];
+        machine.drifted_since_secs.is_some() && allowed[pool_of(machine)] > 0
+    });
     drifted.sort_by_key(|index| {
         let machine = &fleet.machines[*index];
         (!machine.occupants.is_empty(), machine.drifted_since_secs, claim(*index))
     });
     if let Some(first) = drifted.into_iter().find(|index| launches_without(fleet, &[*index]).is_some()) {
-        assert_eq!(said, Some((Method::Drift, vec![claim(first)])));
-        return;
+        return Some((Method::Drift, vec![claim(first)], Vec::new()));
     }
 
     let allowed = left(fleet, Reason::Underutilized);
     let mut taken = allowed.clone();
-    let prefix: Vec<usize> = used.iter().copied().filter(|index| take(&mut taken, fleet, *index)).collect();
-    match said {
-        Some((Method::MultiNodeConsolidation, claims)) => {
-            assert!(claims.len() >= 2, "{claims:?}");
-            let first: Vec<usize> = prefix.into_iter().take(claims.len()).collect();
-            assert_eq!(claims, first.iter().map(|index| claim(*index)).collect::<Vec<_>>(), "a beginning");
-            let launches = launches_without(fleet, &first);
-            assert!(launches.is_some_and(|count| count <= 1), "{launches:?} launches for {claims:?}");
-        }
-        Some((Method::SingleNodeConsolidation, claims)) => {
-            let chosen = in_turns(fleet, &used).into_iter().find(|index| claim(*index) == claims[0]);
-            let chosen = chosen.expect("a candidate");
-            assert!(launches_without(fleet, &[chosen]).is_some_and(|count| count <= 1), "{claims:?}");
-            let before = in_turns(fleet, &used).into_iter().take_while(|index| *index != chosen);
-            for index in before.filter(|index| allowed[pool_of(&fleet.machines[*index])] > 0) {
-                assert_ne!(launches_without(fleet, &[index]), Some(0), "{} before {claims:?}", claim(index));
-            }
-        }
-        None => {
-            for index in used.into_iter().filter(|index| allowed[pool_of(&fleet.machines[*index])] > 0) {
-                assert_ne!(launches_without(fleet, &[index]), Some(0), "{} could just go", claim(index));
-            }
-        }
-        other => panic!("{other:?}"),
+    let within: Vec<usize> = used.iter().copied().filter(|index| take(&mut taken, fleet, *index)).collect();
+    if let Some((nodes, launches)) = several(fleet, settings, &within) {
+        return Some((Method::MultiNodeConsolidation, claims(&nodes), launches));
     }
+    let open =
+        in_turns(fleet, &used).into_iter().filter(|index| allowed[pool_of(&fleet.machines[*index])] > 0);
+    open.into_iter().find_map(|index| {
+        let launches = consolidated(fleet, settings, &[index])?;
+        Some((Method::SingleNodeConsolidation, vec![claim(index)], launches))
+    })
+}
+
+/// What a command says about that.
+fn said(fleet: &Fleet, command: &Command) -> Done {
+    let claims = command.candidates.iter().map(|candidate| candidate.claim.to_string()).collect();
+    let launch = |node: &PlannedNode| -> Launch {
+        let catalog = &fleet.problem.catalogs[fleet.problem.pools[node.pool].catalog];
+        let names = node.instance_type_options.iter().map(|option| catalog[*option].name.clone());
+        (names.collect(), node.price_per_hour)
+    };
+    // What a drifted node is replaced by is not a matter of prices.
+    let is_saving = command.method.reason() == Reason::Underutilized;
+    let launches = command.replacements.iter().filter(|_| is_saving).map(launch).collect();
+    (command.method, claims, launches)
+}
+
+/// Compares what was proposed with what upstream would have done.
+pub(crate) fn check(fleet: &Fleet, settings: &Settings, proposal: &Proposal) {
+    let said: Vec<Done> = proposal.commands.iter().map(|command| said(fleet, command)).collect();
+    let expected: Vec<Done> = expected(fleet, settings).into_iter().collect();
+    assert_eq!(said, expected);
 }
 
 /// The first of each pool, then the second of each.

@@ -15,9 +15,12 @@ const HITS_MAX: usize = 50_000;
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
 pub(crate) fn check(scene: &Scene<'_>, report: &mut Report) {
-    for pool in scene.pools.iter().filter(|pool| pool.value.pointer("/spec/replicas").is_none()) {
-        check_times(pool, report);
-        check_budgets(pool, report);
+    for pool in &scene.pools {
+        check_schedules(pool, report);
+        if pool.value.pointer("/spec/replicas").is_none() {
+            check_times(pool, report);
+            check_budgets(pool, report);
+        }
     }
 }
 
@@ -58,6 +61,22 @@ fn check_times(pool: &Pool<'_>, report: &mut Report) {
             "make it shorter than spec.template.spec.expireAfter",
         ),
         _ => {}
+    }
+}
+
+/// The pattern of the definition admits minutes and months that do not exist. Pools of fixed size have budgets too.
+fn check_schedules(pool: &Pool<'_>, report: &mut Report) {
+    for (index, budget) in list(pool.value, "/spec/disruption/budgets").iter().enumerate() {
+        let Some(schedule) = budget.get("schedule").and_then(Value::as_str) else { continue };
+        if let Err(error) = schedule.parse::<CronSchedule>() {
+            report.add(
+                Code::BudgetUnreadable,
+                pool.place(),
+                format!("spec.disruption.budgets[{index}].schedule"),
+                format!("{error}; until it is corrected no budget of the pool lets a node go, whatever for"),
+                "five cron fields in UTC, such as 0 9 * * 1-5, or a descriptor such as @daily",
+            );
+        }
     }
 }
 

@@ -322,6 +322,34 @@ fn budgets_whose_day_never_comes() {
 }
 
 #[test]
+fn budgets_whose_schedule_cannot_be_read() {
+    let with = |schedule: &str, more: &str| {
+        plain(&format!(
+            "  disruption: {{budgets: [{{nodes: '1'}}, {{nodes: '1', schedule: '{schedule}', duration: 1h}}]}}{more}"
+        ))
+    };
+    let field = "spec.disruption.budgets[1].schedule";
+    // The definition's pattern admits all of them.
+    for (schedule, part) in [
+        ("61 * * * *", "minute"),
+        ("0 0 * 13 *", "month"),
+        ("@daily @hourly", "unknown"),
+        ("0 0 * * * *", "6 fields"),
+    ] {
+        check(Code::BudgetUnreadable, &with(schedule, ""), field, part, &with("1 * * * *", ""));
+    }
+    // Drift of pools of fixed size asks budgets too.
+    let fixed = "\n  replicas: 2";
+    check(
+        Code::BudgetUnreadable,
+        &with("61 * * * *", fixed),
+        field,
+        "lets a node go",
+        &with("1 * * * *", fixed),
+    );
+}
+
+#[test]
 fn provisioner_names_are_only_on_nodes_of_provisioners() {
     let text = format!(
         "{}{}",
@@ -419,7 +447,7 @@ fn pods_that_want_to_be_left_alone_say_so_in_words_of_today() {
 fn codes_are_different() {
     let mut names: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
     names.dedup();
-    assert_eq!(names.len(), 16);
+    assert_eq!(names.len(), 17);
 }
 
 #[test]

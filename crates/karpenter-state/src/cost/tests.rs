@@ -34,6 +34,23 @@ fn what_owners_state_moves_the_cost_of_a_pod_within_bounds() {
 }
 
 #[test]
+fn what_cannot_be_read_is_known() {
+    let (ours, theirs) = (ANNOTATION_DISRUPTION_COST, ANNOTATION_POD_DELETION_COST);
+    let cases = [
+        (json!({}), None, None),
+        (json!({ours: "-5", theirs: "much"}), None, None),
+        (json!({ours: "much", theirs: "5"}), Some((ours, "much")), Some((ours, "much"))),
+        (json!({theirs: "2147483648"}), Some((theirs, "2147483648")), None),
+        (json!({theirs: "1.5"}), Some((theirs, "1.5")), None),
+    ];
+    for (annotations, of_users, managed) in cases {
+        let pod = pod(annotations.clone(), None);
+        assert_eq!(unreadable_cost(&pod, DeletionCosts::OfUsers), of_users, "{annotations}");
+        assert_eq!(unreadable_cost(&pod, DeletionCosts::Managed), managed, "{annotations}");
+    }
+}
+
+#[test]
 fn a_node_costs_one_and_what_its_pods_add() {
     let worthless = pod(json!({}), Some(-2_147_483_648));
     let ordinary = pod(json!({}), None);

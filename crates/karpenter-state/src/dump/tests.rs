@@ -84,6 +84,17 @@ fn pods_without_a_node_wait_unless_something_else_is_in_store_for_them() {
 }
 
 #[test]
+fn costs_that_are_no_numbers_are_noted() {
+    let stated = |name: &str, cost: &str| {
+        let annotations = format!("uid: uid-{name}, annotations: {{karpenter.sh/disruption-cost: '{cost}'}}");
+        pod(name, "nodeName: n1", "phase: Running").replace(&format!("uid: uid-{name}"), &annotations)
+    };
+    let (_, notes) = fleet(&format!("{POOL}---{NODE}{}{}", stated("right", "-5"), stated("wrong", "a lot")));
+    assert_eq!(notes[1..], [Note::CostsUnreadable { pods: vec!["default/wrong".to_owned()] }]);
+    assert!(notes[1].to_string().ends_with(": default/wrong"), "{}", notes[1]);
+}
+
+#[test]
 fn pods_of_nodes_on_their_way_out_wait_for_a_place() {
     let leaving = NODE.replace("uid: uid-n1", "uid: uid-n1\n  deletionTimestamp: '2026-01-01T12:00:00Z'");
     let text = format!("{POOL}---{leaving}{}", pod("p", "nodeName: n1", "phase: Running"));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use karpenter_api::budget::allowed_disruptions;
+use karpenter_api::budget::{BudgetError, try_allowed_disruptions};
 use karpenter_api::labels::{ANNOTATION_TTL_UNTIL_EXPIRED, provisioner_of};
 use karpenter_api::types::{ConditionStatus, ConsolidationPolicy as RawPolicy, DisruptionReason, NodePool};
 use karpenter_disruption::fleet::{ConsolidationPolicy, Controls, Machine, OldRules, Pool, Reason};
@@ -20,6 +20,23 @@ use crate::convert::pool::convert_pool;
 use crate::expand::name_of;
 use crate::intern::Interner;
 use crate::live::{Live, LivePool};
+
+/// A budget of a pool that cannot be evaluated. Nobody knows what its owner wanted to keep, so everything is kept.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "nodepool {pool}: spec.disruption.budgets: {error}; until it is corrected no budget of the pool lets a node go, whatever for"
+)]
+pub struct PoolBudgetError {
+    pub pool: String,
+    pub error: BudgetError,
+}
+
+/// What pools say that cannot be used as it is.
+#[derive(Debug, Default)]
+pub(super) struct Unusable {
+    pub(super) controls: Vec<ControlError>,
+    pub(super) budgets: Vec<PoolBudgetError>,
+}
 
 pub(super) struct Pools<'a> {
     by_name: BTreeMap<&'a str, Known<'a>>,
@@ -67,13 +84,17 @@ impl<'a> Pools<'a> {
         self,
         machines: &[Machine],
         input: &FleetInput,
-    ) -> (BTreeMap<Arc<str>, Pool>, Vec<ControlError>) {
+    ) -> (BTreeMap<Arc<str>, Pool>, Unusable) {
         let counts = Counts::of(machines);
-        let mut errors = Vec::new();
+        let mut unusable = Unusable::default();
         let pools = self.by_name.into_iter().map(|(name, known)| {
             let pool = known.pool;
             let (controls, wrong) = controls(pool);
-            errors.extend(wrong);
+            unusable.controls.extend(wrong);
+            let allowed = allowed(pool, counts.nodes(name), input).unwrap_or_else(|error| {
+                unusable.budgets.push(PoolBudgetError { pool: name.to_owned(), error });
+                Reason::ALL.into_iter().map(|reason| (reason, 0)).collect()
+            });
             let moved_last_hour = input.moved_last_hour.get(name).copied().unwrap_or(0);
             let disruption = pool.spec.disruption.as_ref();
             let is_held = input.held_pools.contains(name);
@@ -86,7 +107,7 @@ impl<'a> Pools<'a> {
                 is_ready: known.launches_as.is_some() || is_ready(pool),
                 policy: policy(disruption.and_then(|one| one.consolidation_policy.as_ref())),
                 consolidate_after_secs: consolidate_after(pool).map(seconds_up),
-                allowed: allowed(pool, counts.nodes(&name), input),
+                allowed,
                 full_reservations: full_reservations(&known, &self.open),
                 is_held,
                 controls: Controls { moved_last_hour, ..controls },
@@ -95,7 +116,7 @@ impl<'a> Pools<'a> {
             (name, value)
         });
         let pools = pools.collect();
-        (pools, errors)
+        (pools, unusable)
     }
 }
 
@@ -180,12 +201,13 @@ fn full_reservations(known: &Known<'_>, open: &BTreeSet<Arc<str>>) -> Option<BTr
     static_drift::full_reservations(known.types, &template, open)
 }
 
-fn allowed(pool: &NodePool, nodes: usize, input: &FleetInput) -> BTreeMap<Reason, u32> {
+fn allowed(pool: &NodePool, nodes: usize, input: &FleetInput) -> Result<BTreeMap<Reason, u32>, BudgetError> {
     let budgets = pool.spec.disruption.as_ref().and_then(|disruption| disruption.budgets.as_deref());
     let of_reason = |reason: Reason| {
         let now = input.now.as_second();
-        let allowed = allowed_disruptions(budgets.unwrap_or_default(), &raw_reason(reason), now, nodes);
-        (reason, u32::try_from(allowed).unwrap_or(0))
+        let budgets = budgets.unwrap_or_default();
+        let allowed = try_allowed_disruptions(budgets, &raw_reason(reason), now, nodes)?;
+        Ok((reason, u32::try_from(allowed).unwrap_or(0)))
     };
     Reason::ALL.into_iter().map(of_reason).collect()
 }

@@ -258,7 +258,8 @@ status: {disruptionsAllowed: 1, currentHealthy: 3, desiredHealthy: 2, expectedPo
         assert!(a.is_leaving && a.at.is_none(), "{index}");
         let waiting: Vec<&str> = a.occupants.iter().map(|one| &*one.name).collect();
         assert_eq!(waiting, ["default/waits"], "{index}");
-        let candidate = candidate(&round.fleet, 1, Class::Graceful).expect("nothing else stands against it");
+        let candidate = candidate(&round.fleet, 1, Class::Graceful, Reason::Empty)
+            .expect("nothing else stands against it");
         let mut used = PodBudgetUse::new(&round.fleet);
         let expected = Why::PodBudgetJoint { name: "default/all".into(), wanted: 2, allowed: 1 };
         assert_eq!(used.admit(&round.fleet, [&candidate], Jointly::Strictly), Err(expected), "{index}");
@@ -333,6 +334,28 @@ fn pools_bring_their_rules_and_what_their_budgets_allow() {
     let machine = round.fleet.machines.iter().find(|machine| &*machine.claim == "f").expect("there");
     assert!(machine.price_per_hour > 0.0 && machine.at.is_some());
     assert_eq!(round.fleet.problem.pools.len(), 1);
+}
+
+#[test]
+fn a_budget_that_cannot_be_evaluated_lets_nothing_go_and_is_told() {
+    // The pattern of the definition admits it: there is no minute 61.
+    let broken = "disruption: {budgets: [{nodes: 100%}, {nodes: '1', reasons: [Drifted], schedule: 61 * * * *, duration: 1h}]}";
+    let mut text = pool("general", "", broken) + &pool("other", "", "disruption: {budgets: [{nodes: '2'}]}");
+    text += &machine("a", "general", INITIALIZED);
+    let round = round(&text);
+    let allowed = |pool: &str| Reason::ALL.map(|reason| round.fleet.pools[pool].allowed[&reason]);
+    assert_eq!(allowed("general"), [0; 4], "whatever reason the broken one is for");
+    assert_eq!(allowed("other"), [2; 4]);
+    let told: Vec<String> = round.budget_errors.iter().map(ToString::to_string).collect();
+    let [told] = told.as_slice() else { panic!("{told:?}") };
+    assert!(
+        told.starts_with("nodepool general: spec.disruption.budgets: budget 1: schedule field minute"),
+        "{told}"
+    );
+    assert!(
+        told.ends_with("; until it is corrected no budget of the pool lets a node go, whatever for"),
+        "{told}"
+    );
 }
 
 #[test]

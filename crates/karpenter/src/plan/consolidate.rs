@@ -48,6 +48,9 @@ pub(crate) fn run(
     for error in &round.control_errors {
         diagnostics::print_warning(&error.to_string());
     }
+    for error in &round.budget_errors {
+        diagnostics::print_warning(&error.to_string());
+    }
     if round.fleet.machines.is_empty() {
         diagnostics::print_error(
             "the input has no node of a NodePool, so there is nothing to consolidate; valid: nodes with the label karpenter.sh/nodepool, as `kubectl get nodes,pods,nodeclaims,nodepools,pdb -A -o yaml` prints them",

@@ -8,11 +8,13 @@ use karpenter_disruption::command::Method;
 use karpenter_disruption::explain::EventKind;
 use karpenter_disruption::fleet::{ConsolidationPolicy, Reason};
 use karpenter_disruption::propose::{MethodOutcome, Proposal, Standing, Why};
+use karpenter_state::cost::unreadable_cost;
 use karpenter_state::pod::Pod;
-use karpenter_state::{ControlError, FleetRound};
+use karpenter_state::{ControlError, FleetRound, PoolBudgetError};
 
 use crate::context::Context;
 use crate::disruption::Disruption;
+use crate::disruption::observe::deletion_costs;
 use crate::disruption::order::Target;
 use crate::events::Notice;
 use crate::node::annotation_notice;
@@ -53,7 +55,7 @@ impl Disruption {
             metrics.nodes_consuming_budgets.with_label_values(&series).set(i64::from(budget.disrupting));
         }
         let mut notices = budget_notices(self, proposal);
-        notices.extend(self.control_notices(round));
+        notices.extend(self.unusable_notices(round));
         self.tell_rehearsals(round, proposal, &mut notices);
         let mut told = 0;
         for standing in &proposal.standings {
@@ -81,8 +83,7 @@ impl Disruption {
     /// What annotations of pods on our nodes do, or that they do nothing.
     pub(in crate::disruption) async fn tell_annotations(&self, round: &FleetRound, annotated: &[Arc<Pod>]) {
         let now = self.context.clock.now();
-        let ours: BTreeSet<&str> =
-            round.fleet.machines.iter().filter_map(|machine| machine.node.as_deref()).collect();
+        let ours = our_nodes(round);
         let on_ours = annotated
             .iter()
             .filter(|pod| crate::pods::node_name(pod).is_some_and(|node| ours.contains(node)));
@@ -92,15 +93,44 @@ impl Disruption {
         self.publish(new.take(TOLD_NODES_MAX).collect()).await;
     }
 
-    /// Annotations that cannot be used are told on their pool, which is where they can be corrected.
-    fn control_notices(&self, round: &FleetRound) -> Vec<Notice> {
+    /// Pods on our nodes whose owners said what moving them costs, in vain. One line for all of them.
+    pub(in crate::disruption) fn tell_costs(&self, round: &FleetRound, misvalued: &[Arc<Pod>]) {
+        if misvalued.is_empty() {
+            return;
+        }
+        let ours = our_nodes(round);
+        let mut on_ours = misvalued
+            .iter()
+            .filter(|pod| crate::pods::node_name(pod).is_some_and(|node| ours.contains(node)));
+        let Some(first) = on_ours.next() else { return };
+        let Some((annotation, value)) = unreadable_cost(first, deletion_costs(&self.context)) else { return };
+        let others = on_ours.count();
+        if self.context.complaints.is_due("costs of pods", "", self.context.clock.now()) {
+            tracing::warn!(
+                pod = format!("{}/{}", first.namespace(), first.name),
+                annotation,
+                value,
+                others,
+                "the cost of moving a pod cannot be read and counts as 0; valid: a whole number of 32 bits"
+            );
+        }
+    }
+
+    /// Annotations and budgets that cannot be used are told on their pool, which is where they can be corrected.
+    fn unusable_notices(&self, round: &FleetRound) -> Vec<Notice> {
         let pools = &self.context.mirrors.node_pools;
-        let notice = |error: &ControlError| {
-            let pool = pools.get("", &error.pool)?;
-            let notice = Notice::warning(&*pool, "InvalidConsolidationAnnotation", error.to_string());
-            Some(notice.repeat_after(UNCONSOLIDATABLE_EVERY))
+        let notice = |pool: &str, reason: &'static str, words: String| {
+            let pool = pools.get("", pool)?;
+            Some(Notice::warning(&*pool, reason, words).repeat_after(UNCONSOLIDATABLE_EVERY))
         };
-        let notices: Vec<Notice> = round.control_errors.iter().filter_map(notice).collect();
+        let controls = round.control_errors.iter();
+        let controls = controls
+            .map(|error: &ControlError| (&error.pool, "InvalidConsolidationAnnotation", error.to_string()));
+        let budgets = round.budget_errors.iter();
+        let budgets = budgets
+            .map(|error: &PoolBudgetError| (&error.pool, "InvalidDisruptionBudget", error.to_string()));
+        let notices: Vec<Notice> =
+            controls.chain(budgets).filter_map(|(pool, reason, words)| notice(pool, reason, words)).collect();
         for notice in notices.iter().filter(|notice| self.context.recorder.would_tell(notice)) {
             tracing::warn!("{}", notice.message);
         }
@@ -130,6 +160,10 @@ impl Disruption {
             notices.extend(about);
         }
     }
+}
+
+fn our_nodes(round: &FleetRound) -> BTreeSet<&str> {
+    round.fleet.machines.iter().filter_map(|machine| machine.node.as_deref()).collect()
 }
 
 /// The methods up to the first that found something: those after it only counted their candidates.

@@ -1,0 +1,36 @@
+//! A budget that nobody can evaluate keeps its pool's nodes, and does not do so in silence.
+
+use karpenter_api::types::NodePool;
+use serde_json::json;
+use tracing::Level;
+
+use crate::disruption::world::World;
+use crate::heard::Heard;
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_that_cannot_be_read_keeps_nodes_and_is_told_on_the_pool() {
+    let heard = Heard::listen();
+    let world = World::start().await;
+    // The definition admits it, and the first budget alone would let everything go.
+    let budgets = json!([{"nodes": "100%"}, {"nodes": "1", "schedule": "61 * * * *", "duration": "1h"}]);
+    world.pool(json!({"consolidateAfter": "0s", "budgets": budgets}), json!({})).await;
+    world.deploy("web", 1, 900, json!({})).await;
+    world.until_running("web", 1).await;
+    world.until_settled(1).await;
+    world.delete_deployment("web").await;
+    world.until_running("web", 0).await;
+    let told = async || world.events("InvalidDisruptionBudget").await;
+    let told = world.until("a warning", told, |told| !told.is_empty()).await;
+    let [(pool, words)] = told.as_slice() else { panic!("{told:?}") };
+    assert_eq!(pool, "general");
+    let begin = "nodepool general: spec.disruption.budgets: budget 1: schedule field minute";
+    assert!(words.starts_with(begin), "{words}");
+    world.sleep(600).await;
+    assert_eq!(world.claim_names().await.len(), 1, "nobody knows what is to be kept");
+    assert_eq!(world.decisions(), Vec::<String>::new());
+    assert_eq!(heard.lines(Level::WARN, begin).len(), 1, "{:?}", heard.lines(Level::WARN, ""));
+    let mended = json!([{"nodes": "100%"}, {"nodes": "1", "schedule": "1 * * * *", "duration": "1h"}]);
+    world.merge::<NodePool>("general", json!({"spec": {"disruption": {"budgets": mended}}})).await;
+    world.until_settled(0).await;
+    world.stop().await;
+}

@@ -1,0 +1,116 @@
+//! What upstream makes of nodes that go for none or one: which types of the new node are cheap enough, what is saved, and
+//! whether pools with policy Balanced agree. In words of its own, for catalogs whose offerings differ by zone and capacity
+//! type only and pools without minValues.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use karpenter_disruption::fleet::{ConsolidationPolicy, Fleet, Machine};
+use karpenter_disruption::settings::Settings;
+use karpenter_model::instance_type::InstanceType;
+use karpenter_model::labels;
+use karpenter_model::plan::PlannedNode;
+
+/// Sums of decimal fractions are not exact; what is cheaper by less is not cheaper.
+const NOTHING: f64 = 1e-9;
+/// Types that a single spot node needs to be replaced by spot.
+const CHOICE: usize = 15;
+
+/// Names of the types that may be launched, and the lowest price of any of them.
+pub(crate) type Launch = (BTreeSet<Arc<str>>, f64);
+
+pub(crate) fn trouble(machine: &Machine) -> f64 {
+    1.0 + machine.occupants.iter().map(|one| one.eviction_cost.max(0.0)).sum::<f64>()
+}
+
+fn allows(node: &PlannedNode, key: &str, value: &str) -> bool {
+    node.requirements.get(key).is_none_or(|wanted| wanted.has(value))
+}
+
+/// Prices of the first of these capacity types that the type can be bought in now, in zones that the node may be in.
+fn prices(node: &PlannedNode, one: &InstanceType, kinds: &[&str]) -> Vec<f64> {
+    let of_kind = |kind: &&str| -> Vec<f64> {
+        let offerings = one.offerings.iter().filter(|offering| {
+            assert_eq!(offering.requirements.iter().count(), 2, "zone and capacity type");
+            let zone = offering.zone().expect("a zone");
+            offering.capacity_type().is_some_and(|of| &**of == *kind)
+                && allows(node, labels::ZONE, zone)
+                && offering.available
+        });
+        offerings.map(|offering| offering.price_per_hour).collect()
+    };
+    kinds.iter().map(of_kind).find(|prices| !prices.is_empty()).unwrap_or_default()
+}
+
+/// The dearest that a launch may turn out; no price at all is no launch.
+fn at_worst(node: &PlannedNode, one: &InstanceType, kinds: &[&str]) -> f64 {
+    prices(node, one, kinds).into_iter().max_by(f64::total_cmp).unwrap_or(f64::INFINITY)
+}
+
+/// The node in the place of these machines, if it is cheaper whatever is launched.
+pub(crate) fn cheaper(
+    fleet: &Fleet,
+    settings: &Settings,
+    going: &[&Machine],
+    node: &PlannedNode,
+) -> Option<Launch> {
+    let catalog = &fleet.problem.catalogs[fleet.problem.pools[node.pool].catalog];
+    let order = [labels::CAPACITY_TYPE_RESERVED, labels::CAPACITY_TYPE_SPOT, labels::CAPACITY_TYPE_ON_DEMAND];
+    let mut kinds: Vec<&str> =
+        order.into_iter().filter(|kind| allows(node, labels::CAPACITY_TYPE, kind)).collect();
+    let is_spot = |one: &&Machine| one.capacity_type.as_deref() == Some(labels::CAPACITY_TYPE_SPOT);
+    let is_spot_to_spot = going.iter().all(is_spot) && kinds.contains(&labels::CAPACITY_TYPE_SPOT);
+    if is_spot_to_spot {
+        if !settings.spot_to_spot {
+            return None;
+        }
+        kinds = vec![labels::CAPACITY_TYPE_SPOT];
+    }
+    let now: f64 = going.iter().map(|one| one.price_per_hour).sum();
+    let mut options: Vec<&InstanceType> = node.instance_type_options.iter().map(|at| &catalog[*at]).collect();
+    options.retain(|one| at_worst(node, one, &kinds) < now - NOTHING);
+    if is_spot_to_spot && going.len() == 1 {
+        if options.len() < CHOICE {
+            return None;
+        }
+        options.sort_by(|one, other| at_worst(node, one, &kinds).total_cmp(&at_worst(node, other, &kinds)));
+        options.truncate(CHOICE);
+    }
+    // Judged by its spot price, so it is to be bought as spot.
+    if kinds.contains(&labels::CAPACITY_TYPE_SPOT) && kinds.contains(&labels::CAPACITY_TYPE_ON_DEMAND) {
+        kinds = vec![labels::CAPACITY_TYPE_SPOT];
+    }
+    if going.len() > 1 {
+        // One of them could have stayed.
+        let is_option =
+            |machine: &&&Machine| options.iter().any(|one| machine.instance_type.as_ref() == Some(&one.name));
+        let again = going.iter().filter(is_option).map(|machine| machine.price_per_hour);
+        let limit = again.min_by(f64::total_cmp).unwrap_or(f64::INFINITY);
+        options.retain(|one| at_worst(node, one, &kinds) < limit - NOTHING);
+    }
+    let price = options.iter().flat_map(|one| prices(node, one, &kinds)).min_by(f64::total_cmp)?;
+    Some((options.into_iter().map(|one| one.name.clone()).collect(), price))
+}
+
+/// Whether each pool with policy Balanced saves its share for its share of the trouble.
+pub(crate) fn is_balanced(fleet: &Fleet, going: &[&Machine], price_after: f64) -> bool {
+    let mut by_pool: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+    for machine in going {
+        let (price, cost) = by_pool.entry(machine.pool.as_deref().expect("a pool")).or_default();
+        *price += machine.price_per_hour;
+        *cost += trouble(machine);
+    }
+    let now: f64 = going.iter().map(|one| one.price_per_hour).sum();
+    let is_alone = by_pool.len() == 1;
+    by_pool.into_iter().all(|(name, (price, cost))| {
+        let pool = &fleet.pools[name];
+        if pool.policy != ConsolidationPolicy::Balanced {
+            return true;
+        }
+        let all = || fleet.machines.iter().filter(|one| one.pool.as_deref() == Some(name));
+        let (whole_price, whole_cost): (f64, f64) =
+            (all().map(|one| one.price_per_hour).sum(), all().map(trouble).sum());
+        let saved = (now - price_after) * if is_alone { 1.0 } else { price / now };
+        (saved / whole_price) / (cost / whole_cost) >= 1.0 / pool.controls.balanced_k
+    })
+}
