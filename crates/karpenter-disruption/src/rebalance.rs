@@ -64,10 +64,10 @@ const EFFORT_SHARE: u64 = 9;
 const DEAR: f64 = 1.02;
 
 /// The same where the least possible is known but for its proof.
-const LIKELY_DEAR: f64 = 1.0195;
+const LIKELY_DEAR: f64 = 1.016;
 
 /// The same where pods are kept apart: their program is solved less far, and guesses were up to 0.4 % too high.
-const LIKELY_DEAR_APART: f64 = 1.016;
+const LIKELY_DEAR_APART: f64 = 1.015;
 
 /// So is one that costs no more than this many times what the same pods would cost if all of them were planned anew: some
 /// pods fill no node, and no bound knows that.
@@ -75,7 +75,10 @@ const NEAR: f64 = 1.005;
 
 /// And where such a plan is known, a fleet may be dearer than it by two thirds of what it may be dearer than the least possible:
 /// the guess at that is too high where pods are few, and a plan is no guess.
-const DEARER_THAN_ANEW: f64 = 1.0133;
+const DEARER_THAN_ANEW: f64 = 1.012;
+
+/// As long as a fleet costs more than this many times what would be good enough, nobody asks what it would cost anew.
+const NEARLY_DEAR: f64 = 1.015;
 
 /// However much can be saved is wanted.
 const ALL: f64 = f64::INFINITY;
@@ -86,6 +89,10 @@ const MUCH: f64 = 0.02;
 /// A pass that saves less than this share of the price has next to nothing to do.
 const LITTLE: f64 = 0.002;
 
+/// A pass that saves more than this share of the price leaves what brings less for the trouble to the next one, where budgets
+/// let all of it go at once.
+const ENOUGH: f64 = 0.004;
+
 /// How long after pods were moved for a poor yield nothing is moved for one again.
 const REST_SECS: i64 = 600;
 
@@ -93,7 +100,7 @@ const REST_SECS: i64 = 600;
 const THOROUGH_NODES_LEAST: u32 = 16;
 
 /// How long that may take: it is done in instalments, and not everything lands where it was planned.
-const THOROUGH_SECS: i64 = 120;
+const THOROUGH_SECS: i64 = 300;
 
 pub fn plan(
     fleet: &Fleet,
@@ -121,55 +128,56 @@ pub fn plan(
     let effort = (settings.effort / EFFORT_SHARE).max(1);
     // Nodes go for nothing wherever they can.
     let worth: Vec<f64> = draft.node_of.iter().map(|node| worths.node(&fleet.problem, *node)).collect();
-    merge(&mut refused, deletes::best(&mut draft, &mut zones, &rules, &worth, price_now, &mut moves));
-    let is_held_up = |zones: &Zones| zones.waiting_per_hour() > LITTLE * price_now;
+    merge(&mut refused, deletes::best(&mut draft, &mut zones, &means, &worth, price_now, &mut moves));
     let least_possible = worths.lower_bound_per_hour * DEAR;
-    let saved_for_nothing = saving_per_hour(&moves);
-    // Whether what fleets cost at about the least will be asked for; finding out takes long, so it goes on beside.
-    let may_matter = !is_held_up(&zones)
-        && saved_for_nothing <= MUCH * price_now
-        && price_now - saved_for_nothing > least_possible;
-    let find_likely_least = || {
-        if may_matter { worths.likely_least_per_hour(&fleet.problem) } else { worths.lower_bound_per_hour }
+    let may_be_thorough = may_be_thorough(candidates, budget_left);
+    // What waits for others to move first saves more for the trouble than what would come next, and may need its nodes.
+    // So does what was found, where budgets let it go at once: the rest looks different afterwards.
+    let is_enough = |zones: &Zones, moves: &[Move]| {
+        zones.waiting_per_hour() > LITTLE * price_now
+            || may_be_thorough && saving_per_hour(moves) > ENOUGH * price_now
     };
-    let find_easy = || {
-        for manner in &replacing::EASY {
-            // What waits for others to move first saves more for the trouble than what would come next, and may need its
-            // nodes.
-            if is_held_up(&zones) {
-                break;
-            }
-            let easy = replacing::run(&mut draft, &mut zones, &means, manner, effort, ALL, &mut moves);
-            merge(&mut refused, easy);
+    for manner in &replacing::EASY {
+        if is_enough(&zones, &moves) {
+            break;
         }
-    };
-    let (likely_least, ()) = rayon::join(find_likely_least, find_easy);
+        let easy = replacing::run(&mut draft, &mut zones, &means, manner, effort, ALL, &mut moves);
+        merge(&mut refused, easy);
+    }
     let price_then = price_now - saving_per_hour(&moves);
-    let mut good_enough = least_possible;
-    let is_over = !is_held_up(&zones) && price_now - price_then <= MUCH * price_now;
+    let is_over = !is_enough(&zones, &moves) && price_now - price_then <= MUCH * price_now;
     // From here on little is had for the trouble: only as far as the fleet would still be dear, and not while much is
     // under way.
     let is_dear = |price: f64, good_enough: f64| is_over && price > good_enough;
-    if is_dear(price_then, good_enough) {
-        let dear = if is_apart(fleet) { LIKELY_DEAR_APART } else { LIKELY_DEAR };
-        good_enough = good_enough.max(likely_least * dear);
-    }
-    if is_dear(price_then, good_enough) {
-        let mut fair = Vec::new();
-        let why = replacing::run(&mut draft, &mut zones, &means, &replacing::FAIR, effort, ALL, &mut fair);
-        merge(&mut refused, why);
-        fair = as_far_as(good_enough, price_then, fair);
-        moves.extend(fair);
+    let mut good_enough = least_possible;
+    // What a plan for all pods would cost takes long to find out, so it goes on beside.
+    let mut anew = None;
+    if is_dear(price_then, least_possible) {
+        let find_anew = || {
+            let is_wanted = may_be_thorough
+                && price_now - price_then < LITTLE * price_now
+                && price_then <= least_possible * NEARLY_DEAR;
+            let anew = || price_of_all_anew(fleet, simulator, candidates, price_now, settings.effort);
+            is_wanted.then(anew).flatten()
+        };
+        let find_fair = || {
+            let dear = if is_apart(fleet) { LIKELY_DEAR_APART } else { LIKELY_DEAR };
+            good_enough = good_enough.max(worths.likely_least_per_hour(&fleet.problem) * dear);
+            if is_dear(price_then, good_enough) {
+                let mut fair = Vec::new();
+                let why =
+                    replacing::run(&mut draft, &mut zones, &means, &replacing::FAIR, effort, ALL, &mut fair);
+                merge(&mut refused, why);
+                moves.extend(as_far_as(good_enough, price_then, fair));
+            }
+        };
+        (anew, ()) = rayon::join(find_anew, find_fair);
     }
     let saved = saving_per_hour(&moves);
     let mut poor = Vec::new();
-    let may_be_thorough = saved < LITTLE * price_now && may_be_thorough(candidates, budget_left);
-    if may_be_thorough
-        && is_dear(price_now - saved, least_possible)
-        && let Some(anew) = price_of_all_anew(fleet, simulator, candidates, price_now, settings.effort)
-        // One that is dearer says nothing but that it was made in a hurry.
-        && anew < price_now
-    {
+    let may_be_thorough = saved < LITTLE * price_now && may_be_thorough;
+    // One that is dearer says nothing but that it was made in a hurry.
+    if let Some(anew) = anew.filter(|anew| may_be_thorough && *anew < price_now) {
         good_enough = good_enough.min(anew * DEARER_THAN_ANEW).max(anew * NEAR).max(least_possible);
     }
     if may_be_thorough && is_dear(price_now - saved, good_enough) {
@@ -326,9 +334,9 @@ mod tests {
         assert!(allowed(1000, Some((900, 990)), Some(899)), "moved before it began");
         assert!(!allowed(1000, Some((900, 990)), Some(900)), "moved once already");
         // It has gone on for long enough.
-        assert!(!allowed(1000, Some((880, 990)), None));
+        assert!(!allowed(1000, Some((700, 990)), None));
         // The rest is over.
-        assert!(!allowed(1589, Some((880, 990)), None));
-        assert!(allowed(1590, Some((880, 990)), Some(985)));
+        assert!(!allowed(1589, Some((700, 990)), None));
+        assert!(allowed(1590, Some((700, 990)), Some(985)));
     }
 }

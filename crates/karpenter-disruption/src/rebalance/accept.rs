@@ -12,9 +12,10 @@ use super::deletes::deletion;
 use super::draft::{Draft, Move};
 use crate::balanced::{self, Totals};
 use crate::command::{Candidate, Command};
-use crate::controls::is_worth_it;
+use crate::controls::{MovesLeft, is_worth_it};
 use crate::explain::Why;
 use crate::fleet::Fleet;
+use crate::pod_budgets::{Jointly, PodBudgetUse};
 
 /// Less than this share of the price is not worth a launch, whatever the pool's owner says: prices change as well.
 const SAVING_SHARE_MIN: f64 = 0.005;
@@ -27,9 +28,12 @@ const SAVING_SHARE_PER_NODE_MORE: f64 = 0.08;
 pub(crate) struct Yield(f64);
 
 impl Yield {
+    pub(crate) const fn of(share: f64) -> Self {
+        Self(share)
+    }
+
     /// Moving every tenth pod has to save four hundredths.
     pub(crate) const GREAT: Self = Self(0.4);
-    pub(crate) const BETTER: Self = Self(0.2);
     /// A tenth: moving every tenth pod has to save a hundredth.
     pub(crate) const GOOD: Self = Self(0.1);
     /// For fleets that are still dear when nothing of good yield is left.
@@ -43,6 +47,8 @@ pub(crate) struct Rules<'a> {
     totals: BTreeMap<Arc<str>, Totals>,
     /// What the whole fleet costs, and what it would be to move all of it.
     whole: Totals,
+    evicted_anyway: PodBudgetUse,
+    moves_left: MovesLeft,
 }
 
 impl<'a> Rules<'a> {
@@ -52,7 +58,13 @@ impl<'a> Rules<'a> {
             price_per_hour: sum.price_per_hour + one.price_per_hour,
             reschedule_cost: sum.reschedule_cost + one.reschedule_cost,
         });
-        Self { fleet, totals, whole }
+        Self {
+            fleet,
+            totals,
+            whole,
+            evicted_anyway: PodBudgetUse::new(fleet),
+            moves_left: MovesLeft::new(fleet),
+        }
     }
 
     pub(crate) fn is_many_to_many(&self, pool: &Arc<str>) -> bool {
@@ -86,6 +98,14 @@ impl<'a> Rules<'a> {
     /// Whether owners let the node go if its pods find room elsewhere.
     pub(crate) fn may_be_deleted(&self, draft: &Draft<'_>, source: usize) -> Result<(), Why> {
         self.is_agreed(draft, &deletion(draft, source, Vec::new()))
+    }
+
+    /// Whether all pods of the move may be evicted together, and are not more than their pools' owners let move.
+    pub(crate) fn may_go_together(&self, draft: &Draft<'_>, one: &Move) -> bool {
+        let command = command(draft.candidates, one.clone(), false);
+        let mut evicted = self.evicted_anyway.clone();
+        evicted.admit(self.fleet, &command.candidates, Jointly::Strictly).is_ok()
+            && self.moves_left.clone().admit(self.fleet, &command).is_ok()
     }
 
     /// What owners of pools ask for.

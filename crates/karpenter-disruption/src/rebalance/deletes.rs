@@ -6,14 +6,22 @@ use karpenter_model::problem::Mode;
 use karpenter_scheduling::simulate::BoundAt;
 use rayon::prelude::*;
 
-use super::accept::{Rules, Yield};
+use super::accept::Yield;
 use super::draft::{Draft, Found, Move};
 use super::order::Zones;
+use super::replacing::Means;
 use crate::command::Destination;
 use crate::explain::Why;
 
 /// Nodes tried together at first.
 const BATCH_START: usize = 16;
+
+/// Nodes that go together at most because they depend on each other; about as many as upstream takes.
+const TOGETHER_MAX: usize = 100;
+
+/// Where pods are spread over more than nodes, so many nodes or a tenth of them go at a look: nodes that were given pods stay,
+/// so who goes next is better chosen when these are gone.
+const AT_ONCE_SHARE: usize = 10;
 
 /// While deletions save no more than this share of the price, one order of them is as good as another.
 const MANY: f64 = 0.02;
@@ -25,11 +33,12 @@ const MANY: f64 = 0.02;
 pub(crate) fn best<'a>(
     draft: &mut Draft<'a>,
     zones: &mut Zones,
-    rules: &Rules<'_>,
+    means: &Means<'_>,
     worth: &[f64],
     price_per_hour: f64,
     moves: &mut Vec<Move>,
 ) -> BTreeMap<usize, Why> {
+    let rules = means.rules;
     let price = |candidate: usize| draft.candidates[candidate].price_per_hour;
     let for_trouble = in_order(draft, |candidate| draft.candidates[candidate].savings_ratio());
     let for_room = in_order(draft, |candidate| price(candidate) / worth[candidate].max(1e-9));
@@ -38,7 +47,7 @@ pub(crate) fn best<'a>(
     });
     let attempt = |order: &Vec<usize>| {
         let (mut draft, mut zones, mut moves) = (draft.fork(), zones.clone(), Vec::new());
-        let refused = run(&mut draft, &mut zones, rules, order, &mut moves);
+        let refused = run(&mut draft, &mut zones, means, order, &mut moves);
         (draft, zones, moves, refused)
     };
     let saved = |moves: &[Move]| -> f64 { moves.iter().map(Move::saving_per_hour).sum() };
@@ -69,19 +78,19 @@ fn in_order(draft: &Draft<'_>, expected: impl Fn(usize) -> f64) -> Vec<usize> {
     order
 }
 
-/// Commits every deletion that fits and that owners agree to, in the given order, each as a move of its own; returns
-/// those that owners do not agree to.
+/// Commits deletions that fit and that owners agree to, in the given order, each as a move of its own unless it depends on
+/// others; returns those that owners do not agree to.
 fn run(
     draft: &mut Draft<'_>,
     zones: &mut Zones,
-    rules: &Rules<'_>,
+    means: &Means<'_>,
     order: &[usize],
     moves: &mut Vec<Move>,
 ) -> BTreeMap<usize, Why> {
     let mut refused = BTreeMap::new();
     let mut rest: Vec<usize> = Vec::new();
     for candidate in order.iter().filter(|candidate| draft.is_open[**candidate]) {
-        match rules.may_be_deleted(draft, *candidate) {
+        match means.rules.may_be_deleted(draft, *candidate) {
             Ok(()) => rest.push(*candidate),
             Err(why) => {
                 refused.insert(*candidate, why);
@@ -89,6 +98,11 @@ fn run(
         }
     }
     let mut batch = BATCH_START;
+    let gone_max = if zones.is_empty() {
+        usize::MAX
+    } else {
+        (draft.candidates.len() / AT_ONCE_SHARE).max(TOGETHER_MAX)
+    };
     // Nodes that go when others have gone: what they were given now would be moved twice.
     let mut go_later: BTreeSet<usize> = BTreeSet::new();
     loop {
@@ -109,31 +123,40 @@ fn run(
         if rest.is_empty() {
             return refused;
         }
+        let gone: usize = moves.iter().map(|one| one.sources.len()).sum();
+        if gone >= gone_max {
+            zones.wait(rest.iter().map(|one| draft.candidates[*one].price_per_hour).sum());
+            return refused;
+        }
         // The longest beginning of the list that fits together, found by growing and halving.
         let mut fitting: Option<(Found, Vec<Move>)> = None;
         let mut length = 0;
         let mut step = batch.min(rest.len());
-        while step > 0 && length < rest.len() {
-            let end = (length + step).min(rest.len());
+        let mut most = rest.len().min(gone_max - gone);
+        while step > 0 && length < most {
+            let end = (length + step).min(most);
             let mut sources = rest[..end].to_vec();
             sources.sort_unstable();
             match delete(draft, &sources, &onto) {
                 Some(found) => {
                     let parts = split(draft, &found.one, &rest[..end]);
-                    let stands = zones.standing(draft, &parts);
-                    if stands.iter().all(|stands| *stands) {
-                        fitting = Some((found, parts));
+                    let may_go_together =
+                        |one: &Move| one.sources.len() <= TOGETHER_MAX && means.may_go_together(draft, one);
+                    let (joined, waiting) = zones.joined(draft, &parts, may_go_together);
+                    let waiting: BTreeSet<usize> =
+                        waiting.iter().flat_map(|one| &one.sources).copied().collect();
+                    if waiting.is_empty() {
+                        fitting = Some((found, joined));
                         length = end;
                         step *= 2;
-                    } else if stands[..length].iter().all(|stands| *stands) {
+                    } else if !rest[..length].iter().any(|one| waiting.contains(one)) {
                         // What needs others to go has to wait for them.
-                        let waiting = rest.iter().zip(&stands).filter(|(_, stands)| !**stands);
-                        waiting.for_each(|(one, _)| {
+                        waiting.iter().for_each(|one| {
                             zones.wait(draft.candidates[*one].price_per_hour);
                             go_later.insert(draft.node_of[*one]);
                         });
-                        let mut stands = stands.into_iter();
-                        rest.retain(|_| stands.next().unwrap_or(true));
+                        rest.retain(|one| !waiting.contains(one));
+                        most = rest.len().min(gone_max - gone);
                         step = step.min(rest.len() - length);
                     } else {
                         step /= 2;
@@ -148,7 +171,8 @@ fn run(
             moves.extend(parts);
         }
         // The next one does not fit with them.
-        rest.drain(..(length + 1).min(rest.len()));
+        let is_enough = gone + length >= gone_max;
+        rest.drain(..(length + usize::from(!is_enough)).min(rest.len()));
         batch = (length / 2).max(1);
     }
 }

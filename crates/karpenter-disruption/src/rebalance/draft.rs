@@ -31,6 +31,26 @@ impl Move {
         self.price_before_per_hour - self.price_after_per_hour
     }
 
+    /// Both as one. They share no nodes.
+    pub(crate) fn with(&self, other: &Self) -> Self {
+        let mut sources = [&self.sources[..], &other.sources].concat();
+        sources.sort_unstable();
+        let shifted = |(from, to): &(BoundAt, Destination)| match to {
+            Destination::New(number) => (*from, Destination::New(number + self.replacements.len())),
+            Destination::Existing(_) => (*from, *to),
+        };
+        let mut moves: Vec<_> = self.moves.iter().copied().chain(other.moves.iter().map(shifted)).collect();
+        moves.sort_unstable();
+        Self {
+            sources,
+            replacements: [&self.replacements[..], &other.replacements].concat(),
+            moves,
+            price_before_per_hour: self.price_before_per_hour + other.price_before_per_hour,
+            price_after_per_hour: self.price_after_per_hour + other.price_after_per_hour,
+            trouble: self.trouble + other.trouble,
+        }
+    }
+
     pub(crate) fn saving_per_trouble(&self) -> f64 {
         self.saving_per_hour() / self.trouble.max(1e-9)
     }

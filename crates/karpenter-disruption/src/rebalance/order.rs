@@ -53,22 +53,46 @@ struct Together {
     tallies: Vec<Option<Tally>>,
 }
 
+/// What they have to do with one term.
+struct OfTerm {
+    is_shifted: bool,
+    is_asked: bool,
+    tally: Option<Tally>,
+}
+
+impl OfTerm {
+    fn add(&mut self, term: usize, own: &Touched) {
+        self.is_shifted |= own.shifted.contains(&term);
+        self.is_asked |= own.asked.contains(&term);
+        if let (Some(tally), Some(shift)) = (&mut self.tally, own.shifts.get(&term)) {
+            tally.note(shift);
+        }
+    }
+
+    /// Whether a move stands by itself, and the others with it, as far as this term goes.
+    fn admits(mut self, term: usize, own: &Touched) -> bool {
+        let is_between =
+            own.asked.contains(&term) && self.is_shifted || own.shifted.contains(&term) && self.is_asked;
+        if !is_between {
+            return true;
+        }
+        self.add(term, own);
+        own.shifts.contains_key(&term) && self.tally.is_some_and(|tally| tally.holds())
+    }
+}
+
 impl Together {
+    fn only(&self, term: usize) -> OfTerm {
+        OfTerm {
+            is_shifted: self.shifted.contains(&term),
+            is_asked: self.asked.contains(&term),
+            tally: self.tallies[term].clone(),
+        }
+    }
+
     /// Whether a move stands by itself, and the others with it, whichever of them are made.
     fn admits(&self, own: &Touched) -> bool {
-        let is_apart = |term: &usize| {
-            !(own.asked.contains(term) && self.shifted.contains(term)
-                || own.shifted.contains(term) && self.asked.contains(term))
-        };
-        let holds = |term: &usize| {
-            let tally = self.tallies[*term].as_ref().zip(own.shifts.get(term));
-            tally.is_some_and(|(tally, shift)| {
-                let mut with_it = tally.clone();
-                with_it.note(shift);
-                with_it.holds()
-            })
-        };
-        own.asked.union(&own.shifted).all(|term| is_apart(term) || holds(term))
+        own.asked.union(&own.shifted).all(|term| self.only(*term).admits(*term, own))
     }
 
     fn add(&mut self, own: Touched) {
@@ -84,6 +108,44 @@ impl Together {
     /// Whether no more of those that ask for it can stand.
     fn is_closed(&self, term: usize) -> bool {
         self.shifted.contains(&term) && !self.tallies[term].as_ref().is_some_and(Tally::holds)
+    }
+}
+
+/// Moves that are being joined with each other.
+struct Joining<'t> {
+    /// What was noted before.
+    before: &'t Together,
+    /// `None` where a group became part of a later one.
+    groups: Vec<Option<(Move, Touched)>>,
+    /// By term: groups that have to do with it.
+    of_term: BTreeMap<usize, Vec<usize>>,
+}
+
+impl Joining<'_> {
+    fn parties(&self, term: usize) -> impl Iterator<Item = usize> {
+        let groups = self.of_term.get(&term).into_iter().flatten().copied();
+        groups.filter(|number| self.groups[*number].is_some())
+    }
+
+    /// Terms that come between a move and all the others but those it is joined with.
+    fn between(&self, own: &Touched, joined: &BTreeSet<usize>) -> Vec<usize> {
+        let comes_between = |term: &usize| {
+            let mut together = self.before.only(*term);
+            let others = self.parties(*term).filter(|number| !joined.contains(number));
+            for (_, touched) in others.filter_map(|number| self.groups[number].as_ref()) {
+                together.add(*term, touched);
+            }
+            !together.admits(*term, own)
+        };
+        own.asked.union(&own.shifted).copied().filter(comes_between).collect()
+    }
+
+    fn put(&mut self, one: Move, own: Touched, joined: &BTreeSet<usize>) {
+        joined.iter().for_each(|number| self.groups[*number] = None);
+        for term in own.asked.union(&own.shifted) {
+            self.of_term.entry(*term).or_default().push(self.groups.len());
+        }
+        self.groups.push(Some((one, own)));
     }
 }
 
@@ -178,6 +240,11 @@ impl Zones {
         }
     }
 
+    /// Whether nothing counts across nodes.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.counted.is_empty()
+    }
+
     /// Which of these moves stand by themselves, whichever of those noted so far and of each other are made.
     pub(crate) fn standing(&self, draft: &Draft<'_>, moves: &[Move]) -> Vec<bool> {
         let mut together = self.together.clone();
@@ -190,6 +257,44 @@ impl Zones {
             stands
         };
         moves.iter().map(stands).collect()
+    }
+
+    /// The same moves, those that do not stand by themselves joined with those they depend on, where these may be made
+    /// together; and those that do not stand even so.
+    pub(crate) fn joined(
+        &self,
+        draft: &Draft<'_>,
+        moves: &[Move],
+        may_go_together: impl Fn(&Move) -> bool,
+    ) -> (Vec<Move>, Vec<Move>) {
+        let mut joining = Joining { before: &self.together, groups: Vec::new(), of_term: BTreeMap::new() };
+        let mut waiting = Vec::new();
+        for first in moves {
+            let (mut one, mut own) = (first.clone(), self.touched_by(draft, first));
+            let mut members: BTreeSet<usize> = BTreeSet::new();
+            let stands = loop {
+                let between = joining.between(&own, &members);
+                if between.is_empty() {
+                    break true;
+                }
+                let parties = between.iter().flat_map(|term| joining.parties(*term));
+                let more: BTreeSet<usize> = parties.filter(|number| !members.contains(number)).collect();
+                for (other, _) in more.iter().filter_map(|number| joining.groups[*number].as_ref()) {
+                    one = one.with(other);
+                }
+                if more.is_empty() || !may_go_together(&one) {
+                    break false;
+                }
+                members.extend(more);
+                own = self.touched_by(draft, &one);
+            };
+            if stands {
+                joining.put(one, own, &members);
+            } else {
+                waiting.push(first.clone());
+            }
+        }
+        (joining.groups.into_iter().flatten().map(|(one, _)| one).collect(), waiting)
     }
 
     /// Whether some candidates are no longer as free to move as they were before all that was noted.

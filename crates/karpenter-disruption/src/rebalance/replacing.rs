@@ -36,7 +36,17 @@ const SMALL: &[(Choice, usize)] = &[
 ];
 
 /// Little trouble for what it saves: what saves most for it comes first, before something else takes its nodes.
-pub(crate) const EASY: [Manner; 3] = [small(Yield::GREAT), small(Yield::BETTER), small(Yield::GOOD)];
+pub(crate) const EASY: [Manner; 9] = [
+    small(Yield::GREAT),
+    small(Yield::of(0.33)),
+    small(Yield::of(0.28)),
+    small(Yield::of(0.24)),
+    small(Yield::of(0.2)),
+    small(Yield::of(0.17)),
+    small(Yield::of(0.14)),
+    small(Yield::of(0.12)),
+    small(Yield::GOOD),
+];
 
 /// The same for a little more.
 pub(crate) const FAIR: Manner = small(Yield::FAIR);
@@ -55,8 +65,8 @@ pub(crate) const THOROUGH: Manner = Manner {
         (Choice::Complementary, 32),
     ],
     least: Yield::POOR,
-    at_once: 4,
-    asked_most: 4,
+    at_once: 2,
+    asked_most: 2,
     kept_least: 0.0,
 };
 
@@ -80,6 +90,19 @@ pub(crate) struct Means<'a> {
     pub(crate) windows: &'a Windows<'a>,
     pub(crate) rules: &'a Rules<'a>,
     pub(crate) budget_left: &'a BTreeMap<Arc<str>, u32>,
+}
+
+impl Means<'_> {
+    /// Whether budgets of every kind let all nodes of the move go in one command.
+    pub(crate) fn may_go_together(&self, draft: &Draft<'_>, one: &Move) -> bool {
+        let mut nodes: BTreeMap<&Arc<str>, u32> = BTreeMap::new();
+        for source in &one.sources {
+            *nodes.entry(&draft.candidates[*source].pool).or_default() += 1;
+        }
+        let is_within =
+            |(pool, count): (&Arc<str>, u32)| self.budget_left.get(pool).is_none_or(|left| count <= *left);
+        nodes.into_iter().all(is_within) && self.rules.may_go_together(draft, one)
+    }
 }
 
 /// Adds moves that save as much as is wanted, where that can be had; returns candidates for which there was one that did not
