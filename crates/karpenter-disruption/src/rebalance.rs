@@ -141,7 +141,10 @@ pub fn plan(
         if is_enough(&zones, &moves) {
             break;
         }
-        let easy = replacing::run(&mut draft, &mut zones, &means, manner, effort, ALL, &mut moves);
+        // Where pods are spread, what was found in a round keeps others waiting: then all rounds have their turn.
+        let is_divided = may_be_thorough && zones.is_empty();
+        let wanted = if is_divided { ENOUGH * price_now - saving_per_hour(&moves) } else { ALL };
+        let easy = replacing::run(&mut draft, &mut zones, &means, manner, effort, wanted, &mut moves);
         merge(&mut refused, easy);
     }
     let price_then = price_now - saving_per_hour(&moves);

@@ -105,6 +105,7 @@ fn run(
     };
     // Nodes that go when others have gone: what they were given now would be moved twice.
     let mut go_later: BTreeSet<usize> = BTreeSet::new();
+    let mut waiting: Vec<usize> = Vec::new();
     loop {
         rest.retain(|candidate| draft.is_open[*candidate]);
         let mut onto = draft.receivers();
@@ -119,6 +120,14 @@ fn run(
                 .filter(|(_, fits)| *fits)
                 .map(|(candidate, _)| candidate)
                 .collect();
+        }
+        if rest.is_empty() && moves.is_empty() && !waiting.is_empty() {
+            // Those they waited for stay: some of them may go without.
+            zones.go_on(waiting.iter().map(|one| draft.candidates[*one].price_per_hour).sum());
+            go_later.clear();
+            rest = std::mem::take(&mut waiting);
+            batch = BATCH_START;
+            continue;
         }
         if rest.is_empty() {
             return refused;
@@ -142,20 +151,18 @@ fn run(
                     let parts = split(draft, &found.one, &rest[..end]);
                     let may_go_together =
                         |one: &Move| one.sources.len() <= TOGETHER_MAX && means.may_go_together(draft, one);
-                    let (joined, waiting) = zones.joined(draft, &parts, may_go_together);
-                    let waiting: BTreeSet<usize> =
-                        waiting.iter().flat_map(|one| &one.sources).copied().collect();
-                    if waiting.is_empty() {
+                    let (joined, apart) = zones.joined(draft, &parts, may_go_together);
+                    let apart: BTreeSet<usize> = apart.iter().flat_map(|one| &one.sources).copied().collect();
+                    if apart.is_empty() {
                         fitting = Some((found, joined));
                         length = end;
                         step *= 2;
-                    } else if !rest[..length].iter().any(|one| waiting.contains(one)) {
+                    } else if !rest[..length].iter().any(|one| apart.contains(one)) {
                         // What needs others to go has to wait for them.
-                        waiting.iter().for_each(|one| {
-                            zones.wait(draft.candidates[*one].price_per_hour);
-                            go_later.insert(draft.node_of[*one]);
-                        });
-                        rest.retain(|one| !waiting.contains(one));
+                        zones.wait(apart.iter().map(|one| draft.candidates[*one].price_per_hour).sum());
+                        go_later.extend(apart.iter().map(|one| draft.node_of[*one]));
+                        waiting.extend(rest.iter().filter(|one| apart.contains(one)));
+                        rest.retain(|one| !apart.contains(one));
                         most = rest.len().min(gone_max - gone);
                         step = step.min(rest.len() - length);
                     } else {

@@ -307,6 +307,11 @@ impl Zones {
         self.waiting_per_hour += saving_per_hour;
     }
 
+    /// Moves that are worth so much wait no longer.
+    pub(crate) fn go_on(&mut self, saving_per_hour: f64) {
+        self.waiting_per_hour -= saving_per_hour;
+    }
+
     /// What moves that wait would save.
     pub(crate) fn waiting_per_hour(&self) -> f64 {
         self.waiting_per_hour

@@ -5,9 +5,13 @@ use std::sync::Arc;
 use karpenter_disruption::carried_out;
 use karpenter_disruption::command::Command;
 use karpenter_disruption::explain::Why;
-use karpenter_disruption::fleet::{ConsolidationPolicy, Fleet, Thorough};
+use karpenter_disruption::fleet::{ConsolidationPolicy, Fleet, Reason, Thorough};
 use karpenter_disruption::propose::propose;
 use karpenter_disruption::validate::{Rejection, revalidate};
+
+use karpenter_model::labels::ZONE;
+use karpenter_model::pod::{PodSpec, TopologySpread};
+use karpenter_model::selector::LabelSelector;
 
 use crate::builders::*;
 
@@ -49,6 +53,55 @@ fn room_goes_to_those_that_save_most_for_it() {
     add(&mut fleet, "d", "large", &many);
     let proposal = propose(&fleet, &cost());
     assert_eq!(claims(&proposal.commands), [["b"], ["c"]]);
+}
+
+/// One spread pod in each zone, on a node of its own. Only c, in the second zone, has room for that of a, which may go there
+/// only if that of b goes to the first zone, where d has room for it; that of b could go to c, too.
+fn that_need_each_other() -> Fleet {
+    let mut fleet = fleet();
+    let spread = |cpu_millis| PodSpec {
+        spread: vec![TopologySpread {
+            key: ZONE.into(),
+            max_skew: 1,
+            min_domains: None,
+            hard: true,
+            selector: Some(LabelSelector::from_match_labels(&label_map(&[("app", "spread")]))),
+            honor_affinity: true,
+            honor_taints: false,
+        }],
+        ..pod("spread", cpu_millis)
+    };
+    add(&mut fleet, "a", "small", &[spread(1500)]);
+    add(&mut fleet, "b", "small", &[spread(500)]);
+    add(&mut fleet, "c", "large", &vec![pod("app", 100); 60]);
+    add(&mut fleet, "d", "large", &vec![pod("app", 100); 70]);
+    for name in ["b", "c"] {
+        let node = fleet.problem.nodes.iter_mut().find(|node| &*node.name == name).expect("it was added");
+        node.labels.insert(ZONE.into(), ZONES[1].into());
+    }
+    fleet
+}
+
+#[test]
+fn nodes_that_can_only_go_together_go_in_one_command() {
+    let fleet = that_need_each_other();
+    let proposal = propose(&fleet, &cost());
+    assert_eq!(claims(&proposal.commands), [["a", "b"]]);
+    assert!(proposal.commands[0].replacements.is_empty());
+    assert!(revalidate(&proposal.commands[0], &fleet, &cost()).is_ok());
+}
+
+#[test]
+fn where_they_may_not_go_together_the_one_goes_that_can() {
+    let mut by_nodes = that_need_each_other();
+    allow(&mut by_nodes, "general", Reason::Underutilized, 1);
+    assert_eq!(claims(&propose(&by_nodes, &cost()).commands), [["b"]]);
+    let mut by_pods = that_need_each_other();
+    guard(&mut by_pods, "spread", 1, &[(0, 0), (1, 0)]);
+    assert_eq!(claims(&propose(&by_pods, &cost()).commands), [["b"]]);
+    let mut by_owner = that_need_each_other();
+    pool(&mut by_owner, "general").controls.max_moves_per_hour = Some(1);
+    assert_eq!(claims(&propose(&by_owner, &cost()).commands), [["b"]]);
 }
 
 /// Two nodes in one command, each to be replaced by another type of its size.
