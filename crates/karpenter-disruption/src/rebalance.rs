@@ -73,7 +73,7 @@ const LIKELY_DEAR_APART: f64 = 1.015;
 /// pods fill no node, and no bound knows that.
 const NEAR: f64 = 1.005;
 
-/// And where such a plan is known, a fleet may be dearer than it by two thirds of what it may be dearer than the least possible:
+/// And where such a plan is known, a fleet may be dearer than it by three fifths of what it may be dearer than the least possible:
 /// the guess at that is too high where pods are few, and a plan is no guess.
 const DEARER_THAN_ANEW: f64 = 1.012;
 
