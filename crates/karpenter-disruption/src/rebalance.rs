@@ -137,7 +137,8 @@ pub fn plan(
         zones.waiting_per_hour() > LITTLE * price_now
             || may_be_thorough && saving_per_hour(moves) > ENOUGH * price_now
     };
-    for manner in &replacing::EASY {
+    let easy = if may_be_thorough { &replacing::EASY[..] } else { &replacing::EASY_OF_FEW };
+    for manner in easy {
         if is_enough(&zones, &moves) {
             break;
         }

@@ -48,6 +48,9 @@ pub(crate) const EASY: [Manner; 9] = [
     small(Yield::GOOD),
 ];
 
+/// The same where few nodes may go at once: nobody waits for another look, and fine steps would only share the nodes out.
+pub(crate) const EASY_OF_FEW: [Manner; 3] = [small(Yield::GREAT), small(Yield::of(0.2)), small(Yield::GOOD)];
+
 /// The same for a little more.
 pub(crate) const FAIR: Manner = small(Yield::FAIR);
 
