@@ -112,22 +112,19 @@ pub fn plan(
     let mut draft = Draft::new(fleet, simulator, candidates);
     let rules = Rules::new(fleet);
     let worths = Worths::of(&fleet.problem, settings.effort);
-    let waste: Vec<f64> = candidates
-        .iter()
-        .zip(&draft.node_of)
-        .map(|(candidate, node)| candidate.price_per_hour - worths.node(&fleet.problem, *node))
-        .collect();
+    let worth: Vec<f64> = draft.node_of.iter().map(|node| worths.node(&fleet.problem, *node)).collect();
+    let waste = candidates.iter().zip(&worth).map(|(one, worth)| one.price_per_hour - worth).collect();
     let mut moves: Vec<Move> = Vec::new();
     // What is on its way out is paid for no longer, and what takes its place is.
     let staying = fleet.machines.iter().filter(|machine| !machine.is_leaving);
     let price_now: f64 = staying.map(|machine| machine.price_per_hour).sum();
     let mut zones = Zones::new(&draft);
     let mut refused = BTreeMap::new();
-    let windows = Windows::new(fleet, simulator.problem(), candidates, &draft.node_of, waste);
+    let windows =
+        Windows::new(fleet, simulator.problem(), candidates, &draft.node_of, waste, !zones.is_empty());
     let means = Means { windows: &windows, rules: &rules, budget_left };
     let effort = (settings.effort / EFFORT_SHARE).max(1);
     // Nodes go for nothing wherever they can.
-    let worth: Vec<f64> = draft.node_of.iter().map(|node| worths.node(&fleet.problem, *node)).collect();
     merge(&mut refused, deletes::best(&mut draft, &mut zones, &means, &worth, price_now, &mut moves));
     let least_possible = worths.lower_bound_per_hour * DEAR;
     let may_be_thorough = may_be_thorough(candidates, budget_left);
@@ -149,13 +146,15 @@ pub fn plan(
         merge(&mut refused, easy);
     }
     let price_then = price_now - saving_per_hour(&moves);
-    let is_over = !is_enough(&zones, &moves) && price_now - price_then <= MUCH * price_now;
+    // Where pods are spread, questions take long: then one look does either this or that.
+    let under_way_most = if zones.is_empty() { MUCH } else { LITTLE };
+    let is_over = !is_enough(&zones, &moves) && price_now - price_then <= under_way_most * price_now;
     // From here on little is had for the trouble: only as far as the fleet would still be dear, and not while much is
     // under way.
     let is_dear = |price: f64, good_enough: f64| is_over && price > good_enough;
     let mut good_enough = least_possible;
-    // What a plan for all pods would cost takes long to find out, so it goes on beside.
-    let mut anew = None;
+    // What a plan for all pods would cost takes long to find out, and what it may cost at best; so both go on beside.
+    let (mut anew, mut is_draft_of_moves) = (None, true);
     if is_dear(price_then, least_possible) {
         let find_anew = || {
             let is_wanted = may_be_thorough
@@ -164,18 +163,21 @@ pub fn plan(
             let anew = || price_of_all_anew(fleet, simulator, candidates, price_now, settings.effort);
             is_wanted.then(anew).flatten()
         };
-        let find_fair = || {
-            let dear = if is_apart(fleet) { LIKELY_DEAR_APART } else { LIKELY_DEAR };
-            good_enough = good_enough.max(worths.likely_least_per_hour(&fleet.problem) * dear);
-            if is_dear(price_then, good_enough) {
-                let mut fair = Vec::new();
-                let why =
-                    replacing::run(&mut draft, &mut zones, &means, &replacing::FAIR, effort, ALL, &mut fair);
-                merge(&mut refused, why);
-                moves.extend(as_far_as(good_enough, price_then, fair));
-            }
-        };
-        (anew, ()) = rayon::join(find_anew, find_fair);
+        let find_likely_least = || worths.likely_least_per_hour(&fleet.problem);
+        let mut fair = Vec::new();
+        let find_fair =
+            || replacing::run(&mut draft, &mut zones, &means, &replacing::FAIR, effort, ALL, &mut fair);
+        let (likely_least, why);
+        // The longest one first: the threads that are left share what can be divided.
+        (anew, (likely_least, why)) = rayon::join(find_anew, || rayon::join(find_likely_least, find_fair));
+        good_enough =
+            good_enough.max(likely_least * if is_apart(fleet) { LIKELY_DEAR_APART } else { LIKELY_DEAR });
+        if is_dear(price_then, good_enough) {
+            merge(&mut refused, why);
+            moves.extend(as_far_as(good_enough, price_then, fair));
+        } else {
+            is_draft_of_moves = fair.is_empty();
+        }
     }
     let saved = saving_per_hour(&moves);
     let mut poor = Vec::new();
@@ -185,7 +187,7 @@ pub fn plan(
         good_enough = good_enough.min(anew * DEARER_THAN_ANEW).max(anew * NEAR).max(least_possible);
     }
     if may_be_thorough && is_dear(price_now - saved, good_enough) {
-        let is_anew = zones.has_closed();
+        let is_anew = zones.has_closed() || !is_draft_of_moves;
         if is_anew {
             // What was found keeps other nodes where they are.
             draft = Draft::new(fleet, simulator, candidates);

@@ -37,6 +37,8 @@ pub(crate) struct Mark {
 
 #[derive(Debug)]
 pub(crate) struct State {
+    /// The same as long as [`States`] lives, whatever was forgotten meanwhile.
+    serial: u32,
     pub(crate) template: usize,
     pub(crate) requirements: Requirements,
     /// Types with at least one available offering left.
@@ -71,8 +73,11 @@ pub(crate) struct States {
     added_index: FxHashMap<Requirements, ReqId>,
     steps: FxHashMap<(StateId, ReqId), Option<StateId>>,
     joins: FxHashMap<(ReqId, ReqId), ReqId>,
-    domains: FxHashMap<(StateId, usize), Bits>,
     base: Vec<Option<StateId>>,
+    /// What was found out about the catalog. It is true of any question, so it is never forgotten; ids are given out anew.
+    evaluated: FxHashMap<(usize, Requirements), Option<Arc<State>>>,
+    /// By serial number and key.
+    domains: FxHashMap<(u32, usize), Bits>,
 }
 
 impl States {
@@ -87,8 +92,9 @@ impl States {
             added_index: FxHashMap::default(),
             steps: FxHashMap::default(),
             joins: FxHashMap::default(),
-            domains: FxHashMap::default(),
             base: Vec::new(),
+            evaluated: FxHashMap::default(),
+            domains: FxHashMap::default(),
         };
         states.added_index.insert(Requirements::new(), ReqId::NONE);
         for position in 0..count {
@@ -113,7 +119,6 @@ impl States {
             *state < mark.states && *added < mark.added && found.is_none_or(|found| found < mark.states)
         });
         self.joins.retain(|(a, b), joined| *a < mark.added && *b < mark.added && *joined < mark.added);
-        self.domains.retain(|(state, _), _| *state < mark.states);
     }
 
     pub(crate) fn get(&self, id: StateId) -> &State {
@@ -194,11 +199,12 @@ impl States {
 
     /// Which of the named domains of a key a node in this state may still end up in.
     pub(crate) fn domains(&mut self, state: StateId, key: usize, name: &str, universe: &[Arc<str>]) -> &Bits {
-        if !self.domains.contains_key(&(state, key)) {
+        let serial = self.get(state).serial;
+        if !self.domains.contains_key(&(serial, key)) {
             let bits = self.compute_domains(state, name, universe);
-            self.domains.insert((state, key), bits);
+            self.domains.insert((serial, key), bits);
         }
-        &self.domains[&(state, key)]
+        &self.domains[&(serial, key)]
     }
 
     fn compute_domains(&self, id: StateId, key: &str, universe: &[Arc<str>]) -> Bits {
@@ -252,7 +258,9 @@ impl States {
                 (index, (0..offerings.len() as u32).filter(|o| offerings[*o as usize].available).collect())
             })
             .collect();
-        self.build(position, template.requirements.clone(), None, all.iter().map(|(i, o)| (*i, o.as_slice())))
+        let requirements = template.requirements.clone();
+        let state = self.evaluate(position, requirements, None, all.iter().map(|(i, o)| (*i, o.as_slice())));
+        self.admit(state?)
     }
 
     fn derive(&mut self, parent: StateId, added: ReqId) -> Option<StateId> {
@@ -262,24 +270,39 @@ impl States {
             return None;
         }
         requirements.extend(&self.added(added).clone());
-        if let Some(id) = self.index.get(&(template, requirements.clone())) {
+        let named = (template, requirements);
+        if let Some(id) = self.index.get(&named) {
             return Some(*id);
         }
+        if let Some(known) = self.evaluated.get(&named) {
+            return self.admit(known.clone()?);
+        }
+        let requirements = named.1;
         let changed: BTreeSet<Arc<str>> = self.added(added).keys().cloned().collect();
         let previous = self.get(parent);
         let survivors: Vec<(usize, Vec<u32>)> =
             previous.types.iter().map(|entry| (entry.index, self.offers(parent, entry).to_vec())).collect();
-        self.build(template, requirements, Some(&changed), survivors.iter().map(|(i, o)| (*i, o.as_slice())))
+        let survivors = survivors.iter().map(|(i, o)| (*i, o.as_slice()));
+        let state = self.evaluate(template, requirements, Some(&changed), survivors);
+        self.admit(state?)
+    }
+
+    /// Gives a state its number.
+    fn admit(&mut self, state: Arc<State>) -> Option<StateId> {
+        let id = StateId(self.states.len() as u32);
+        self.index.insert((state.template, state.requirements.clone()), id);
+        self.states.push(state);
+        Some(id)
     }
 
     /// Filters types and offerings by `requirements`; with `changed`, only those keys need another look.
-    fn build<'a>(
+    fn evaluate<'a>(
         &mut self,
         position: usize,
         requirements: Requirements,
         changed: Option<&BTreeSet<Arc<str>>>,
         candidates: impl Iterator<Item = (usize, &'a [u32])>,
-    ) -> Option<StateId> {
+    ) -> Option<Arc<State>> {
         let look_at: Requirements = match changed {
             Some(keys) => keys.iter().filter_map(|key| requirements.get(key).cloned()).collect(),
             None => requirements.clone(),
@@ -327,6 +350,7 @@ impl States {
             }
         }
         if types.is_empty() {
+            self.evaluated.insert((position, requirements), None);
             return None;
         }
         let maximal = self.maximal(position, types.iter());
@@ -335,18 +359,18 @@ impl States {
         } else {
             self.maximal(position, types.iter().filter(|entry| entry.has_unreserved))
         };
-        let id = StateId(self.states.len() as u32);
-        self.index.insert((position, requirements.clone()), id);
-        self.states.push(Arc::new(State {
+        let state = Arc::new(State {
+            serial: self.evaluated.len() as u32,
             template: position,
-            requirements,
+            requirements: requirements.clone(),
             types,
             maximal,
             reserved,
             maximal_unreserved,
             offers,
-        }));
-        Some(id)
+        });
+        self.evaluated.insert((position, requirements), Some(state.clone()));
+        Some(state)
     }
 
     fn offering_matches(

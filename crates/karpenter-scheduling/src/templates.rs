@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use karpenter_model::instance_type::InstanceType;
+use karpenter_model::instance_type::{InstanceType, Offering};
 use karpenter_model::labels;
 use karpenter_model::pod::{HostPort, PodSpec};
 use karpenter_model::problem::{NodePool, Problem};
@@ -81,6 +81,23 @@ pub(crate) struct TemplateType {
     pub(crate) daemon_ports: Vec<HostPort>,
     /// Capacity of each limited resource, aligned with [`Template::limited`].
     pub(crate) limited_capacity: SmallVec<[i64; 2]>,
+    /// By offering. Looking it up among labels takes long, and is done for every packing.
+    pub(crate) sales: Vec<Sale>,
+}
+
+/// What of an offering's labels a packing looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sale {
+    pub(crate) is_launchable: bool,
+    pub(crate) is_reserved: bool,
+    pub(crate) is_spot: bool,
+}
+
+impl Sale {
+    fn of(offering: &Offering) -> Self {
+        let is_spot = offering.capacity_type().is_some_and(|value| &**value == labels::CAPACITY_TYPE_SPOT);
+        Self { is_launchable: offering.is_launchable(), is_reserved: offering.is_reserved(), is_spot }
+    }
 }
 
 /// All pools as templates, heaviest first, then by name descending. Pools without any type stay, with no types, so
@@ -137,7 +154,8 @@ fn template(problem: &Problem, dimensions: &Dimensions, daemons: &[PreparedDaemo
             let free =
                 if fits { dimensions.amounts(&free) } else { SmallVec::from_elem(-1, dimensions.len()) };
             let limited_capacity = limited.iter().map(|(name, _)| instance_type.capacity.get(name)).collect();
-            TemplateType { index, free, daemon_requests, daemon_ports, limited_capacity }
+            let sales = instance_type.offerings.iter().map(Sale::of).collect();
+            TemplateType { index, free, daemon_requests, daemon_ports, limited_capacity, sales }
         })
         .collect();
     Template {

@@ -42,6 +42,8 @@ impl Amount {
 /// Prices of cpu and memory at which no instance type is worth more than it costs, in all proportions.
 pub(crate) struct Fluid {
     prices: Vec<Amount>,
+    /// What nodes hold, with their prices; none holds less than another for more.
+    types: Vec<(Amount, f64)>,
 }
 
 impl Fluid {
@@ -63,6 +65,13 @@ impl Fluid {
                 types.push((cpu, memory, price));
             }
         }
+        types.sort_by(|a, b| a.2.total_cmp(&b.2).then(b.0.total_cmp(&a.0)).then(b.1.total_cmp(&a.1)));
+        let mut whole: Vec<(Amount, f64)> = Vec::new();
+        for (cpu, memory, price) in &types {
+            if !whole.iter().any(|(holds, _)| holds.cpu >= *cpu && holds.memory >= *memory) {
+                whole.push((Amount { cpu: *cpu, memory: *memory }, *price));
+            }
+        }
         let mut prices: Vec<Amount> = Vec::new();
         for step in 0..=DIRECTIONS {
             let share = f64::from(step) / f64::from(DIRECTIONS);
@@ -74,7 +83,31 @@ impl Fluid {
                 prices.push(Amount { cpu: cpu * scale, memory: memory * scale });
             }
         }
-        Self { prices }
+        Self { prices, types: whole }
+    }
+
+    /// The least that this costs where so many nodes, or all it takes, are bought as a whole and only the rest is poured.
+    pub(crate) fn price_of_nodes(&self, amount: Amount, whole: usize) -> f64 {
+        if amount.cpu <= 0.0 && amount.memory <= 0.0 {
+            return 0.0;
+        }
+        if whole == 0 {
+            return self.price(amount);
+        }
+        let mut least = f64::MAX;
+        for (holds, price) in &self.types {
+            if *price >= least {
+                break;
+            }
+            let rest = Amount {
+                cpu: (amount.cpu - holds.cpu).max(0.0),
+                memory: (amount.memory - holds.memory).max(0.0),
+            };
+            if price + self.price(rest) < least {
+                least = least.min(price + self.price_of_nodes(rest, whole - 1));
+            }
+        }
+        if least < f64::MAX { least } else { self.price(amount) }
     }
 
     pub(crate) fn price(&self, amount: Amount) -> f64 {
@@ -95,8 +128,10 @@ mod tests {
     #[test]
     fn more_costs_at_least_what_it_costs_at_the_prices_before() {
         let prices = (0..=10).map(|step| f64::from(step) / 10.0);
-        let fluid =
-            Fluid { prices: prices.map(|cpu| Amount { cpu: cpu * cpu, memory: 1.0 - cpu }).collect() };
+        let fluid = Fluid {
+            prices: prices.map(|cpu| Amount { cpu: cpu * cpu, memory: 1.0 - cpu }).collect(),
+            types: Vec::new(),
+        };
         for (cpu, memory) in [(1.0, 0.0), (3.0, 5.0), (9.0, 2.0), (0.0, 4.0)] {
             let amount = Amount { cpu, memory };
             let (cost, at) = fluid.price_and_prices(amount);
@@ -107,5 +142,20 @@ mod tests {
                 assert!(fluid.price(amount.plus(more)) + 1e-9 >= cost + at.of(more));
             }
         }
+    }
+
+    #[test]
+    fn whole_nodes_cost_more_than_what_is_poured() {
+        let of = |cpu: f64| Amount { cpu, memory: 0.0 };
+        let fluid = Fluid {
+            prices: vec![Amount { cpu: 1.0, memory: 0.0 }],
+            types: vec![(of(4.0), 4.0), (of(8.0), 8.0)],
+        };
+        assert_eq!(fluid.price(of(5.0)), 5.0);
+        assert_eq!(fluid.price_of_nodes(of(5.0), 0), 5.0);
+        assert_eq!(fluid.price_of_nodes(of(5.0), 1), 5.0, "four, and the rest poured");
+        assert_eq!(fluid.price_of_nodes(of(5.0), 2), 8.0);
+        assert_eq!(fluid.price_of_nodes(of(4.0), 2), 4.0);
+        assert_eq!(fluid.price_of_nodes(of(0.0), 2), 0.0);
     }
 }

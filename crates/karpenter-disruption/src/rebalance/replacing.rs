@@ -133,7 +133,7 @@ pub(crate) fn run(
             }
         };
         let least = |trouble: f64| rules.least_saving_per_hour(trouble, manner.least);
-        let mut sets = windows.choose(choice, &draft.is_open, size_in, least);
+        let mut sets = windows.choose((choice, size), &draft.is_open, size_in, least);
         // Where a pool has no more nodes than the largest set, others are the same again.
         sets.retain(|set| known_sets.insert(set.clone()));
         let asked = with_room(draft, sets, round);

@@ -3,7 +3,7 @@
 //! Only a choice of questions; whether anything is saved is for the answers to say.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use karpenter_model::problem::Problem;
 
@@ -13,7 +13,7 @@ use crate::fleet::Fleet;
 use crate::pod_budgets::{Jointly, PodBudgetUse};
 
 /// How sets are put together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Choice {
     /// Nodes that complement each other.
     Complementary,
@@ -23,6 +23,15 @@ pub(crate) enum Choice {
 
 /// No packing is without waste: where less than this share of the price could be saved at best, none will be.
 const PROMISED_SHARE_MIN: f64 = 0.01;
+
+/// How many nodes are taken as whole ones where a single node is looked at.
+const WHOLE_NODES: usize = 2;
+
+/// Sets, and which candidates were open when they were put together.
+struct Known {
+    is_open: Vec<bool>,
+    sets: Vec<(Arc<str>, Vec<usize>)>,
+}
 
 pub(crate) struct Windows<'a> {
     fleet: &'a Fleet,
@@ -34,6 +43,10 @@ pub(crate) struct Windows<'a> {
     alone: Vec<f64>,
     /// What each pool may launch, and its candidates.
     pools: BTreeMap<Arc<str>, (Fluid, Vec<usize>)>,
+    /// Whether pods are spread over zones: then questions take long, and fewer are worth being asked.
+    is_spread: bool,
+    /// By choice and largest size: the same is asked for with one yield after the other, mostly of the same candidates.
+    known: Mutex<BTreeMap<(Choice, usize), Known>>,
 }
 
 impl<'a> Windows<'a> {
@@ -43,6 +56,7 @@ impl<'a> Windows<'a> {
         candidates: &'a [Candidate],
         node_of: &[usize],
         waste: Vec<f64>,
+        is_spread: bool,
     ) -> Self {
         let mut pools: BTreeMap<Arc<str>, (Fluid, Vec<usize>)> = BTreeMap::new();
         for (index, pool) in problem.pools.iter().enumerate() {
@@ -62,38 +76,51 @@ impl<'a> Windows<'a> {
                 alone[*number] = gain / data.reschedule_cost.max(1e-9);
             }
         }
-        Self { fleet, candidates, waste, amounts, alone, pools }
+        let known = Mutex::default();
+        Self { fleet, candidates, waste, amounts, alone, pools, is_spread, known }
     }
 
-    /// Sets of open candidates of one pool each, of at most as many as `size` says for the pool; most promising first.
-    /// `least` says what a move of so much trouble has to save.
+    /// Sets of open candidates of one pool each, of at most `most` or as many as `size` says for the pool; most promising
+    /// first. `least` says what a move of so much trouble has to save.
     pub(crate) fn choose(
         &self,
-        choice: Choice,
+        (choice, most): (Choice, usize),
         is_open: &[bool],
         size: impl Fn(&Arc<str>) -> usize,
         least: impl Fn(f64) -> f64,
     ) -> Vec<Vec<usize>> {
-        let mut sets = Vec::new();
-        let least: &dyn Fn(f64) -> f64 = &least;
-        for (pool, (fluid, members)) in &self.pools {
-            let open: Vec<usize> = members.iter().copied().filter(|candidate| is_open[*candidate]).collect();
-            match choice {
-                Choice::Complementary => self.complementary(open, fluid, size(pool), least, &mut sets),
-                Choice::Wasteful => self.wasteful(open, fluid, size(pool), least, &mut sets),
-            }
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = known.get(&(choice, most)).is_some_and(|known| known.is_open == is_open);
+        if !is_known {
+            let sets = self.put_together(choice, is_open, size);
+            known.insert((choice, most), Known { is_open: is_open.to_vec(), sets });
         }
-        sets
+        let sets = known[&(choice, most)].sets.iter();
+        let promising = sets.filter(|(pool, set)| self.is_promising(set, &self.pools[pool].0, &least));
+        promising.map(|(_, set)| set.clone()).collect()
     }
 
-    fn complementary(
+    fn put_together(
         &self,
-        mut open: Vec<usize>,
-        fluid: &Fluid,
-        size: usize,
-        least: &dyn Fn(f64) -> f64,
-        sets: &mut Vec<Vec<usize>>,
-    ) {
+        choice: Choice,
+        is_open: &[bool],
+        size: impl Fn(&Arc<str>) -> usize,
+    ) -> Vec<(Arc<str>, Vec<usize>)> {
+        let mut all = Vec::new();
+        for (pool, (fluid, members)) in &self.pools {
+            let open: Vec<usize> = members.iter().copied().filter(|candidate| is_open[*candidate]).collect();
+            let mut sets = match choice {
+                Choice::Complementary => self.complementary(open, fluid, size(pool)),
+                Choice::Wasteful => self.wasteful(open, size(pool)),
+            };
+            sets.iter_mut().for_each(|set| set.sort_unstable());
+            all.extend(sets.into_iter().map(|set| (pool.clone(), set)));
+        }
+        all
+    }
+
+    fn complementary(&self, mut open: Vec<usize>, fluid: &Fluid, size: usize) -> Vec<Vec<usize>> {
+        let mut sets = Vec::new();
         let evicted_anyway = PodBudgetUse::new(self.fleet);
         while !open.is_empty() {
             let mut set: Vec<usize> = Vec::new();
@@ -103,7 +130,7 @@ impl<'a> Windows<'a> {
             while set.len() < size.max(1) && !open.is_empty() {
                 let Some((at, gain)) = self.most_gain(&open, fluid, amount) else { break };
                 if set.is_empty() && gain <= 0.0 {
-                    return;
+                    return sets;
                 }
                 let candidate = open.remove(at);
                 if !self.may_join(candidate, &mut evicted) {
@@ -114,15 +141,13 @@ impl<'a> Windows<'a> {
                 set.push(candidate);
             }
             if set.is_empty() {
-                return;
+                break;
             }
-            if self.is_promising(&set, fluid, least) {
-                set.sort_unstable();
-                sets.push(set);
-            }
+            sets.push(set);
             open.extend(refused);
             open.sort_unstable();
         }
+        sets
     }
 
     /// The one of the open candidates that adds most, per trouble, to what a set of this amount promises.
@@ -151,14 +176,8 @@ impl<'a> Windows<'a> {
         best
     }
 
-    fn wasteful(
-        &self,
-        mut open: Vec<usize>,
-        fluid: &Fluid,
-        size: usize,
-        least: &dyn Fn(f64) -> f64,
-        sets: &mut Vec<Vec<usize>>,
-    ) {
+    fn wasteful(&self, mut open: Vec<usize>, size: usize) -> Vec<Vec<usize>> {
+        let mut sets = Vec::new();
         open.retain(|candidate| self.waste[*candidate] > 0.0);
         let per_trouble =
             |candidate: usize| self.waste[candidate] / self.candidates[candidate].reschedule_cost.max(1e-9);
@@ -175,22 +194,24 @@ impl<'a> Windows<'a> {
                 !joins
             });
             if set.is_empty() {
-                return;
+                break;
             }
-            if self.is_promising(&set, fluid, least) {
-                set.sort_unstable();
-                sets.push(set);
-            }
+            sets.push(set);
         }
+        sets
     }
 
     /// Whether enough could be saved for a question to be worth asking.
-    fn is_promising(&self, set: &[usize], fluid: &Fluid, least: &dyn Fn(f64) -> f64) -> bool {
+    fn is_promising(&self, set: &[usize], fluid: &Fluid, least: impl Fn(f64) -> f64) -> bool {
         let price: f64 = set.iter().map(|candidate| self.candidates[*candidate].price_per_hour).sum();
         let waste: f64 = set.iter().map(|candidate| self.waste[*candidate]).sum();
         let trouble: f64 = set.iter().map(|candidate| self.candidates[*candidate].reschedule_cost).sum();
         let amount = set.iter().fold(Amount::default(), |sum, candidate| sum.plus(self.amounts[*candidate]));
-        waste.min(price - fluid.price(amount)) > (PROMISED_SHARE_MIN * price).max(least(trouble))
+        let least_price = match set {
+            [_] if self.is_spread => fluid.price_of_nodes(amount, WHOLE_NODES),
+            _ => fluid.price(amount),
+        };
+        waste.min(price - least_price) > (PROMISED_SHARE_MIN * price).max(least(trouble))
     }
 
     /// Whether its pods can be evicted together with those of the set.

@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use karpenter_model::instance_type::Offering;
-use karpenter_model::labels;
 use karpenter_model::requirements::{Requirement, Requirements};
 
 use super::shapes::{DIMENSIONS_MAX, Kind, Row, Vector, drop_dominated};
@@ -211,25 +210,24 @@ fn kinds_of(
                 continue;
             }
             let Some(state) = ledger.states.add(base, demand.added) else { continue };
+            let types = &ledger.prepared.templates[template].types;
             for entry in &ledger.states.get(state).types {
                 let known = &mut offers[entry.index];
                 for offer in ledger.states.offers(state, entry) {
                     match known.iter_mut().find(|(index, _, _, _)| index == offer) {
                         Some((_, _, serves, _)) => serves.insert(number),
                         None => {
+                            let sale = types[entry.index].sales[*offer as usize];
+                            // Reservations have few slots; a bound must still know their price.
+                            if !sale.is_launchable || !all && sale.is_reserved {
+                                continue;
+                            }
                             let offering = &ledger.states.instance_type(template, entry.index).offerings
                                 [*offer as usize];
-                            // Reservations have few slots; a bound must still know their price.
-                            if offering.is_launchable()
-                                && (all || !offering.is_reserved())
-                                && only(ledger, template, entry.index, offering)
-                            {
+                            if only(ledger, template, entry.index, offering) {
                                 let mut serves = Bits::empty(demands.len());
                                 serves.insert(number);
-                                let is_spot = offering
-                                    .capacity_type()
-                                    .is_some_and(|value| &**value == labels::CAPACITY_TYPE_SPOT);
-                                known.push((*offer, offering.price_per_hour, serves, is_spot));
+                                known.push((*offer, offering.price_per_hour, serves, sale.is_spot));
                             }
                         }
                     }
