@@ -223,6 +223,10 @@ pub(crate) fn node_of(pod: &Pod) -> String {
     pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default()
 }
 
+pub(crate) fn node_names<'a>(nodes: impl Iterator<Item = &'a Node>) -> BTreeSet<String> {
+    nodes.filter_map(|node| node.metadata.name.clone()).collect()
+}
+
 pub(crate) fn is_closed(node: &Node) -> bool {
     let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
     taints.into_iter().any(|taint| taint.key == "karpenter.sh/disrupted")
