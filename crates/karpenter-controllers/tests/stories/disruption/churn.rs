@@ -239,6 +239,11 @@ impl Rest {
         if is_drifted || is_lost || !is_at_rest(world).await || !world.pods().await.iter().all(is_running) {
             return None;
         }
+        // One look takes several requests, and others are at work in between.
+        let names: BTreeSet<String> = claims.iter().filter_map(|claim| claim.metadata.name.clone()).collect();
+        if world.claim_names().await != names {
+            return None;
+        }
         let price = claims.iter().map(|claim| price_of(claim).expect("a price")).sum();
         let entries = world.operator.context().journal.entries_after(0);
         // A command is written down before anything of it is to be seen.
