@@ -93,16 +93,18 @@ pub fn keep_cheaper_than(
     needed_for_min_values(problem, node).map(|_| ())
 }
 
-/// How many of the options, in their order, meet the pool's minValues; zero if it asks for none.
+/// How many of the options, in their order, meet the minValues of the pool, or what is left of them where they were
+/// lowered; zero if it asks for none.
 pub fn needed_for_min_values(problem: &Problem, node: &PlannedNode) -> Result<usize, TooFew> {
-    let Some(pool) = problem.pools.get(node.pool).filter(|_| !node.min_values_relaxed) else { return Ok(0) };
+    let Some(pool) = problem.pools.get(node.pool) else { return Ok(0) };
     // Narrowed requirements count: what they exclude cannot be launched.
     let asked: Vec<(&Requirement, u32)> = pool
         .requirements
         .iter()
         .filter_map(|of_pool| {
-            let wanted = of_pool.min_values?;
-            Some((node.requirements.get(&of_pool.key).unwrap_or(of_pool), wanted))
+            let of_node = node.requirements.get(&of_pool.key).unwrap_or(of_pool);
+            let wanted = if node.min_values_relaxed { of_node.min_values } else { of_pool.min_values };
+            Some((of_node, wanted?))
         })
         .collect();
     if asked.is_empty() {

@@ -176,6 +176,8 @@ fn planned_node(
         let waits = !state.reserved.is_empty();
         return refuse(pods, if waits { Reason::ReservationFull } else { Reason::NotEnoughRoom });
     };
+    let mut requirements = ledger.final_requirements(claim);
+    let is_lowered = template.has_min_values && ledger.lower_min_values(claim, &options, &mut requirements);
     let mut requests = ledger.list(&claim.used);
     let overheads: Vec<_> =
         options.iter().map(|entry| &template.types[entry.index].daemon_requests).collect();
@@ -191,9 +193,9 @@ fn planned_node(
         offering: cheapest.offering as usize,
         price_per_hour: cheapest.price,
         instance_type_options: options.iter().map(|entry| template.types[entry.index].index).collect(),
-        requirements: ledger.final_requirements(claim),
+        requirements,
         requests,
         pods,
-        min_values_relaxed: claim.min_values_relaxed,
+        min_values_relaxed: claim.min_values_relaxed || is_lowered,
     })
 }

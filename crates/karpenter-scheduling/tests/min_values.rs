@@ -112,6 +112,24 @@ fn best_effort_does_not_lower_what_a_node_has_for_a_zone() {
 }
 
 #[test]
+fn best_effort_asks_for_no_more_than_there_is() {
+    let mut problem = scarce(labels::ZONE, "nowhere", labels::INSTANCE_TYPE);
+    let made_up = wants("example.com/team", &["a", "b"]).with_min_values(Some(2));
+    let types = Requirement::exists(labels::INSTANCE_TYPE).with_min_values(Some(5));
+    problem.pools[0].requirements = all_of([types, made_up]);
+    problem.options.min_values_policy = MinValuesPolicy::BestEffort;
+    problem.pods = vec![group("web", pod("web", 1000), 3)];
+    for plan in plans(&problem) {
+        assert!(plan.unschedulable.is_empty(), "{:?}", plan.unschedulable);
+        let [node] = &plan.new_nodes[..] else { panic!("one node, not {:#?}", plan.new_nodes) };
+        let asked = |key: &str| node.requirements.get(key).and_then(|requirement| requirement.min_values);
+        assert!(node.min_values_relaxed);
+        assert_eq!((node.instance_type_options.len(), asked(labels::INSTANCE_TYPE)), (2, Some(2)));
+        assert_eq!(asked("example.com/team"), None, "types have none of these, and nobody can ask for none");
+    }
+}
+
+#[test]
 fn a_counted_node_stays_open_where_no_single_zone_is_enough() {
     let mut problem = scarce(labels::ZONE, "nowhere", labels::ZONE);
     problem.pools.push(pool("other"));

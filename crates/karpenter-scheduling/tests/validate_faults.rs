@@ -360,7 +360,16 @@ fn min_values_of_the_pool() {
     problem.options.min_values_policy = MinValuesPolicy::BestEffort;
     assert_only!(problem, plan, Violation::MinValuesUnmet { wanted: 3, found: 2, .. });
     plan.new_nodes[0].min_values_relaxed = true;
-    assert_valid(&problem, &plan);
+    let lowered = |to: u32| Requirement::exists(INSTANCE_TYPE).with_min_values(Some(to));
+    for (to, is_valid) in [(2, true), (3, false)] {
+        plan.new_nodes[0].requirements.remove(INSTANCE_TYPE);
+        plan.new_nodes[0].requirements.add(lowered(to));
+        if is_valid {
+            assert_valid(&problem, &plan);
+        } else {
+            assert_only!(problem, plan, Violation::MinValuesUnmet { wanted: 3, found: 2, .. });
+        }
+    }
 }
 
 #[test]

@@ -129,7 +129,11 @@ impl Disruption {
         let number = self.changes.number();
         let (waiting, resting, own) = {
             let mut flights = self.flights();
-            let resting = flights.resting(now, |id| observe::see(context, id));
+            let resting = flights.resting(
+                now,
+                |id| observe::see(context, id),
+                |pool| observe::claims_of(context, pool),
+            );
             (flights.waiting(), resting, flights.replacements())
         };
         // Upstream thinks of the next command when the last is done.

@@ -47,6 +47,7 @@ const REST_MOST: Duration = Duration::from_secs(4 * 60 * 60);
 /// What is remembered of a node for which commands failed. To try again at once would launch once more.
 #[derive(Debug, Clone)]
 struct Failed {
+    pool: String,
     /// What the last command launched.
     replacements: Vec<ClaimId>,
     in_a_row: u32,
@@ -193,6 +194,7 @@ impl Flights {
             let before = self.failed.get(&key).map_or(0, |failed| failed.in_a_row);
             let rest = REST_FIRST.saturating_mul(1 << before.min(16)).min(REST_MOST);
             let failed = Failed {
+                pool: target.pool.clone(),
                 replacements: replacements.clone(),
                 in_a_row: before.saturating_add(1),
                 until: after(now, rest),
@@ -203,18 +205,27 @@ impl Flights {
 
     /// Claims that are left alone for now, and for which reasons: commands for them failed, and what was launched is still
     /// coming up. Not for ever, because a machine may never come up.
+    ///
+    /// If nodes of a pool's template do not come up, neither would those for its other nodes that drifted, and every try
+    /// leaves a machine behind: these wait as well. `claims_of` knows the claims of a pool.
     pub(super) fn resting(
         &mut self,
         now: Timestamp,
         see: impl Fn(&ClaimId) -> Seen,
+        claims_of: impl Fn(&str) -> Vec<String>,
     ) -> BTreeMap<Arc<str>, BTreeSet<Reason>> {
         self.failed.retain(|(id, _), _| matches!(see(id), Seen::Coming | Seen::Ready));
         let is_resting = |failed: &Failed| {
             now < failed.until && failed.replacements.iter().any(|id| see(id) == Seen::Coming)
         };
         let mut resting: BTreeMap<Arc<str>, BTreeSet<Reason>> = BTreeMap::new();
-        for ((id, reason), _) in self.failed.iter().filter(|(_, failed)| is_resting(failed)) {
+        for ((id, reason), failed) in self.failed.iter().filter(|(_, failed)| is_resting(failed)) {
             resting.entry(id.name.as_str().into()).or_default().insert(*reason);
+            if *reason == Reason::Drifted {
+                for claim in claims_of(&failed.pool) {
+                    resting.entry(claim.into()).or_default().insert(*reason);
+                }
+            }
         }
         resting
     }

@@ -15,6 +15,7 @@ use karpenter_state::{DeletionCosts, FleetInput, Live, LivePool};
 use super::changes::Moments;
 use super::flight::{ClaimId, Seen};
 use crate::context::Context;
+use crate::mirrors::BY_POOL;
 use crate::node::repair;
 use crate::nodeclaim::{INITIALIZED, is_true, provider_id};
 use crate::nomination::is_anyone_expected;
@@ -162,6 +163,12 @@ async fn pools(context: &Context, held: &BTreeSet<String>) -> (Vec<LivePool>, Ve
         list.push(LivePool { pool, instance_types });
     }
     (launching, others)
+}
+
+/// Names of a pool's claims.
+pub(super) fn claims_of(context: &Context, pool: &str) -> Vec<String> {
+    let claims = context.mirrors.node_claims.by(BY_POOL, pool);
+    claims.iter().map(|claim| name_of(&**claim).to_owned()).collect()
 }
 
 /// What a command sees of a claim.

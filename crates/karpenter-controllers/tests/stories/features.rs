@@ -3,6 +3,7 @@
 mod buffers;
 mod legacy;
 mod metrics;
+mod min_values;
 mod overlays;
 mod permissions;
 mod settled;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_kwok::OfferingPattern;
 use kube::ResourceExt;
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use crate::repair::world::{World, gates, said};
@@ -42,8 +43,7 @@ async fn a_pool_gets_its_nodes_and_keeps_them_although_nothing_runs_there() {
     assert!(!keys.contains(&"node.kubernetes.io/instance-type"), "the provider chooses: {keys:?}");
     // One that goes is replaced.
     let gone = first.first().cloned().unwrap_or_default();
-    let params = kube::api::DeleteParams::default();
-    world.all::<NodeClaim>().delete(&gone, &params).await.expect("deleted");
+    world.all::<NodeClaim>().delete(&gone, &DeleteParams::default()).await.expect("deleted");
     world.until("it is gone", async || world.claim(&gone).await, Option::is_none).await;
     let second = until_ready(&world, 3).await;
     assert_eq!(first.intersection(&second).count(), 2);
@@ -119,6 +119,51 @@ async fn pods_that_wait_do_not_make_it_grow_and_use_what_is_there() {
     world.after(120).await;
     assert_eq!(world.claims().await.len(), 1);
     world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_fit_on_it_goes_to_a_pool_that_may_grow() {
+    let world = start(json!({"replicas": 1})).await;
+    let fixed = until_ready(&world, 1).await;
+    world.pool("general", json!({})).await;
+    world.spread("web", 1, json!({})).await;
+    world.after(60).await;
+    assert_eq!(until_ready(&world, 1).await, fixed, "there is room for the first");
+    // Four CPUs less what the first and the system take.
+    let large = json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": "3"}}}]);
+    world.spread("large", 1, json!({"spec": {"containers": large}})).await;
+    world.until_running(2).await;
+    let pods = world.pods().await;
+    let large = pods.iter().find(|pod| pod.labels().get("app").is_some_and(|app| app == "large"));
+    let node = large.and_then(|pod| pod.spec.as_ref()?.node_name.clone()).expect("it runs");
+    let node = world.node(&node).await.expect("a node");
+    assert_eq!(node.labels().get("karpenter.sh/nodepool").map(String::as_str), Some("general"));
+    world.after(600).await;
+    let claims = world.claims().await;
+    let pools: BTreeSet<&str> = claims
+        .values()
+        .filter_map(|claim| claim.labels().get("karpenter.sh/nodepool"))
+        .map(String::as_str)
+        .collect();
+    assert_eq!((claims.len(), pools), (2, BTreeSet::from(["fixed", "general"])));
+    world.stop().await;
+}
+
+/// Whether it is gone at once or stays until its claims are gone.
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_is_deleted_is_not_filled_up_again() {
+    for params in [DeleteParams::background(), DeleteParams::foreground()] {
+        let world = start(json!({"replicas": 3})).await;
+        until_ready(&world, 3).await;
+        world.spread("web", 3, json!({})).await;
+        world.all::<NodePool>().delete("fixed", &params).await.expect("deleted");
+        let left = async || (world.claims().await.len(), world.list::<NodePool>().await.len());
+        world.until("all are gone", left, |left| *left == (0, 0)).await;
+        world.after(600).await;
+        assert_eq!(left().await, (0, 0), "{params:?}");
+        assert_eq!(created(&world), 3.0, "{params:?}");
+        world.stop().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,6 +5,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use karpenter_model::requirements::Requirements;
+
 use super::{Claim, Ledger};
 use crate::states::{StateId, StateType};
 
@@ -36,6 +38,24 @@ impl Ledger {
             survivors = self.usable(state, &survivors, &held);
         }
         self.min_values_short(state, &survivors, &[]).map(|(key, _, found)| (key, found)).collect()
+    }
+
+    /// Lowers what the claim of a planned node asks for to what its types still have; says whether anything was lowered.
+    pub(crate) fn lower_min_values(
+        &self,
+        claim: &Claim,
+        types: &[StateType],
+        requirements: &mut Requirements,
+    ) -> bool {
+        let short: Vec<(Arc<str>, u32, u32)> = self.min_values_short(claim.state, types, &[]).collect();
+        for (key, _, found) in &short {
+            // No value at all is nothing that could be asked for.
+            let least = Some(*found).filter(|found| *found > 0);
+            if let Some(requirement) = requirements.remove(key) {
+                requirements.replace(requirement.with_min_values(least));
+            }
+        }
+        !short.is_empty()
     }
 
     /// Every minValues requirement that these types do not meet, where some of them may have been lowered.

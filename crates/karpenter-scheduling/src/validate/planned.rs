@@ -449,15 +449,14 @@ impl<'a, 'c> Checker<'a, 'c> {
         options: &[usize],
         violations: &mut Vec<Violation>,
     ) {
-        let excused =
+        let is_relaxed =
             self.problem.options.min_values_policy == MinValuesPolicy::BestEffort && node.min_values_relaxed;
-        if excused {
-            return;
-        }
         for asked in frame.pool.requirements.iter() {
-            let Some(wanted) = asked.min_values else { continue };
             // Only values that the narrowed claim still allows count.
             let Some(allowed) = frame.claim.get(&asked.key) else { continue };
+            // Whatever was lowered, the claim must not ask for more than its types have: nobody would admit it.
+            let lowered = || node.requirements.get(&asked.key)?.min_values;
+            let Some(wanted) = (if is_relaxed { lowered() } else { asked.min_values }) else { continue };
             let mut values: BTreeSet<&Arc<str>> = BTreeSet::new();
             for option in options {
                 let instance_type = &frame.catalog[*option];

@@ -44,7 +44,7 @@ fn what_failed_for_one_reason_is_not_forgotten_when_another_fails() {
         move |id: &ClaimId| if ready.contains(&id.name.as_str()) { Seen::Ready } else { Seen::Coming }
     };
     let mut resting = |now: i64, ready: &'static [&str]| -> Vec<Reason> {
-        let resting = flights.resting(at(now), see(ready));
+        let resting = flights.resting(at(now), see(ready), |_| Vec::new());
         resting.get("a").into_iter().flatten().copied().collect()
     };
     assert_eq!(resting(60, &["a"]), [Reason::Drifted, Reason::Underutilized]);
@@ -52,4 +52,19 @@ fn what_failed_for_one_reason_is_not_forgotten_when_another_fails() {
     assert_eq!(resting(60, &["a", "c"]), [Reason::Drifted]);
     assert_eq!(resting(900, &["a"]), [Reason::Underutilized], "the rest of drift is over");
     assert_eq!(resting(960, &["a"]), []);
+}
+
+#[test]
+fn what_drifted_in_the_same_pool_waits_for_the_same_replacement() {
+    let now = Timestamp::from_second(60).expect("a time");
+    let claims_of =
+        |pool: &str| if pool == "general" { vec!["a".into(), "d".into()] } else { vec!["e".into()] };
+    for (method, others) in [(Method::Drift, true), (Method::Rebalance, false)] {
+        let mut flights = Flights::default();
+        flights.fail(&waiting(method, "b", now), now);
+        let resting = flights.resting(now, |_| Seen::Coming, claims_of);
+        let wanted: &[&str] = if others { &["a", "d"] } else { &["a"] };
+        assert_eq!(resting.keys().map(|claim| &**claim).collect::<Vec<_>>(), wanted, "{method:?}");
+        assert!(resting.values().all(|reasons| reasons.iter().eq([&method.reason()])), "{method:?}");
+    }
 }

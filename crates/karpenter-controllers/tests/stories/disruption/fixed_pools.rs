@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Node;
+use karpenter_api::types::{NodeClaim, NodePool};
 use serde_json::json;
 
-use crate::disruption::support::drift;
+use crate::disruption::support::{Watched, drift};
 use crate::disruption::world::{World, is_closed, is_initialized, label};
 
 /// All nodes drift; says the most claims and the most closed nodes at once.
@@ -52,4 +54,41 @@ async fn ten_nodes_two_at_a_time_because_of_the_limit() {
 async fn ten_nodes_two_at_a_time_because_of_the_budget() {
     let (claims, closed) = drifted(10, 15, 2).await;
     assert!(claims <= 15 && closed == 2, "{claims} claims, {closed} closed");
+}
+
+/// Claims on their way out count as long as they are there.
+#[tokio::test(start_paused = true)]
+async fn a_limit_holds_at_every_moment_of_scaling_and_drifting() {
+    let world = World::start_with(|options| options.feature_gates.static_capacity = true).await;
+    let spec =
+        json!({"replicas": 3, "limits": {"nodes": "5"}, "disruption": {"budgets": [{"nodes": "100%"}]}});
+    world.pool_of(spec).await;
+    let claims = Watched::<NodeClaim>::begin(&world, |_| true).await;
+    let nodes = Watched::<Node>::begin(&world, |_| true).await;
+    let scale = async |replicas: u32| {
+        world.merge::<NodePool>("general", json!({"spec": {"replicas": replicas}})).await;
+    };
+    world.until_settled(3).await;
+    scale(10).await;
+    world.until_settled(5).await;
+    let before = world.claim_names().await;
+    drift(&world).await;
+    world.sleep(300).await;
+    assert_eq!(world.claim_names().await, before, "there is no place for a replacement");
+    // Fewer and more are asked for while some are still on their way out, and while others are replaced.
+    for (replicas, seconds) in [(2, 3), (4, 4), (1, 2), (10, 15), (3, 8), (5, 30), (4, 0)] {
+        scale(replicas).await;
+        world.sleep(seconds).await;
+    }
+    let all_new = async || {
+        let claims = world.claims().await;
+        let is_new = |claim: &NodeClaim| label(claim, "generation") == "second" && is_initialized(claim);
+        claims.len() == 4 && claims.iter().all(is_new)
+    };
+    world.until("four of the second generation", all_new, |all_new| *all_new).await;
+    world.until_settled(4).await;
+    world.sleep(600).await;
+    assert!(all_new().await);
+    assert_eq!((claims.most(), nodes.most()), (5, 5), "all that the limit allows, and no more");
+    world.stop().await;
 }

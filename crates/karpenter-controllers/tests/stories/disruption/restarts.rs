@@ -4,13 +4,14 @@
 use std::collections::BTreeSet;
 
 use http::{Method, Request};
-use karpenter_kwok::Registration;
+use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_kwok::{Kwok, Registration, UNHEALTHY};
 use kube::Client;
 use kube::client::Body;
 use serde_json::json;
 
-use crate::disruption::support::{allow, is_at_rest, quick, too_large};
-use crate::disruption::world::{World, is_closed, is_of, is_running};
+use crate::disruption::support::{allow, drift, is_at_rest, quick, too_large};
+use crate::disruption::world::{World, is_closed, is_ending, is_of, is_running};
 use crate::lines::{Crash, Death, crashing};
 
 /// What a command is about.
@@ -22,6 +23,45 @@ enum Kind {
     Delete,
     /// A node with nothing on it.
     Empty,
+    /// A sick node for a healthy one, which has so long.
+    Repair,
+    /// A node of a pool of fixed size for one that is as the pool says now.
+    FixedDrift,
+    /// The same where the old one has to go first.
+    TerminateFirst,
+    /// A node that drifted for two smaller ones.
+    Several,
+}
+
+impl Kind {
+    /// How many nodes there are in the end.
+    fn nodes(self) -> usize {
+        if matches!(self, Self::Several) { 2 } else { 1 }
+    }
+
+    /// How many pods of `web` there are.
+    fn pods(self) -> usize {
+        match self {
+            Self::Replace | Self::Repair => 1,
+            Self::Several => 2,
+            Self::Delete => 4,
+            Self::Empty | Self::FixedDrift | Self::TerminateFirst => 0,
+        }
+    }
+
+    /// The most nodes that there ever are, all together: what a process launched before it ended may be launched anew.
+    fn machines_most(self) -> usize {
+        match self {
+            Self::Delete | Self::Empty | Self::TerminateFirst => 2,
+            Self::Replace | Self::Repair | Self::FixedDrift => 3,
+            Self::Several => 5,
+        }
+    }
+
+    /// Whether none of those stays that were there before.
+    fn is_replaced(self) -> bool {
+        !matches!(self, Self::Delete | Self::Empty)
+    }
 }
 
 /// Where the process ends.
@@ -29,7 +69,13 @@ enum Kind {
 struct End {
     what: &'static str,
     at: fn(&Request<Body>) -> bool,
+    /// With the how manieth of these.
+    nth: u32,
     is_written: bool,
+}
+
+const fn end(what: &'static str, at: fn(&Request<Body>) -> bool, is_written: bool) -> End {
+    End { what, at, nth: 1, is_written }
 }
 
 fn touches(request: &Request<Body>, method: Method, kind: &str) -> bool {
@@ -53,19 +99,24 @@ fn deletes(request: &Request<Body>) -> bool {
 }
 
 const ENDS: [End; 8] = [
-    End { what: "before the node is closed", at: closes_a_node, is_written: false },
-    End { what: "once the node is closed", at: closes_a_node, is_written: true },
-    End { what: "before a claim is written", at: writes_a_claim, is_written: false },
-    End { what: "once a claim was written", at: writes_a_claim, is_written: true },
-    End { what: "before the launch", at: launches, is_written: false },
-    End { what: "once it was launched", at: launches, is_written: true },
-    End { what: "before the deletion", at: deletes, is_written: false },
-    End { what: "once it was deleted", at: deletes, is_written: true },
+    end("before the node is closed", closes_a_node, false),
+    end("once the node is closed", closes_a_node, true),
+    end("before a claim is written", writes_a_claim, false),
+    end("once a claim was written", writes_a_claim, true),
+    end("before the launch", launches, false),
+    end("once it was launched", launches, true),
+    end("before the deletion", deletes, false),
+    end("once it was deleted", deletes, true),
 ];
 
-/// Something that can be saved, but is not allowed to be yet; and how many pods of `web` there are.
-async fn prepared(kind: Kind) -> (World, usize) {
-    let world = World::start().await;
+/// Something that can be done, but not yet.
+async fn prepared(kind: Kind) -> World {
+    let world = World::start_with(|options| {
+        options.feature_gates.node_repair = matches!(kind, Kind::Repair);
+        options.feature_gates.static_capacity = matches!(kind, Kind::FixedDrift | Kind::TerminateFirst);
+        options.feature_gates.terminate_first_drift = matches!(kind, Kind::TerminateFirst);
+    })
+    .await;
     match kind {
         Kind::Replace => too_large(&world).await,
         Kind::Delete | Kind::Empty => {
@@ -80,20 +131,69 @@ async fn prepared(kind: Kind) -> (World, usize) {
             world.scale("big", 1).await;
             world.until_running("big", 1).await;
         }
+        Kind::Repair | Kind::Several => {
+            // What a process launched in vain goes as an ordinary node that is empty.
+            let empty = json!({"consolidateAfter": "30s", "consolidationPolicy": "WhenEmpty"});
+            world.pool(empty, json!({})).await;
+            world.deploy("web", kind.pods(), 1500, json!({})).await;
+            world.until_running("web", kind.pods()).await;
+            world.until_settled(1).await;
+        }
+        Kind::FixedDrift | Kind::TerminateFirst => {
+            let nodes = if matches!(kind, Kind::TerminateFirst) { "1" } else { "2" };
+            world.pool_of(json!({"replicas": 1, "limits": {"nodes": nodes}})).await;
+            world.until_settled(1).await;
+        }
     }
-    let pods = match kind {
-        Kind::Replace => 1,
-        Kind::Delete => 4,
-        Kind::Empty => 0,
-    };
-    (world, pods)
+    world
+}
+
+/// From now on it can be done.
+async fn begin(kind: Kind, world: &World) {
+    match kind {
+        Kind::Replace | Kind::Delete | Kind::Empty => allow(world, quick()).await,
+        Kind::FixedDrift | Kind::TerminateFirst => drift(world).await,
+        Kind::Repair => {
+            let name = world.nodes().await[0].metadata.name.clone().expect("a name");
+            // Not by the process that is to end.
+            let cloud = Kwok::generic(world.client.clone(), world.clock);
+            cloud.sicken(&name, UNHEALTHY, "True", "Test").await.expect("sick");
+        }
+        Kind::Several => {
+            let smaller = json!([
+                {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
+                {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
+                {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+                {"key": "karpenter.kwok.sh/instance-family", "operator": "In", "values": ["s"]},
+                {"key": "karpenter.kwok.sh/instance-cpu", "operator": "In", "values": ["2"]},
+            ]);
+            let template = json!({"spec": {"template": {"spec": {"requirements": smaller}}}});
+            world.merge::<NodePool>("general", template).await;
+        }
+    }
+}
+
+/// What must hold at every moment, whichever process works.
+async fn look(kind: Kind, end: End, world: &World, before: &BTreeSet<String>) {
+    let claims = world.claims().await;
+    if matches!(kind, Kind::TerminateFirst) {
+        assert!(claims.len() <= 1, "{end:?}: its pool may not have two: {claims:#?}");
+    }
+    if matches!(kind, Kind::Repair) {
+        let is_old = |claim: &&NodeClaim| before.contains(claim.metadata.name.as_deref().unwrap_or_default());
+        for claim in claims.iter().filter(is_old).filter(|claim| is_ending(claim)) {
+            let annotations = claim.metadata.annotations.clone().unwrap_or_default();
+            let has_bound = annotations.contains_key("karpenter.sh/nodeclaim-termination-timestamp");
+            assert!(has_bound, "{end:?}: its drain is bounded: {claim:#?}");
+        }
+    }
 }
 
 /// Whether the process ended on the way.
 async fn live_through(kind: Kind, end: End) -> bool {
-    let (mut world, pods) = prepared(kind).await;
+    let mut world = prepared(kind).await;
     let death = Death::default();
-    let crash = Crash { at_write: 1, is_written: end.is_written };
+    let crash = Crash { at_write: end.nth, is_written: end.is_written };
     let line = crashing(world.server.clone(), crash, end.at, death.clone());
     let old = world.take_over(line).await;
     old.stop().await;
@@ -103,9 +203,10 @@ async fn live_through(kind: Kind, end: End) -> bool {
         // It came too early to be about the command.
         return false;
     }
-    allow(&world, quick()).await;
+    let before = world.claim_names().await;
+    begin(kind, &world).await;
     let began = world.seconds();
-    let mut machines: BTreeSet<String> = world.claim_names().await;
+    let mut machines = before.clone();
     let mut dead = Vec::new();
     let (mut quiet, mut commands) = (0, 0);
     while quiet < 120 {
@@ -113,21 +214,25 @@ async fn live_through(kind: Kind, end: End) -> bool {
             commands = world.decisions().len();
             dead.push(world.take_over(Client::new(world.server.clone(), "default")).await);
         }
-        machines.extend(world.claim_names().await);
+        look(kind, end, &world, &before).await;
+        let names = world.claim_names().await;
+        machines.extend(names.iter().cloned());
         let running = world.pods().await.iter().filter(|pod| is_of(pod, "web") && is_running(pod)).count();
-        let is_done = is_at_rest(&world).await && world.claims().await.len() == 1 && running == pods;
+        let is_done = is_at_rest(&world).await
+            && world.claims().await.len() == kind.nodes()
+            && (!kind.is_replaced() || names.is_disjoint(&before))
+            && running == kind.pods();
         quiet = if is_done { quiet + 1 } else { 0 };
         let closed: Vec<_> = world.nodes().await.iter().filter(|node| is_closed(node)).cloned().collect();
         assert!(
             world.seconds() - began < 1500,
-            "{kind:?} {end:?}: {closed:#?} {:#?} {running} run",
+            "{kind:?} {end:?}: {closed:#?} {:#?} {running} run, {names:?} after {before:?}",
             world.decisions()
         );
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     }
-    let launched_most = if matches!(kind, Kind::Replace) { 3 } else { 2 };
     assert!(
-        machines.len() <= launched_most,
+        machines.len() <= kind.machines_most(),
         "{kind:?} {end:?}: {machines:?} {commands} {:#?}",
         world.decisions()
     );
@@ -164,8 +269,33 @@ async fn the_end_of_an_empty_node_survives_the_end_of_its_process() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_repair_survives_the_end_of_its_process() {
+    end_everywhere(Kind::Repair, &ENDS.map(|end| end.what)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replacement_in_a_fixed_pool_survives_the_end_of_its_process() {
+    end_everywhere(Kind::FixedDrift, &ENDS.map(|end| end.what)).await;
+}
+
+/// What takes its place is launched by whoever keeps the pool's size.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_goes_first_survives_the_end_of_its_process() {
+    end_everywhere(Kind::TerminateFirst, &ENDS.map(|end| end.what)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_replacements_survive_the_end_of_their_process() {
+    end_everywhere(Kind::Several, &ENDS.map(|end| end.what)).await;
+    for is_written in [false, true] {
+        let second = End { what: "with the second launch", at: launches, nth: 2, is_written };
+        assert!(live_through(Kind::Several, second).await, "{second:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_command_that_is_taken_up_is_counted_as_what_it_was() {
-    let (mut world, _) = prepared(Kind::Replace).await;
+    let mut world = prepared(Kind::Replace).await;
     world.cloud.change_faults(|faults| {
         faults.registration = Registration::Slower(std::time::Duration::from_secs(120));
     });
@@ -185,7 +315,7 @@ async fn a_command_that_is_taken_up_is_counted_as_what_it_was() {
 
 #[tokio::test(start_paused = true)]
 async fn a_proposal_that_rests_is_forgotten_and_made_anew() {
-    let (mut world, _) = prepared(Kind::Replace).await;
+    let mut world = prepared(Kind::Replace).await;
     allow(&world, quick()).await;
     world
         .until("a proposal", async || world.events("ConsolidationCandidate").await.len(), |count| *count > 0)

@@ -1,13 +1,18 @@
 //! What several stories of disruption begin with.
 
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::Request;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_apiserver::ApiServer;
-use kube::Client;
+use karpenter_cluster::mirror::{Change, Mirror, keep_all};
 use kube::client::Body;
+use kube::{Client, Resource};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tower::{BoxError, Service, service_fn};
 
@@ -58,6 +63,33 @@ pub(crate) async fn follow(world: &World, nodes: usize, app: &str, pods: usize) 
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     }
     panic!("never done: {:#?}", world.decisions());
+}
+
+/// How many objects of a kind are such, counted with every change; the most there ever were.
+pub(crate) struct Watched<K: 'static> {
+    most: Arc<AtomicUsize>,
+    _mirror: Mirror<K>,
+}
+
+impl<K> Watched<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    pub(crate) async fn begin(world: &World, counts: impl Fn(&K) -> bool + Send + Sync + 'static) -> Self {
+        let (mirror, _) = Mirror::<K>::watch(&world.client, keep_all, &[]);
+        mirror.synced().await;
+        let most = Arc::new(AtomicUsize::new(0));
+        let (seen, highest) = (mirror.clone(), most.clone());
+        mirror.observe(move |_: &Change<K>| {
+            let now = seen.list().iter().filter(|object| counts(object)).count();
+            highest.fetch_max(now, Ordering::Relaxed);
+        });
+        Self { most, _mirror: mirror }
+    }
+
+    pub(crate) fn most(&self) -> usize {
+        self.most.load(Ordering::Relaxed)
+    }
 }
 
 /// One large node that is left with a small pod: everything is ready for it to be replaced, but its pool forbids it.

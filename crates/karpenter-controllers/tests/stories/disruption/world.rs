@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use json_patch::merge;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -54,8 +55,10 @@ impl World {
         let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
         let client = Client::new(server.clone(), "default");
         define_kinds(&client).await;
-        let cluster =
-            Cluster::start(client.clone(), ClusterOptions { clock, ..ClusterOptions::default() }).await;
+        let mut nodes = ClusterOptions { clock, ..ClusterOptions::default() };
+        // As rarely as can be without being taken for lost: it is most of what happens in a quiet hour.
+        nodes.kubelet.lease_renewal = Duration::from_secs(40);
+        let cluster = Cluster::start(client.clone(), nodes).await;
         let mut options = Options::default();
         change(&mut options);
         let (cloud, operator) = operate(client.clone(), clock, &options).await;
@@ -221,6 +224,10 @@ pub(crate) fn is_of(pod: &Pod, app: &str) -> bool {
 
 pub(crate) fn node_of(pod: &Pod) -> String {
     pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default()
+}
+
+pub(crate) fn node_names<'a>(nodes: impl Iterator<Item = &'a Node>) -> BTreeSet<String> {
+    nodes.filter_map(|node| node.metadata.name.clone()).collect()
 }
 
 pub(crate) fn is_closed(node: &Node) -> bool {

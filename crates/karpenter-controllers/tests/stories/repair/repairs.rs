@@ -116,6 +116,39 @@ async fn a_pod_that_may_not_be_disrupted_has_its_time() {
     world.stop().await;
 }
 
+/// The policy grants 45 seconds; a pool may grant less, but not more.
+#[tokio::test(start_paused = true)]
+async fn the_shorter_of_the_times_of_policy_and_pool_counts() {
+    for (of_pool, bound) in [("1m", 45), ("35s", 35)] {
+        let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
+        let pool = json!({"template": {"spec": {"terminationGracePeriod": of_pool}}});
+        let (world, claims) = five(pool, keep).await;
+        let sick = &claims[0];
+        let node = sicken(&world, sick, UNHEALTHY).await;
+        let ending =
+            async || world.claim(sick).await.filter(|claim| claim.metadata.deletion_timestamp.is_some());
+        let claim = world.until("it is deleted", ending, Option::is_some).await.expect("a claim");
+        let began = world.seconds();
+        let annotations = claim.metadata.annotations.clone().unwrap_or_default();
+        let until = annotations.get("karpenter.sh/nodeclaim-termination-timestamp").expect("a bound");
+        let until: jiff::Timestamp = until.parse().expect("a time");
+        let deleted = claim.metadata.deletion_timestamp.expect("it is deleted").0;
+        let granted = until.duration_since(deleted).as_secs();
+        assert!((bound - 1..=bound).contains(&granted), "{of_pool}: {granted}");
+        while world.seconds() - began < 30 {
+            let pod = world.pod_on(&node).await;
+            let is_well = pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_none());
+            assert!(is_well && world.node(&node).await.is_some(), "{of_pool}: {}", world.seconds() - began);
+            world.after(1).await;
+        }
+        world.until("it is gone", async || world.node(&node).await, Option::is_none).await;
+        let took = world.seconds() - began;
+        assert!((bound..=bound + 15).contains(&took), "{of_pool}: {took}");
+        world.until_running(5).await;
+        world.stop().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_not_ready_is_replaced_after_ten_minutes() {
     for status in ["False", "Unknown"] {

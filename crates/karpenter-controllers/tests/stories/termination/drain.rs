@@ -209,6 +209,35 @@ async fn a_duration_protects_a_pod_for_so_long() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pods_protected_for_a_while_leave_one_by_one_and_one_protected_for_good_holds_the_node() {
+    let world = World::start().await;
+    world.machine("n1", json!({})).await;
+    let mut started = world.clock.now();
+    for (name, value) in [("one", "1m"), ("two", "2m"), ("ever", "true")] {
+        let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": value}}});
+        let pod = world.pod(name, "n1", keep).await;
+        started = pod.status.and_then(|status| status.start_time).expect("it started").0;
+    }
+    world.delete::<Node>("n1").await;
+    for (name, minutes) in [("one", 1), ("two", 2)] {
+        world.until(&format!("{name} goes"), async || world.find_pod(name).await, is_ending).await;
+        let lasted = world.clock.now().duration_since(started).as_secs();
+        assert!((minutes * 60 - 5..=minutes * 60 + 5).contains(&lasted), "{name}: {lasted}");
+    }
+    world.sleep(3600).await;
+    assert!(world.find_pod("one").await.is_none() && world.find_pod("two").await.is_none());
+    assert!(!is_ending(&world.find_pod("ever").await), "nothing but its annotation decides");
+    assert!(world.node("n1").await.is_some());
+    let patch = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": null}}});
+    let pods = world.api::<Pod>();
+    pods.patch("ever", &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched");
+    let began = world.seconds();
+    world.until_node_gone("n1").await;
+    assert!(world.seconds() - began <= 30, "{}", world.seconds() - began);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_that_does_not_end_is_given_up_after_a_minute() {
     let world = World::start().await;
     // Its kubelet falls silent, so nothing ends on it any more; the machine itself is still there.
