@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use karpenter_model::labels;
 use karpenter_model::plan::{ExistingPlacement, Place, Plan, PlanStats, PlannedNode, PodRun, Unschedulable};
 use karpenter_model::problem::{MinValuesPolicy, Mode};
 use karpenter_model::reason::{Reason, Refusal, Scope};
@@ -139,10 +138,8 @@ fn trim_dear_options(ledger: &Ledger, claim: &Claim, options: &mut Vec<StateType
     if knobs.mode == Mode::Compat || ledger.prepared.templates[template].has_min_values {
         return;
     }
-    let is_spot = |entry: &StateType| {
-        let offering = &ledger.states.instance_type(template, entry.index).offerings[entry.offering as usize];
-        offering.capacity_type().is_some_and(|value| &**value == labels::CAPACITY_TYPE_SPOT)
-    };
+    let types = &ledger.prepared.templates[template].types;
+    let is_spot = |entry: &StateType| types[entry.index].sales[entry.offering as usize].is_spot;
     if let Some(first) = options.first().filter(|first| is_spot(first)) {
         let dear = first.price * knobs.max_option_price_factor;
         let within = options.iter().take_while(|entry| entry.price <= dear).count();

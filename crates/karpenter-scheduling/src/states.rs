@@ -260,7 +260,7 @@ impl States {
             .collect();
         let requirements = template.requirements.clone();
         let state = self.evaluate(position, requirements, None, all.iter().map(|(i, o)| (*i, o.as_slice())));
-        self.admit(state?)
+        Some(self.admit(state?))
     }
 
     fn derive(&mut self, parent: StateId, added: ReqId) -> Option<StateId> {
@@ -275,7 +275,8 @@ impl States {
             return Some(*id);
         }
         if let Some(known) = self.evaluated.get(&named) {
-            return self.admit(known.clone()?);
+            let known = known.clone()?;
+            return Some(self.admit(known));
         }
         let requirements = named.1;
         let changed: BTreeSet<Arc<str>> = self.added(added).keys().cloned().collect();
@@ -284,15 +285,15 @@ impl States {
             previous.types.iter().map(|entry| (entry.index, self.offers(parent, entry).to_vec())).collect();
         let survivors = survivors.iter().map(|(i, o)| (*i, o.as_slice()));
         let state = self.evaluate(template, requirements, Some(&changed), survivors);
-        self.admit(state?)
+        Some(self.admit(state?))
     }
 
     /// Gives a state its number.
-    fn admit(&mut self, state: Arc<State>) -> Option<StateId> {
+    fn admit(&mut self, state: Arc<State>) -> StateId {
         let id = StateId(self.states.len() as u32);
         self.index.insert((state.template, state.requirements.clone()), id);
         self.states.push(state);
-        Some(id)
+        id
     }
 
     /// Filters types and offerings by `requirements`; with `changed`, only those keys need another look.
