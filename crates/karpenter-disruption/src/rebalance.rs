@@ -22,12 +22,14 @@ use karpenter_model::labels;
 use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::{EFFORT_DEFAULT, Mobility, Mode};
 use karpenter_scheduling::simulate::Simulator;
+use rayon::prelude::*;
 
 use crate::command::{Candidate, Command, Decision, Method};
 use crate::explain::Why;
 use crate::fleet::{Fleet, Machine};
 use crate::settings::Settings;
 use accept::Rules;
+use deletes::Deletions;
 use draft::{Draft, Move};
 use order::Zones;
 use replacing::Means;
@@ -77,6 +79,9 @@ const NEAR: f64 = 1.005;
 /// the guess at that is too high where pods are few, and a plan is no guess.
 const DEARER_THAN_ANEW: f64 = 1.012;
 
+/// So many pools, if they are equal, are planned anew with all the effort there is.
+const ANEW_POOLS: u64 = 3;
+
 /// As long as a fleet costs more than this many times what would be good enough, nobody asks what it would cost anew.
 const NEARLY_DEAR: f64 = 1.015;
 
@@ -124,8 +129,6 @@ pub fn plan(
         Windows::new(fleet, simulator.problem(), candidates, &draft.node_of, waste, !zones.is_empty());
     let means = Means { windows: &windows, rules: &rules, budget_left };
     let effort = (settings.effort / EFFORT_SHARE).max(1);
-    // Nodes go for nothing wherever they can.
-    merge(&mut refused, deletes::best(&mut draft, &mut zones, &means, &worth, price_now, &mut moves));
     let least_possible = worths.lower_bound_per_hour * DEAR;
     let may_be_thorough = may_be_thorough(candidates, budget_left);
     // What waits for others to move first saves more for the trouble than what would come next, and may need its nodes.
@@ -134,16 +137,29 @@ pub fn plan(
         zones.waiting_per_hour() > LITTLE * price_now
             || may_be_thorough && saving_per_hour(moves) > ENOUGH * price_now
     };
+    // Where pods are spread, what was found in a round keeps others waiting: then all rounds have their turn.
+    let is_divided = may_be_thorough && zones.is_empty();
+    let mut deletions = Deletions::new(worth, price_now);
+    if !is_divided {
+        // Nodes go for nothing wherever they can.
+        merge(&mut refused, deletions.best(&mut draft, &mut zones, &means, None, &mut moves));
+    }
     let easy = if may_be_thorough { &replacing::EASY[..] } else { &replacing::EASY_OF_FEW };
     for manner in easy {
+        if is_divided && !is_enough(&zones, &moves) {
+            // Those that go for nothing need room, which others may need more: they have to yield as much as others.
+            let least = Some(manner.least);
+            merge(&mut refused, deletions.best(&mut draft, &mut zones, &means, least, &mut moves));
+        }
         if is_enough(&zones, &moves) {
             break;
         }
-        // Where pods are spread, what was found in a round keeps others waiting: then all rounds have their turn.
-        let is_divided = may_be_thorough && zones.is_empty();
         let wanted = if is_divided { ENOUGH * price_now - saving_per_hour(&moves) } else { ALL };
         let easy = replacing::run(&mut draft, &mut zones, &means, manner, effort, wanted, &mut moves);
         merge(&mut refused, easy);
+    }
+    if is_divided && !is_enough(&zones, &moves) {
+        merge(&mut refused, deletions.best(&mut draft, &mut zones, &means, None, &mut moves));
     }
     let price_then = price_now - saving_per_hour(&moves);
     // Where pods are spread, questions take long: then one look does either this or that.
@@ -238,7 +254,7 @@ fn saving_per_hour(moves: &[Move]) -> f64 {
     moves.iter().map(Move::saving_per_hour).sum()
 }
 
-/// What the fleet would cost if all candidates were replaced at once by what their pods need.
+/// What the fleet would cost if all candidates of a pool were replaced at once by what their pods need, pool by pool.
 fn price_of_all_anew(
     fleet: &Fleet,
     simulator: &Simulator<'_>,
@@ -247,9 +263,21 @@ fn price_of_all_anew(
     effort: u64,
 ) -> Option<f64> {
     let draft = Draft::new(fleet, simulator, candidates);
-    let all: Vec<usize> = (0..candidates.len()).filter(|candidate| draft.is_open[*candidate]).collect();
-    let found = draft.ask(&all, &[], Mode::Cost, thorough_effort(fleet, effort))?;
-    Some(price_now_per_hour - found.one.saving_per_hour())
+    let mut by_pool: BTreeMap<&Arc<str>, Vec<usize>> = BTreeMap::new();
+    for (number, candidate) in candidates.iter().enumerate().filter(|(number, _)| draft.is_open[*number]) {
+        by_pool.entry(&candidate.pool).or_default().push(number);
+    }
+    let pools: Vec<Vec<usize>> = by_pool.into_values().collect();
+    let open: usize = pools.iter().map(Vec::len).sum();
+    let effort = thorough_effort(fleet, effort);
+    let saving = |own: &Vec<usize>| {
+        let effort = (effort * ANEW_POOLS * own.len() as u64 / open as u64).clamp(1, effort);
+        Some(draft.ask(own, &[], Mode::Cost, effort)?.one.saving_per_hour())
+    };
+    let savings: Vec<Option<f64>> = pools.par_iter().map(saving).collect();
+    // What cannot be planned anew stays as it is, and so does what would only be dearer.
+    let saved = savings.into_iter().flatten().map(|saving| saving.max(0.0)).reduce(|sum, one| sum + one)?;
+    Some(price_now_per_hour - saved)
 }
 
 /// The best of the moves, as many as it takes to get from one price to another.

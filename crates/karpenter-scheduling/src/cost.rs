@@ -64,7 +64,7 @@ const GUESS: Effort = Effort {
     search_nodes: 2_500,
     deep_passes: 300,
     rows_max: 600,
-    work_max: 12_000_000,
+    work_max: 6_000_000,
     has_tables: true,
     proofs: 0,
 };

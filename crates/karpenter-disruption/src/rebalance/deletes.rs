@@ -26,51 +26,84 @@ const AT_ONCE_SHARE: usize = 10;
 /// While deletions save no more than this share of the price, one order of them is as good as another.
 const MANY: f64 = 0.02;
 
-/// As [`run`], in the best of several orders; the first by itself where there is little to delete.
-///
-/// Which nodes can go depends on who takes the room first: those that save most for the trouble, or those that save most
-/// for the room, which is what their pods are worth (`worth`, by candidate).
-pub(crate) fn best<'a>(
-    draft: &mut Draft<'a>,
-    zones: &mut Zones,
-    means: &Means<'_>,
-    worth: &[f64],
+/// Deletions of one look. Room only becomes less in its course, so what was tried once is not tried again.
+pub(crate) struct Deletions {
+    /// By candidate: what its pods are worth.
+    worth: Vec<f64>,
     price_per_hour: f64,
-    moves: &mut Vec<Move>,
-) -> BTreeMap<usize, Why> {
-    let rules = means.rules;
-    let price = |candidate: usize| draft.candidates[candidate].price_per_hour;
-    let for_trouble = in_order(draft, |candidate| draft.candidates[candidate].savings_ratio());
-    let for_room = in_order(draft, |candidate| price(candidate) / worth[candidate].max(1e-9));
-    let both = in_order(draft, |candidate| {
-        draft.candidates[candidate].savings_ratio() * price(candidate) / worth[candidate].max(1e-9)
-    });
-    let attempt = |order: &Vec<usize>| {
-        let (mut draft, mut zones, mut moves) = (draft.fork(), zones.clone(), Vec::new());
-        let refused = run(&mut draft, &mut zones, means, order, &mut moves);
-        (draft, zones, moves, refused)
-    };
-    let saved = |moves: &[Move]| -> f64 { moves.iter().map(Move::saving_per_hour).sum() };
-    let first = attempt(&for_trouble);
-    let found = if saved(&first.2) <= MANY * price_per_hour {
-        first
-    } else {
-        // More trouble only for a great yield.
-        let gain = |moves: &[Move]| {
-            let trouble: f64 = moves.iter().map(|one| one.trouble).sum();
-            saved(moves) - rules.least_saving_per_hour(trouble, Yield::GREAT)
+    is_tried: Vec<bool>,
+}
+
+impl Deletions {
+    pub(crate) fn new(worth: Vec<f64>, price_per_hour: f64) -> Self {
+        let is_tried = vec![false; worth.len()];
+        Self { worth, price_per_hour, is_tried }
+    }
+
+    /// As [`run`] for what yields at least so much, in the best of several orders; the first by itself where there is little
+    /// to delete.
+    ///
+    /// Which nodes can go depends on who takes the room first: those that save most for the trouble, or those that save most
+    /// for the room, which is what their pods are worth.
+    pub(crate) fn best(
+        &mut self,
+        draft: &mut Draft<'_>,
+        zones: &mut Zones,
+        means: &Means<'_>,
+        least: Option<Yield>,
+        moves: &mut Vec<Move>,
+    ) -> BTreeMap<usize, Why> {
+        let rules = means.rules;
+        let wanted = self.wanted(draft, means, least);
+        wanted.iter().for_each(|candidate| self.is_tried[*candidate] = true);
+        let price = |candidate: usize| draft.candidates[candidate].price_per_hour;
+        let for_price = |candidate: usize| draft.candidates[candidate].savings_ratio();
+        let per_worth = |candidate: usize| price(candidate) / self.worth[candidate].max(1e-9);
+        let for_trouble = in_order(draft, &wanted, for_price);
+        let for_room = in_order(draft, &wanted, per_worth);
+        let both = in_order(draft, &wanted, |candidate| for_price(candidate) * per_worth(candidate));
+        let attempt = |order: &Vec<usize>| {
+            let (mut draft, mut zones, mut moves) = (draft.fork(), zones.clone(), Vec::new());
+            let refused = run(&mut draft, &mut zones, means, order, &mut moves);
+            (draft, zones, moves, refused)
         };
-        let others: Vec<_> = [for_room, both].par_iter().map(attempt).collect();
-        others.into_iter().fold(first, |best, next| if gain(&next.2) > gain(&best.2) { next } else { best })
-    };
-    let refused;
-    (*draft, *zones, *moves, refused) = found;
-    refused
+        let saved = |moves: &[Move]| -> f64 { moves.iter().map(Move::saving_per_hour).sum() };
+        let first = attempt(&for_trouble);
+        let found = if saved(&first.2) <= MANY * self.price_per_hour {
+            first
+        } else {
+            // More trouble only for a great yield.
+            let gain = |moves: &[Move]| {
+                let trouble: f64 = moves.iter().map(|one| one.trouble).sum();
+                saved(moves) - rules.least_saving_per_hour(trouble, Yield::GREAT)
+            };
+            let others: Vec<_> = [for_room, both].par_iter().map(attempt).collect();
+            others
+                .into_iter()
+                .fold(first, |best, next| if gain(&next.2) > gain(&best.2) { next } else { best })
+        };
+        let (more, refused);
+        (*draft, *zones, more, refused) = found;
+        moves.extend(more);
+        refused
+    }
+
+    /// Candidates that nobody has tried, and that yield enough if they go for nothing.
+    fn wanted(&self, draft: &Draft<'_>, means: &Means<'_>, least: Option<Yield>) -> Vec<usize> {
+        let yields_enough = |candidate: &usize| {
+            let one = &draft.candidates[*candidate];
+            least.is_none_or(|least| {
+                one.price_per_hour >= means.rules.least_saving_per_hour(one.reschedule_cost, least)
+            })
+        };
+        let open = (0..draft.candidates.len()).filter(|candidate| draft.is_open[*candidate]);
+        open.filter(|candidate| !self.is_tried[*candidate]).filter(yields_enough).collect()
+    }
 }
 
 /// Candidates, those of which most is expected first.
-fn in_order(draft: &Draft<'_>, expected: impl Fn(usize) -> f64) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..draft.candidates.len()).collect();
+fn in_order(draft: &Draft<'_>, candidates: &[usize], expected: impl Fn(usize) -> f64) -> Vec<usize> {
+    let mut order = candidates.to_vec();
     order.sort_by(|a, b| {
         let claim = |candidate: usize| &draft.candidates[candidate].claim;
         expected(*b).total_cmp(&expected(*a)).then_with(|| claim(*a).cmp(claim(*b)))
@@ -89,7 +122,7 @@ fn run(
 ) -> BTreeMap<usize, Why> {
     let mut refused = BTreeMap::new();
     let mut rest: Vec<usize> = Vec::new();
-    for candidate in order.iter().filter(|candidate| draft.is_open[**candidate]) {
+    for candidate in order {
         match means.rules.may_be_deleted(draft, *candidate) {
             Ok(()) => rest.push(*candidate),
             Err(why) => {

@@ -20,8 +20,10 @@ pub(crate) struct Manner {
     pub(crate) least: Yield,
     /// Sets that are asked about before anybody looks at what was found.
     at_once: usize,
-    /// After so many questions what was found is enough for one look.
+    /// After questions about so many nodes what was found is enough for one look.
     asked_most: usize,
+    /// Sets of so many nodes get all the effort, and smaller ones their share.
+    full_effort_nodes: usize,
     /// How much of a saving has to be left at least if nodes stay of which the like would be launched.
     kept_least: f64,
 }
@@ -55,7 +57,14 @@ pub(crate) const EASY_OF_FEW: [Manner; 3] = [small(Yield::GREAT), small(Yield::o
 pub(crate) const FAIR: Manner = small(Yield::FAIR);
 
 const fn small(least: Yield) -> Manner {
-    Manner { rounds: SMALL, least, at_once: usize::MAX, asked_most: usize::MAX, kept_least: 0.0 }
+    Manner {
+        rounds: SMALL,
+        least,
+        at_once: usize::MAX,
+        asked_most: usize::MAX,
+        full_effort_nodes: 16,
+        kept_least: 0.0,
+    }
 }
 
 /// Large sets waste less, and move many pods for that. The largest first: small ones would only break them up. Each takes as
@@ -69,7 +78,8 @@ pub(crate) const THOROUGH: Manner = Manner {
     ],
     least: Yield::POOR,
     at_once: 2,
-    asked_most: 2,
+    asked_most: 2 * 128,
+    full_effort_nodes: 80,
     kept_least: 0.0,
 };
 
@@ -77,12 +87,11 @@ pub(crate) const THOROUGH: Manner = Manner {
 /// little is left for later.
 pub(crate) const THOROUGH_APART: Manner = Manner {
     rounds: &[(Choice::Wasteful, 256), (Choice::Complementary, 64), (Choice::Complementary, 32)],
+    asked_most: 2 * 256,
     kept_least: 0.5,
     ..THOROUGH
 };
 
-/// Sets of so many nodes get all the effort.
-const EFFORT_NODES: usize = 16;
 /// So much of a saving is enough, whatever the trouble, if nodes stay of which the like would be launched.
 const KEPT_SAVING: f64 = 0.75;
 /// Where several may be replaced only by one.
@@ -138,17 +147,20 @@ pub(crate) fn run(
         sets.retain(|set| known_sets.insert(set.clone()));
         let asked = with_room(draft, sets, round);
         // What few nodes could become is soon found out.
-        let effort = (effort * size.min(EFFORT_NODES) as u64 / EFFORT_NODES as u64).max(1);
+        let effort_for = |sources: &[usize]| {
+            let share = sources.len().min(manner.full_effort_nodes) as u64;
+            (effort * share / manner.full_effort_nodes as u64).max(1)
+        };
         for asked in asked.chunks(manner.at_once) {
             let saved: f64 = moves[known..].iter().map(Move::saving_per_hour).sum();
             let is_enough = asked_before >= manner.asked_most && moves.len() > known;
             if saved >= wanted_per_hour || is_enough {
                 return refused;
             }
-            asked_before += asked.len();
+            asked_before += asked.iter().map(|(sources, _)| sources.len()).sum::<usize>();
             let found: Vec<Result<Found, Option<Why>>> = asked
                 .par_iter()
-                .map(|(sources, onto)| replace(draft, rules, sources, onto, manner, effort))
+                .map(|(sources, onto)| replace(draft, rules, sources, onto, manner, effort_for(sources)))
                 .collect();
             zones.begin();
             for (found, (sources, _)) in found.into_iter().zip(asked) {
@@ -166,8 +178,8 @@ pub(crate) fn run(
                 let found = if zones.may_follow(draft, &found.one) {
                     Ok(found)
                 } else {
-                    let onto = found.onto.clone();
-                    replace(draft, rules, &found.one.sources, &onto, manner, effort)
+                    let (sources, onto) = (&found.one.sources, &found.onto);
+                    replace(draft, rules, sources, onto, manner, effort_for(sources))
                 };
                 let Ok(found) = found else { continue };
                 if zones.standing(draft, std::slice::from_ref(&found.one)) != [true] {

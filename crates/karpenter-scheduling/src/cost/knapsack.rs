@@ -48,13 +48,21 @@ pub(crate) fn by_value(rows: &[Row], values: &[f64]) -> Vec<u32> {
     order
 }
 
+/// Whether a request fits into what is left, as far as the first so many dimensions go.
+#[inline]
+fn fits<const DIMENSIONS: usize>(left: &Vector, request: &Vector) -> bool {
+    let mut fits = true;
+    for dimension in 0..DIMENSIONS {
+        fits &= request[dimension] <= left[dimension];
+    }
+    fits
+}
+
 /// How many copies of a request fit into what is left, at most `at_most`.
 #[inline]
 pub(crate) fn copies(left: &Vector, request: &Vector, at_most: u32) -> u32 {
-    let mut fits = true;
-    for dimension in 0..DIMENSIONS_MAX {
-        fits &= request[dimension] <= left[dimension];
-    }
+    // Mostly it is processors or memory that have run out.
+    let fits = fits::<2>(left, request) && fits::<DIMENSIONS_MAX>(left, request);
     if !fits || at_most == 0 {
         return 0;
     }
@@ -169,22 +177,46 @@ pub(crate) fn balanced(
     scratch: &mut Scratch,
     pattern: &mut Pattern,
 ) -> f64 {
-    /// A step uses at most this part of any resource, then prices are looked at again.
-    const STEPS: i64 = 10;
     pattern.clear();
     scratch.exclusions.clear();
-    let mut left = kind.free;
-    let mut value = 0.0;
     let mut usable = std::mem::take(&mut scratch.candidates);
     usable.clear();
     usable.extend(candidates.iter().copied().filter(|index| {
         let row = &rows[*index as usize];
-        remaining[*index as usize] > 0 && kind.takes(row) && copies(&left, &row.requests, 1) == 1
+        remaining[*index as usize] > 0 && kind.takes(row) && copies(&kind.free, &row.requests, 1) == 1
     }));
     scratch.work += candidates.len() as u64 / 2;
-    while !usable.is_empty() {
-        let mut prices = [0.0; DIMENSIONS_MAX];
-        for dimension in 0..DIMENSIONS_MAX {
+    // What fits asks for nothing that the node has none of, and most nodes have processors, memory and room for pods only.
+    let value = if kind.free[FEW_DIMENSIONS..].iter().all(|free| *free == 0) {
+        fill_evenly::<FEW_DIMENSIONS>(rows, values, &mut usable, kind, weights, remaining, scratch, pattern)
+    } else {
+        fill_evenly::<DIMENSIONS_MAX>(rows, values, &mut usable, kind, weights, remaining, scratch, pattern)
+    };
+    scratch.candidates = usable;
+    value
+}
+
+const FEW_DIMENSIONS: usize = 3;
+
+/// What [`balanced`] does, where the first so many dimensions are all there are.
+#[expect(clippy::too_many_arguments, reason = "a hot leaf; a struct would only rename the parts")]
+fn fill_evenly<const DIMENSIONS: usize>(
+    rows: &[Row],
+    values: &[f64],
+    usable: &mut Vec<u32>,
+    kind: &Kind,
+    weights: &[f64; DIMENSIONS_MAX],
+    remaining: &[u32],
+    scratch: &mut Scratch,
+    pattern: &mut Pattern,
+) -> f64 {
+    /// A step uses at most this part of any resource, then prices are looked at again.
+    const STEPS: i64 = 10;
+    let mut left = kind.free;
+    let mut value = 0.0;
+    loop {
+        let mut prices = [0.0; DIMENSIONS];
+        for dimension in 0..DIMENSIONS {
             if kind.free[dimension] > 0 {
                 let used = 1.0 - left[dimension] as f64 / kind.free[dimension] as f64;
                 // Squared twice: a resource that is nearly used up becomes dear quickly.
@@ -192,23 +224,36 @@ pub(crate) fn balanced(
                 prices[dimension] = weights[dimension] * (0.2 + used + 4.0 * fullness * fullness);
             }
         }
+        // What does not fit any more is dropped on the way.
         let mut best: Option<(f64, usize)> = None;
-        for (position, index) in usable.iter().enumerate() {
-            let weight = weigh(&prices, &rows[*index as usize].requests);
-            let density = if weight > 0.0 { values[*index as usize] / weight } else { f64::MAX };
-            if best.is_none_or(|(best, _)| density > best) {
-                best = Some((density, position));
+        let mut kept = 0;
+        for at in 0..usable.len() {
+            let index = usable[at];
+            let requests = &rows[index as usize].requests;
+            if !fits::<DIMENSIONS>(&left, requests) {
+                continue;
             }
+            let mut weight = 0.0;
+            for dimension in 0..DIMENSIONS {
+                weight += prices[dimension] * requests[dimension] as f64;
+            }
+            let density = if weight > 0.0 { values[index as usize] / weight } else { f64::MAX };
+            if best.is_none_or(|(best, _)| density > best) {
+                best = Some((density, kept));
+            }
+            usable[kept] = index;
+            kept += 1;
         }
-        scratch.work += usable.len() as u64;
-        let Some((_, position)) = best else { break };
+        usable.truncate(kept);
+        scratch.work += kept as u64;
+        let Some((_, position)) = best else { return value };
         let index = usable[position];
         let row = &rows[index as usize];
         let present = pattern.iter().find(|(known, _)| *known == index).map_or(0, |(_, count)| *count);
         let mut at_most =
             (remaining[index as usize].min(row.cap) - present).min(scratch.exclusions.room(row));
         let mut step = i64::from(u32::MAX);
-        for dimension in 0..DIMENSIONS_MAX {
+        for dimension in 0..DIMENSIONS {
             if row.requests[dimension] > 0 {
                 step = step.min(kind.free[dimension] / STEPS / row.requests[dimension]);
             }
@@ -226,10 +271,7 @@ pub(crate) fn balanced(
             Some((_, total)) => *total += count,
             None => pattern.push((index, count)),
         }
-        usable.retain(|index| copies(&left, &rows[*index as usize].requests, 1) == 1);
     }
-    scratch.candidates = usable;
-    value
 }
 
 /// Depth-first search from the greedy filling, cut by density bounds and by `nodes`.
