@@ -215,7 +215,10 @@ impl Disruption {
             match verdict {
                 None => {}
                 Some(Ok(command)) => match self.order(&command, round) {
-                    Some(order) => begin.push(self.take_out(flight, order)),
+                    Some(order) => {
+                        self.count_left_out(&flight, &order);
+                        begin.push(self.take_out(flight, order));
+                    }
                     None => {
                         self.flights().remove(flight.number);
                         unreadable += 1;
