@@ -124,7 +124,8 @@ pub(crate) fn candidate_besides(
     own: &BTreeSet<Arc<str>>,
 ) -> Result<Candidate, Blocked> {
     let Some(machine) = fleet.machines.get(index) else { return Err(Blocked::NoNode) };
-    if !own.contains(&machine.claim) && fleet.waits_in(&machine.claim).is_some() {
+    let is_proposed = !own.contains(&machine.claim) && fleet.waits_in(&machine.claim).is_some();
+    if is_proposed || fleet.in_commands.contains(&machine.claim) {
         return Err(Blocked::InCommand);
     }
     // What failed for one reason says nothing about another: a node that falls sick does not wait for its drift.

@@ -45,7 +45,7 @@ pub(crate) fn eligible(pass: &Pass<'_>) -> Eligible {
 }
 
 fn refusal(pass: &Pass<'_>, machine: &Machine, pool: &Pool) -> Option<Why> {
-    if !pass.knows_type_of(machine, pool) {
+    if machine.is_instance_type_unknown || !pass.knows_type_of(machine, pool) {
         return Some(Why::UnknownInstanceType { name: machine.instance_type.clone().unwrap_or_default() });
     }
     if machine.capacity_type.is_none() {

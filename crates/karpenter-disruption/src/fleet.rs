@@ -26,6 +26,8 @@ pub struct Fleet {
     pub revision: u64,
     /// Commands that were proposed and wait for their second look; their nodes are not marked yet.
     pub waiting: Vec<Waiting>,
+    /// Claims that commands which have begun are taking away.
+    pub in_commands: BTreeSet<Arc<str>>,
     /// Claims that are left alone for a while because commands for them failed, with the reasons of those. Other reasons
     /// do not wait, and they block nobody else.
     pub resting: BTreeMap<Arc<str>, BTreeSet<Reason>>,

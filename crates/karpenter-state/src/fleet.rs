@@ -111,6 +111,7 @@ pub fn assemble_fleet(live: &Live, input: &FleetInput) -> FleetRound {
             now_secs: input.now.as_second(),
             revision: input.revision,
             waiting: input.waiting.clone(),
+            in_commands: BTreeSet::new(),
             resting: BTreeMap::new(),
             plans_ahead: false,
             settles_at_secs: None,

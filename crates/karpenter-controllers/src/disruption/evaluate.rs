@@ -80,6 +80,7 @@ fn look(
     let mut took = Vec::new();
     let mut round = assemble_fleet(&sight.live, &sight.input);
     round.fleet.waiting = sight.waiting.clone();
+    round.fleet.in_commands = sight.in_commands.clone();
     round.fleet.resting = sight.resting.clone();
     round.fleet.plans_ahead = ahead.is_planned;
     round.fleet.settles_at_secs = ahead.settles_at.map(whole_second_from);
@@ -127,21 +128,22 @@ impl Disruption {
         }
         self.remember_cool_downs();
         let number = self.changes.number();
-        let (waiting, resting, own) = {
+        let (waiting, in_commands, resting, own) = {
             let mut flights = self.flights();
             let resting = flights.resting(
                 now,
                 |id| observe::see(context, id),
                 |pool| observe::claims_of(context, pool),
             );
-            (flights.waiting(), resting, flights.replacements())
+            let in_commands = flights.started_targets().iter().map(|name| name.as_str().into()).collect();
+            (flights.waiting(), in_commands, resting, flights.replacements())
         };
         // Upstream thinks of the next command when the last is done.
         let is_planned = self.rules.mode == Mode::Cost && self.flights().may_plan_ahead(now);
         let ahead = Ahead { is_planned, settles_at: self.settles_at(now) };
         let Some(sight) = observe::observe(context, plain(&waiting), &own).await else { return RETRY_POLL };
         self.gaps.looked(now);
-        let sight = Sight { resting, ..sight };
+        let sight = Sight { in_commands, resting, ..sight };
         let rules = self.rules.clone();
         let curiosity = self.curiosity(now);
         let work = move || look(sight, due, waiting, ahead, curiosity.as_ref(), &rules);
@@ -213,7 +215,10 @@ impl Disruption {
             match verdict {
                 None => {}
                 Some(Ok(command)) => match self.order(&command, round) {
-                    Some(order) => begin.push(self.take_out(flight, order)),
+                    Some(order) => {
+                        self.count_left_out(&flight, &order);
+                        begin.push(self.take_out(flight, order));
+                    }
                     None => {
                         self.flights().remove(flight.number);
                         unreadable += 1;

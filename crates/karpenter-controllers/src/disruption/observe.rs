@@ -27,6 +27,8 @@ pub(crate) struct Sight {
     pub(crate) live: Live,
     pub(crate) input: FleetInput,
     pub(super) waiting: Vec<Waiting>,
+    /// Claims that commands which have begun are taking away; filled in by whoever knows.
+    pub(super) in_commands: BTreeSet<Arc<str>>,
     /// Claims to be left alone because commands for them failed, and for which reasons; filled in by whoever knows.
     pub(super) resting: BTreeMap<Arc<str>, BTreeSet<Reason>>,
     pub(super) moments: Moments,
@@ -120,7 +122,8 @@ pub(crate) async fn observe(
         input.repairs = repair::repairs(context, now);
         input.sick = repair::sick_nodes(context);
     }
-    Some(Sight { live, input, waiting, resting: BTreeMap::new(), moments, annotated, misvalued })
+    let (in_commands, resting) = (BTreeSet::new(), BTreeMap::new());
+    Some(Sight { live, input, waiting, in_commands, resting, moments, annotated, misvalued })
 }
 
 /// Who writes what pods cost.

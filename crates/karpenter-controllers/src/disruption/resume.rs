@@ -10,6 +10,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use karpenter_api::types::NodeClaim;
@@ -18,7 +19,11 @@ use karpenter_disruption::command::Method;
 use karpenter_disruption::fleet::{ConsolidationPolicy, Reason};
 use serde::{Deserialize, Serialize};
 
-use super::flight::ClaimId;
+use super::flight::{ClaimId, patience};
+
+/// How much of its time a command that is taken up has left at least: while no process was there, nobody could see its
+/// replacements come up.
+const LEFT_LEAST: Duration = Duration::from_secs(5 * 60);
 
 /// On the claims that a command launches: which claims they are to take the place of.
 pub const ANNOTATION_REPLACES: &str = "karpenter.sh/replaces";
@@ -128,12 +133,14 @@ pub(super) fn resumable(
             uid: uid_of(&***claim).to_owned(),
         };
         let created = replacements.iter().filter_map(|one| one.metadata.creation_timestamp.as_ref());
+        let began = created.map(|time| time.0).min().unwrap_or(now);
+        let earliest = now.checked_sub(patience(0).saturating_sub(LEFT_LEAST)).unwrap_or(now);
         resumed.push(Resumed {
             id,
             method,
             targets: left.iter().map(id_of).collect(),
             replacements: replacements.iter().map(id_of).collect(),
-            since: created.map(|time| time.0).min().unwrap_or(now),
+            since: began.max(earliest),
             termination_grace_period_secs: replaces.termination_grace_period_secs,
             policies: replaces
                 .policies

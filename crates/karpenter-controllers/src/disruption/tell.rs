@@ -90,9 +90,7 @@ impl Disruption {
     pub(super) async fn tell_rejected(&self, flight: &Flight, rejection: &Rejection) {
         let order = &flight.order;
         tracing::debug!(command = flight.id, %rejection, "abandoning disruption attempt due to validation");
-        let series = [order.method.consolidation_type()];
-        let failed = &self.context.metrics.disruption.failed_validations;
-        failed.with_label_values(&series).inc_by(order.targets.len() as u64);
+        self.count_refused(order, order.targets.len());
         let savings = order.saving_per_hour();
         let text = |target: &Target| {
             let what = order.describe_for(&flight.id, target);
@@ -100,6 +98,18 @@ impl Disruption {
         };
         self.publish(self.about_targets(order, "ConsolidationRejected", text)).await;
         self.record_kept("for now", &flight.id, order, format!("second look: {rejection}"));
+    }
+
+    /// Empty nodes that a second look takes out of a command, which begins without them. Those that stand by wait on.
+    pub(super) fn count_left_out(&self, flight: &Flight, order: &Order) {
+        if flight.standby_until().is_none() {
+            self.count_refused(order, flight.order.targets.len().saturating_sub(order.targets.len()));
+        }
+    }
+
+    fn count_refused(&self, order: &Order, nodes: usize) {
+        let failed = &self.context.metrics.disruption.failed_validations;
+        failed.with_label_values(&[order.method.consolidation_type()]).inc_by(nodes as u64);
     }
 
     /// A line of the journal about nodes that were to go and do not.

@@ -75,6 +75,15 @@ enum Pass {
     Over(After),
 }
 
+/// What became of a node at the door.
+#[derive(PartialEq, Eq)]
+enum Opening {
+    Unchanged,
+    /// It could be opened, and is kept closed for a moment for the pods that are to run there.
+    KeptClosed,
+    Opened,
+}
+
 impl Lifecycle {
     pub fn new(context: Context, hooks: Hooks, registration_health: RegistrationHealth) -> Self {
         Self { context, hooks, registration_health, launches: Mutex::default() }
@@ -118,12 +127,16 @@ impl Lifecycle {
         }
 
         let mut working = stored.clone();
-        let (opened, ask_again) = self.register(&mut working).await?;
+        let (opening, ask_again) = self.register(&mut working).await?;
         wish = wish.earlier(ask_again);
         let initialized = self.initialize(&mut working).await?;
-        let alive = liveness::decide(&working, self.context.clock.now());
+        let alive = match opening {
+            // It has come in time; that it is not registered is our own doing, and soon over.
+            Opening::KeptClosed => Liveness::Alive,
+            Opening::Opened | Opening::Unchanged => liveness::decide(&working, self.context.clock.now()),
+        };
         let Some(stored) = self.persist(stored, &working).await? else { return Ok(After::Done) };
-        if opened {
+        if opening == Opening::Opened {
             self.hooks.tell(&stored, Milestone::Registered);
             self.registration_health.record_success(&self.context, &stored).await.or_else(unless_conflict)?;
         }
@@ -230,7 +243,7 @@ impl Lifecycle {
     }
 
     /// Whether the node was opened for pods in this pass, and when to ask again who holds that up.
-    async fn register(&self, claim: &mut NodeClaim) -> kube::Result<(bool, After)> {
+    async fn register(&self, claim: &mut NodeClaim) -> kube::Result<(Opening, After)> {
         let now = self.context.clock.now();
         let nodes = nodes_of(&self.context, claim);
         let mut ask_again = After::Done;
@@ -239,7 +252,7 @@ impl Lifecycle {
             (held_by, ask_again) = hold_ups(&self.context, claim).await;
             let node = nodes.first().filter(|_| held_by.is_empty());
             if let Some(wait) = node.and_then(|node| (self.hooks.hold_closed)(claim, node)) {
-                return Ok((false, After::Again(wait)));
+                return Ok((Opening::KeptClosed, After::Again(wait)));
             }
         }
         match registration::decide(claim, &nodes, &held_by) {
@@ -270,21 +283,21 @@ impl Lifecycle {
                         Registration::Open { node: current, patch: left, .. } => {
                             (node, patch) = (current, left)
                         }
-                        _ => return Ok((false, After::Again(Duration::ZERO))),
+                        _ => return Ok((Opening::Unchanged, After::Again(Duration::ZERO))),
                     }
                 }
                 if let Some(patch) = patch {
                     let Context { client, mirrors, .. } = &self.context;
                     if writes::merge_unchanged(client, &mirrors.nodes, &*node, patch).await?.is_none() {
-                        return Ok((false, After::Done));
+                        return Ok((Opening::Unchanged, After::Done));
                     }
                 }
                 change_conditions(claim, now, |set| set.set_true(REGISTERED));
                 claim.status.get_or_insert_default().node_name = node.metadata.name.clone();
-                return Ok((true, After::Done));
+                return Ok((Opening::Opened, After::Done));
             }
         }
-        Ok((false, ask_again))
+        Ok((Opening::Unchanged, ask_again))
     }
 
     async fn tell_missing_taint(&self, claim: &NodeClaim, lacks_taint: bool) {

@@ -3,6 +3,7 @@
 use karpenter_disruption::candidate::{Class, candidate};
 use karpenter_disruption::command::Method;
 use karpenter_disruption::fleet::{Fleet, Machine, Reason};
+use karpenter_disruption::propose::propose;
 
 use crate::builders::*;
 
@@ -24,6 +25,20 @@ fn check(case: &str, fleet: &Fleet, expected: [&str; 3]) {
         let said = candidate(fleet, 0, class, reason);
         let said = said.map_or_else(|blocked| blocked.to_string(), |_| String::new());
         assert_eq!(said, expected, "{case}, {class:?}");
+    }
+}
+
+#[test]
+fn what_a_command_takes_away_is_no_news_to_anybody() {
+    let mut fleet = one_node();
+    fleet.machines[0].is_leaving = true;
+    fleet.machines[0].drifted_since_secs = Some(1);
+    fleet.in_commands.insert("a".into());
+    check("in a command", &fleet, ["Candidate is already being disrupted"; 3]);
+    for settings in [compat(), cost()] {
+        let proposal = propose(&fleet, &settings);
+        let events: Vec<_> = proposal.standings.iter().filter_map(|standing| standing.event()).collect();
+        assert_eq!(events, [], "{:?}", settings.mode);
     }
 }
 

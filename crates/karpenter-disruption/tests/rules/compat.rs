@@ -233,7 +233,7 @@ fn who_is_not_consolidated() {
     let mut fleet = fleet();
     add(&mut fleet, "a", "large", &[pod("app", 1500)]);
     type Change = fn(&mut Fleet);
-    let cases: [(Change, &str); 7] = [
+    let cases: [(Change, &str); 8] = [
         (
             |fleet| pool(fleet, "general").policy = ConsolidationPolicy::WhenEmpty,
             "NodePool \"general\" has consolidation policy WhenEmpty, but node is not empty",
@@ -243,6 +243,15 @@ fn who_is_not_consolidated() {
             "NodePool \"general\" has consolidation disabled",
         ),
         (|fleet| fleet.machines[0].instance_type = Some("huge".into()), "Instance Type \"huge\" not found"),
+        // A pool that launches nothing for now has no catalog in the problem, but one all the same.
+        (
+            |fleet| {
+                pool(fleet, "general").launches_as = None;
+                fleet.machines[0].instance_type = Some("huge".into());
+                fleet.machines[0].is_instance_type_unknown = true;
+            },
+            "Instance Type \"huge\" not found",
+        ),
         (
             |fleet| fleet.machines[0].capacity_type = None,
             "Node does not have label \"karpenter.sh/capacity-type\"",

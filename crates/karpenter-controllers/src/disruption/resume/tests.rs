@@ -77,6 +77,20 @@ fn whatever_is_missing_keeps_a_command_from_being_taken_up() {
 }
 
 #[test]
+fn time_in_which_nobody_was_there_is_not_held_against_a_command() {
+    let claims = [claim("a", json!({})), replacement("x", "1-1", 1, &["a"])];
+    for (now, since) in [
+        ("2026-01-01T12:01:00Z", "2026-01-01T12:00:00Z"),
+        ("2026-01-01T12:05:00Z", "2026-01-01T12:00:00Z"),
+        ("2026-01-01T12:08:00Z", "2026-01-01T12:03:00Z"),
+        ("2026-01-01T14:00:00Z", "2026-01-01T13:55:00Z"),
+    ] {
+        let resumed = resumable(&claims, |_| true, now.parse().expect("a time"));
+        assert_eq!(resumed[0].since.to_string(), since, "taken up at {now}");
+    }
+}
+
+#[test]
 fn what_an_earlier_version_wrote_is_read() {
     let text = r#"{"command":"1-1","method":"Drift","launches":1,"claims":{"a":"uid-a"}}"#;
     let claims = [claim("a", json!({})), claim("x", json!({"annotations": {ANNOTATION_REPLACES: text}}))];

@@ -314,6 +314,32 @@ async fn a_command_that_is_taken_up_is_counted_as_what_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_command_that_nobody_saw_to_for_long_is_finished() {
+    let mut world = prepared(Kind::Replace).await;
+    let before = world.claim_names().await;
+    world.cloud.change_faults(|faults| {
+        faults.registration = Registration::Slower(std::time::Duration::from_secs(120));
+    });
+    allow(&world, quick()).await;
+    let both = async || world.claim_names().await;
+    let both = world.until("a replacement", both, |names| names.len() == 2).await;
+    world.sleep(10).await;
+    world.operator.stop_signal().stop();
+    // Longer than a command may take. The node comes up meanwhile.
+    world.sleep(20 * 60).await;
+    assert_eq!(world.claim_names().await, both);
+    let old = world.take_over(Client::new(world.server.clone(), "default")).await;
+    old.stop().await;
+    world.until_settled(1).await;
+    let left = world.claim_names().await;
+    assert_eq!(left, both.difference(&before).cloned().collect(), "what was launched takes its place");
+    assert_eq!(world.decisions(), Vec::<String>::new(), "nothing was taken back or thought of anew");
+    world.until_running("web", 1).await;
+    assert!(is_at_rest(&world).await);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_proposal_that_rests_is_forgotten_and_made_anew() {
     let mut world = prepared(Kind::Replace).await;
     allow(&world, quick()).await;

@@ -1,6 +1,7 @@
 //! What users read about their nodes, in upstream's words where upstream has words.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
+use karpenter_kwok::Registration;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
@@ -129,6 +130,26 @@ async fn what_blocks_a_node() {
     has(&world, "DisruptionBlocked", &words).await;
     assert_eq!(world.decisions(), Vec::<String>::new());
     world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_waits_for_its_replacement_is_not_said_to_be_blocked() {
+    for mode in ["cost", "compat"] {
+        let world = if mode == "cost" { World::start().await } else { World::compat().await };
+        too_large(&world).await;
+        let claim = world.claims().await[0].metadata.name.clone().unwrap_or_default();
+        world.cloud.change_faults(|faults| {
+            faults.registration = Registration::Slower(std::time::Duration::from_secs(120));
+        });
+        allow(&world, quick()).await;
+        world.until("a replacement", async || world.claim_names().await.len(), |count| *count == 2).await;
+        world.sleep(60).await;
+        assert_eq!(world.claim_names().await.len(), 2, "it waits");
+        let told = world.events("DisruptionBlocked").await;
+        let words = "Node is deleting or marked for deletion";
+        assert!(!told.contains(&(claim, words.to_owned())), "{mode}: {told:?}");
+        world.stop().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,13 +1,15 @@
 //! Claims that end, by themselves or by hand.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use karpenter_api::types::{ConditionStatus, KWOKNodeClass, NodeClaim};
 use karpenter_cloud::{CloudError, CloudProvider};
-use karpenter_controllers::nodeclaim::hooks::{GiveUp, Milestone};
+use karpenter_controllers::nodeclaim::hooks::{GiveUp, Hooks, Milestone};
 use karpenter_kwok::{OfferingPattern, Registration};
+use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tracing::Level;
@@ -120,6 +122,25 @@ async fn a_slow_machine_is_waited_for() {
     assert!((840..843).contains(&world.seconds()), "at {}", world.seconds());
     world.sleep_until_second(3600).await;
     assert!(world.find("slow").await.is_some());
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_comes_in_time_is_not_given_up_while_its_node_is_kept_closed() {
+    let began = tokio::time::Instant::now();
+    let hold_closed = move |_: &NodeClaim, _: &Node| {
+        (began.elapsed() < Duration::from_secs(910)).then_some(Duration::from_secs(1))
+    };
+    let hooks = Hooks { hold_closed: Arc::new(hold_closed), ..Hooks::default() };
+    let world = World::with(hooks, |server| Client::new(server, "default")).await;
+    world.node_class(json!({})).await;
+    let slower = Registration::Slower(Duration::from_secs(890));
+    world.cloud.change_faults(|faults| faults.registration = slower);
+    world.claim("late", json!({})).await;
+    world.until_condition("late", "Initialized", ConditionStatus::True).await;
+    assert!((909..915).contains(&world.seconds()), "at {}", world.seconds());
+    let is_given_up = |told: &Milestone| matches!(told, Milestone::GaveUp(_));
+    assert!(!world.milestones("late").iter().any(is_given_up));
     world.stop().await;
 }
 
