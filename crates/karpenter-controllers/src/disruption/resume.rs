@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+pub use karpenter_api::labels::ANNOTATION_REPLACES;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::{annotation, is_deleting, name_of, uid_of};
 use karpenter_disruption::command::Method;
@@ -19,9 +20,6 @@ use karpenter_disruption::fleet::{ConsolidationPolicy, Reason};
 use serde::{Deserialize, Serialize};
 
 use super::flight::ClaimId;
-
-/// On the claims that a command launches: which claims they are to take the place of.
-pub const ANNOTATION_REPLACES: &str = "karpenter.sh/replaces";
 
 /// The annotation's value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
