@@ -89,6 +89,8 @@ pub const ANNOTATION_CONSOLIDATION_DRY_RUN: &str = "karpenter.sh/consolidation-d
 pub const ANNOTATION_PODS_MOVED: &str = "karpenter.sh/pods-moved";
 /// On a NodeClaim whose pool has a cool-down: when pods were last moved there.
 pub const ANNOTATION_PODS_MOVED_AT: &str = "karpenter.sh/pods-moved-at";
+/// On the claims that a command launches: which claims they are to take the place of.
+pub const ANNOTATION_REPLACES: &str = "karpenter.sh/replaces";
 
 // Taints and finalizers.
 /// With effect NoSchedule: the node is about to go away.

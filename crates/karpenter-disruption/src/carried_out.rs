@@ -115,6 +115,14 @@ pub fn after(fleet: &Fleet, commands: &[Command]) -> Fleet {
                 next.machines[*target].moved_onto_at_secs = moved_at_secs;
             }
         }
+        count_moves(&mut next, command);
+        if command.static_pool.is_some() {
+            // One like each takes its place, of the template as it is now, and its pods with it.
+            for candidate in &command.candidates {
+                next.machines[candidate.machine].drifted_since_secs = None;
+            }
+            continue;
+        }
         for candidate in &command.candidates {
             if let Some(at) = next.machines[candidate.machine].at {
                 is_gone.resize(next.problem.nodes.len(), false);
@@ -125,6 +133,20 @@ pub fn after(fleet: &Fleet, commands: &[Command]) -> Fleet {
     is_gone.resize(next.problem.nodes.len(), false);
     remove(&mut next, &is_gone);
     next
+}
+
+/// Pods that are moved for savings count for the hour of the pool that they leave.
+fn count_moves(fleet: &mut Fleet, command: &Command) {
+    if command.method.reason() != Reason::Underutilized {
+        return;
+    }
+    for candidate in &command.candidates {
+        let moved = fleet.machines[candidate.machine].occupants.iter().filter(|one| one.is_reschedulable);
+        let moved = moved.count() as u32;
+        if let Some(pool) = fleet.pools.get_mut(&candidate.pool) {
+            pool.controls.moved_last_hour = pool.controls.moved_last_hour.saturating_add(moved);
+        }
+    }
 }
 
 /// The fleet with one more node, initialised and empty; it is the last of its nodes.

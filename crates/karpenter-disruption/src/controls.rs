@@ -70,11 +70,11 @@ impl MovesLeft {
                 *more.entry(pool).or_insert(0) += 1;
             }
         }
-        for (pool, count) in &more {
-            if self.left.get(*pool).is_some_and(|left| count > left) {
-                let per_hour = fleet.pools.get(*pool).and_then(|pool| pool.controls.max_moves_per_hour);
-                return Err(Why::MovesExhausted { pool: (*pool).clone(), per_hour: per_hour.unwrap_or(0) });
-            }
+        for (pool, wanted) in &more {
+            let Some(left) = self.left.get(*pool).copied().filter(|left| wanted > left) else { continue };
+            let per_hour = fleet.pools.get(*pool).and_then(|pool| pool.controls.max_moves_per_hour);
+            let (pool, per_hour) = ((*pool).clone(), per_hour.unwrap_or(0));
+            return Err(Why::MovesExhausted { pool, per_hour, left, wanted: *wanted });
         }
         for (pool, count) in more {
             if let Some(left) = self.left.get_mut(pool) {

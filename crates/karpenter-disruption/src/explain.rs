@@ -109,6 +109,9 @@ pub enum Why {
     MovesExhausted {
         pool: Arc<str>,
         per_hour: u32,
+        /// Pods that may still be moved within this hour, and pods that would have to be.
+        left: u32,
+        wanted: u32,
     },
     WouldNotFit {
         unplaced: Vec<Unplaced>,
@@ -193,15 +196,15 @@ impl Why {
             | Self::SpotToSpotOff
             | Self::SpotToSpotInflexible { .. }
             | Self::BelowThreshold { .. }
+            | Self::Unbalanced { .. }
+            | Self::CoolDown { .. }
+            | Self::MovesExhausted { .. }
             | Self::PodBudgetJoint { .. } => Some(EventKind::Unconsolidatable),
             Self::Chosen { .. }
             | Self::DryRun { .. }
             | Self::NotDrifted
             | Self::Settling { .. }
-            | Self::CoolDown { .. }
             | Self::BudgetExhausted { .. }
-            | Self::MovesExhausted { .. }
-            | Self::Unbalanced { .. }
             | Self::StaticScalingDown
             | Self::NotNow
             | Self::Fine => None,
@@ -241,9 +244,10 @@ impl fmt::Display for Why {
                     reason.as_str()
                 )
             }
-            Self::MovesExhausted { pool, per_hour } => {
-                write!(f, "NodePool \"{pool}\" allows {per_hour} pods to be moved per hour, and they were")
-            }
+            Self::MovesExhausted { pool, per_hour, left, wanted } => write!(
+                f,
+                "NodePool \"{pool}\" lets {per_hour} pods be moved per hour, {left} of them now; {wanted} would be moved"
+            ),
             Self::WouldNotFit { unplaced } => write_unplaced(f, unplaced),
             Self::NeedsSeveralNodes { count } => {
                 write!(f, "Can't remove without creating {count} candidates")
@@ -264,12 +268,18 @@ impl fmt::Display for Why {
                 write!(f, "Would save {saving_per_hour:.4} $/h, but {wanted_per_hour:.4} are asked for")
             }
             Self::Unbalanced { score, threshold } => {
-                write!(f, "score {score:.2} < threshold {threshold:.2}")
+                write!(
+                    f,
+                    "Saves too small a share of its pool's cost for the pods it moves: score {score:.2} < threshold {threshold:.2}"
+                )
             }
-            Self::PodBudgetJoint { name, wanted, allowed } => write!(
-                f,
-                "PodDisruptionBudget {name} allows {allowed} evictions, {wanted} would be needed together"
-            ),
+            Self::PodBudgetJoint { name, wanted, allowed } => {
+                let evictions = if *allowed == 1 { "eviction" } else { "evictions" };
+                write!(
+                    f,
+                    "PodDisruptionBudget {name} allows {allowed} {evictions}, {wanted} would be needed together"
+                )
+            }
             Self::RepairHalted { pool } => {
                 write!(f, "more than 20% of nodes in nodepool \"{pool}\" are unhealthy")
             }

@@ -6,6 +6,7 @@
 //! Upstream: pkg/controllers/disruption.
 
 pub mod balanced;
+pub mod bound;
 pub mod budgets;
 pub mod candidate;
 pub mod carried_out;

@@ -9,12 +9,13 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::budgets::{Remaining, remaining};
+use crate::budgets::{Remaining, left, remaining};
 use crate::candidate::{Blocked, Class};
 use crate::command::{Candidate, Command, Method};
 pub use crate::explain::{Standing, Why};
 use crate::fleet::{Fleet, Reason};
 use crate::pass::{Eligible, Found, Pass};
+use crate::pod_budgets::{Jointly, PodBudgetUse};
 use crate::settings::{Mode, Settings};
 use crate::{consolidation, drift, emptiness, expiration, multi, repair, savings, single, static_drift};
 
@@ -157,12 +158,23 @@ pub fn propose_aloud(fleet: &Fleet, settings: &Settings, is_through: &mut dyn Fn
 /// `Ok` what could be done with it alone.
 pub fn why_not(fleet: &Fleet, settings: &Settings, machine: usize) -> Result<Command, Why> {
     let fleet = &*closed_to_moves(fleet);
+    let is_strict = settings.mode == Mode::Cost;
     // One node alone is upstream's question, whatever is asked for the whole fleet.
     let settings = &Settings { mode: Mode::Compat, ..settings.clone() };
     let pass = Pass::new(fleet, settings);
     let Eligible { candidates, refused } = consolidation::eligible(&pass);
     match candidates.iter().find(|candidate| candidate.machine == machine) {
-        Some(candidate) => single::one(&pass, candidate),
+        Some(candidate) => {
+            let pool = &candidate.pool;
+            if left(fleet, Reason::Underutilized).get(pool).is_none_or(|left| *left == 0) {
+                return Err(Why::BudgetExhausted { pool: pool.clone(), reason: Reason::Underutilized });
+            }
+            let command = single::one(&pass, candidate)?;
+            if is_strict {
+                PodBudgetUse::new(fleet).admit(fleet, [candidate], Jointly::Strictly)?;
+            }
+            Ok(command)
+        }
         None => {
             let why = refused.into_iter().find(|(index, _)| *index == machine).map(|(_, why)| why);
             Err(why.unwrap_or(Why::Fine))

@@ -2,6 +2,7 @@
 //!
 //! A value that cannot be read is told, and taken as the default. Where the default would do more than anybody who
 //! writes the annotation can have meant, the cautious meaning is taken instead: no moves, no m to n, a dry run.
+//! A minimum or a cool-down of which only the wish is known is kept to by moving nothing.
 
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,9 @@ use karpenter_model::duration::parse_go_duration;
 use crate::expand::name_of;
 
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
+/// As the node's standing words it, which is about the number of moves.
+const MOVES_NOTHING: &str =
+    "until it is corrected no pod is moved for savings, as if 0 moves per hour were allowed";
 const PREFIX: &str = "karpenter.sh/consolidation-";
 const KNOWN: [&str; 8] = [
     ANNOTATION_CONSOLIDATION_MIN_SAVING_PERCENT,
@@ -61,33 +65,38 @@ impl fmt::Display for ControlError {
 pub fn controls(pool: &NodePool) -> (Controls, Vec<ControlError>) {
     let mut reader = Reader { pool, errors: Vec::new() };
     let defaults = Controls::default();
+    let min_saving_percent = reader.read(
+        ANNOTATION_CONSOLIDATION_MIN_SAVING_PERCENT,
+        |text| number(text).filter(|percent| (0.0..=100.0).contains(percent)),
+        "a number from 0 to 100, such as 5",
+        MOVES_NOTHING,
+    );
+    let min_saving_per_hour = reader.read(
+        ANNOTATION_CONSOLIDATION_MIN_SAVING_PER_HOUR,
+        |text| number(text).filter(|dollars| *dollars >= 0.0),
+        "dollars per hour, such as 0.05",
+        MOVES_NOTHING,
+    );
+    let cool_down_secs = reader.read(
+        ANNOTATION_CONSOLIDATION_COOL_DOWN,
+        |text| parse_go_duration(text).ok().filter(|nanos| *nanos >= 0).map(seconds_up),
+        "a duration such as 30m or 2h",
+        MOVES_NOTHING,
+    );
+    let is_wish_unknown =
+        min_saving_percent == Some(None) || min_saving_per_hour == Some(None) || cool_down_secs == Some(None);
+    let max_moves_per_hour = reader.read(
+        ANNOTATION_CONSOLIDATION_MAX_MOVES_PER_HOUR,
+        |text| text.parse::<u32>().ok(),
+        "a whole number, such as 100",
+        "no pod is moved for savings",
+    );
     let controls = Controls {
-        min_saving_ratio: reader
-            .read(
-                ANNOTATION_CONSOLIDATION_MIN_SAVING_PERCENT,
-                |text| number(text).filter(|percent| (0.0..=100.0).contains(percent)),
-                "a number from 0 to 100, such as 5",
-                "every saving counts",
-            )
-            .map_or(defaults.min_saving_ratio, |percent| percent.map_or(0.0, |percent| percent / 100.0)),
-        min_saving_per_hour: reader
-            .read(
-                ANNOTATION_CONSOLIDATION_MIN_SAVING_PER_HOUR,
-                |text| number(text).filter(|dollars| *dollars >= 0.0),
-                "dollars per hour, such as 0.05",
-                "every saving counts",
-            )
+        min_saving_ratio: min_saving_percent
             .flatten()
-            .unwrap_or(defaults.min_saving_per_hour),
-        cool_down_secs: reader
-            .read(
-                ANNOTATION_CONSOLIDATION_COOL_DOWN,
-                |text| parse_go_duration(text).ok().filter(|nanos| *nanos >= 0).map(seconds_up),
-                "a duration such as 30m or 2h",
-                "there is no cool-down",
-            )
-            .flatten()
-            .unwrap_or(defaults.cool_down_secs),
+            .map_or(defaults.min_saving_ratio, |percent| percent / 100.0),
+        min_saving_per_hour: min_saving_per_hour.flatten().unwrap_or(defaults.min_saving_per_hour),
+        cool_down_secs: cool_down_secs.flatten().unwrap_or(defaults.cool_down_secs),
         balanced_k: reader
             .read(
                 ANNOTATION_CONSOLIDATION_BALANCED_K,
@@ -97,14 +106,11 @@ pub fn controls(pool: &NodePool) -> (Controls, Vec<ControlError>) {
             )
             .flatten()
             .unwrap_or(defaults.balanced_k),
-        max_moves_per_hour: reader
-            .read(
-                ANNOTATION_CONSOLIDATION_MAX_MOVES_PER_HOUR,
-                |text| text.parse::<u32>().ok(),
-                "a whole number, such as 100",
-                "no pod is moved for savings",
-            )
-            .map_or(defaults.max_moves_per_hour, |count| Some(count.unwrap_or(0))),
+        max_moves_per_hour: if is_wish_unknown {
+            Some(0)
+        } else {
+            max_moves_per_hour.map_or(defaults.max_moves_per_hour, |count| Some(count.unwrap_or(0)))
+        },
         moved_last_hour: 0,
         is_many_to_many_enabled: reader.many_to_many().unwrap_or(defaults.is_many_to_many_enabled),
         is_dry_run: reader

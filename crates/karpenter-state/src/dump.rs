@@ -1,7 +1,7 @@
 //! A cluster as one dump shows it, made ready for [`crate::fleet::assemble_fleet`].
 //!
 //! A dump does not say what the controller keeps in memory: which nodes pods are on their way to is read from the pods'
-//! nominations, and nothing was ever moved. What it may leave out is made up for and noted: a node that carries a
+//! nominations, and what was moved from what the controller wrote on pools and claims. What it may leave out is made up for and noted: a node that carries a
 //! pool's label but has no NodeClaim gets one from what the node and the pool say.
 
 mod claims;
@@ -13,9 +13,9 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
-use karpenter_api::types::NodeClaim;
+use karpenter_api::types::{NodeClaim, NodePool};
 
 use crate::assemble::CatalogChoice;
 use crate::assemble::catalogs::Catalogs;
@@ -24,6 +24,7 @@ use crate::cost::unreadable_cost;
 use crate::expand::name_of;
 use crate::fleet::FleetInput;
 use crate::live::{Live, LivePool};
+use crate::moved::{moved_onto_at, pods_moved};
 use crate::notes::Note;
 use crate::objects::Objects;
 use crate::overlays::{self, OfferedPool};
@@ -45,6 +46,7 @@ pub struct Dump {
 pub fn read_dump(mut objects: Objects, catalog: &CatalogChoice, now: Timestamp) -> Dump {
     let mut notes = Vec::new();
     let (pools, other_pools, well_known) = pools(&objects, catalog, &mut notes);
+    let (moved_last_hour, machines_moved_onto_at_secs) = moved(&objects, now);
     claims::add_missing(&mut objects, &mut notes);
     let pod_budgets = shared(std::mem::take(&mut objects.pod_disruption_budgets));
     let spreading = Spreading {
@@ -69,13 +71,39 @@ pub fn read_dump(mut objects: Objects, catalog: &CatalogChoice, now: Timestamp) 
         spreading,
         ..Live::default()
     };
-    let input = FleetInput { now, other_pools, pod_budgets, ..FleetInput::default() };
+    let input = FleetInput {
+        now,
+        other_pools,
+        pod_budgets,
+        machines_moved_onto_at_secs,
+        moved_last_hour,
+        ..FleetInput::default()
+    };
     sort_pods(shared(objects.pods), &mut live, &input, &mut notes);
     Dump { live, input, notes }
 }
 
 fn shared<T>(objects: Vec<T>) -> Vec<Arc<T>> {
     objects.into_iter().map(Arc::new).collect()
+}
+
+const HOUR: SignedDuration = SignedDuration::from_hours(1);
+
+/// How many pods left each pool within the hour, and when pods came to each claim, by its uid.
+fn moved(objects: &Objects, now: Timestamp) -> (BTreeMap<String, u32>, BTreeMap<String, i64>) {
+    let within_the_hour = |pool: &NodePool| {
+        let recent = pods_moved(pool).into_iter().filter(|(at, _)| now.duration_since(*at) < HOUR);
+        let pods = recent.fold(0_u32, |sum, (_, pods)| sum.saturating_add(pods));
+        (name_of(&pool.metadata).to_owned(), pods)
+    };
+    let onto = |claim: &NodeClaim| {
+        let uid = claim.metadata.uid.clone()?;
+        Some((uid, moved_onto_at(claim)?.as_second()))
+    };
+    (
+        objects.node_pools.iter().map(within_the_hour).collect(),
+        objects.node_claims.iter().filter_map(onto).collect(),
+    )
 }
 
 type SortedPools = (Vec<LivePool>, Vec<LivePool>, BTreeSet<Arc<str>>);

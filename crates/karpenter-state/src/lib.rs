@@ -14,6 +14,7 @@ mod expand;
 pub mod fleet;
 mod intern;
 pub mod live;
+pub mod moved;
 pub mod notes;
 pub mod objects;
 pub mod overlays;

@@ -81,7 +81,7 @@ impl fmt::Display for Note {
             Self::NoNodePools => f.write_str("the input has no nodepool"),
             Self::PoolLeftOut { pool, why } => write!(f, "nodepool {pool} is left out: it {why}"),
             Self::PoolLaunchesNothing { pool, why } => {
-                write!(f, "nodepool {pool} launches no replacements: it {why}")
+                write!(f, "nodepool {pool} launches nothing for pods that move: it {why}")
             }
             Self::ClaimsAssumed { count } => {
                 write!(
@@ -111,7 +111,8 @@ impl fmt::Display for Note {
                 write!(f, "{count} pod{} left out: on nodes that are not in the input", plural(count))
             }
             Self::DisplacedPods { count } => {
-                write!(f, "{count} pod{} on nodes being deleted need another place", plural(count))
+                let need = if *count == 1 { "needs" } else { "need" };
+                write!(f, "{count} pod{} on nodes being deleted {need} another place", plural(count))
             }
             Self::UnlaunchedClaims { names } => {
                 write!(f, "nodeclaims not launched yet are left out: {}", shortened(names))

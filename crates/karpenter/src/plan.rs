@@ -38,6 +38,13 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<Outcome> {
     if arguments.strict && (error_count > 0 || !reading.errors.is_empty()) {
         return Ok(Outcome::InputRefused);
     }
+    // Of a cluster that is there, what was left out may be the pod or the budget that keeps a node.
+    if arguments.consolidate && error_count > 0 {
+        diagnostics::print_error(
+            "nothing is proposed for a dump with errors: what could not be read may be what keeps a node; valid: the objects above corrected, or left out on purpose",
+        );
+        return Ok(Outcome::InputRefused);
+    }
     if reading.objects.node_pools.is_empty() {
         if lost_pools || reading.errors.iter().any(is_lost_pool) {
             diagnostics::print_error(

@@ -13,12 +13,12 @@ use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_cluster::controllers::context::{annotation, name_of};
 use karpenter_disruption::fleet::Reason;
 use karpenter_state::controls::controls;
+use karpenter_state::moved::{moved_onto_at, moves_text, pods_moved};
 use serde_json::json;
 
 use super::Disruption;
 use super::observe::{find_pool, pool_label};
 use super::order::{MoveTo, Order};
-use super::resume::is_replacement;
 use crate::writes;
 
 const AT_ONCE: usize = 16;
@@ -91,8 +91,7 @@ impl Disruption {
     pub(super) fn recall(&self) {
         let context = &self.context;
         for pool in context.mirrors.node_pools.list() {
-            let text = annotation(&*pool, ANNOTATION_PODS_MOVED).unwrap_or_default();
-            for (at, pods) in read_moves(text) {
+            for (at, pods) in pods_moved(&pool) {
                 context.state.count_moves(name_of(&*pool), pods, at);
             }
         }
@@ -121,38 +120,4 @@ fn moved_from(order: &Order) -> BTreeMap<&str, u32> {
     }
     by_pool.retain(|_, pods| *pods > 0);
     by_pool
-}
-
-fn moves_text(moves: &BTreeMap<Timestamp, u32>) -> String {
-    let by_time: BTreeMap<String, u32> = moves.iter().map(|(at, pods)| (at.to_string(), *pods)).collect();
-    serde_json::to_string(&by_time).unwrap_or_default()
-}
-
-/// What cannot be read was not written by us.
-fn read_moves(text: &str) -> Vec<(Timestamp, u32)> {
-    let by_time: BTreeMap<String, u32> = serde_json::from_str(text).unwrap_or_default();
-    by_time.into_iter().filter_map(|(at, pods)| Some((at.parse().ok()?, pods))).collect()
-}
-
-/// When a command last moved pods to the claim's node, as far as objects tell.
-fn moved_onto_at(claim: &NodeClaim) -> Option<Timestamp> {
-    let noted = annotation(claim, ANNOTATION_PODS_MOVED_AT).and_then(|text| text.parse().ok());
-    let launched = claim.metadata.creation_timestamp.as_ref().filter(|_| is_replacement(claim));
-    noted.max(launched.map(|time| time.0))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn moves_are_read_as_they_were_written() {
-        let at = |second| Timestamp::from_second(second).expect("a time");
-        let moves: BTreeMap<Timestamp, u32> = [(at(1_767_268_800), 3), (at(1_767_268_900), 4)].into();
-        let text = moves_text(&moves);
-        assert_eq!(text, "{\"2026-01-01T12:00:00Z\":3,\"2026-01-01T12:01:40Z\":4}");
-        assert_eq!(read_moves(&text), moves.into_iter().collect::<Vec<_>>());
-        assert_eq!(read_moves(""), []);
-        assert_eq!(read_moves("many"), []);
-    }
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+pub use karpenter_api::labels::ANNOTATION_REPLACES;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::{annotation, is_deleting, name_of, uid_of};
 use karpenter_disruption::command::Method;
@@ -24,9 +25,6 @@ use super::flight::{ClaimId, patience};
 /// How much of its time a command that is taken up has left at least: while no process was there, nobody could see its
 /// replacements come up.
 const LEFT_LEAST: Duration = Duration::from_secs(5 * 60);
-
-/// On the claims that a command launches: which claims they are to take the place of.
-pub const ANNOTATION_REPLACES: &str = "karpenter.sh/replaces";
 
 /// The annotation's value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

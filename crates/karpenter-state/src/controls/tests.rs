@@ -41,17 +41,19 @@ fn each_annotation_sets_its_own_control_and_nothing_else() {
 #[test]
 fn what_cannot_be_read_is_told_and_does_no_more_than_was_meant() {
     let defaults = Controls::default();
+    let moves_nothing = Controls { max_moves_per_hour: Some(0), ..defaults.clone() };
     let cases = [
-        ("min-saving-percent", "5%", defaults.clone()),
-        ("min-saving-percent", "101", defaults.clone()),
-        ("min-saving-percent", "NaN", defaults.clone()),
-        ("min-saving-per-hour", "-1", defaults.clone()),
-        ("min-saving-per-hour", "inf", defaults.clone()),
-        ("cool-down", "10", defaults.clone()),
-        ("cool-down", "-10m", defaults.clone()),
+        ("min-saving-percent", "5%", moves_nothing.clone()),
+        ("min-saving-percent", "101", moves_nothing.clone()),
+        ("min-saving-percent", "NaN", moves_nothing.clone()),
+        ("min-saving-percent", "", moves_nothing.clone()),
+        ("min-saving-per-hour", "-1", moves_nothing.clone()),
+        ("min-saving-per-hour", "inf", moves_nothing.clone()),
+        ("cool-down", "10", moves_nothing.clone()),
+        ("cool-down", "-10m", moves_nothing.clone()),
         ("balanced-k", "0", defaults.clone()),
-        ("max-moves-per-hour", "-1", Controls { max_moves_per_hour: Some(0), ..defaults.clone() }),
-        ("max-moves-per-hour", "many", Controls { max_moves_per_hour: Some(0), ..defaults.clone() }),
+        ("max-moves-per-hour", "-1", moves_nothing.clone()),
+        ("max-moves-per-hour", "many", moves_nothing),
         ("many-to-many", "no", Controls { is_many_to_many_enabled: false, ..defaults.clone() }),
         ("m-to-n", "off", Controls { is_many_to_many_enabled: false, ..defaults.clone() }),
         ("dry-run", "yes", Controls { is_dry_run: true, ..defaults.clone() }),

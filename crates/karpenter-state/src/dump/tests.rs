@@ -59,6 +59,31 @@ fn a_node_without_a_claim_gets_one_from_its_labels_and_its_pool() {
 }
 
 #[test]
+fn what_the_controller_wrote_about_moved_pods_counts() {
+    let moved = r#"{"2026-01-01T10:59:59Z": 5, "2026-01-01T11:30:00Z": 2, "2026-01-01T12:00:00Z": 1}"#;
+    let annotated = format!("{{name: general, annotations: {{karpenter.sh/pods-moved: '{moved}'}}}}");
+    let pool = POOL.replace("{name: general}", &annotated);
+    let claim = |name: &str, annotations: &str| {
+        format!(
+            "---\napiVersion: karpenter.sh/v1\nkind: NodeClaim\nmetadata: {{name: {name}, uid: uid-{name}, creationTimestamp: '2026-01-01T10:00:00Z', labels: {{karpenter.sh/nodepool: general}}, annotations: {{{annotations}}}}}\nspec: {{nodeClassRef: {{group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}}, requirements: []}}\n"
+        )
+    };
+    let text = format!(
+        "{pool}---{NODE}{}{}{}",
+        claim("a", "karpenter.sh/pods-moved-at: '2026-01-01T11:40:00Z'"),
+        claim("b", "karpenter.sh/replaces: '{}'"),
+        claim("c", ""),
+    );
+    let (fleet, _) = fleet(&text);
+    assert_eq!(fleet.pools["general"].controls.moved_last_hour, 3);
+    let at = |text: &str| text.parse::<Timestamp>().expect("a time").as_second();
+    let moved_onto: Vec<Option<i64>> =
+        fleet.machines.iter().filter(|one| one.uid.len() == 5).map(|one| one.moved_onto_at_secs).collect();
+    let expected = [Some(at("2026-01-01T11:40:00Z")), Some(at("2026-01-01T10:00:00Z")), None];
+    assert_eq!(moved_onto, expected);
+}
+
+#[test]
 fn pods_without_a_node_wait_unless_something_else_is_in_store_for_them() {
     let text = format!(
         "{POOL}---{NODE}{}{}{}{}{}",

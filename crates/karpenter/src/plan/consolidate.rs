@@ -1,9 +1,10 @@
 //! `karpenter plan --consolidate`: a dump of a cluster in, the moves that disruption would make out, and for every node
 //! that stays the reason why.
 //!
-//! One round is one pass of the controller. Further rounds start from the fleet that the moves so far leave behind; no
-//! time passes between them.
+//! One round is one pass of the controller. Further rounds start from the fleet that the moves so far leave behind,
+//! all of them within the same hour.
 
+pub(crate) mod launched;
 pub(crate) mod report;
 
 use std::io::{self, BufWriter, Write};
@@ -11,22 +12,25 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use jiff::Timestamp;
+use karpenter_disruption::bound::lower_bound_per_hour;
 use karpenter_disruption::carried_out;
 use karpenter_disruption::fleet::Fleet;
 use karpenter_disruption::propose::{Proposal, Why, propose, why_not};
 use karpenter_disruption::settings::{Mode, Settings};
 use karpenter_model::problem::ReservedMode;
 use karpenter_state::dump::newest_time;
+use karpenter_state::pods::node_name;
 use karpenter_state::{CatalogChoice, Objects, assemble_fleet, read_dump};
 
 use crate::cli::{ModeChoice, PlanArguments, Rounds};
 use crate::render::consolidation::write_report;
 use crate::render::terminal::Terminal;
 use crate::{Outcome, diagnostics};
-use report::{Report, Timings};
+use report::{Report, Timings, unpriced};
 
 /// A fleet that never comes to rest would be a bug; a run still ends.
 const ROUNDS_MAX: u32 = 1_000;
+const NAMES_SHOWN_MAX: usize = 5;
 
 pub(crate) fn run(
     arguments: &PlanArguments,
@@ -37,6 +41,7 @@ pub(crate) fn run(
     let mut timings = Timings { read, ..Timings::default() };
     let started = Instant::now();
     let now = moment(arguments, &objects)?;
+    let has_pods = !objects.pods.is_empty();
     let dump = read_dump(objects, catalog, now);
     let mut round = assemble_fleet(&dump.live, &dump.input);
     round.fleet.problem.options = arguments.knobs.options();
@@ -58,6 +63,22 @@ pub(crate) fn run(
         return Ok(Outcome::InputRefused);
     }
 
+    if !has_pods {
+        // Even an idle cluster has pods of its own; more likely they were forgotten.
+        diagnostics::print_warning(
+            "the input has no pods, so every node counts as empty; valid: a dump with all pods, as `kubectl get pods -A -o yaml` prints them",
+        );
+    }
+    let waiting = dump.live.pending.iter().filter(|pod| node_name(pod).is_none()).count();
+    if waiting > 0 {
+        diagnostics::print_note(&format!(
+            "pods that wait for a node: {waiting}; nodes that would be launched for them are not part of the answer"
+        ));
+    }
+    if let Some(note) = unpriced_note(&round.fleet) {
+        diagnostics::print_note(&note);
+    }
+
     let settings = settings(arguments);
     let started = Instant::now();
     let mut report = Report::new(&round.fleet, now, settings.mode);
@@ -70,10 +91,14 @@ pub(crate) fn run(
     for number in 1..=rounds {
         proposal = propose(&fleet, &settings);
         report.add_round(number, &fleet, &proposal);
+        if number == 1 {
+            report.bound_by(|| lower_bound_per_hour(&fleet, settings.effort));
+        }
         if proposal.commands.is_empty() || number == rounds {
             break;
         }
         fleet = carried_out::after(&fleet, &proposal.commands);
+        report.carried_out(&fleet);
     }
     if arguments.explain {
         ask_why(&fleet, &settings, &mut proposal);
@@ -86,6 +111,21 @@ pub(crate) fn run(
     write_report(&report, arguments.output, &Terminal::of_stdout(), &mut out)?;
     out.flush()?;
     Ok(Outcome::Done)
+}
+
+/// A sum that leaves nodes out says so.
+fn unpriced_note(fleet: &Fleet) -> Option<String> {
+    let names = unpriced(fleet);
+    let shown = names.iter().take(NAMES_SHOWN_MAX).copied().collect::<Vec<_>>().join(", ");
+    let more = match names.len().saturating_sub(NAMES_SHOWN_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} others"),
+    };
+    (!names.is_empty()).then(|| {
+        format!(
+            "nodes whose price is not known count as free: {shown}{more}; prices of other regions and types come with --region and --instance-types"
+        )
+    })
 }
 
 /// The moment asked for, or the newest one that the dump shows.
@@ -112,11 +152,18 @@ fn settings(arguments: &PlanArguments) -> Settings {
 
 /// Gives every node that merely was not chosen an answer of its own, at the price of one simulation each.
 fn ask_why(fleet: &Fleet, settings: &Settings, proposal: &mut Proposal) {
+    let is_something_else_done = !proposal.commands.is_empty() || !proposal.rehearsals.is_empty();
     for standing in &mut proposal.standings {
-        if matches!(standing.why, Why::Fine | Why::NotNow)
-            && let Err(why) = why_not(fleet, settings, standing.machine)
-        {
-            standing.why = why;
+        // What a node that has to go waits for is not a matter of its price.
+        let is_about_savings = standing.method.is_none_or(|method| method.is_for_savings());
+        if !is_about_savings || !matches!(standing.why, Why::Fine | Why::NotNow) {
+            continue;
+        }
+        match why_not(fleet, settings, standing.machine) {
+            Err(why) => standing.why = why,
+            // Alone it could go; with what is done, it stays.
+            Ok(_) if is_something_else_done => standing.why = Why::NotNow,
+            Ok(_) => {}
         }
     }
 }

@@ -62,10 +62,10 @@ fn write_summary(report: &Report, terminal: &Terminal, out: &mut dyn Write) -> i
             rounds => format!(" in {rounds} rounds"),
         };
         format!(
-            "{}{rounds}: {} of {} go, {} new, {}",
+            "{}{rounds}: {gone} of {} {}, {} new, {}",
             counted(moves, "move"),
-            gone,
             counted(stats.nodes_before as u64, "node"),
+            if gone == 1 { "goes" } else { "go" },
             launched,
             counted(stats.pods_moved as u64, "pod move"),
         )
@@ -74,23 +74,35 @@ fn write_summary(report: &Report, terminal: &Terminal, out: &mut dyn Write) -> i
     let monthly = |hourly: f64| dollars_rounded(hourly * HOURS_PER_MONTH);
     writeln!(out, "cost now     {}/h  {}/month", dollars(cost.hourly_before), monthly(cost.hourly_before))?;
     if moves > 0 {
-        writeln!(
-            out,
-            "afterwards   {}/h  {}/month  {:.1}% saved",
-            dollars(cost.hourly_after),
-            monthly(cost.hourly_after),
-            cost.saving_percent
-        )?;
+        // What has to be replaced may have to be replaced by something dearer.
+        let (percent, what) = match cost.saving_percent {
+            saved if saved < 0.0 => (-saved, "more"),
+            saved => (saved, "saved"),
+        };
+        let (after, month) = (dollars(cost.hourly_after), monthly(cost.hourly_after));
+        writeln!(out, "afterwards   {after}/h  {month}/month  {percent:.1}% {what}")?;
     }
-    if let (Some(bound), Some(gap)) = (cost.lower_bound, cost.gap_percent) {
-        let verdict = if gap < 0.05 {
-            "nothing can be cheaper".to_owned()
-        } else {
-            format!("at most {gap:.1}% above the cheapest possible")
+    write_rehearsed(report, out)?;
+    if let Some(bound) = cost.lower_bound {
+        let verdict = match cost.gap_percent {
+            None => "of all pods; nodes without a known price are not counted above".to_owned(),
+            Some(gap) if gap < 0.05 => "nothing can be cheaper".to_owned(),
+            Some(gap) => format!("at most {gap:.1}% above the cheapest possible"),
         };
         writeln!(out, "lower bound  {}/h  {verdict}", dollars(bound))?;
     }
     writeln!(out, "as of        {}", report.now)
+}
+
+/// Whoever tries something out wants to know what it would bring, although nothing of it is done.
+fn write_rehearsed(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    let rehearsed: Vec<&CommandReport> = report.commands.iter().filter(|command| command.dry_run).collect();
+    if rehearsed.is_empty() {
+        return Ok(());
+    }
+    let saving: f64 = rehearsed.iter().map(|command| command.saving).sum();
+    let moves = counted(rehearsed.len() as u64, "move");
+    writeln!(out, "dry run      {}/h  would be saved by {moves} of pools on a dry run", dollars(saving))
 }
 
 fn write_command(
@@ -109,17 +121,19 @@ fn write_command(
         (_, 0) => "removed".to_owned(),
         (_, count) => format!("replaced by {count}"),
     };
-    let saving = if command.saving == 0.0 {
-        String::new()
-    } else {
-        format!(", saves {}/h ({:.1}%)", dollars(command.saving), command.saving_percent)
+    let saving = match command.saving {
+        0.0 => String::new(),
+        more if more < 0.0 => {
+            format!(", costs {}/h more ({:.1}%)", dollars(-more), -command.saving_percent)
+        }
+        saving => format!(", saves {}/h ({:.1}%)", dollars(saving), command.saving_percent),
     };
     writeln!(
         out,
         "{bold}{number}  {}{rehearsed}{bold:#}: {} {what}{round}{saving}, {} moved",
         command.reason,
         counted(command.candidates.len() as u64, "node"),
-        counted(command.moves.len() as u64, "pod"),
+        counted(command.pods_moved as u64, "pod"),
     )?;
     let mut columns = Columns::new(vec![
         Column::new(" ", Align::Left, 0),
@@ -149,8 +163,8 @@ fn text(value: Option<&String>) -> Cell {
     Cell::plain(value.map_or("-", String::as_str))
 }
 
-fn price(hourly: f64) -> Cell {
-    Cell::plain(if hourly > 0.0 { dollars(hourly) } else { "-".to_owned() })
+fn price(hourly: Option<f64>) -> Cell {
+    Cell::plain(hourly.map_or_else(|| "-".to_owned(), dollars))
 }
 
 fn machine_row(sign: &str, machine: &MachineReport) -> Vec<Cell> {
@@ -179,7 +193,7 @@ fn replacement_row(node: &ReplacementReport) -> Vec<Cell> {
         Cell::plain(kind),
         text(node.zone.as_ref()),
         text(node.capacity_type.as_ref()),
-        price(node.price),
+        price(Some(node.price)),
     ]
 }
 

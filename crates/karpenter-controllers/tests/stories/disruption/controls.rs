@@ -39,6 +39,10 @@ async fn holds_back(name: &str, value: &str, words: &str, other: &str, disruptio
     world.sleep(900).await;
     assert_eq!(world.decisions(), Vec::<String>::new(), "{name}: {value}");
     assert_eq!(standing(&world), words, "{name}: {value}");
+    // Who looks at the node reads the same as who asks for its standing.
+    let why = world.operator.context().standings.entries(None)[0].why.clone();
+    let told = world.events("Unconsolidatable").await;
+    assert!(told.iter().filter(|(_, text)| *text == why).count() >= 2, "{name}: {why}: {told:#?}");
     annotate(&world, named(name, other)).await;
     until_smaller(&world).await;
     assert_eq!(world.decisions().len(), 1, "{name}: {other}: {:#?}", world.decisions());

@@ -11,6 +11,7 @@ use karpenter_model::plan::PlannedNode;
 use serde::Serialize;
 
 use super::super::names::why_name;
+use super::launched::Launched;
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -21,6 +22,8 @@ pub(crate) struct Report {
     pub(crate) staying: Vec<NodeReport>,
     pub(crate) cost: CostReport,
     pub(crate) stats: StatsReport,
+    #[serde(skip)]
+    pub(crate) launched: Launched,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -34,6 +37,7 @@ pub(crate) struct CommandReport {
     pub(crate) candidates: Vec<MachineReport>,
     pub(crate) replacements: Vec<ReplacementReport>,
     pub(crate) moves: Vec<MoveReport>,
+    pub(crate) pods_moved: usize,
     pub(crate) hourly_before: f64,
     pub(crate) hourly_after: f64,
     pub(crate) saving: f64,
@@ -49,7 +53,8 @@ pub(crate) struct MachineReport {
     pub(crate) instance_type: Option<String>,
     pub(crate) zone: Option<String>,
     pub(crate) capacity_type: Option<String>,
-    pub(crate) price: f64,
+    /// `None`: nobody knows what it costs.
+    pub(crate) price: Option<f64>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -136,6 +141,7 @@ impl Report {
                 pods: standing(fleet).map(moving_pods).sum(),
                 ..StatsReport::default()
             },
+            launched: Launched::default(),
         }
     }
 
@@ -145,10 +151,16 @@ impl Report {
         }
         for command in &proposal.commands {
             self.cost.hourly_after -= command.saving_per_hour();
-            self.stats.nodes_after += command.replacements.len();
+            // A static pool launches one for each from its template.
+            let of_template = command.static_pool.as_ref().map_or(0, |_| command.candidates.len());
+            self.stats.nodes_after += command.replacements.len() + of_template;
             self.stats.nodes_after -= command.candidates.len().min(self.stats.nodes_after);
-            self.stats.pods_moved += command.pods_moved();
-            self.commands.push(command_report(number, false, fleet, command));
+            let report = command_report(number, false, fleet, command, &mut self.launched);
+            if command.static_pool.is_none() {
+                self.launched.launch(report.replacements.iter().map(|one| one.name.clone()));
+            }
+            self.stats.pods_moved += report.pods_moved;
+            self.commands.push(report);
         }
         for command in &proposal.rehearsals {
             // The same rehearsal comes back in every round.
@@ -161,7 +173,7 @@ impl Report {
                         .eq(command.candidates.iter().map(|one| &*one.claim))
             });
             if !is_known {
-                self.commands.push(command_report(number, true, fleet, command));
+                self.commands.push(command_report(number, true, fleet, command, &mut self.launched));
             }
         }
         // Only the first round is about the fleet as it is.
@@ -169,6 +181,18 @@ impl Report {
             let bounds = proposal.outcomes.iter().filter_map(|outcome| outcome.lower_bound_per_hour);
             self.cost.lower_bound = bounds.filter(|bound| *bound > 0.0).reduce(f64::max);
         }
+    }
+
+    /// A bound for the fleet as it is, where no method that was asked had one.
+    pub(crate) fn bound_by(&mut self, bound: impl FnOnce() -> Option<f64>) {
+        if self.cost.lower_bound.is_none() {
+            self.cost.lower_bound = bound();
+        }
+    }
+
+    /// The fleet that the moves so far leave behind.
+    pub(crate) fn carried_out(&mut self, fleet: &Fleet) {
+        self.launched.arrive(fleet);
     }
 
     /// `fleet` and `proposal` are those of the last round.
@@ -179,7 +203,7 @@ impl Report {
             }
             let Some(machine) = fleet.machines.get(standing.machine) else { continue };
             self.staying.push(NodeReport {
-                machine: machine_report(machine),
+                machine: machine_report(fleet, machine, &self.launched),
                 reason: why_name(&standing.why),
                 message: standing.why.to_string(),
             });
@@ -187,8 +211,9 @@ impl Report {
         let cost = &mut self.cost;
         cost.saving = cost.hourly_before - cost.hourly_after;
         cost.saving_percent = percent(cost.saving, cost.hourly_before);
-        cost.gap_percent =
-            cost.lower_bound.map(|bound| rounded((cost.hourly_after / bound - 1.0) * 100.0, 3));
+        // A sum that leaves nodes out is no match for a bound that counts their pods.
+        let bound = cost.lower_bound.filter(|_| unpriced(fleet).is_empty());
+        cost.gap_percent = bound.map(|bound| rounded((cost.hourly_after / bound - 1.0) * 100.0, 3));
         for price in [&mut cost.hourly_before, &mut cost.hourly_after, &mut cost.saving] {
             *price = rounded(*price, 6);
         }
@@ -219,20 +244,24 @@ fn price_of(fleet: &Fleet) -> f64 {
     standing(fleet).map(|machine| machine.price_per_hour).sum()
 }
 
-fn command_report(round: u32, dry_run: bool, fleet: &Fleet, command: &Command) -> CommandReport {
+fn command_report(
+    round: u32,
+    dry_run: bool,
+    fleet: &Fleet,
+    command: &Command,
+    launched: &mut Launched,
+) -> CommandReport {
     let replacements: Vec<ReplacementReport> = match &command.static_pool {
         Some(pool) => {
-            command.candidates.iter().enumerate().map(|(at, one)| template_report(at, pool, one)).collect()
+            command.candidates.iter().map(|one| template_report(launched.next(), pool, one)).collect()
         }
-        None => command
-            .replacements
-            .iter()
-            .enumerate()
-            .map(|(at, one)| replacement_report(at, fleet, one))
-            .collect(),
+        None => {
+            command.replacements.iter().map(|one| replacement_report(launched.next(), fleet, one)).collect()
+        }
     };
+    let launched = &*launched;
     let name_of =
-        |node: usize| fleet.problem.nodes.get(node).map(|node| node.name.to_string()).unwrap_or_default();
+        |node: usize| fleet.problem.nodes.get(node).map(|one| launched.called(&one.name)).unwrap_or_default();
     let occupants: std::collections::BTreeMap<usize, &Machine> =
         fleet.machines.iter().filter_map(|machine| Some((machine.at?, machine))).collect();
     let moves = command.moves.iter().map(|(from, to)| {
@@ -248,19 +277,20 @@ fn command_report(round: u32, dry_run: bool, fleet: &Fleet, command: &Command) -
         }
     });
     let saving = command.saving_per_hour();
+    let machines = || command.candidates.iter().filter_map(|one| fleet.machines.get(one.machine));
     CommandReport {
         round,
         method: format!("{:?}", command.method),
         reason: command.method.reason().as_str(),
         decision: command.decision.label(),
         dry_run,
-        candidates: command
-            .candidates
-            .iter()
-            .filter_map(|one| fleet.machines.get(one.machine))
-            .map(machine_report)
-            .collect(),
+        candidates: machines().map(|machine| machine_report(fleet, machine, launched)).collect(),
         moves: moves.collect(),
+        // Where pods of a static pool go is for its replacements to say; that they go is known.
+        pods_moved: match command.static_pool {
+            Some(_) => machines().map(moving_pods).sum(),
+            None => command.pods_moved(),
+        },
         replacements,
         hourly_before: rounded(command.price_before_per_hour, 6),
         hourly_after: rounded(command.price_after_per_hour, 6),
@@ -269,24 +299,35 @@ fn command_report(round: u32, dry_run: bool, fleet: &Fleet, command: &Command) -
     }
 }
 
-fn machine_report(machine: &Machine) -> MachineReport {
+/// Names of machines that count as free because nobody knows what they cost.
+pub(crate) fn unpriced(fleet: &Fleet) -> Vec<&str> {
+    let unknown = standing(fleet).filter(|machine| price_known(fleet, machine).is_none());
+    unknown.map(|machine| machine.node.as_deref().unwrap_or(&machine.claim)).collect()
+}
+
+fn price_known(fleet: &Fleet, machine: &Machine) -> Option<f64> {
+    let node = machine.at.and_then(|at| fleet.problem.nodes.get(at));
+    let is_known = match node {
+        Some(node) => node.price_per_hour.is_some_and(f64::is_finite),
+        None => machine.price_per_hour > 0.0,
+    };
+    is_known.then_some(machine.price_per_hour)
+}
+
+fn machine_report(fleet: &Fleet, machine: &Machine, launched: &Launched) -> MachineReport {
     let text = |value: &Option<std::sync::Arc<str>>| value.as_ref().map(ToString::to_string);
     MachineReport {
-        node: text(&machine.node),
-        node_claim: machine.claim.to_string(),
+        node: machine.node.as_ref().map(|name| launched.called(name)),
+        node_claim: launched.called(&machine.claim),
         node_pool: text(&machine.pool),
         instance_type: text(&machine.instance_type),
         zone: text(&machine.zone),
         capacity_type: text(&machine.capacity_type),
-        price: rounded(machine.price_per_hour, 6),
+        price: price_known(fleet, machine).map(|price| rounded(price, 6)),
     }
 }
 
-fn new_name(at: usize) -> String {
-    format!("replacement-{}", at + 1)
-}
-
-fn replacement_report(at: usize, fleet: &Fleet, node: &PlannedNode) -> ReplacementReport {
+fn replacement_report(name: String, fleet: &Fleet, node: &PlannedNode) -> ReplacementReport {
     let problem = &fleet.problem;
     let pool = problem.pools.get(node.pool);
     let catalog = pool.and_then(|pool| problem.catalogs.get(pool.catalog));
@@ -294,7 +335,7 @@ fn replacement_report(at: usize, fleet: &Fleet, node: &PlannedNode) -> Replaceme
     let offering = instance_type.and_then(|one| one.offerings.get(node.offering));
     let options = node.instance_type_options.iter().filter_map(|index| catalog?.get(*index));
     ReplacementReport {
-        name: new_name(at),
+        name,
         node_pool: pool.map(|pool| pool.name.to_string()).unwrap_or_default(),
         instance_type: instance_type.map(|one| one.name.to_string()),
         zone: offering.and_then(|one| one.zone()).map(ToString::to_string),
@@ -305,9 +346,9 @@ fn replacement_report(at: usize, fleet: &Fleet, node: &PlannedNode) -> Replaceme
 }
 
 /// A static pool's replacement is made from the template; what it will be is for the provider to say.
-fn template_report(at: usize, pool: &str, replaced: &Candidate) -> ReplacementReport {
+fn template_report(name: String, pool: &str, replaced: &Candidate) -> ReplacementReport {
     ReplacementReport {
-        name: new_name(at),
+        name,
         node_pool: pool.to_owned(),
         instance_type: None,
         zone: None,

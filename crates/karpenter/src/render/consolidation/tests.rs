@@ -3,6 +3,7 @@
 use expect_test::expect;
 
 use super::*;
+use crate::plan::consolidate::launched::Launched;
 use crate::plan::consolidate::report::{CostReport, MoveReport, NodeReport, StatsReport};
 
 fn machine(name: &str, kind: &str, price: f64) -> MachineReport {
@@ -13,7 +14,7 @@ fn machine(name: &str, kind: &str, price: f64) -> MachineReport {
         instance_type: Some(kind.to_owned()),
         zone: Some("zone-a".to_owned()),
         capacity_type: Some("on-demand".to_owned()),
-        price,
+        price: Some(price),
     }
 }
 
@@ -46,6 +47,7 @@ fn report() -> Report {
                 to: "node-c".to_owned(),
             },
         ],
+        pods_moved: 2,
         hourly_before: 0.768,
         hourly_after: 0.192,
         saving: 0.576,
@@ -60,6 +62,7 @@ fn report() -> Report {
         candidates: vec![machine("d", "m5.large", 0.096)],
         replacements: Vec::new(),
         moves: Vec::new(),
+        pods_moved: 0,
         hourly_before: 0.096,
         hourly_after: 0.0,
         saving: 0.096,
@@ -90,6 +93,7 @@ fn report() -> Report {
             rounds: 1,
             ..StatsReport::default()
         },
+        launched: Launched::default(),
     }
 }
 
@@ -105,6 +109,7 @@ fn a_table_shows_every_move_and_why_the_others_stay() {
         1 move: 2 of 4 nodes go, 1 new, 2 pod moves
         cost now     $0.9600/h  $700.80/month
         afterwards   $0.3840/h  $280.32/month  60.0% saved
+        dry run      $0.0960/h  would be saved by 1 move of pools on a dry run
         lower bound  $0.3000/h  at most 28.0% above the cheapest possible
         as of        2026-01-01T12:00:00Z
 
@@ -127,6 +132,17 @@ fn a_table_shows_every_move_and_why_the_others_stay() {
 fn a_wide_table_also_shows_where_each_pod_goes() {
     let wide = rendered(&report(), OutputFormat::Wide);
     assert!(wide.contains("     default/web-2  node-b -> node-c\n"), "{wide}");
+}
+
+#[test]
+fn what_becomes_dearer_is_not_called_saved() {
+    let mut report = report();
+    let drifted = &mut report.commands[0];
+    (drifted.reason, drifted.saving, drifted.saving_percent) = ("Drifted", -0.192, -25.0);
+    (report.cost.saving, report.cost.saving_percent, report.cost.hourly_after) = (-0.192, -20.0, 1.152);
+    let table = rendered(&report, OutputFormat::Table);
+    assert!(table.contains("afterwards   $1.1520/h  $840.96/month  20.0% more\n"), "{table}");
+    assert!(table.contains("2 nodes replaced by 1, costs $0.1920/h more (25.0%), 2 pods moved\n"), "{table}");
 }
 
 #[test]
@@ -186,6 +202,7 @@ fn json_and_yaml_have_the_same_content_under_the_documented_names() {
           - pod: default/web-2
             from: node-b
             to: node-c
+          podsMoved: 2
           hourlyBefore: 0.768
           hourlyAfter: 0.192
           saving: 0.576
@@ -205,6 +222,7 @@ fn json_and_yaml_have_the_same_content_under_the_documented_names() {
             price: 0.096
           replacements: []
           moves: []
+          podsMoved: 0
           hourlyBefore: 0.096
           hourlyAfter: 0.0
           saving: 0.096
