@@ -12,7 +12,7 @@ mod order;
 mod replacing;
 mod tally;
 mod windows;
-mod worth;
+pub(crate) mod worth;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
