@@ -55,6 +55,19 @@ fn room_goes_to_those_that_save_most_for_it() {
     assert_eq!(claims(&proposal.commands), [["b"], ["c"]]);
 }
 
+#[test]
+fn a_node_that_could_go_for_nothing_waits_for_what_saves_more_for_the_trouble() {
+    let mut fleet = fleet();
+    // A hundred pods for a ninth of the price, on b if that stays; and one pod for a third of it, if b becomes a small one.
+    add(&mut fleet, "a", "small", &vec![pod("app", 10); 100]);
+    add(&mut fleet, "b", "large", &[pod("app", 1500)]);
+    add(&mut fleet, "c", "large", &[pod("app", 7500)]);
+    assert_eq!(claims(&propose(&fleet, &cost()).commands), [["b"]]);
+    // Where few may go at once nobody waits for another look.
+    allow(&mut fleet, "general", Reason::Underutilized, 1);
+    assert_eq!(claims(&propose(&fleet, &cost()).commands), [["a"]]);
+}
+
 /// One spread pod in each zone, on a node of its own. Only c, in the second zone, has room for that of a, which may go there
 /// only if that of b goes to the first zone, where d has room for it; that of b could go to c, too.
 fn that_need_each_other() -> Fleet {
