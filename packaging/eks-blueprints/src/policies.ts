@@ -36,7 +36,12 @@ export function policies(target: Target): Record<string, Statement[]> {
         "iam-integration": iamIntegration(target),
         "eks-integration": [on("AllowAPIServerEndpointDiscovery", ["eks:DescribeCluster"], [target.clusterArn])],
         "resource-discovery": resourceDiscovery(target),
-        "zonal-shift": [on("AllowZonalShiftReadActions", ["arc-zonal-shift:GetManagedResource"], [target.clusterArn])],
+        "zonal-shift": [
+            // The action supports no resource of EKS; the condition limits it to this cluster.
+            on("AllowZonalShiftStatusReadOnly", ["arc-zonal-shift:GetManagedResource"], ["*"], {
+                StringEquals: { "arc-zonal-shift:ResourceIdentifier": target.clusterArn },
+            }),
+        ],
         ...(target.queueArn === undefined ? {} : { interruption: interruption(target.queueArn) }),
     };
 }

@@ -9,6 +9,8 @@ import { ACCOUNT, CLUSTER, type Json, REGION, type Synthesized, synth, vpcCni } 
 
 /** What `karpenter bootstrap aws` prints, with parts left open; a test of the binary holds the two together. */
 const BOOTSTRAP = join(__dirname, "../../../terraform/policies.json");
+/** What upstream's template allows, made by tools/policies/generate.py. */
+const UPSTREAM = join(__dirname, "../../../../crates/karpenter-aws/testdata/upstream-policies.json");
 /** IAM counts everything but white space. */
 const LENGTH_MAX = 6144;
 
@@ -32,18 +34,40 @@ function nodeRole(made: Synthesized): string {
     return `<${id}.Arn>`;
 }
 
+/** A file with cluster, account, partition and region left open, filled in for what was made. */
+function filledIn(file: string, made: Synthesized): Json {
+    const text = readFileSync(file, "utf8")
+        .replaceAll(`arn:$\{partition}:iam::$\{account}:role/KarpenterNodeRole-$\{cluster}`, nodeRole(made))
+        .replaceAll("$" + "{cluster}", CLUSTER)
+        .replaceAll("$" + "{partition}", "aws")
+        .replaceAll("$" + "{region}", REGION)
+        .replaceAll("$" + "{account}", ACCOUNT);
+    return JSON.parse(text);
+}
+
 describe("policies of the controller", () => {
     it("are those of karpenter bootstrap aws", async () => {
         const made = await synth([vpcCni(), new KarpenterAddOn({ interruptionHandling: true })]);
-        const text = readFileSync(BOOTSTRAP, "utf8")
-            .replaceAll(`arn:$\{partition}:iam::$\{account}:role/KarpenterNodeRole-$\{cluster}`, nodeRole(made))
-            .replaceAll("$" + "{cluster}", CLUSTER)
-            .replaceAll("$" + "{partition}", "aws")
-            .replaceAll("$" + "{region}", REGION)
-            .replaceAll("$" + "{account}", ACCOUNT);
-        const expected = statements(Object.values(JSON.parse(text)));
+        const expected = statements(Object.values(filledIn(BOOTSTRAP, made)));
         assert.equal(Object.keys(expected).length, 18);
         assert.deepEqual(statements(documents(made)), expected);
+    });
+
+    it("are upstream's, statement by statement", async () => {
+        const made = await synth([vpcCni(), new KarpenterAddOn({ interruptionHandling: true })]);
+        const upstream: Record<string, Json> = filledIn(UPSTREAM, made);
+        const ours = statements(documents(made));
+        assert.deepEqual(Object.keys(ours).sort(), Object.keys(upstream).sort());
+        for (const [sid, { effect, actions, resources, conditions }] of Object.entries(upstream)) {
+            const Condition = Object.fromEntries(
+                Object.entries<Json>(ours[sid].Condition).map(([operator, keys]) => [
+                    operator,
+                    Object.fromEntries(Object.entries<Json>(keys).map(([key, value]) => [key, [value].flat().sort()])),
+                ]),
+            );
+            const expected = { Effect: effect, Action: actions, Resource: resources, Condition: conditions };
+            assert.deepEqual({ ...ours[sid], Condition }, expected, sid);
+        }
     });
 
     it("leave out the queue where there is none", async () => {

@@ -236,10 +236,11 @@ fn queue(target: &Target) -> Statement {
 
 fn zonal_shift(target: &Target) -> Statement {
     Statement {
-        id: "AllowZonalShiftReadActions",
+        id: "AllowZonalShiftStatusReadOnly",
         actions: vec!["arc-zonal-shift:GetManagedResource"],
-        resources: vec![target.cluster_arn()],
-        conditions: Vec::new(),
+        // The action supports no resource of EKS; the condition limits it to this cluster.
+        resources: vec!["*".to_owned()],
+        conditions: vec![condition(EQUALS, "arc-zonal-shift:ResourceIdentifier", &[&target.cluster_arn()])],
     }
 }
 

@@ -172,7 +172,8 @@ fn requests(call: &Call) -> Vec<Request> {
         "iam:GetInstanceProfile" => vec![of_profile("iam:GetInstanceProfile")],
         "eks:DescribeCluster" => vec![Request::new("eks:DescribeCluster", cluster)],
         "arc-zonal-shift:GetManagedResource" => {
-            vec![Request::new("arc-zonal-shift:GetManagedResource", cluster)]
+            let call = Request::new("arc-zonal-shift:GetManagedResource", "*");
+            vec![call.with("arc-zonal-shift:ResourceIdentifier", &[cluster])]
         }
         "ssm:GetParameter" => {
             let image = "arn:aws:ssm:us-west-2::parameter/aws/service/eks/optimized-ami/1.35/x/image_id";
@@ -244,6 +245,10 @@ fn nothing_of_others_can_be_made_changed_or_ended() {
         Request::new("iam:TagInstanceProfile", &iam("instance-profile/x"))
             .tagged("RequestTag", &[OWNED, NAMED, REGION, CLASS]),
         Request::new("eks:DescribeCluster", "arn:aws:eks:us-west-2:111122223333:cluster/other"),
+        Request::new("arc-zonal-shift:GetManagedResource", "*").with(
+            "arc-zonal-shift:ResourceIdentifier",
+            &["arn:aws:eks:us-west-2:111122223333:cluster/other"],
+        ),
         Request::new("sqs:ReceiveMessage", "arn:aws:sqs:us-west-2:111122223333:other"),
         Request::new("sqs:SendMessage", "arn:aws:sqs:us-west-2:111122223333:shop"),
         Request::new("ssm:GetParameter", "arn:aws:ssm:us-west-2:111122223333:parameter/secret"),
@@ -402,23 +407,75 @@ fn the_role_for_spot_is_made_only_where_it_is_not_there() {
     assert!(look.is_some() && look < make, "{script}");
 }
 
-/// The Terraform module fills in the rest.
-#[test]
-fn the_module_for_terraform_has_the_same_policies() {
-    let left_open = Target {
+/// As a template leaves it.
+fn left_open() -> Target {
+    Target {
         wishes: Wishes::of("${cluster}"),
         partition: "${partition}".to_owned(),
         region: "${region}".to_owned(),
         account: "${account}".to_owned(),
         url_suffix: "amazonaws.com".to_owned(),
-    };
-    let of_module: Value =
-        serde_json::from_str(include_str!("../../../../packaging/terraform/policies.json")).expect("JSON");
+    }
+}
+
+fn of_terraform_module() -> Value {
+    serde_json::from_str(include_str!("../../../../packaging/terraform/policies.json")).expect("JSON")
+}
+
+/// The Terraform module fills in the rest.
+#[test]
+fn the_module_for_terraform_has_the_same_policies() {
     assert!(
-        of_module == json(&left_open),
+        of_terraform_module() == json(&left_open()),
         "packaging/terraform/policies.json should hold this:\n{:#}",
-        json(&left_open)
+        json(&left_open())
     );
+}
+
+/// Statements by Sid, in the shape of `testdata/upstream-policies.json`: lists are sorted, a single value is a list.
+fn facts(documents: &Value) -> BTreeMap<String, Value> {
+    let list = |value: &Value| {
+        let mut values = value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
+        values.sort_by_key(ToString::to_string);
+        Value::Array(values)
+    };
+    let object = |value: &Value| value.as_object().cloned().unwrap_or_default();
+    let mut facts = BTreeMap::new();
+    for document in object(documents).values() {
+        for statement in document["Statement"].as_array().expect("statements") {
+            let conditions: Map<String, Value> = object(&statement["Condition"])
+                .into_iter()
+                .map(|(operator, keys)| {
+                    let keys = object(&keys).into_iter().map(|(key, value)| (key, list(&value)));
+                    (operator, Value::Object(keys.collect()))
+                })
+                .collect();
+            let fact = json!({
+                "effect": statement["Effect"],
+                "actions": list(&statement["Action"]),
+                "resources": list(&statement["Resource"]),
+                "conditions": conditions,
+            });
+            let sid = statement["Sid"].as_str().expect("a Sid").to_owned();
+            assert!(facts.insert(sid.clone(), fact).is_none(), "{sid} occurs twice");
+        }
+    }
+    facts
+}
+
+/// The add-on for EKS Blueprints compares its statements with the same table (packaging/eks-blueprints/test).
+#[test]
+fn every_statement_is_upstreams() {
+    let upstream: BTreeMap<String, Value> =
+        serde_json::from_str(include_str!("../../testdata/upstream-policies.json")).expect("JSON");
+    for (name, documents) in [("policies", json(&left_open())), ("terraform", of_terraform_module())] {
+        let ours = facts(&documents);
+        let sids = |table: &BTreeMap<String, Value>| table.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(sids(&ours), sids(&upstream), "{name}");
+        for (sid, fact) in &upstream {
+            assert_eq!(&ours[sid], fact, "{name}: {sid}");
+        }
+    }
 }
 
 #[test]
