@@ -49,7 +49,7 @@ use crate::types::{
 };
 use crate::unavailable::Unavailable;
 use crate::version::{KubernetesVersion, VersionController, VersionError, VersionSource};
-use crate::zonal_shift::{ZonalShiftController, ZonalShifts};
+use crate::zonal_shift::{ShiftSource, ZonalShiftController, ZonalShifts};
 use late::{Forwarded, LateObjects, LateOverlays};
 use patience::patiently;
 
@@ -82,12 +82,6 @@ pub enum StartError {
     Access { region: String, error: AwsError },
     #[error("the address of cluster {cluster} cannot be found: {error}; give --cluster-endpoint, or {}", advice(.error))]
     Endpoint { cluster: String, error: AwsError },
-    #[error(
-        "cluster {cluster} is not known to ARC zonal shift: {error}; switch zonal shift on for the cluster, or take \
-         --enable-zonal-shift away, or {}",
-        advice(.error)
-    )]
-    ZonalShift { cluster: String, error: AwsError },
     #[error(transparent)]
     Version(#[from] VersionError),
     #[error("what EC2 sells cannot be found out: {0}")]
@@ -111,8 +105,8 @@ pub struct Assembly {
     version: KubernetesVersion,
     version_source: VersionSource,
     shifts: ZonalShifts,
-    /// The cluster's ARN, where zonal shift is on.
-    shifted_arn: Option<String>,
+    /// Where zonal shift is on.
+    shift_source: Option<ShiftSource>,
     amis: Amis,
     subnets: Arc<Subnets>,
     profiles: Arc<Profiles>,
@@ -138,10 +132,12 @@ impl Assembly {
         });
         let facts = facts.await.map_err(|error| StartError::Endpoint { cluster: cluster.clone(), error })?;
         let shifts = ZonalShifts::default();
-        let shifted_arn = match options.enable_zonal_shift {
-            true => Some(shifted_arn(apis, clock, &cluster, &shifts).await?),
-            false => None,
-        };
+        let shift_source = options
+            .enable_zonal_shift
+            .then(|| ShiftSource::new(apis.eks.clone(), apis.zonal_shift.clone(), &cluster));
+        if let Some(source) = &shift_source {
+            read_shifts(source, &shifts).await;
+        }
         let version_source = match options.eks_control_plane {
             true => VersionSource::Eks { eks: apis.eks.clone(), cluster: cluster.clone() },
             false => VersionSource::ApiServer(client.clone()),
@@ -211,7 +207,7 @@ impl Assembly {
             version,
             version_source,
             shifts,
-            shifted_arn,
+            shift_source,
             amis,
             subnets,
             profiles,
@@ -342,29 +338,23 @@ impl Assembly {
         }
         let sick = InstanceStatusPoller::new(handler, apis.ec2.clone());
         operator.spawn("interruption.instancestatus", sick, InstanceStatusPoller::watch, 1);
-        if let Some(arn) = &self.shifted_arn {
-            let (api, shifts) = (apis.zonal_shift.clone(), self.shifts.clone());
-            let shifting = ZonalShiftController::new(context.clone(), api, arn.clone(), shifts);
+        if let Some(source) = &self.shift_source {
+            let shifting = ZonalShiftController::new(context.clone(), source.clone(), self.shifts.clone());
             operator.spawn("zonalshift", shifting, ZonalShiftController::watch, 1);
         }
     }
 }
 
-/// The ARN of a cluster that ARC knows; what it says about shifts is taken in at once, so that nothing is launched in a
-/// zone that is shifted away from already.
-async fn shifted_arn(
-    apis: &AwsApis,
-    clock: Clock,
-    cluster: &str,
-    shifts: &ZonalShifts,
-) -> Result<String, StartError> {
-    let unknown = |error| StartError::ZonalShift { cluster: cluster.to_owned(), error };
-    let found = patiently(clock, "the cluster's ARN", || apis.eks.describe_cluster(cluster)).await;
-    let arn = found.map_err(unknown)?.arn;
-    let asked = || apis.zonal_shift.get_managed_resource(&arn);
-    let answer = patiently(clock, "zonal shifts", asked).await.map_err(unknown)?;
-    shifts.replace(&answer);
-    Ok(arn)
+/// Reads zonal shifts before the first launch, so that no instance is launched in a zone that is shifted away from
+/// already. Where they cannot be read, the controller asks again; provisioning does not wait for it.
+async fn read_shifts(source: &ShiftSource, shifts: &ZonalShifts) {
+    match source.read().await {
+        Ok(answer) => shifts.replace(&answer),
+        Err(error) => {
+            let (cluster, advice) = (source.cluster(), advice(&error));
+            tracing::error!(%error, cluster, advice, "failed to read zonal shifts at start, retrying");
+        }
+    }
 }
 
 fn types(surroundings: &Surroundings, shifts: &ZonalShifts, expressions: &ClassExpressions) -> InstanceTypes {

@@ -5,6 +5,7 @@
 
 mod controller;
 mod pools;
+mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -14,6 +15,7 @@ use jiff::Timestamp;
 use crate::api::zonal_shift::Shift;
 
 pub use controller::ZonalShiftController;
+pub use source::ShiftSource;
 
 /// Until when each zone is shifted away from; `None` means until further notice.
 pub type ShiftedUntil = BTreeMap<String, Option<Timestamp>>;

@@ -1,7 +1,7 @@
 //! Asks ARC for shifts now and then, and tells pools that could launch in a zone when it comes and goes.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use karpenter_api::labels;
@@ -11,9 +11,8 @@ use karpenter_cluster::mirror::ObjectKey;
 use karpenter_controllers::Context;
 use karpenter_controllers::events::Notice;
 
-use super::ZonalShifts;
 use super::pools::{Zone, reachable_zone};
-use crate::api::ZonalShift;
+use super::{ShiftSource, ZonalShifts};
 
 const PERIOD: Duration = Duration::from_secs(30);
 /// While ARC does not answer, it is asked this often.
@@ -21,15 +20,14 @@ const RETRY: Duration = Duration::from_secs(10);
 
 pub struct ZonalShiftController {
     context: Context,
-    api: Arc<dyn ZonalShift>,
-    cluster_arn: String,
+    source: ShiftSource,
     shifts: ZonalShifts,
     told: Mutex<BTreeSet<String>>,
 }
 
 impl ZonalShiftController {
-    pub fn new(context: Context, api: Arc<dyn ZonalShift>, cluster_arn: String, shifts: ZonalShifts) -> Self {
-        Self { context, api, cluster_arn, shifts, told: Mutex::default() }
+    pub fn new(context: Context, source: ShiftSource, shifts: ZonalShifts) -> Self {
+        Self { context, source, shifts, told: Mutex::default() }
     }
 
     pub fn watch(&self, queue: &Queue) {
@@ -78,10 +76,14 @@ impl ZonalShiftController {
 
 impl Reconcile for ZonalShiftController {
     async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
-        match self.api.get_managed_resource(&self.cluster_arn).await {
+        match self.source.read().await {
             Ok(answer) => self.shifts.replace(&answer),
             Err(error) => {
-                tracing::error!(%error, "zonal shifts cannot be read; what was known still holds");
+                let cluster = self.source.cluster();
+                let now = self.context.clock.now();
+                if self.context.complaints.is_due("reading zonal shifts", &error.code, now) {
+                    tracing::error!(%error, cluster, "failed to read zonal shifts, the last known ones hold");
+                }
                 return Ok(After::Again(RETRY));
             }
         }

@@ -6,3 +6,4 @@ mod legacy;
 mod pages;
 mod partitions;
 mod world;
+mod zonal_shift;

@@ -5,7 +5,7 @@ use karpenter_api::types::NodePool;
 use karpenter_aws::api::AwsError;
 use karpenter_aws::api::zonal_shift::Shift;
 use karpenter_aws::fake::Call;
-use karpenter_aws::zonal_shift::{ZonalShiftController, ZonalShifts};
+use karpenter_aws::zonal_shift::{ShiftSource, ZonalShiftController, ZonalShifts};
 use serde_json::{Value, json};
 
 use super::world::World;
@@ -45,10 +45,9 @@ async fn pools_that_reach_a_zone_are_told_when_it_is_shifted_and_when_it_is_back
     pool(&world, "elsewhere", elsewhere).await;
     let only_b = json!([{"key": labels::ZONE, "operator": "In", "values": ["us-west-2b"]}]);
     pool(&world, "only-b", only_b).await;
-    let arn = world.aws.world(|world| world.clusters["cluster"].arn.clone());
     let shifts = ZonalShifts::default();
-    let api = world.aws.apis().zonal_shift;
-    let controller = ZonalShiftController::new(world.context.clone(), api, arn, shifts.clone());
+    let source = ShiftSource::new(world.aws.apis().eks, world.aws.apis().zonal_shift, "cluster");
+    let controller = ZonalShiftController::new(world.context.clone(), source, shifts.clone());
     world.spawn(controller, ZonalShiftController::watch, 1);
     world.pass(Duration::from_secs(1)).await;
     assert!(world.events().await.is_empty());

@@ -101,6 +101,10 @@ impl World {
 
     pub(crate) async fn start_karpenter_with(&mut self, options: Options) {
         let assembly = self.assemble().await.expect("everything is there");
+        self.start_assembled(assembly, options).await;
+    }
+
+    pub(crate) async fn start_assembled(&mut self, assembly: Assembly, options: Options) {
         let cloud = Arc::new(assembly.provider());
         let mut operator = Operator::watch(self.client.clone(), cloud, self.clock, options);
         assembly.attach(operator.context());

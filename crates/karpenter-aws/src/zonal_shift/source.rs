@@ -1,0 +1,37 @@
+//! Where zonal shifts are read from: ARC, by the cluster's ARN, which EKS knows.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::api::zonal_shift::Shift;
+use crate::api::{AwsError, Eks, ZonalShift};
+
+/// Reads the shifts of one cluster. Clones share the ARN, which is read from EKS once.
+#[derive(Clone)]
+pub struct ShiftSource {
+    eks: Arc<dyn Eks>,
+    api: Arc<dyn ZonalShift>,
+    cluster: String,
+    arn: Arc<OnceLock<String>>,
+}
+
+impl ShiftSource {
+    pub fn new(eks: Arc<dyn Eks>, api: Arc<dyn ZonalShift>, cluster: &str) -> Self {
+        Self { eks, api, cluster: cluster.to_owned(), arn: Arc::default() }
+    }
+
+    pub fn cluster(&self) -> &str {
+        &self.cluster
+    }
+
+    /// All shifts of the cluster, those in force and those over.
+    pub async fn read(&self) -> Result<Vec<Shift>, AwsError> {
+        let arn = match self.arn.get() {
+            Some(arn) => arn,
+            None => {
+                let arn = self.eks.describe_cluster(&self.cluster).await?.arn;
+                self.arn.get_or_init(|| arn)
+            }
+        };
+        self.api.get_managed_resource(arn).await
+    }
+}
