@@ -13,10 +13,11 @@ mod selection;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::try_join_all;
+use futures::future::{join_all, try_join_all};
 use karpenter_api::types::{AmiSelectorTerm, AmiStatus};
 use karpenter_cluster::clock::Clock;
 use karpenter_model::requirements::Requirements;
@@ -158,20 +159,40 @@ impl Shared {
     async fn alias_query(&self, text: &str, kubernetes: Version) -> Result<(ImageQuery, Known), AmiError> {
         let alias = Alias::parse(text).ok_or_else(|| AmiError::BadAlias { text: text.to_owned() })?;
         let parameters = alias.parameters(kubernetes)?;
-        let ids = try_join_all(parameters.iter().map(|parameter| {
+        let answers = join_all(parameters.iter().map(|parameter| {
             let lifetime = if parameter.is_mutable { Lifetime::Mutable } else { Lifetime::Fixed };
-            self.parameter(&parameter.name, lifetime)
+            self.parameters.get(&parameter.name, lifetime)
         }));
-        let mut known = Known::new();
-        for (id, parameter) in ids.await?.into_iter().zip(&parameters) {
-            // A variant that is not published for this version is not there; anything else is trouble.
-            let Some(id) = id else { continue };
-            known.entry(id).or_default().extend(parameter.variants.iter().map(Variant::requirements));
+        let (mut known, mut refused) = (Known::new(), None);
+        for (answer, parameter) in answers.await.into_iter().zip(&parameters) {
+            let name = &parameter.name;
+            match answer {
+                Ok(Some(id)) => {
+                    let requirements = parameter.variants.iter().map(Variant::requirements);
+                    known.entry(id).or_default().extend(requirements);
+                }
+                Ok(None) => self.log_skipped(text, name, "not found"),
+                Err(error) if error.is_temporary() => {
+                    return Err(AmiError::Parameter { name: name.clone(), error });
+                }
+                Err(error) => {
+                    self.log_skipped(text, name, &error);
+                    refused = refused.or(Some(AmiError::Parameter { name: name.clone(), error }));
+                }
+            }
         }
         if known.is_empty() {
-            return Err(AmiError::NothingForAlias { alias: text.to_owned() });
+            return Err(refused.unwrap_or_else(|| AmiError::NothingForAlias { alias: text.to_owned() }));
         }
         Ok((ImageQuery { ids: known.keys().cloned().collect(), ..ImageQuery::default() }, known))
+    }
+
+    /// A variant that is not published for this version, or whose parameter may not be read, is left out; the other
+    /// variants of the alias are used.
+    fn log_skipped(&self, alias: &str, parameter: &str, error: impl Display) {
+        if self.parameters.is_first_failure(parameter) {
+            tracing::warn!(alias, parameter, %error, "skipping ami variant, its ssm parameter cannot be read");
+        }
     }
 
     async fn term_queries(&self, terms: &[AmiSelectorTerm]) -> Result<Vec<(ImageQuery, Known)>, AmiError> {

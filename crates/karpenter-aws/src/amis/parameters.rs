@@ -1,9 +1,10 @@
 //! Values of parameters, remembered.
 //!
 //! A parameter that does not exist is an answer. Any other error is not: as long as a value was ever read, the last
-//! one holds, so that a hiccup of SSM does not make images disappear and nodes drift.
+//! one holds, so that a hiccup of SSM does not make images disappear and nodes drift. A parameter that cannot be read is
+//! logged once, until it is read again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -50,12 +51,14 @@ pub struct Parameters {
     ssm: Arc<dyn Ssm>,
     clock: Clock,
     entries: Arc<Mutex<BTreeMap<String, Entry>>>,
+    /// Parameters whose failure was logged.
+    logged: Arc<Mutex<BTreeSet<String>>>,
     flights: SingleFlight<String, Result<String, AwsError>>,
 }
 
 impl Parameters {
     pub fn new(ssm: Arc<dyn Ssm>, clock: Clock) -> Self {
-        Self { ssm, clock, entries: Arc::default(), flights: SingleFlight::default() }
+        Self { ssm, clock, entries: Arc::default(), logged: Arc::default(), flights: SingleFlight::default() }
     }
 
     /// The value; `None` if there is no such parameter.
@@ -74,6 +77,7 @@ impl Parameters {
                     tracing::info!(parameter = name, value, "discovered ssm parameter");
                 }
                 self.put(name, &value, lifetime);
+                self.logged.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
                 Ok(Some(value))
             }
             Err(error) if error.is_not_found() => {
@@ -84,11 +88,18 @@ impl Parameters {
                 None => Err(error),
                 Some(entry) => {
                     let value = entry.value;
-                    tracing::warn!(parameter = name, value, %error, "parameter cannot be read; the last value holds");
+                    if self.is_first_failure(name) {
+                        tracing::warn!(parameter = name, value, %error, "failed to read ssm parameter, the last value holds");
+                    }
                     Ok(Some(value))
                 }
             },
         }
+    }
+
+    /// Whether no failure to read this parameter was logged since it was last read. If so, the caller logs it.
+    pub(super) fn is_first_failure(&self, name: &str) -> bool {
+        self.logged.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned())
     }
 
     fn put(&self, name: &str, value: &str, lifetime: Lifetime) {

@@ -349,6 +349,45 @@ async fn many_ask_at_once_and_aws_is_asked_once() {
     assert_eq!(bench.counts(), (5, 2), "classes share parameters, not images");
 }
 
+/// As in a VPC whose endpoint policy, or an account whose service control policy, allows some paths of SSM only.
+#[tokio::test(start_paused = true)]
+async fn denied_or_missing_variant_is_skipped_and_the_others_are_used() {
+    let parameter = |arch: &str, variant: &str| {
+        format!("/aws/service/eks/optimized-ami/1.34/amazon-linux-2023/{arch}/{variant}/recommended/image_id")
+    };
+    let bench = Bench::new(|world| {
+        publish(world, "al2023@latest");
+        world.denied_parameters.insert(parameter("x86_64", "nvidia"));
+        world.parameters.remove(&parameter("arm64", "nvidia"));
+    });
+    let terms = json!([{ "alias": "al2023@latest" }]);
+    let found = bench.list(&terms).await.expect("three of five variants");
+    assert_eq!(found, ["ami-0", "ami-2", "ami-3"]);
+
+    // Once allowed, the variant is used from the next refresh on.
+    bench.aws.world(|world| world.denied_parameters.clear());
+    tokio::time::advance(MINUTE).await;
+    let found = bench.list(&terms).await.expect("four variants");
+    assert_eq!(found, ["ami-0", "ami-1", "ami-2", "ami-3"]);
+
+    // An alias of which no variant can be read is an error that says why.
+    let names = ["standard", "nvidia", "neuron"].map(|variant| parameter("x86_64", variant));
+    let names = names.into_iter().chain(["standard", "nvidia"].map(|variant| parameter("arm64", variant)));
+    let bench = Bench::new(|world| world.denied_parameters.extend(names));
+    let error = bench.list(&terms).await.expect_err("no variant");
+    assert!(error.aws_error().is_some_and(AwsError::is_unauthorized), "{error}");
+}
+
+/// An error that says nothing about the image must not make it disappear: nodes would drift.
+#[tokio::test(start_paused = true)]
+async fn busy_ssm_is_no_reason_to_skip_a_variant() {
+    let bench = Bench::new(|world| publish(world, "al2023@latest"));
+    bench.aws.fail_next(Call::GetParameter, [AwsError::new("ThrottlingException", "slow down")]);
+    let terms = json!([{ "alias": "al2023@latest" }]);
+    assert!(bench.list(&terms).await.is_err());
+    assert_eq!(bench.list(&terms).await.map(|found| found.len()), Ok(5));
+}
+
 /// An error that is not "not found" must not make images disappear: nodes would drift.
 #[tokio::test(start_paused = true)]
 async fn parameters_that_cannot_be_read_keep_their_last_value() {
@@ -358,7 +397,7 @@ async fn parameters_that_cannot_be_read_keep_their_last_value() {
     tokio::time::advance(Duration::from_secs(25 * 60 * 60)).await;
     for error in [
         AwsError::new("ThrottlingException", "slow down"),
-        AwsError::new("AccessDeniedException", "no"),
+        AwsError::new("ExpiredTokenException", "old"),
         AwsError::unreachable("no route"),
     ] {
         bench.aws.fail_always(Call::GetParameter, Some(error));
@@ -367,6 +406,9 @@ async fn parameters_that_cannot_be_read_keep_their_last_value() {
         let error = bench.list(&terms).await.expect_err("arm64/nvidia was never read");
         assert!(error.aws_error().is_some(), "{error}");
     }
+    bench.aws.fail_always(Call::GetParameter, Some(AwsError::new("AccessDeniedException", "no")));
+    tokio::time::advance(MINUTE).await;
+    assert_eq!(bench.list(&terms).await.as_ref(), Ok(&before));
     let arm_nvidia =
         "/aws/service/eks/optimized-ami/1.34/amazon-linux-2023/arm64/nvidia/recommended/image_id";
     bench.aws.fail_always(Call::GetParameter, None);

@@ -194,6 +194,12 @@ impl AwsError {
         self.kind == ErrorKind::Transient
     }
 
+    /// The same call may succeed later without a change of permissions or of the request: AWS is busy, at fault or cannot
+    /// be reached, or the credentials are being renewed.
+    pub fn is_temporary(&self) -> bool {
+        matches!(self.kind, ErrorKind::Throttled | ErrorKind::Transient | ErrorKind::BadCredentials)
+    }
+
     pub fn is_insufficient_free_addresses(&self) -> bool {
         self.code == INSUFFICIENT_FREE_ADDRESSES
     }

@@ -31,6 +31,10 @@ impl Ssm for FakeAws {
         self.call(Call::GetParameter, move |world, _| {
             // An ARN ends with the name, whose own slashes stay.
             let plain = name.split_once(":parameter").map_or(name, |(_, plain)| plain);
+            if world.denied_parameters.contains(plain) {
+                let message = format!("not authorized to perform: ssm:GetParameter on resource: {name}");
+                return Err(AwsError::new("AccessDeniedException", message));
+            }
             world.parameters.get(plain).cloned().ok_or_else(|| AwsError::new("ParameterNotFound", name))
         })
     }

@@ -53,6 +53,8 @@ pub struct World {
     pub images: BTreeMap<String, Image>,
     /// SSM parameters by name.
     pub parameters: BTreeMap<String, String>,
+    /// SSM parameters that may not be read.
+    pub denied_parameters: BTreeSet<String>,
     pub reservations: BTreeMap<String, CapacityReservation>,
     pub placement_groups: BTreeMap<String, PlacementGroup>,
     /// By name.
@@ -113,6 +115,7 @@ impl World {
             security_groups: BTreeMap::new(),
             images: BTreeMap::new(),
             parameters: BTreeMap::new(),
+            denied_parameters: BTreeSet::new(),
             reservations: BTreeMap::new(),
             placement_groups: BTreeMap::new(),
             launch_templates: BTreeMap::new(),
