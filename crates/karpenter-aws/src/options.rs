@@ -122,7 +122,9 @@ impl AwsOptions {
         let mut wrong = Vec::new();
         if self.cluster_name.is_empty() {
             wrong.push(
-                "--cluster-name is missing: give the name of the cluster, or set CLUSTER_NAME".to_owned(),
+                "--cluster-name is missing: give the name of the cluster, or set CLUSTER_NAME; simulated nodes need none \
+                 (--provider kwok, or KARPENTER_PROVIDER=kwok)"
+                    .to_owned(),
             );
         } else if self.cluster_name.len() > CLUSTER_NAME_BYTES_MAX {
             wrong.push(format!("--cluster-name is longer than {CLUSTER_NAME_BYTES_MAX} characters"));

@@ -81,7 +81,7 @@ impl Controller {
 }
 
 fn is_true(text: &str) -> bool {
-    matches!(text, "true" | "True" | "1")
+    matches!(text, "1" | "t" | "T" | "TRUE" | "true" | "True")
 }
 
 /// The Deployment as a controller, if it is one.

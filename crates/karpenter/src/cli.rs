@@ -3,14 +3,18 @@
 #[cfg(feature = "aws")]
 pub(crate) mod bootstrap;
 pub(crate) mod go_flags;
+pub(crate) mod implied;
 mod install;
 mod legacy;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use karpenter_api::scheduler_config::SchedulerConfig;
+use karpenter_controllers::operator::options::values::choice;
+use karpenter_controllers::operator::options::{IgnoredVariable, without_unreadable};
 use karpenter_model::problem::{self, EFFORT_DEFAULT, EFFORT_MAX};
 use karpenter_model::quantity::Quantity;
 
@@ -22,6 +26,21 @@ pub(crate) use legacy::*;
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// Reads the arguments, or ends the process with help or what is wrong with them. Variables of the controller that
+    /// are ignored come along.
+    pub(crate) fn read(arguments: Vec<OsString>) -> (Self, Vec<IgnoredVariable>) {
+        let mut ignored = Vec::new();
+        let command = Self::command().mut_subcommand(go_flags::CONTROLLER, |controller| {
+            let (controller, found) = without_unreadable(controller, |name| std::env::var(name).ok());
+            ignored = found;
+            controller
+        });
+        let matches = command.get_matches_from(arguments);
+        (Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()), ignored)
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -75,11 +94,22 @@ pub(crate) enum ProviderChoice {
     Aws,
 }
 
+/// `None` leaves it to the build. An alias, so that the parser sees one value with a default, which may be empty.
+pub(crate) type AskedProvider = Option<ProviderChoice>;
+
+fn parse_provider(value: &str) -> Result<AskedProvider, String> {
+    match value {
+        "" => Ok(None),
+        value => choice(value, ProviderChoice::Kwok).map(Some),
+    }
+}
+
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ControllerArguments {
-    /// Where nodes come from
-    #[arg(long, value_enum)]
-    pub(crate) provider: ProviderChoice,
+    /// Where nodes come from: kwok, or aws in builds that have it and then by default
+    #[arg(long, env = "KARPENTER_PROVIDER", default_value = "", value_name = "PROVIDER", value_parser = parse_provider,
+        hide_env_values = true, hide_default_value = true)]
+    pub(crate) provider: AskedProvider,
 
     /// Kubeconfig to use; by default KUBECONFIG, ~/.kube/config, or the service account of the pod this runs in
     #[arg(long, value_name = "FILE")]
@@ -431,7 +461,6 @@ fn parse_workload(text: &str) -> Result<u8, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -18,12 +18,13 @@ use karpenter_controllers::legacy::{self, OldKinds};
 use karpenter_controllers::operator::Operator;
 use karpenter_controllers::operator::election::{Election, Settings};
 use karpenter_controllers::operator::http::Port;
+use karpenter_controllers::operator::options::IgnoredVariable;
 use karpenter_legacy::GlobalSettings;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::provider::Provider;
 use crate::Outcome;
-use crate::cli::ControllerArguments;
+use crate::cli::{ControllerArguments, ProviderChoice};
 
 /// Passes that take longer than this to end are cut off.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
@@ -31,9 +32,13 @@ const STOP_PATIENCE: Duration = Duration::from_secs(20);
 /// How often what is free goes back to the system.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(15);
 
-pub(crate) fn run(arguments: &ControllerArguments) -> Result<Outcome> {
+pub(crate) fn run(arguments: &ControllerArguments, ignored: &[IgnoredVariable]) -> Result<Outcome> {
+    let choice = provider::choice(arguments.provider)?;
     karpenter_memory::use_one_heap();
     logs::start(&arguments.options)?;
+    for IgnoredVariable { variable, value, default } in ignored {
+        tracing::warn!(variable, value, default, "ignored environment variable with an invalid value");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -45,13 +50,13 @@ pub(crate) fn run(arguments: &ControllerArguments) -> Result<Outcome> {
             let _ = tokio::task::spawn_blocking(karpenter_memory::give_back).await;
         }
     });
-    let result = runtime.block_on(work(arguments));
+    let result = runtime.block_on(work(choice, arguments));
     // What is still under way belongs to a copy that has lost the lease, or did not end when it was asked to.
     runtime.shutdown_background();
     result.map(|()| Outcome::Done)
 }
 
-async fn work(arguments: &ControllerArguments) -> Result<()> {
+async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result<()> {
     // First of all: a signal that comes while we connect must not be lost.
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
@@ -80,7 +85,7 @@ async fn work(arguments: &ControllerArguments) -> Result<()> {
     let options = &arguments.options;
     let clock = Clock::system();
     let provider = tokio::select! {
-        provider = Provider::choose(arguments, &connected, clock) => provider?,
+        provider = Provider::set_up(choice, arguments, &connected, clock) => provider?,
         () = &mut told_to_stop => return Ok(()),
     };
     let cloud = provider.cloud();

@@ -24,8 +24,6 @@ mod up;
 use std::io;
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::cli::{Cli, Command};
 
 /// How a run ended; the numbers are part of the command's contract (see docs/plan-output.md).
@@ -49,7 +47,9 @@ impl From<Outcome> for ExitCode {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse_from(cli::go_flags::with_two_dashes(std::env::args_os()));
+    let arguments =
+        cli::implied::with_subcommand(std::env::args_os(), cli::implied::Surroundings::of_process());
+    let (cli, ignored) = Cli::read(cli::go_flags::with_two_dashes(arguments));
     let result = match cli.command {
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Up(arguments) => up::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
-        Command::Controller(arguments) => controller::run(&arguments),
+        Command::Controller(arguments) => controller::run(&arguments, &ignored),
         Command::Install(arguments) => install::run(&arguments),
         Command::Uninstall(arguments) => install::run_uninstall(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),

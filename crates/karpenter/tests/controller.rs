@@ -1,5 +1,8 @@
 //! `karpenter controller` from outside: processes of their own on a cluster of `karpenter up`.
 
+#[path = "controller/bare.rs"]
+mod bare;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -34,15 +37,13 @@ impl Drop for Running {
 
 impl Running {
     fn start(arguments: &[&str], kubeconfig: &Path) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_karpenter"))
-            .args(arguments)
-            .arg("--kubeconfig")
-            .arg(kubeconfig)
-            .env("HOSTNAME", "karpenter-0")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary starts");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_karpenter"));
+        command.args(arguments).arg("--kubeconfig").arg(kubeconfig).env("HOSTNAME", "karpenter-0");
+        Self::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut process = command.spawn().expect("the binary starts");
         let out = BufReader::new(process.stdout.take().expect("piped"));
         Self { process, out }
     }
@@ -284,11 +285,4 @@ fn what_is_missing_is_said() {
     );
     let (code, said) = run(&["--provider", "moon"]);
     assert!(code == Some(2) && said.contains("kwok"), "{said}");
-    let variable = Command::new(env!("CARGO_BIN_EXE_karpenter"))
-        .args(["controller", "--provider", "kwok"])
-        .env("BATCH_IDLE_DURATION", "soon")
-        .output()
-        .expect("the binary runs");
-    let said = String::from_utf8_lossy(&variable.stderr).into_owned();
-    assert!(variable.status.code() == Some(2) && said.contains("--batch-idle-duration"), "{said}");
 }

@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use karpenter_controllers::operator::options::values::parse_go_bool;
+
 /// What upstream's default text says.
 pub(super) const DEFAULT_TEXT: &str = "NodeClassCEL=false";
 
@@ -25,10 +27,8 @@ impl FromStr for AwsFeatureGates {
                 ));
             };
             let (name, value) = (name.trim(), value.trim());
-            let is_on = match value {
-                "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
-                "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
-                _ => return Err(format!("gate {name} cannot be {value:?}; valid: true, false")),
+            let Some(is_on) = parse_go_bool(value) else {
+                return Err(format!("gate {name} cannot be {value:?}; valid: true, false"));
             };
             if name == "NodeClassCEL" {
                 gates.node_class_cel = is_on;

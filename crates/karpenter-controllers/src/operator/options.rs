@@ -1,8 +1,10 @@
 //! The operator's options: upstream's flags and environment variables, with upstream's names and defaults.
 //!
-//! A flag wins over its variable, and a variable that is set but empty counts as not set, as charts leave them.
+//! A flag wins over its variable, and a variable that is set but empty counts as not set, as charts leave them. A variable
+//! that is no boolean, number or duration although it should be one is ignored ([`without_unreadable`]), as upstream does.
 //! Options that only mean something to a Go process are accepted and have no effect; each says so.
 
+mod environment;
 mod gates;
 #[cfg(test)]
 mod tests;
@@ -16,6 +18,7 @@ use karpenter_api::scheduler_config::SchedulerConfig;
 use karpenter_model::problem::{self, EFFORT_DEFAULT};
 
 use crate::settings::Settings;
+pub use environment::{IgnoredVariable, without_unreadable};
 pub use gates::FeatureGates;
 use values::{boolean, choice, duration, float, gates, integer, port, text};
 
@@ -77,12 +80,14 @@ pub struct Options {
     #[arg(long, env, default_value = "8081", value_name = "PORT", value_parser = port::<8081>, hide_env_values = true)]
     pub health_probe_port: u16,
 
-    /// Requests per second to the API server (accepted; this client is not throttled)
-    #[arg(long, env, default_value = "200", value_name = "NUMBER", value_parser = float::<200>, hide_env_values = true)]
+    /// Requests per second to the API server beyond the burst; below 0 there is no limit
+    #[arg(long, env, default_value = "200", value_name = "NUMBER", value_parser = float::<200>,
+        allow_negative_numbers = true, hide_env_values = true)]
     pub kube_client_qps: f64,
 
-    /// Requests at once to the API server (accepted; this client is not throttled)
-    #[arg(long, env, default_value = "300", value_name = "NUMBER", value_parser = integer::<300>, hide_env_values = true)]
+    /// Requests to the API server that may be sent at once
+    #[arg(long, env, default_value = "300", value_name = "NUMBER", value_parser = integer::<300>,
+        allow_negative_numbers = true, hide_env_values = true)]
     pub kube_client_burst: i64,
 
     /// Serve Go's profiles (accepted; there are none)

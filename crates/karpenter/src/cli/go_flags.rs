@@ -8,7 +8,7 @@ use clap::CommandFactory;
 
 use super::Cli;
 
-const CONTROLLER: &str = "controller";
+pub(super) const CONTROLLER: &str = "controller";
 
 /// The arguments of the process with a second dash where one is missing.
 pub(crate) fn with_two_dashes(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {

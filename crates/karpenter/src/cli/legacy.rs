@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use karpenter_controllers::operator::options::values::boolean;
 
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArguments {
@@ -51,7 +52,9 @@ pub(crate) struct ConvertArguments {
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct LegacyApiArguments {
     /// Serve Provisioner and AWSNodeTemplate of the API before v1; their definitions must be installed
-    #[arg(long, env = "LEGACY_API")]
+    #[arg(long, env = "LEGACY_API", default_value = "false", num_args = 0..=1, require_equals = true,
+        default_missing_value = "true", action = clap::ArgAction::Set, value_name = "true|false",
+        value_parser = boolean::<false>, hide_env_values = true)]
     pub(crate) legacy_api: bool,
 
     /// Instance profile for old objects that name none: the old setting aws.defaultInstanceProfile
@@ -59,7 +62,9 @@ pub(crate) struct LegacyApiArguments {
     pub(crate) legacy_default_instance_profile: Option<String>,
 
     /// Let drift replace nodes of old objects, one at a time: the old setting featureGates.driftEnabled
-    #[arg(long, env = "LEGACY_DRIFT_ENABLED", requires = "legacy_api")]
+    #[arg(long, env = "LEGACY_DRIFT_ENABLED", requires = "legacy_api", default_value = "false", num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set, value_name = "true|false",
+        value_parser = boolean::<false>, hide_env_values = true)]
     pub(crate) legacy_drift_enabled: bool,
 
     /// kwok: AWS region whose instance types and zones are simulated with --legacy-api

@@ -10,7 +10,7 @@ use karpenter_kwok::{Ec2Classes, Kwok};
 use kube::Client;
 
 use super::connect::Connected;
-use crate::cli::{ControllerArguments, ProviderChoice};
+use crate::cli::{AskedProvider, ControllerArguments, ProviderChoice};
 use crate::simulated_ec2;
 
 pub(super) enum Provider {
@@ -22,12 +22,13 @@ pub(super) enum Provider {
 }
 
 impl Provider {
-    pub(super) async fn choose(
+    pub(super) async fn set_up(
+        choice: ProviderChoice,
         arguments: &ControllerArguments,
         connected: &Connected,
         clock: Clock,
     ) -> Result<Self> {
-        match arguments.provider {
+        match choice {
             ProviderChoice::Kwok if arguments.legacy.legacy_api => {
                 let types = simulated_ec2::types(&arguments.legacy.kwok_region).context("--kwok-region")?;
                 Ok(Self::KwokAsEc2(Kwok::playing_ec2(connected.client.clone(), clock, types)))
@@ -80,6 +81,25 @@ impl Provider {
             #[cfg(feature = "aws")]
             Self::Aws(assembly) => assembly.start(operator),
         }
+    }
+}
+
+/// The provider that was asked for, else the one of this build.
+#[cfg(feature = "aws")]
+pub(super) fn choice(asked: AskedProvider) -> Result<ProviderChoice> {
+    Ok(asked.unwrap_or(ProviderChoice::Aws))
+}
+
+/// The provider that was asked for, else the one of this build, unless the environment is that of another one.
+#[cfg(not(feature = "aws"))]
+pub(super) fn choice(asked: AskedProvider) -> Result<ProviderChoice> {
+    let is_for_aws = std::env::var_os("CLUSTER_NAME").is_some_and(|name| !name.is_empty());
+    match asked {
+        None if is_for_aws => anyhow::bail!(
+            "CLUSTER_NAME is set, and this build has no AWS provider; use an image built with the feature aws, or ask \
+             for simulated nodes with --provider kwok"
+        ),
+        asked => Ok(asked.unwrap_or(ProviderChoice::Kwok)),
     }
 }
 

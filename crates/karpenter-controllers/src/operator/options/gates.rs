@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use super::values::parse_go_bool;
+
 /// What upstream's default text says.
 pub(super) const DEFAULT_TEXT: &str = "NodeRepair=false,ReservedCapacity=true,SpotToSpotConsolidation=false,\
 NodeOverlay=false,StaticCapacity=false,CapacityBuffer=false,TerminateFirstDrift=false,TerminateFirstRepair=false,\
@@ -66,10 +68,8 @@ impl FromStr for FeatureGates {
                 ));
             };
             let (name, value) = (name.trim(), value.trim());
-            let is_on = match value {
-                "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
-                "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
-                _ => return Err(format!("gate {name} cannot be {value:?}; valid: true, false")),
+            let Some(is_on) = parse_go_bool(value) else {
+                return Err(format!("gate {name} cannot be {value:?}; valid: true, false"));
             };
             if let Some(gate) = gates.gate(name) {
                 *gate = is_on;

@@ -135,6 +135,53 @@ fn wrong_values_name_the_flag_and_what_is_valid() {
 }
 
 #[test]
+fn booleans_are_what_go_takes_for_them() {
+    for (text, is_on) in
+        [("1", true), ("t", true), ("T", true), ("TRUE", true), ("true", true), ("True", true)]
+            .into_iter()
+            .chain(["0", "f", "F", "FALSE", "false", "False"].map(|text| (text, false)))
+    {
+        let options = parse(&[&format!("--enable-profiling={text}")]).expect(text);
+        assert_eq!(options.enable_profiling, is_on, "{text}");
+    }
+}
+
+#[test]
+fn variables_that_go_cannot_read_are_ignored_and_others_are_kept() {
+    let environment = [
+        ("METRICS_PORT", "http"),
+        ("HEALTH_PROBE_PORT", "70000"),
+        ("KUBE_CLIENT_QPS", "many"),
+        ("KUBE_CLIENT_BURST", ""),
+        ("ENABLE_PROFILING", "on"),
+        ("DISABLE_LEADER_ELECTION", "T"),
+        ("BATCH_MAX_DURATION", "10"),
+        ("BATCH_IDLE_DURATION", "2s"),
+        ("LOG_LEVEL", "loud"),
+    ];
+    let value_of = |name: &str| {
+        let found = environment.iter().find(|(variable, _)| *variable == name);
+        found.map(|(_, value)| (*value).to_owned())
+    };
+    let (command, ignored) = without_unreadable(Line::command(), value_of);
+    let ignored: Vec<_> =
+        ignored.iter().map(|one| (one.variable.as_str(), one.value.as_str(), one.default.as_str())).collect();
+    let expected = [
+        ("METRICS_PORT", "http", "8080"),
+        ("KUBE_CLIENT_QPS", "many", "200"),
+        ("ENABLE_PROFILING", "on", "false"),
+        ("BATCH_MAX_DURATION", "10", "10s"),
+    ];
+    assert_eq!(ignored, expected);
+    for (variable, _) in environment {
+        let has_variable =
+            command.get_arguments().any(|argument| argument.get_env() == Some(variable.as_ref()));
+        let is_ignored = expected.iter().any(|(ignored, ..)| *ignored == variable);
+        assert_eq!(has_variable, !is_ignored, "{variable}");
+    }
+}
+
+#[test]
 fn series_of_single_offerings_are_asked_for() {
     assert!(!parse(&[]).expect("valid").offering_metrics);
     assert!(parse(&["--offering-metrics"]).expect("valid").offering_metrics);

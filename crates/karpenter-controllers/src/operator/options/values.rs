@@ -25,12 +25,16 @@ pub fn float<const DEFAULT: i64>(value: &str) -> Result<f64, String> {
 }
 
 pub fn boolean<const DEFAULT: bool>(value: &str) -> Result<bool, String> {
-    let read = |value: &str| match value {
-        "true" => Some(true),
-        "false" => Some(false),
+    or_default(value, DEFAULT, parse_go_bool, "valid: true, false")
+}
+
+/// What Go's `strconv.ParseBool` takes.
+pub fn parse_go_bool(value: &str) -> Option<bool> {
+    match value {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
         _ => None,
-    };
-    or_default(value, DEFAULT, read, "valid: true, false")
+    }
 }
 
 pub fn duration<const DEFAULT_SECS: u64>(value: &str) -> Result<Duration, String> {

@@ -1,0 +1,56 @@
+//! Environment variables with values that Go cannot read as what they are: upstream takes the default in their place, and
+//! so do we, with a warning.
+
+use std::any::TypeId;
+use std::time::Duration;
+
+use clap::{Arg, Command};
+use karpenter_model::duration::parse_go_duration;
+
+use super::values::parse_go_bool;
+
+/// A variable whose value is not used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IgnoredVariable {
+    pub variable: String,
+    pub value: String,
+    pub default: String,
+}
+
+/// The command without the variables that are to be ignored, and what these are. `value_of` is the environment.
+pub fn without_unreadable(
+    command: Command,
+    value_of: impl Fn(&str) -> Option<String>,
+) -> (Command, Vec<IgnoredVariable>) {
+    let mut ignored = Vec::new();
+    let command = command.mut_args(|argument| match unreadable(&argument, &value_of) {
+        Some(variable) => {
+            ignored.push(variable);
+            argument.env(None)
+        }
+        None => argument,
+    });
+    (command, ignored)
+}
+
+fn unreadable(argument: &Arg, value_of: impl Fn(&str) -> Option<String>) -> Option<IgnoredVariable> {
+    let variable = argument.get_env()?.to_str()?;
+    let value = value_of(variable).filter(|value| !value.is_empty())?;
+    let kind = argument.get_value_parser().type_id();
+    let is = |of: TypeId| kind == of;
+    let is_readable = if is(TypeId::of::<bool>()) {
+        parse_go_bool(&value).is_some()
+    } else if is(TypeId::of::<u16>()) || is(TypeId::of::<u32>()) || is(TypeId::of::<i64>()) {
+        value.parse::<i64>().is_ok()
+    } else if is(TypeId::of::<f64>()) {
+        value.parse::<f64>().is_ok()
+    } else if is(TypeId::of::<Duration>()) {
+        parse_go_duration(&value).is_ok()
+    } else {
+        // Texts and lists of choices: upstream refuses what it does not understand of these, and so do we.
+        true
+    };
+    let defaults = argument.get_default_values().iter().map(|default| default.to_string_lossy());
+    let default = defaults.collect::<Vec<_>>().join(",");
+    (!is_readable).then(|| IgnoredVariable { variable: variable.to_owned(), value, default })
+}

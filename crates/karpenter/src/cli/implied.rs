@@ -1,0 +1,95 @@
+//! Arguments without a subcommand: in a pod they are the controller's, as upstream's image takes them.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::path::Path;
+
+use super::go_flags::CONTROLLER;
+
+/// Kubernetes mounts it into every pod that may use the API.
+const SERVICE_ACCOUNT_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+/// Upstream's charts set at least one of them on the controller.
+const CHART_VARIABLES: [&str; 2] = ["CLUSTER_NAME", "KARPENTER_SERVICE"];
+
+/// What decides whether a bare invocation means the controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Surroundings {
+    pub(crate) has_service_account_token: bool,
+    pub(crate) has_chart_variable: bool,
+    pub(crate) is_terminal: bool,
+}
+
+impl Surroundings {
+    pub(crate) fn of_process() -> Self {
+        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        Self {
+            has_service_account_token: Path::new(SERVICE_ACCOUNT_TOKEN).exists(),
+            has_chart_variable: CHART_VARIABLES.into_iter().any(is_set),
+            is_terminal: std::io::stdout().is_terminal(),
+        }
+    }
+
+    /// A shell may have `CLUSTER_NAME` from a tutorial: a person at a terminal gets the help instead.
+    fn is_controller(self) -> bool {
+        self.has_service_account_token || (self.has_chart_variable && !self.is_terminal)
+    }
+}
+
+/// The arguments of the process, with `controller` inserted where no subcommand is given and the controller is meant.
+pub(crate) fn with_subcommand(
+    arguments: impl IntoIterator<Item = OsString>,
+    surroundings: Surroundings,
+) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = arguments.into_iter().collect();
+    if surroundings.is_controller() && arguments.get(1).is_none_or(|first| is_flag_of_controller(first)) {
+        arguments.insert(1.min(arguments.len()), CONTROLLER.into());
+    }
+    arguments
+}
+
+/// Every flag but those that the bare program has itself.
+fn is_flag_of_controller(argument: &OsString) -> bool {
+    let own = ["-h", "--help", "-V", "--version"];
+    argument.to_str().is_some_and(|text| text.starts_with('-') && !own.contains(&text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POD: Surroundings =
+        Surroundings { has_service_account_token: true, has_chart_variable: false, is_terminal: false };
+    const CHART: Surroundings =
+        Surroundings { has_service_account_token: false, has_chart_variable: true, is_terminal: false };
+
+    fn completed(arguments: &[&str], surroundings: Surroundings) -> Vec<String> {
+        let all = ["karpenter"].iter().chain(arguments).map(OsString::from);
+        let all = with_subcommand(all, surroundings);
+        all.into_iter().skip(1).map(|one| one.into_string().expect("text")).collect()
+    }
+
+    #[test]
+    fn bare_invocation_in_a_pod_is_the_controller() {
+        for surroundings in [POD, CHART, Surroundings { is_terminal: true, ..POD }] {
+            assert_eq!(completed(&[], surroundings), ["controller"], "{surroundings:?}");
+            let flags = ["--log-level", "debug", "-metrics-port=0"];
+            assert_eq!(completed(&flags, surroundings)[0], "controller", "{surroundings:?}");
+            assert_eq!(completed(&flags, surroundings)[1..], flags, "{surroundings:?}");
+        }
+    }
+
+    #[test]
+    fn bare_invocation_elsewhere_is_left_alone() {
+        for surroundings in [Surroundings::default(), Surroundings { is_terminal: true, ..CHART }] {
+            assert_eq!(completed(&[], surroundings), [""; 0], "{surroundings:?}");
+            assert_eq!(completed(&["--log-level=debug"], surroundings), ["--log-level=debug"]);
+        }
+    }
+
+    #[test]
+    fn subcommands_help_and_version_are_left_alone() {
+        for given in [["plan", "-f"], ["controller", "--provider=kwok"], ["--help", "x"], ["-V", "x"]] {
+            assert_eq!(completed(&given, POD), given);
+        }
+    }
+}
