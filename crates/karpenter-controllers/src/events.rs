@@ -1,20 +1,24 @@
-//! Events on objects, told once: the same reason on the same object is not repeated for a while, whatever the words say by
-//! then, because words carry numbers that change all the time. Whoever tells one occasion from another says so
-//! ([`Notice::of_episode`]). What is told again in the same words is counted up instead of written anew.
+//! Events on objects, as core `v1` Events. The same reason on the same object is not repeated for a while, whatever the
+//! message says by then, because messages carry numbers that change all the time. A caller that separates occasions names
+//! them ([`Notice::of_episode`]). What is left goes through client-go's correlation before it is written.
+
+mod correlator;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ObjectReference, Pod as RawPod};
-use k8s_openapi::api::events::v1::{Event, EventSeries};
-use karpenter_cluster::clock::{Clock, since};
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, Pod as RawPod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use karpenter_cluster::clock::{Clock, since, whole_seconds};
 use karpenter_state::pod::Pod;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use serde_json::json;
+
+use self::correlator::{Correlator, Observed};
 
 /// The source that upstream's events name.
 pub const COMPONENT: &str = "karpenter";
@@ -22,10 +26,8 @@ pub const COMPONENT: &str = "karpenter";
 pub const REPEAT_AFTER: Duration = Duration::from_secs(120);
 /// More remembered events than this are forgotten, oldest first.
 const REMEMBERED_MAX: usize = 20_000;
-/// Longer words are refused by the API server.
-const NOTE_BYTES_MAX: usize = 1024;
-/// An event that was not repeated for this long may be gone from the API server, and is written anew.
-const COUNTED_FOR: Duration = Duration::from_secs(6 * 60);
+/// Longer messages are cut: `events.k8s.io` does not take them, and people do not read them.
+const MESSAGE_BYTES_MAX: usize = 1024;
 
 /// Something worth telling about an object.
 #[derive(Debug, Clone, PartialEq)]
@@ -100,124 +102,125 @@ impl Notice {
 
 type Key = (String, Cow<'static, str>, String);
 
-/// When something was told, and as which event.
-#[derive(Debug, Clone)]
-struct Told {
-    at: Timestamp,
-    written: Option<Written>,
-}
-
-#[derive(Debug, Clone)]
-struct Written {
-    name: String,
-    message: String,
-    count: i32,
-}
-
-/// Sends notices to the API server. Clones share what was told.
+/// Sends notices to the API server. Clones share what was published.
 #[derive(Clone)]
 pub struct Recorder {
     client: Client,
     clock: Clock,
-    told: Arc<Mutex<BTreeMap<Key, Told>>>,
+    told: Arc<Mutex<BTreeMap<Key, Timestamp>>>,
+    correlator: Arc<Mutex<Correlator>>,
     /// The number in the last event's name.
     last_number: Arc<Mutex<i128>>,
+    /// Status codes of refusals that were logged.
+    logged_codes: Arc<Mutex<BTreeSet<u16>>>,
 }
 
 impl Recorder {
     pub fn new(client: Client, clock: Clock) -> Self {
-        Self { client, clock, told: Arc::default(), last_number: Arc::default() }
-    }
-
-    /// Tells it, unless it was told lately. A failure to tell is not worth failing for: the event is lost.
-    pub async fn publish(&self, notice: Notice) {
-        let Some(earlier) = self.begin(&notice) else { return };
-        // What belongs to no namespace is told in the usual one.
-        let namespace = notice.about.namespace.as_deref().unwrap_or("default");
-        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
-        let counted = match earlier.filter(|written| written.message == notice.message) {
-            Some(written) => self.count_up(&events, written).await,
-            None => None,
-        };
-        let written = match counted {
-            Some(written) => Some(written),
-            None => self.write(&events, &notice).await,
-        };
-        if let Some(told) = self.told().get_mut(&key(&notice)) {
-            told.written = written;
+        Self {
+            client,
+            clock,
+            told: Arc::default(),
+            correlator: Arc::default(),
+            last_number: Arc::default(),
+            logged_codes: Arc::default(),
         }
     }
 
-    async fn count_up(&self, events: &Api<Event>, written: Written) -> Option<Written> {
-        let count = written.count.saturating_add(1);
-        let series = EventSeries { count, last_observed_time: self.clock.micro_time() };
-        let patch = Patch::Merge(json!({ "series": series }));
-        events.patch(&written.name, &PatchParams::default(), &patch).await.ok()?;
-        Some(Written { count, ..written })
+    /// Writes it, unless it was published lately. A failure is not worth failing for: the event is lost.
+    pub async fn publish(&self, mut notice: Notice) {
+        if !self.begin(&notice) {
+            return;
+        }
+        notice.message.truncate(notice.message.floor_char_boundary(MESSAGE_BYTES_MAX));
+        let name = format!("{}.{:x}", notice.about.name.as_deref().unwrap_or(COMPONENT), self.next_number());
+        let now = self.clock.now();
+        let observed = locked(&self.correlator).correlate(&notice, name, now);
+        let Some(observed) = observed else { return };
+        // What belongs to no namespace has its events in the default one.
+        let namespace = notice.about.namespace.as_deref().unwrap_or("default");
+        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        let written = match observed.count {
+            1 => self.create(&events, &notice, &observed).await,
+            _ => match self.count_up(&events, &observed).await {
+                Err(kube::Error::Api(status)) if status.is_not_found() => {
+                    self.create(&events, &notice, &observed).await
+                }
+                written => written,
+            },
+        };
+        if let Err(error) = written {
+            self.log_refusal(&error);
+        }
     }
 
-    async fn write(&self, events: &Api<Event>, notice: &Notice) -> Option<Written> {
-        let name = format!("{}.{:x}", notice.about.name.as_deref().unwrap_or(COMPONENT), self.next_number());
+    async fn count_up(&self, events: &Api<Event>, observed: &Observed) -> kube::Result<()> {
+        let patch = json!({
+            "count": observed.count, "lastTimestamp": self.clock.time(), "message": observed.message,
+        });
+        events.patch(&observed.name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    }
+
+    async fn create(&self, events: &Api<Event>, notice: &Notice, observed: &Observed) -> kube::Result<()> {
         let event = Event {
-            metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
+            metadata: ObjectMeta { name: Some(observed.name.clone()), ..ObjectMeta::default() },
             type_: Some(if notice.is_warning { "Warning" } else { "Normal" }.to_owned()),
             reason: Some(notice.reason.clone().into_owned()),
-            note: Some(shortened(&notice.message).to_owned()),
-            action: Some(notice.reason.clone().into_owned()),
-            event_time: Some(self.clock.micro_time()),
-            regarding: Some(notice.about.clone()),
-            reporting_controller: Some(COMPONENT.to_owned()),
-            reporting_instance: Some(COMPONENT.to_owned()),
+            message: Some(observed.message.clone()),
+            source: Some(EventSource { component: Some(COMPONENT.to_owned()), host: None }),
+            first_timestamp: Some(Time(whole_seconds(observed.first))),
+            last_timestamp: Some(self.clock.time()),
+            count: Some(observed.count),
+            involved_object: notice.about.clone(),
+            reporting_component: Some(COMPONENT.to_owned()),
             ..Event::default()
         };
-        events.create(&PostParams::default(), &event).await.ok()?;
-        Some(Written { name, message: notice.message.clone(), count: 1 })
+        events.create(&PostParams::default(), &event).await.map(drop)
+    }
+
+    /// Once for each status: what refuses one event refuses them all.
+    fn log_refusal(&self, error: &kube::Error) {
+        let kube::Error::Api(status) = error else { return };
+        let is_harmless = status.is_already_exists() || status.message.contains("being terminated");
+        if !is_harmless && locked(&self.logged_codes).insert(status.code) {
+            tracing::error!(%error, "server rejected event, events like it are dropped");
+        }
     }
 
     /// Nanoseconds, or one more than last time if no time has passed.
     fn next_number(&self) -> i128 {
-        let mut last = self.last_number.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = locked(&self.last_number);
         *last = (*last + 1).max(self.clock.now().as_nanosecond());
         *last
     }
 
-    /// Whether it would be told now.
+    /// Whether it would be published now.
     pub fn would_tell(&self, notice: &Notice) -> bool {
         let now = self.clock.now();
-        self.told().get(&key(notice)).is_none_or(|told| since(now, told.at) >= notice.repeat_after)
+        locked(&self.told).get(&key(notice)).is_none_or(|at| since(now, *at) >= notice.repeat_after)
     }
 
-    /// `None` if it was told lately; otherwise the event to count up, if there is one.
-    fn begin(&self, notice: &Notice) -> Option<Option<Written>> {
+    /// Whether it was not published lately; from now on it was.
+    fn begin(&self, notice: &Notice) -> bool {
         let key = key(notice);
         let now = self.clock.now();
-        let mut told = self.told();
-        let earlier = told.get(&key).cloned();
-        if earlier.as_ref().is_some_and(|earlier| since(now, earlier.at) < notice.repeat_after) {
-            return None;
+        let mut told = locked(&self.told);
+        if told.get(&key).is_some_and(|at| since(now, *at) < notice.repeat_after) {
+            return false;
         }
         if told.len() >= REMEMBERED_MAX {
-            let mut ages: Vec<Timestamp> = told.values().map(|told| told.at).collect();
+            let mut ages: Vec<Timestamp> = told.values().copied().collect();
             ages.sort_unstable();
             let middle = ages[ages.len() / 2];
-            told.retain(|_, told| told.at > middle);
+            told.retain(|_, at| *at > middle);
         }
-        told.insert(key, Told { at: now, written: None });
-        Some(
-            earlier
-                .filter(|earlier| since(now, earlier.at) < COUNTED_FOR)
-                .and_then(|earlier| earlier.written),
-        )
-    }
-
-    fn told(&self) -> MutexGuard<'_, BTreeMap<Key, Told>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        told.insert(key, now);
+        true
     }
 }
 
-/// As much as the API server takes, cut between characters.
-fn shortened(message: &str) -> &str {
-    &message[..message.floor_char_boundary(NOTE_BYTES_MAX)]
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What makes a notice the same as another.
@@ -247,20 +250,6 @@ mod tests {
     use karpenter_apiserver::{ApiServer, Config};
     use kube::api::ListParams;
 
-    #[test]
-    fn long_words_are_cut_between_characters() {
-        for (text, bytes) in [
-            ("short".to_owned(), 5),
-            ("x".repeat(2000), 1024),
-            ("ü".repeat(600), 1024),
-            ("€".repeat(400), 1023),
-        ] {
-            let cut = shortened(&text);
-            assert_eq!(cut.len(), bytes);
-            assert!(text.starts_with(cut));
-        }
-    }
-
     fn pool() -> karpenter_api::types::NodePool {
         karpenter_api::types::NodePool {
             metadata: ObjectMeta { name: Some("general".to_owned()), ..ObjectMeta::default() },
@@ -274,53 +263,93 @@ mod tests {
         (client.clone(), Recorder::new(client, clock))
     }
 
-    /// What events say and how often, in order.
-    async fn listed(client: &Client) -> Vec<(String, i32)> {
+    async fn listed(client: &Client) -> Vec<Event> {
         let events: Api<Event> = Api::all(client.clone());
-        let list = events.list(&ListParams::default()).await.expect("events");
-        let count = |event: &Event| event.series.as_ref().map_or(1, |series| series.count);
-        let mut found: Vec<(String, i32)> =
-            list.items.iter().map(|event| (event.note.clone().unwrap_or_default(), count(event))).collect();
+        events.list(&ListParams::default()).await.expect("events").items
+    }
+
+    /// Messages and counts, in order.
+    async fn messages(client: &Client) -> Vec<(String, i32)> {
+        let line = |event: Event| (event.message.unwrap_or_default(), event.count.unwrap_or_default());
+        let mut found: Vec<(String, i32)> = listed(client).await.into_iter().map(line).collect();
         found.sort();
         found
     }
 
-    fn said(expected: &[(&str, i32)]) -> Vec<(String, i32)> {
-        expected.iter().map(|(words, count)| ((*words).to_owned(), *count)).collect()
+    fn expected(messages: &[(&str, i32)]) -> Vec<(String, i32)> {
+        messages.iter().map(|(message, count)| ((*message).to_owned(), *count)).collect()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_reason_is_told_once_in_a_while_and_counted_if_the_words_stay_the_same() {
+    async fn events_are_core_events_with_source_times_and_count() {
         let (client, recorder) = world();
         let pool = pool();
-        let tell = |words: &'static str| recorder.publish(Notice::warning(&pool, "Reason", words));
-        tell("7 of 9").await;
-        tell("7 of 9").await;
-        tell("6 of 9").await;
-        assert_eq!(listed(&client).await, said(&[("7 of 9", 1)]), "numbers that change are no news");
+        recorder.publish(Notice::warning(&pool, "Reason", "words")).await;
+        tokio::time::advance(Duration::from_secs(150)).await;
+        recorder.publish(Notice::warning(&pool, "Reason", "words")).await;
+        let events = listed(&client).await;
+        assert_eq!(events.len(), 1, "{events:#?}");
+        let event = serde_json::to_value(&events[0]).expect("JSON");
+        for (pointer, value) in [
+            ("/apiVersion", json!("v1")),
+            ("/metadata/namespace", json!("default")),
+            ("/involvedObject/kind", json!("NodePool")),
+            ("/involvedObject/name", json!("general")),
+            ("/type", json!("Warning")),
+            ("/reason", json!("Reason")),
+            ("/message", json!("words")),
+            ("/source", json!({"component": "karpenter"})),
+            ("/reportingComponent", json!("karpenter")),
+            ("/firstTimestamp", json!("2026-01-01T12:00:00Z")),
+            ("/lastTimestamp", json!("2026-01-01T12:02:30Z")),
+            ("/count", json!(2)),
+        ] {
+            assert_eq!(event.pointer(pointer), Some(&value), "{pointer} of {event:#}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reason_is_published_once_in_two_minutes_and_same_message_is_counted() {
+        let (client, recorder) = world();
+        let pool = pool();
+        let publish = |message: &'static str| recorder.publish(Notice::warning(&pool, "Reason", message));
+        publish("7 of 9").await;
+        publish("7 of 9").await;
+        publish("6 of 9").await;
+        assert_eq!(messages(&client).await, expected(&[("7 of 9", 1)]), "numbers that change are no news");
         recorder.publish(Notice::warning(&pool, "Another", "6 of 9")).await;
         recorder.publish(Notice::warning(&pool, "Reason", "again").of_episode("2")).await;
-        assert_eq!(listed(&client).await, said(&[("6 of 9", 1), ("7 of 9", 1), ("again", 1)]));
-        tokio::time::advance(Duration::from_secs(121)).await;
-        tell("7 of 9").await;
-        tokio::time::advance(Duration::from_secs(121)).await;
-        tell("7 of 9").await;
-        assert_eq!(listed(&client).await, said(&[("6 of 9", 1), ("7 of 9", 3), ("again", 1)]));
-        // Other words are not what was counted.
-        tokio::time::advance(Duration::from_secs(121)).await;
-        tell("5 of 9").await;
-        assert_eq!(listed(&client).await, said(&[("5 of 9", 1), ("6 of 9", 1), ("7 of 9", 3), ("again", 1)]));
+        assert_eq!(messages(&client).await, expected(&[("6 of 9", 1), ("7 of 9", 1), ("again", 1)]));
+        for message in ["7 of 9", "7 of 9", "5 of 9"] {
+            tokio::time::advance(Duration::from_secs(121)).await;
+            publish(message).await;
+        }
+        let all = [("5 of 9", 1), ("6 of 9", 1), ("7 of 9", 3), ("again", 1)];
+        assert_eq!(messages(&client).await, expected(&all));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_event_that_may_be_gone_is_written_anew() {
+    async fn event_that_is_gone_is_created_again_with_its_count() {
         let (client, recorder) = world();
         let pool = pool();
-        for _ in 0..2 {
-            recorder.publish(Notice::warning(&pool, "Reason", "words")).await;
-            tokio::time::advance(Duration::from_secs(3600)).await;
+        recorder.publish(Notice::warning(&pool, "Reason", "words")).await;
+        let events: Api<Event> = Api::namespaced(client.clone(), "default");
+        events.delete_collection(&Default::default(), &ListParams::default()).await.expect("deleted");
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        recorder.publish(Notice::warning(&pool, "Reason", "words")).await;
+        assert_eq!(messages(&client).await, expected(&[("words", 2)]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn long_messages_are_cut_between_characters() {
+        let (client, recorder) = world();
+        let pool = pool();
+        for (episode, text) in ["x".repeat(2000), "ü".repeat(600), "€".repeat(400)].into_iter().enumerate()
+        {
+            recorder.publish(Notice::normal(&pool, "Reason", text).of_episode(episode.to_string())).await;
         }
-        assert_eq!(listed(&client).await, said(&[("words", 1), ("words", 1)]));
+        let lengths: Vec<usize> = messages(&client).await.iter().map(|(message, _)| message.len()).collect();
+        assert_eq!(lengths, [1024, 1024, 1023]);
     }
 
     #[test]

@@ -246,8 +246,8 @@ async fn nominate(context: &Context, place: Place, node: &str) {
         Ok(false) => {}
         Err(kube::Error::Api(status)) if status.code == 403 => {
             if context.state.nomination_refused(context.clock.now()) {
-                let message = &status.message;
-                tracing::warn!(message, "pods cannot be told their planned node; the scheduler places them");
+                let error = &status.message;
+                tracing::warn!(error, "cannot patch pods/status, pod nomination is disabled");
             }
         }
         Err(error) => {
