@@ -9,6 +9,7 @@ mod milestones;
 pub mod options;
 mod pages;
 mod supervise;
+pub mod throttle;
 
 use std::sync::{Arc, Mutex, PoisonError};
 

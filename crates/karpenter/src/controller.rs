@@ -68,7 +68,7 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
     });
 
     let connected = tokio::select! {
-        connected = connect::connect(arguments.kubeconfig.as_deref()) => connected?,
+        connected = connect::connect(arguments.kubeconfig.as_deref(), &arguments.options) => connected?,
         () = &mut told_to_stop => return Ok(()),
     };
     let old_settings = match arguments.legacy.legacy_api {

@@ -1,11 +1,15 @@
 //! Which cluster, and who we are there.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_controllers::operator::Options;
+use karpenter_controllers::operator::throttle::ThrottleLayer;
 use kube::Client;
 use kube::api::{Api, ListParams};
+use kube::client::ClientBuilder;
 
 /// Where a pod finds the namespace it runs in.
 const OWN_NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -21,14 +25,17 @@ pub(super) struct Connected {
 }
 
 /// Connects, and makes sure that the cluster answers and knows Karpenter's kinds.
-pub(super) async fn connect(kubeconfig: Option<&Path>) -> Result<Connected> {
+pub(super) async fn connect(kubeconfig: Option<&Path>, options: &Options) -> Result<Connected> {
     let config = crate::connect::config(kubeconfig).await?;
     let server = config.cluster_url.to_string();
     let own_namespace = std::fs::read_to_string(OWN_NAMESPACE_FILE)
         .ok()
         .map(|name| name.trim().to_owned())
         .filter(|name| !name.is_empty());
-    let client = Client::try_from(config).context("cannot set up a client")?;
+    let throttle =
+        ThrottleLayer::new(options.kube_client_qps, options.kube_client_burst, Arc::new(|_, _, _| {}));
+    let client =
+        ClientBuilder::try_from(config).context("cannot set up a client")?.with_layer(&throttle).build();
     client
         .apiserver_version()
         .await
