@@ -1,3 +1,11 @@
+{{/*
+Whether a boolean is true. Helm's --set-string and Argo CD's forceString make texts of them, and every text but the empty one
+counts as true in a template: {{ if include "karpenter.isOn" value }}
+*/}}
+{{- define "karpenter.isOn" -}}
+{{- if has (toString .) (list "1" "t" "T" "TRUE" "true" "True") -}}true{{- end -}}
+{{- end -}}
+
 {{/* One variable; none for a value that is not set: (list $ "NAME" value) */}}
 {{- define "karpenter.variable" -}}
 {{- $value := index . 2 -}}
@@ -56,8 +64,12 @@
 {{- include "karpenter.variable" (list $ "PLANNER_MODE" $settings.plannerMode) }}
 {{- include "karpenter.variable" (list $ "DISABLE_POD_NOMINATION" $settings.disablePodNomination) }}
 {{- include "karpenter.variable" (list $ "ENABLE_DECISION_JOURNAL" $settings.enableDecisionJournal) }}
+{{- include "karpenter.variable" (list $ "ENABLE_PROFILING" $settings.enableProfiling) }}
+{{- include "karpenter.variable" (list $ "OFFERING_METRICS" $settings.offeringMetrics) }}
+{{- include "karpenter.variable" (list $ "KUBE_CLIENT_QPS" $settings.kubeClientQPS) }}
+{{- include "karpenter.variable" (list $ "KUBE_CLIENT_BURST" $settings.kubeClientBurst) }}
 {{- with $settings.schedulerConfig }}
-{{- include "karpenter.variable" (list $ "SCHEDULER_CONFIG" (toJson .)) }}
+{{- include "karpenter.variable" (list $ "SCHEDULER_CONFIG" (kindIs "string" . | ternary . (toJson .))) }}
 {{- end }}
 {{- if eq .Values.provider "aws" }}
 {{- $name := tpl (toString ($settings.clusterName | default "")) $ }}
@@ -75,10 +87,10 @@
 {{- include "karpenter.variable" (list $ "SUBNET_REFRESH_INTERVAL" $settings.subnetRefreshInterval) }}
 {{- include "karpenter.variable" (list $ "AWS_FEATURE_GATES" (include "karpenter.gates" ($settings.awsFeatureGates | default dict))) }}
 {{- end }}
-{{- if .Values.legacyApi.enabled }}
+{{- if include "karpenter.isOn" .Values.legacyApi.enabled }}
 {{- include "karpenter.variable" (list $ "LEGACY_API" true) }}
 {{- include "karpenter.variable" (list $ "LEGACY_DEFAULT_INSTANCE_PROFILE" $settings.defaultInstanceProfile) }}
-{{- if or $settings.featureGates.driftEnabled $settings.featureGates.drift }}
+{{- if or (include "karpenter.isOn" $settings.featureGates.driftEnabled) (include "karpenter.isOn" $settings.featureGates.drift) }}
 {{- include "karpenter.variable" (list $ "LEGACY_DRIFT_ENABLED" true) }}
 {{- end }}
 {{- end }}

@@ -12,7 +12,7 @@
 {{- end -}}
 
 {{- define "karpenter.serviceAccountName" -}}
-{{- .Values.serviceAccount.name | default (.Values.serviceAccount.create | ternary (include "karpenter.fullname" .) "default") -}}
+{{- .Values.serviceAccount.name | default (include "karpenter.isOn" .Values.serviceAccount.create | empty | ternary "default" (include "karpenter.fullname" .)) -}}
 {{- end -}}
 
 {{- define "karpenter.selectorLabels" -}}

@@ -170,6 +170,27 @@ def check(cases, root):
     case.true("SCHEDULER_CONFIG is not the map given", yaml.safe_load(variables(case)["SCHEDULER_CONFIG"])
               ["podTopologySpread"]["defaultConstraints"][0]["maxSkew"] == 1)
 
+    case = cases["strings"]
+    env = variables(case)
+    deployment = case.one("Deployment")
+    case.equal("numbers", [deployment["spec"]["replicas"], deployment["spec"]["revisionHistoryLimit"],
+                           deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]], [3, 5, 45])
+    case.equal("ports", [each["containerPort"] for each in container(case)["ports"]] + [case.one("Service")["spec"]["ports"][0]["port"]],
+               [9090, 9091, 9090])
+    case.equal("sampleLimit", case.one("ServiceMonitor")["spec"]["sampleLimit"], 100)
+    case.equal("accounts", case.names("ServiceAccount"), ["release-karpenter"])
+    case.true("hostNetwork is off", "hostNetwork" not in deployment["spec"]["template"]["spec"])
+    case.true("gates", {"NodeRepair=true", "NodeOverlay=false", "CapacityBuffer=True", "SpotToSpotConsolidation=1"}
+              <= set(env["FEATURE_GATES"].split(",")))
+    for name, value in {"METRICS_PORT": "9090", "HEALTH_PROBE_PORT": "9091", "AWS_FEATURE_GATES": "NodeClassCEL=true",
+                        "ENABLE_DECISION_JOURNAL": "false", "ENABLE_PROFILING": "true", "OFFERING_METRICS": "true",
+                        "KUBE_CLIENT_QPS": "50", "KUBE_CLIENT_BURST": "100", "LEGACY_API": None}.items():
+        case.equal(name, env.get(name), value)
+    rules = [rule for role in case.objects if role["kind"] == "ClusterRole" for rule in role["rules"]]
+    granted = {resource for rule in rules for resource in rule["resources"]}
+    case.equal("permissions of gates", sorted({"capacitybuffers", "nodeoverlays", "pods/status", "provisioners"} & granted),
+               ["capacitybuffers"])
+
     case = cases["production"]
     env = variables(case)
     for name, value in {"CLUSTER_ENDPOINT": "https://demo.example", "INTERRUPTION_QUEUE": "demo", "ISOLATED_VPC": "true",
