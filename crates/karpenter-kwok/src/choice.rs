@@ -15,7 +15,7 @@ pub struct Choice<'a> {
     pub offering: &'a Offering,
 }
 
-/// The claim's own requirements. What cannot be read has been refused by the API server.
+/// The claim's own requirements, and what was decided about it already. What cannot be read has been refused by the API server.
 pub(crate) fn requirements(claim: &NodeClaim) -> Requirements {
     claim
         .spec
@@ -27,7 +27,19 @@ pub(crate) fn requirements(claim: &NodeClaim) -> Requirements {
             let values: Vec<Arc<str>> = values.collect();
             Some(Requirement::new(labels::normalize(&requirement.key), operator, values))
         })
+        .chain(decided(claim))
         .collect()
+}
+
+/// What was chosen for a claim that has an instance already: its labels say it, whichever controller launched it.
+fn decided(claim: &NodeClaim) -> impl Iterator<Item = Requirement> {
+    let is_launched = claim.status.as_ref().is_some_and(|status| status.provider_id.is_some());
+    let found = claim.metadata.labels.iter().flatten().filter(move |_| is_launched);
+    found
+        .filter(|(key, _)| {
+            [labels::INSTANCE_TYPE, labels::ZONE, labels::CAPACITY_TYPE].contains(&key.as_str())
+        })
+        .map(|(key, value)| Requirement::new(key.as_str(), Operator::In, vec![Arc::from(value.as_str())]))
 }
 
 /// An instance type that the claim names but nobody sells.

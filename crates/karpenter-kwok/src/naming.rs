@@ -1,5 +1,10 @@
 //! Names of machines. They follow from the claim, so nothing random is needed and no launch can happen twice.
 
+use karpenter_api::types::NodeClaim;
+use kube::ResourceExt;
+
+use crate::node::PROVIDER_ID_PREFIX;
+
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 /// No vowels, so that no words appear.
@@ -12,6 +17,15 @@ pub(crate) fn number(uid: &str) -> u64 {
     // The last bytes of a uid must reach all bits of the number.
     let mixed = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ (mixed >> 29)
+}
+
+/// The node of a claim: the one that the claim's status names, whichever controller chose that name, else our own.
+pub(crate) fn node_of(claim: &NodeClaim) -> String {
+    let known = claim.status.as_ref().and_then(|status| status.provider_id.as_deref());
+    match known.and_then(|id| id.strip_prefix(PROVIDER_ID_PREFIX)) {
+        Some(name) => name.to_owned(),
+        None => node_name(&claim.name_any(), &claim.uid().unwrap_or_default()),
+    }
 }
 
 /// `kwok-<claim>-<word>-<number>`, as the names of simulated nodes are built elsewhere too.

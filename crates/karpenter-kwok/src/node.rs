@@ -32,7 +32,7 @@ pub(crate) fn build(claim: &NodeClaim, choice: Choice<'_>) -> Node {
     let metadata = &claim.metadata;
     let claim_name = metadata.name.clone().unwrap_or_default();
     let uid = metadata.uid.clone().unwrap_or_default();
-    let name = naming::node_name(&claim_name, &uid);
+    let name = naming::node_of(claim);
     let mut annotations = metadata.annotations.clone().unwrap_or_default();
     annotations.insert(KWOK_MARK.to_owned(), KWOK_MARK_VALUE.to_owned());
     let requested = claim.spec.resources.as_ref().and_then(|resources| resources.requests.clone());

@@ -180,7 +180,7 @@ impl Kwok {
             return Err(error);
         }
         let uid = claim.uid().unwrap_or_default();
-        let name = naming::node_name(&claim.name_any(), &uid);
+        let name = naming::node_of(claim);
         if let Some(node) = lock(&inner.under_way).get(&uid) {
             return Ok(node::instance(node));
         }
@@ -259,11 +259,7 @@ impl Kwok {
         if let Some(error) = self.change_faults(|faults| faults.delete_errors.pop_front()) {
             return Err(error);
         }
-        let known = claim.status.as_ref().and_then(|status| status.provider_id.as_deref());
-        let name = match known.and_then(|id| id.strip_prefix(PROVIDER_ID_PREFIX)) {
-            Some(name) => name.to_owned(),
-            None => naming::node_name(&claim.name_any(), &claim.uid().unwrap_or_default()),
-        };
+        let name = naming::node_of(claim);
         // A task that still waits to bring the Node up finds nothing to do.
         lock(&inner.under_way).retain(|_, node| node.metadata.name.as_deref() != Some(&name));
         inner.remove(&name).await.map_err(failure)?;

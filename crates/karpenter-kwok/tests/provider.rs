@@ -277,6 +277,37 @@ async fn a_launch_that_cannot_be_taken_up_holds_up_no_other_and_is_tried_again()
     assert_eq!(world.nodes().await.len(), 3);
 }
 
+/// Upstream's provider ends the names of nodes in something random, and creates a Node after the claim was launched.
+#[tokio::test(start_paused = true)]
+async fn resume_keeps_provider_id_that_another_controller_chose() {
+    let mut world = World::start(json!({})).await;
+    let claims: Api<NodeClaim> = Api::all(world.client.clone());
+    for name in ["claim-1", "claim-2"] {
+        world.claim(vec![]).await;
+        let labels = json!({"metadata": {"labels": {"node.kubernetes.io/instance-type": "m-4x-amd64-linux",
+            "topology.kubernetes.io/zone": "test-zone-c", "karpenter.sh/capacity-type": "on-demand"}}});
+        claims.patch(name, &PatchParams::default(), &Patch::Merge(labels)).await.expect("patched");
+        let status = json!({"status": {"providerID": format!("kwok://kwok-{name}-brave-heron-17")}});
+        claims.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.expect("patched");
+    }
+    // The Node of the first one is there already and is not registered yet.
+    let node: Node = serde_json::from_value(json!({
+        "metadata": {"name": "kwok-claim-1-brave-heron-17", "labels": {"kwok.x-k8s.io/node": "fake"}},
+        "spec": {"providerID": "kwok://kwok-claim-1-brave-heron-17"}}))
+    .expect("a node");
+    Api::all(world.client.clone()).create(&PostParams::default(), &node).await.expect("created");
+
+    Kwok::generic(world.client.clone(), world.clock).resume().await;
+    world.after(15).await;
+    let nodes = world.nodes().await;
+    let ids: Vec<_> = nodes.iter().map(|node| node.spec.clone().unwrap().provider_id.unwrap()).collect();
+    assert_eq!(ids, ["kwok://kwok-claim-1-brave-heron-17", "kwok://kwok-claim-2-brave-heron-17"]);
+    let labels = nodes[1].metadata.labels.clone().unwrap();
+    assert_eq!(labels["node.kubernetes.io/instance-type"], "m-4x-amd64-linux");
+    assert_eq!(labels["topology.kubernetes.io/zone"], "test-zone-c");
+    assert_eq!(labels["karpenter.sh/capacity-type"], "on-demand");
+}
+
 fn kwok_id(claim: &NodeClaim) -> String {
     let metadata = claim.metadata.clone();
     let name =
