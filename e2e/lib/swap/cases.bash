@@ -1,0 +1,163 @@
+# shellcheck shell=bash
+# The cases of e2e/swap. Each begins and ends with upstream's controller at rest and stopped. Sourced, never run.
+
+# shellcheck disable=SC2034  # used by e2e/swap
+cases=(compat cost kills)
+# shellcheck disable=SC2034
+declare -A case_titles=(
+  [compat]="upstream, ours in mode compat, upstream: nothing changes but by scaling"
+  [cost]="upstream, ours in mode cost, upstream: nodes are replaced for savings that the journal explains"
+  [kills]="both are killed at random moments while pods come and go; nothing is lost, doubled or stamped again"
+)
+
+# Longest wait for the fleet, seconds.
+settle_limit=300
+
+# check WHAT ARGUMENT...: runs check.py and prints one line; what it found goes below a failure.
+check() {
+  local what=$1 output
+  shift
+  if output=$(python3 "$e2e_folder/lib/swap/check.py" "$@"); then
+    printf 'PASS  %-18s %s: %s\n' "$scenario" "$what" "$(tail -n 1 <<<"$output")"
+  else
+    failures=$((failures + 1))
+    printf 'FAIL  %-18s %s: %s\n' "$scenario" "$what" "$(tail -n 1 <<<"$output")"
+    head -n -1 <<<"$output" | head -n 20 | sed 's/^/        /'
+  fi
+}
+
+# record NAME: writes every change of claims down until recorded; sets $recording.
+record() {
+  recording=$run_folder/logs/recorder-$1.log
+  recorder=recorder-$1
+  start_program "$run_folder" "$recorder" "$binaries/kubectl" --kubeconfig "$kubeconfig" get nodeclaims --watch \
+    --output-watch-events -o json
+}
+recorded() { stop_program "$run_folder" "$recorder"; }
+
+# swap_and_back MODE REASONS: REASONS are those for which ours may delete a claim before anything was scaled.
+swap_and_back() {
+  local mode=$1 dumps=$run_folder/logs/$1
+  start_karpenter upstream
+  at_rest "$settle_limit" "$quiet" || return 1
+  dump "$dumps-1-upstream.json"
+  stop_karpenter
+
+  record "$mode-taken-over"
+  start_karpenter "$mode"
+  at_rest "$settle_limit" "$quiet" || return 1
+  dump "$dumps-2-taken-over.json"
+  decisions "$dumps-decisions.json" || true
+  recorded
+  if [[ $mode == compat ]]; then
+    check "ours takes over" unchanged "$dumps-1-upstream.json" "$dumps-2-taken-over.json" --without-pool expiring
+    check "ours at rest" watched "$recording"
+  else
+    check "ours takes over" stamps "$dumps-1-upstream.json" "$dumps-2-taken-over.json"
+    check "ours at rest" watched "$recording" --reasons Underutilized,Empty --explained "$dumps-decisions.json"
+  fi
+
+  record "$mode-scaled"
+  scale plain 20
+  at_rest "$settle_limit" "$quiet" || return 1
+  scale plain 7
+  at_rest "$settle_limit" "$quiet" || return 1
+  dump "$dumps-3-scaled.json"
+  recorded
+  check "ours scales out and in" watched "$recording" --reasons Underutilized,Empty
+  check "ours keeps stamps" stamps "$dumps-2-taken-over.json" "$dumps-3-scaled.json"
+  stop_karpenter
+
+  record "$mode-handed-back"
+  start_karpenter upstream
+  at_rest "$settle_limit" "$quiet" || return 1
+  dump "$dumps-4-handed-back.json"
+  recorded
+  if [[ $mode == compat ]]; then
+    check "upstream takes over" unchanged "$dumps-3-scaled.json" "$dumps-4-handed-back.json" --without-pool expiring \
+      --restart-of-upstream
+    check "upstream at rest" watched "$recording"
+  else
+    check "upstream takes over" stamps "$dumps-3-scaled.json" "$dumps-4-handed-back.json"
+    check "upstream at rest" watched "$recording" --reasons Underutilized,Empty
+  fi
+  scale plain 12
+  at_rest "$settle_limit" "$quiet" || return 1
+  stop_karpenter
+}
+
+case_compat() { swap_and_back compat; }
+case_cost() { swap_and_back cost; }
+
+# A pause of up to $1 ms, from the seed.
+random_pause() {
+  local pause
+  below "$1" pause
+  sleep "$((pause / 1000)).$(printf '%03d' "$((pause % 1000))")"
+  paused=$pause
+}
+
+# One scaling of a Deployment, from the seed.
+random_scale() {
+  local replicas
+  below 18 replicas
+  scale plain "$((replicas + 4))"
+  scaled=$((replicas + 4))
+}
+
+case_kills() {
+  local round mode first second story name dumps=$run_folder/logs/kills explained
+  random_state=$seed
+  start_karpenter upstream
+  at_rest "$settle_limit" "$quiet" || return 1
+  dump "$dumps-0.json"
+  stop_karpenter
+  for ((round = 1; round <= rounds; round++)); do
+    if ((round % 2)); then mode=compat; else mode=cost; fi
+    # Each is killed by turns, and each finds what the other left.
+    if ((round / 2 % 2)); then first=$mode second=upstream; else first=upstream second=$mode; fi
+    record "kills-$round"
+    # Every third time it is killed while it starts: it may hold the lease by then or not.
+    if ((round % 3 == 0)); then launch_karpenter "$first"; else start_karpenter "$first"; fi
+    random_scale
+    random_pause 8000
+    kill_karpenter
+    story="$scaled pods, $first killed after $paused ms"
+    start_karpenter "$second"
+    random_scale
+    random_pause 8000
+    kill_karpenter
+    story+=", $scaled pods, $second killed after $paused ms"
+    say "kills: round $round of $rounds, seed $seed: $story"
+    start_karpenter "$first"
+    at_rest "$settle_limit" "$quiet" || return 1
+    dump "$dumps-$round.json"
+    recorded
+    stop_karpenter
+    explained=()
+    for name in "$run_folder"/logs/karpenter-*.log; do explained+=(--explained "$name"); done
+    check "round $round" watched "$recording" --reasons Underutilized,Empty "${explained[@]}"
+    check "round $round" stamps "$dumps-$((round - 1)).json" "$dumps-$round.json"
+  done
+  nothing_left
+}
+
+# Everything is deleted; no claim, node or finalizer stays.
+nothing_left() {
+  start_karpenter upstream
+  in_namespace delete deployments,poddisruptionbudgets --all --wait=false >/dev/null
+  kubectl delete nodepools --all --wait=false >/dev/null
+  within 300 "nothing is left" nodes,nodeclaims,nodepools,pods \
+    '(.items | map(select(.kind != "Node")) | length) == 0 and (of("Node") | ours | length) == 0' || return 1
+  stop_karpenter
+  printf 'PASS  %-18s no claim, node or pool is left\n' "$scenario"
+}
+
+# What the API server refused to the account, by program.
+permissions() {
+  local refused
+  refused=$(jq -r 'select(.responseStatus.code == 403) | select(.objectRef != null)
+    | "\(.userAgent | split("/")[0]): \([.verb, .objectRef.apiGroup, .objectRef.resource, .objectRef.subresource] | map(select(. != null)) | join(" "))"' \
+    "$run_folder/logs/audit.log" | sort | uniq -c)
+  printf 'NOTE  %-18s refused: %s\n' permissions "${refused:-nothing}"
+}
