@@ -52,7 +52,7 @@ pub(super) fn launch_template_data(data: &LaunchTemplateData) -> sdk::RequestLau
         .set_metadata_options(data.metadata_options.as_ref().map(metadata_options))
         .set_cpu_options(cpu)
         .monitoring(monitoring)
-        .set_enclave_options(data.enclave_enabled.then_some(enclave))
+        .enclave_options(enclave)
         .set_placement(placement(&data.placement))
         .set_capacity_reservation_specification(data.capacity_reservation.as_ref().map(capacity_reservation))
         .set_instance_market_options(market)
@@ -136,4 +136,19 @@ fn capacity_reservation(
         .capacity_reservation_preference(reservation.preference.as_str().into())
         .set_capacity_reservation_target(target)
         .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn enclaves_and_monitoring_are_switched_off_explicitly() {
+        let sent = launch_template_data(&LaunchTemplateData::default());
+        assert_eq!(sent.enclave_options().and_then(|options| options.enabled()), Some(false));
+        assert_eq!(sent.monitoring().and_then(|monitoring| monitoring.enabled()), Some(false));
+        let data = LaunchTemplateData { enclave_enabled: true, ..LaunchTemplateData::default() };
+        let sent = launch_template_data(&data);
+        assert_eq!(sent.enclave_options().and_then(|options| options.enabled()), Some(true));
+    }
 }
