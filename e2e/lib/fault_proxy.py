@@ -1,7 +1,11 @@
 """Stands before a simulator of AWS and makes it as unpleasant as AWS can be: throttling, failures, lost requests and
 answers, slowness, and answers in many small pages. What happens to which call is decided by a seed.
 
-    fault_proxy.py --upstream http://127.0.0.1:5000 --port 5001 --seed 1 [--throttle 0.1 ...]
+    fault_proxy.py --upstream http://127.0.0.1:5000 --port 5001 --seed 1 [--throttle 0.1 ...] [--capture FILE]
+
+--capture appends every request to a file, one JSON object a line, for wire_model.py to read. What moto has no answer for,
+stand_in.py gives; PUT /stand-in replaces parts of what there is. What EC2 refuses and moto takes is refused by
+ec2_rules.py; --hide makes it eventually consistent (consistency.py).
 
 GET /faults tells, as JSON, how many calls had which fault; GET /callers, how many were signed by whom, for which region
 and service; GET /actions, how often each was called. PUT /refused takes the actions that are refused from now on, as
@@ -16,11 +20,20 @@ import json
 import random
 import re
 import socket
+import ssl
 import struct
+import sys
 import threading
 import time
 import urllib.parse
 import xml.etree.ElementTree as ElementTree
+
+import buckets
+import consistency
+import ec2_rules
+import reserved_instances
+import stand_in
+import wire_model
 
 # What AWS sends for a page of these is a list in an element of this name.
 EC2_LISTS = {
@@ -49,6 +62,10 @@ class Faults:
         self.ratios, self.random = ratios, random.Random(seed)
         self.counts, self.callers, self.actions = (collections.Counter() for _ in range(3))
         self.pages, self.told, self.refused, self.lock = {}, {}, {}, threading.Lock()
+        self.stand_in, self.captured_to = stand_in.StandIn(), None
+        self.reserved = reserved_instances.ReservedInstances(self.stand_in)
+        # Data of the launch templates that were made, by name.
+        self.templates, self.consistency, self.buckets = {}, consistency.Consistency(0), None
 
     def deal(self, service, action):
         with self.lock:
@@ -69,6 +86,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     faults = None
     upstream = None
+    moto_region = None
 
     def log_message(self, *_):
         pass
@@ -92,7 +110,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if (self.command, self.path) == ("PUT", "/refused"):
             self.faults.refused = json.loads(body)
             return self.reply(200, [], b"")
+        if (self.command, self.path) == ("PUT", "/stand-in"):
+            self.faults.stand_in.replace(json.loads(body))
+            return self.reply(200, [], b"")
         service, action, form = self.recognise(body)
+        captured = self.capture(service, body)
         with self.faults.lock:
             self.faults.actions[f"{service}:{action}"] += 1
         refused = self.faults.refused.get(f"{service}:{action}")
@@ -109,7 +131,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.reset()
         if fault == "slow":
             time.sleep(how_much * 3)
-        answer = self.page(service, action, form) or self.forward(service, action, form, body)
+        answer = self.answer(captured, form, body)
         if fault == "lost_answer":
             return self.reset()
         return self.reply(*answer)
@@ -117,9 +139,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def recognise(self, body):
         """Service, action and, where requests are forms, their fields."""
         scope = re.search(r"Credential=([^/]*)/\d+/([^/]*)/([^/]*)/", self.headers.get("Authorization", ""))
-        key, self.region, service = scope.groups() if scope else ("nobody", "", "unsigned")
+        self.key, self.region, service = scope.groups() if scope else ("nobody", "", "unsigned")
         with self.faults.lock:
-            self.faults.callers[f"{key} {self.region} {service}"] += 1
+            self.faults.callers[f"{self.key} {self.region} {service}"] += 1
         target = self.headers.get("X-Amz-Target")
         if target:
             return service, target.rsplit(".", 1)[-1], None
@@ -128,10 +150,52 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return service, form.get("Action", ""), form
         return service, f"{self.command} {self.path.split('?')[0]}", None
 
+    def capture(self, service, body):
+        """The request as it came, also to the file if there is one."""
+        captured = {"service": service, "key": self.key, "region": self.region, "host": self.headers.get("Host", ""),
+                    "method": self.command, "path": self.path, "target": self.headers.get("X-Amz-Target"),
+                    "body": body.decode()}
+        if self.faults.captured_to:
+            with self.faults.lock:
+                print(json.dumps(captured), file=self.faults.captured_to, flush=True)
+        return captured
+
+    def answer(self, captured, form, body):
+        """From the stand-in, from pages that are left, or from moto; unless EC2 would refuse the request."""
+        service, known = captured["service"], self.faults
+        try:
+            operation, asked, _ = wire_model.read(captured)
+            if stand_in.is_expired(captured["key"]):
+                known.count("signed with expired credentials")
+                raise stand_in.Refused(400, "RequestExpired", "Request has expired.")
+            if service == "ec2" and known.buckets:
+                with known.lock:
+                    is_allowed = known.buckets.take(operation, asked)
+                if not is_allowed:
+                    known.count(f"ec2 {operation} out of tokens")
+                    raise stand_in.Refused(*throttling(service))
+            if service == "ec2":
+                broken = ec2_rules.broken(operation, asked, known.templates)
+                if broken:
+                    known.count(f"rule: {operation}: {broken[1]}")
+                    raise stand_in.Refused(400, *broken)
+            known.consistency.before(operation, asked, known.templates)
+            answer = (known.stand_in.answer(service, operation, asked) or self.page(service, operation, form)
+                      or self.forward(service, operation, form, body))
+        except stand_in.Refused as refused:
+            known.count(f"refused {operation} {refused.code}")
+            return refusal(service, refused.status, refused.code, refused.message)
+        if operation == "CreateLaunchTemplate" and answer[0] == 200:
+            known.templates[asked["LaunchTemplateName"]] = asked["LaunchTemplateData"]
+        answer = known.reserved.after(operation, asked, answer, known.templates)
+        return known.consistency.after(operation, asked, answer)
+
     def forward(self, service, action, form, body):
         if action in TOLD_ONCE and form.get("DryRun") == "true":
             # moto pays no attention to the word and tells it all, for which it may need more than a caller's patience.
             return refusal(service, 412, "DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
+        if service == "ec2" and action == "CreateFleet":
+            body = urllib.parse.urlencode(self.faults.reserved.form(action, form)).encode()
         cut = service == "ec2" and action in EC2_LISTS and "DryRun" not in form
         if cut:
             if action == "DescribeInstances" and "MaxResults" in form and any(
@@ -149,6 +213,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         connection = http.client.HTTPConnection(self.upstream.hostname, self.upstream.port, timeout=120)
         headers = {name: value for name, value in self.headers.items() if name.lower() not in (
             "content-length", "connection", "accept-encoding", "transfer-encoding")}
+        if self.moto_region:
+            headers = {name: re.sub(r"(Credential=[^/]*/\d+/)[^/]*/", rf"\g<1>{self.moto_region}/", value)
+                       for name, value in headers.items() if name.lower() != "host"}
         connection.request(self.command, self.path, body, headers)
         answer = connection.getresponse()
         status, headers, body = answer.status, answer.getheaders(), answer.read()
@@ -279,7 +346,9 @@ class Server(http.server.ThreadingHTTPServer):
         return super().shutdown_request(request)
 
     def handle_error(self, request, client_address):
-        """Clients that have gone, and a simulator that has: both see the connection end."""
+        """Clients that have gone, and a simulator that has: both see the connection end. All else is a mistake here."""
+        if not isinstance(sys.exc_info()[1], (OSError, http.client.HTTPException)):
+            super().handle_error(request, client_address)
 
 
 def main():
@@ -290,9 +359,25 @@ def main():
     defaults = {"throttle": 0.10, "error": 0.04, "lost_request": 0.03, "lost_answer": 0.02, "slow": 0.05}
     for fault, ratio in defaults.items():
         parser.add_argument("--" + fault.replace("_", "-"), type=float, default=ratio, metavar="RATIO")
+    parser.add_argument("--capture", type=argparse.FileType("a"), metavar="FILE")
+    parser.add_argument("--tls", nargs=2, metavar=("PORT", "FILE"), help="also with TLS, by a key and its certificate")
+    parser.add_argument("--buckets", action="store_true", help="throttle calls to EC2 as it documents")
+    parser.add_argument("--moto-region", metavar="REGION", help="where moto looks, whatever region is called")
+    parser.add_argument("--hide", type=float, default=0, metavar="SECONDS", help="hide what was just made that long")
     given = parser.parse_args()
     Handler.upstream = urllib.parse.urlsplit(given.upstream)
     Handler.faults = Faults({fault: getattr(given, fault) for fault in defaults}, given.seed)
+    Handler.faults.captured_to, Handler.moto_region = given.capture, given.moto_region
+    Handler.faults.buckets = buckets.Buckets() if given.buckets else None
+    Handler.faults.consistency = consistency.Consistency(given.hide)
+    if given.tls:
+        port, certificate = given.tls
+        secure = Server(("127.0.0.1", int(port)), Handler)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        # Handshakes are the business of each connection's own thread.
+        secure.socket = context.wrap_socket(secure.socket, server_side=True, do_handshake_on_connect=False)
+        threading.Thread(target=secure.serve_forever, daemon=True).start()
     Server(("127.0.0.1", given.port), Handler).serve_forever()
 
 

@@ -9,9 +9,12 @@ import sys
 import time
 
 import moto_interruptions
+from moto_consistency import consistency_story
+from moto_endpoints import endpoint_story
 from moto_identity import identity
 from moto_refusals import refusals
 from moto_stage import CLUSTER, NO_FAULTS, REGION, Stage
+from moto_wire import check_requests, wire
 
 # Faults cost retries, and the worst of them a round of garbage collection.
 PATIENCE_WITH_FAULTS = 3
@@ -24,9 +27,9 @@ def interruption(instance_id):
     })
 
 
-def begin(stage, given, is_proxied=False):
-    """Without a seed the proxy, where it is wanted, only remembers what takes moto long to tell."""
-    if is_proxied and given.faults is None:
+def begin(stage, given):
+    """Without a seed the proxy only captures requests and remembers what takes moto long to answer."""
+    if given.faults is None:
         stage.start_account(given.seed, *NO_FAULTS)
     else:
         stage.start_account(given.faults)
@@ -122,8 +125,12 @@ def life(stage, given):
 
 
 def interruptions(stage, given):
-    moto_interruptions.interruptions(stage, lambda: begin(stage, given, is_proxied=True),
+    moto_interruptions.interruptions(stage, lambda: begin(stage, given),
                                      lambda: leave_nothing(stage, 1))
+
+
+def consistency(stage, _):
+    consistency_story(stage, lambda: leave_nothing(stage, 1))
 
 
 def has_started(stage, environment):
@@ -139,7 +146,7 @@ def crashes(stage, given):
     """The controller is killed at random moments while machines come and go."""
     patience = 1 if given.faults is None else PATIENCE_WITH_FAULTS
     chance = random.Random(given.seed)
-    begin(stage, given, is_proxied=True)
+    begin(stage, given)
     alone = {} if stage.is_real else {"DISABLE_LEADER_ELECTION": "true"}
     stage.apply_class_and_pool()
     launched = set()
@@ -192,16 +199,25 @@ def main():
     parser.add_argument("--identity", action="store_true", help="who calls AWS, by every way to be somebody, instead")
     parser.add_argument("--interruptions", action="store_true", help="every kind of message, by EventBridge, instead")
     parser.add_argument("--refusals", action="store_true", help="what is missing, forbidden or wrong, instead")
+    parser.add_argument("--consistency", action="store_true", help="new things are hidden, bad combinations refused, instead")
+    parser.add_argument("--endpoints", action="store_true", help="TLS, regions, a proxy and credentials that run out, instead")
+    parser.add_argument("--wire", action="store_true", help="compare what launches send with upstream's requests, instead")
+    parser.add_argument("--wire-record", metavar="PROGRAM", help="record these from upstream's controller, instead")
     parser.add_argument("--seed", type=int, default=1, help="when to kill it")
     parser.add_argument("--real", action="store_true", help="on the control plane of e2e/up, not on the embedded one")
     given = parser.parse_args()
     # Whoever ends this ends what it has started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if given.wire or given.wire_record:
+        wire(given)
+        return print("e2e/moto: all well")
     stage = Stage(given.binary, given.real)
     try:
-        stories = {"identity": identity, "interruptions": interruptions, "refusals": refusals, "crashes": crashes}
+        stories = {"identity": identity, "interruptions": interruptions, "refusals": refusals, "crashes": crashes,
+                   "consistency": consistency, "endpoints": endpoint_story}
         chosen = next((story for name, story in stories.items() if getattr(given, name)), life)
         chosen(stage, given)
+        check_requests(stage)
     finally:
         stage.stop_all()
     print("e2e/moto: all well")

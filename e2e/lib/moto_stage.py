@@ -45,6 +45,11 @@ class Stage:
         self.controller = None
         self.controllers = 0
         self.queue = CLUSTER
+        self.replicas = 0
+        # What every controller has in its environment besides the account.
+        self.environment = {}
+        # Where the proxy writes every request to.
+        self.captured = self.folder / "requests.jsonl"
 
     # --- processes ---------------------------------------------------------------------------------------------------
 
@@ -71,11 +76,12 @@ class Stage:
         found = sorted(self.folder.glob(f"{name}*.log"))
         return "\n".join(log.read_text() for log in found)
 
-    def until(self, what, seconds, check, is_told=True):
-        """Waits until check() answers something true, playing the machines meanwhile."""
+    def until(self, what, seconds, check, is_told=True, is_joining=True):
+        """Waits until check() answers something true; instances join the cluster meanwhile unless they shall not."""
         began = time.monotonic()
         while time.monotonic() - began < seconds:
-            self.boot()
+            if is_joining:
+                self.boot()
             answer = check()
             if answer:
                 if is_told:
@@ -115,8 +121,10 @@ class Stage:
             port = free_port()
             self.faults_at = f"http://127.0.0.1:{port}"
             self.start("faults", [sys.executable, str(HERE / "fault_proxy.py"), "--upstream", endpoint,
-                                  "--port", str(port), "--seed", str(faults_seed), *fault_arguments])
+                                  "--port", str(port), "--seed", str(faults_seed), "--capture", str(self.captured),
+                                  *fault_arguments])
             self.account["AWS_ENDPOINT_URL"] = self.faults_at
+            self.until("the proxy answers", 60, self.is_proxy_there, is_told=False)
         self.image = next(
             image["ImageId"] for image in self.ec2.describe_images(Owners=["amazon"])["Images"]
             if image["Architecture"] == IMAGE_ARCH
@@ -128,6 +136,12 @@ class Stage:
         self.iam.create_role(RoleName=f"KarpenterNodeRole-{CLUSTER}", AssumeRolePolicyDocument="{}")
         self.queue_url = self.sqs.create_queue(QueueName=CLUSTER)["QueueUrl"]
 
+    def is_proxy_there(self):
+        try:
+            return self.faults() is not None
+        except OSError:
+            return False
+
     def faults(self, what="faults"):
         with urllib.request.urlopen(f"{self.faults_at}/{what}", timeout=30) as answer:
             return json.load(answer)
@@ -136,6 +150,12 @@ class Stage:
         """What the proxy refuses from now on: `ec2_DescribeSubnets="UnauthorizedOperation"`."""
         told = json.dumps({name.replace("_", ":", 1): code for name, code in actions.items()}).encode()
         request = urllib.request.Request(f"{self.faults_at}/refused", data=told, method="PUT")
+        with urllib.request.urlopen(request, timeout=30):
+            pass
+
+    def stand_in(self, **parts):
+        """What there is besides moto's account, by the names of stand_in.py."""
+        request = urllib.request.Request(f"{self.faults_at}/stand-in", data=json.dumps(parts).encode(), method="PUT")
         with urllib.request.urlopen(request, timeout=30):
             pass
 
@@ -179,7 +199,18 @@ class Stage:
     def apply(self, *objects):
         whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
         arguments = ["apply", "--server-side", "--force-conflicts", "--validate=false", "-f", "-"]
-        self.until("objects are taken", 60, lambda: self.kubectl(*arguments, stdin=whole).returncode == 0, is_told=False)
+        said = []
+
+        def are_taken():
+            answer = self.kubectl(*arguments, stdin=whole)
+            said.append(answer.stderr)
+            return answer.returncode == 0
+
+        try:
+            self.until("objects are taken", 20, are_taken, is_told=False, is_joining=False)
+        except SystemExit:
+            print(said[-1], file=sys.stderr)
+            raise
 
     def boot(self):
         """Machines that run join the cluster, as their user data would have them do."""
@@ -289,8 +320,15 @@ class Stage:
             [self.binary, "controller", "--provider", "aws", "--kubeconfig", str(self.kubeconfig), "--cluster-name",
              CLUSTER, "--cluster-endpoint", "https://cluster.example", "--interruption-queue", self.queue,
              "--metrics-port", "0", "--health-probe-port", "0", "--log-level", "debug", *arguments],
-            **{**self.account, **environment},
+            **{**self.environment, **self.account, **environment},
         )
+
+    def start_upstream(self, program, **environment):
+        """Upstream's controller in place of ours."""
+        self.controller = self.start("upstream", [program], **{
+            **self.account, "KUBECONFIG": str(self.kubeconfig), "CLUSTER_NAME": CLUSTER, "LOG_LEVEL": "debug",
+            "CLUSTER_ENDPOINT": "https://cluster.example", "INTERRUPTION_QUEUE": self.queue, "METRICS_PORT":
+            str(free_port()), "HEALTH_PROBE_PORT": str(free_port()), "SYSTEM_NAMESPACE": "kube-system", **environment})
 
     def metrics(self):
         """What the controller's page tells, as lines."""

@@ -1,0 +1,34 @@
+"""EC2's request throttling: every action has a bucket of tokens that fills up again at a rate. Sizes and rates are those
+that EC2 documents for most of its actions, by account and region."""
+
+import collections
+import time
+
+# Tokens, and tokens a second.
+READING = (100, 20)
+READING_ALL = (50, 10)
+CHANGING = (50, 5)
+
+
+def size_and_rate(operation, asked):
+    if not operation.startswith(("Describe", "Get", "List")):
+        return CHANGING
+    is_narrow = any(key in asked for key in ("Filters", "MaxResults")) or any(key.endswith(("Ids", "Names")) for key in asked)
+    return READING if is_narrow else READING_ALL
+
+
+class Buckets:
+    def __init__(self, clock=time.monotonic):
+        self.clock, self.filled, self.refused = clock, {}, collections.Counter()
+
+    def take(self, operation, asked):
+        """Whether there is a token for a call."""
+        size, rate = size_and_rate(operation, asked)
+        now = self.clock()
+        tokens, at = self.filled.get((operation, size), (size, now))
+        tokens = min(size, tokens + (now - at) * rate)
+        is_allowed = tokens >= 1
+        self.filled[operation, size] = (tokens - is_allowed, now)
+        if not is_allowed:
+            self.refused[operation] += 1
+        return is_allowed
