@@ -11,6 +11,7 @@ import time
 import moto_interruptions
 from moto_consistency import consistency_story
 from moto_endpoints import endpoint_story
+from moto_families import families
 from moto_identity import identity
 from moto_refusals import refusals
 from moto_stage import CLUSTER, NO_FAULTS, REGION, Stage
@@ -133,6 +134,10 @@ def consistency(stage, _):
     consistency_story(stage, lambda: leave_nothing(stage, 1))
 
 
+def family_story(stage, _):
+    families(stage, lambda: leave_nothing(stage, 1))
+
+
 def has_started(stage, environment):
     """One that gave up on an AWS out of order is started again, as the kubelet would."""
     if stage.controller.poll() is not None:
@@ -199,6 +204,7 @@ def main():
     parser.add_argument("--identity", action="store_true", help="who calls AWS, by every way to be somebody, instead")
     parser.add_argument("--interruptions", action="store_true", help="every kind of message, by EventBridge, instead")
     parser.add_argument("--refusals", action="store_true", help="what is missing, forbidden or wrong, instead")
+    parser.add_argument("--families", action="store_true", help="images by alias, reservations, prices, zonal shift, instead")
     parser.add_argument("--consistency", action="store_true", help="new things are hidden, bad combinations refused, instead")
     parser.add_argument("--endpoints", action="store_true", help="TLS, regions, a proxy and credentials that run out, instead")
     parser.add_argument("--wire", action="store_true", help="compare what launches send with upstream's requests, instead")
@@ -214,7 +220,7 @@ def main():
     stage = Stage(given.binary, given.real)
     try:
         stories = {"identity": identity, "interruptions": interruptions, "refusals": refusals, "crashes": crashes,
-                   "consistency": consistency, "endpoints": endpoint_story}
+                   "consistency": consistency, "families": family_story, "endpoints": endpoint_story}
         chosen = next((story for name, story in stories.items() if getattr(given, name)), life)
         chosen(stage, given)
         check_requests(stage)
