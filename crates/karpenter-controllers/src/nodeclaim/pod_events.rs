@@ -1,7 +1,7 @@
 //! When pods last came to or left a node, written into its claim: consolidation waits for quiet.
 //!
 //! Pods of daemon sets do not count. Pods that a new process merely finds bound do not restart the wait, if the claim
-//! already knows of a later event than their binding.
+//! already knows of an event after their binding, or so shortly before it that no second one was written.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -62,7 +62,8 @@ fn event(change: &Change<Pod>) -> Option<Event> {
 fn decide(last: Option<Timestamp>, event: Event, now: Timestamp) -> bool {
     match (last, event) {
         (None, _) => true,
-        (Some(last), Event::BoundAt(at)) if at <= last => false,
+        // So soon after the last one it was not written by an earlier process, ours or upstream's, either.
+        (Some(last), Event::BoundAt(at)) if since(at, last) < QUIET => false,
         (Some(last), _) => since(now, last) >= QUIET,
     }
 }
@@ -178,6 +179,13 @@ mod tests {
         assert!(!decide(Some(at(0)), Event::Now, at(9)));
         assert!(decide(Some(at(0)), Event::Now, at(10)));
         assert!(!decide(Some(at(5)), Event::BoundAt(at(5)), at(500)));
-        assert!(decide(Some(at(5)), Event::BoundAt(at(6)), at(500)));
+    }
+
+    #[test]
+    fn restart_writes_no_event_for_binding_within_ten_seconds_of_the_last_one() {
+        let at = |seconds: i64| Timestamp::from_second(1_000_000 + seconds).expect("a time");
+        assert!(!decide(Some(at(5)), Event::BoundAt(at(6)), at(500)));
+        assert!(!decide(Some(at(5)), Event::BoundAt(at(14)), at(500)));
+        assert!(decide(Some(at(5)), Event::BoundAt(at(15)), at(500)));
     }
 }
