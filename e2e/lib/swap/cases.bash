@@ -2,11 +2,12 @@
 # The cases of e2e/swap. Each begins and ends with upstream's controller at rest and stopped. Sourced, never run.
 
 # shellcheck disable=SC2034  # used by e2e/swap
-cases=(compat cost kills)
+cases=(compat cost midway kills)
 # shellcheck disable=SC2034
 declare -A case_titles=(
   [compat]="upstream, ours in mode compat, upstream: nothing changes but by scaling"
   [cost]="upstream, ours in mode cost, upstream: nodes are replaced for savings that the journal explains"
+  [midway]="each is killed right after it tainted a node to disrupt it; the other one finds what is left"
   [short]="as compat, with one scaling; only if named"
   [kills]="both are killed at random moments while pods come and go; nothing is lost, doubled or stamped again"
 )
@@ -36,27 +37,41 @@ record() {
 }
 recorded() { stop_program "$run_folder" "$recorder"; }
 
+consolidation_policy() {
+  kubectl patch nodepool general --type merge --patch "{\"spec\":{\"disruption\":{\"consolidationPolicy\":\"$1\"}}}" >/dev/null
+}
+
+# Nodes that upstream launched for more pods than are left, so that there is something to save.
+leave_savings() {
+  scale plain 24
+  at_rest "$settle_limit" 10 || return 1
+  consolidation_policy WhenEmpty
+  scale plain 9
+}
+
 # swap_and_back MODE PODS...: upstream, ours in this mode with so many plain pods one after the other, upstream.
 swap_and_back() {
   local mode=$1 pods dumps=$run_folder/logs/$1
   shift
   start_karpenter upstream
+  if [[ $mode == cost ]]; then leave_savings || return 1; fi
   at_rest "$settle_limit" "$quiet" || return 1
   dump "$dumps-1-upstream.json"
   stop_karpenter
+  consolidation_policy WhenEmptyOrUnderutilized
 
   record "$mode-taken-over"
   start_karpenter "$mode"
   at_rest "$settle_limit" "$quiet" || return 1
   dump "$dumps-2-taken-over.json"
-  decisions "$dumps-decisions.json" || true
+  decisions "$dumps-decisions.json"
   recorded
   if [[ $mode == compat ]]; then
     check "ours takes over" unchanged "$dumps-1-upstream.json" "$dumps-2-taken-over.json" --without-pool expiring
     check "ours at rest" watched "$recording"
   else
     check "ours takes over" stamps "$dumps-1-upstream.json" "$dumps-2-taken-over.json"
-    check "ours at rest" watched "$recording" --reasons Underutilized,Empty --explained "$dumps-decisions.json"
+    check "ours at rest" watched "$recording" --reasons Underutilized,Empty --explained "$dumps-decisions.json" --at-least 1
   fi
 
   record "$mode-scaled"
@@ -87,11 +102,36 @@ swap_and_back() {
 }
 
 case_compat() { swap_and_back compat 20 7; }
-case_cost() {
-  scale plain 12
-  swap_and_back cost 20 7
-}
+case_cost() { swap_and_back cost 20 7; }
 case_short() { swap_and_back compat 16; }
+
+# Kills the controller as soon as a node carries the taint that keeps pods off a node which is going to be disrupted.
+kill_midway() {
+  within 120 "a node is being disrupted" nodes \
+    '.items | any(.spec.taints // [] | any(.key == "karpenter.sh/disrupted"))' || return 1
+  kill_karpenter
+}
+
+case_midway() {
+  local turn first second dumps=$run_folder/logs/midway
+  for turn in "upstream compat" "compat upstream" "upstream cost" "cost upstream"; do
+    read -r first second <<<"$turn"
+    start_karpenter "$first"
+    scale plain 20
+    at_rest "$settle_limit" "$quiet" || return 1
+    dump "$dumps-1.json"
+    record "midway-$first-$second"
+    scale plain 7
+    kill_midway || return 1
+    start_karpenter "$second"
+    at_rest "$settle_limit" "$quiet" || return 1
+    dump "$dumps-2.json"
+    recorded
+    stop_karpenter
+    check "$first, then $second" watched "$recording" --reasons Underutilized,Empty
+    check "$first, then $second" stamps "$dumps-1.json" "$dumps-2.json"
+  done
+}
 
 # A pause of up to $1 ms, from the seed.
 random_pause() {

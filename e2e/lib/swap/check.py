@@ -9,10 +9,10 @@
   check.py stamps BEFORE AFTER
       NodeClaims and Nodes that are in both have the same hashes, finalizers, labels and spec.
 
-  check.py watched RECORDING [--reasons A,B] [--explained FILE]...
+  check.py watched RECORDING [--reasons A,B] [--explained FILE]... [--at-least N]
       RECORDING is what `kubectl get nodeclaims --watch --output-watch-events -o json` printed. No claim drifted, no hash or
       label of a claim changed after it was launched, and a claim was deleted only because it expired, because its pool is
-      static and was scaled in, or for one of the REASONS; in the latter case its name is in one of the FILEs.
+      static and was scaled in, or for one of the REASONS; in the latter case its name is in one of the FILEs. So many claims must have been deleted for one of the REASONS.
 
 Prints one line for each difference, and one with figures at the end; the status is 1 if there was a difference.
 """
@@ -224,6 +224,9 @@ def watched(arguments):
             else:
                 first[uid] = stamp
     counts = ", ".join(f"{list(reasons.values()).count(reason)} {reason}" for reason in sorted(set(reasons.values())))
+    count = sum(reason in arguments.reasons for reason in reasons.values())
+    if count < arguments.at_least:
+        found.append(f"{count} claims were deleted for {' or '.join(arguments.reasons)}, not {arguments.at_least}")
     if not last:
         found.append("no claim was seen")
     return sorted(set(found)), f"{len(last)} claims seen, deleted: {counts or 'none'}"
@@ -246,6 +249,7 @@ def main():
     command.add_argument("recording")
     command.add_argument("--reasons", type=lambda text: text.split(","), default=[])
     command.add_argument("--explained", action="append", default=[])
+    command.add_argument("--at-least", type=int, default=0)
     command.set_defaults(run=watched)
     arguments = parser.parse_args()
     found, summary = arguments.run(arguments)

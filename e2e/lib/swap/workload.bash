@@ -86,6 +86,8 @@ complete() {
     (of("Deployment") | all(.spec.replicas == (.status.readyReplicas // 0) and .spec.replicas == (.status.replicas // 0)))
     and ((of("Node") | ours | map(.spec.providerID) | sort) == (of("NodeClaim") | map(.status.providerID) | sort))
     and (of("NodeClaim") | map(select(.metadata.labels["karpenter.sh/nodepool"] == "fixed")) | length == 2)
+    and (of("Node") | all(.spec.taints // [] | all(.key | . != "karpenter.sh/disrupted" and . != "karpenter.sh/unregistered")))
+    and (of("NodeClaim") | all(condition("DisruptionReason") != "True"))
     and ([.items[] | select(.metadata.labels["karpenter.sh/nodepool"] != "expiring" and .metadata.labels.app != "expiring")]
       | all(.metadata.deletionTimestamp == null))' >/dev/null
 }
