@@ -2,8 +2,9 @@
 """Builds the AWS instance catalog that karpenter-catalog embeds.
 
 Inputs are facts only: the instance-type and offering listings bundled with the
-Python package moto, and three generated tables of the Go module
-github.com/aws/karpenter-provider-aws. The output is one self-describing binary
+Python package moto, and generated tables of the Go modules
+github.com/aws/karpenter-provider-aws and
+github.com/aws/amazon-vpc-resource-controller-k8s. The output is one self-describing binary
 file; its layout is described in `columns.py`, next to the code that writes it.
 
 The same inputs always give the same bytes. `--check` rebuilds the file in

@@ -10,6 +10,9 @@ import subprocess
 MOTO_VERSION = "5.2.5"
 PROVIDER_MODULE = "github.com/aws/karpenter-provider-aws"
 PROVIDER_VERSION = "v1.14.1"
+# Where the provider takes its limits of interfaces from; newer than the provider's last release.
+VPC_MODULE = "github.com/aws/amazon-vpc-resource-controller-k8s"
+VPC_VERSION = "v1.8.2"
 
 Facts = collections.namedtuple(
     "Facts",
@@ -42,6 +45,7 @@ def load():
         zones[region] = [(name, ids.get(name, "")) for name in sorted({z for listed in offered.values() for z in listed})]
 
     provider = pathlib.Path(module_directory(PROVIDER_MODULE, PROVIDER_VERSION))
+    vpc = pathlib.Path(module_directory(VPC_MODULE, VPC_VERSION))
     pricing = provider / "pkg" / "providers" / "pricing"
     instancetype = provider / "pkg" / "providers" / "instancetype"
     price_tables = []
@@ -61,7 +65,8 @@ def load():
 
     provenance = [
         ("moto", MOTO_VERSION, "instance types, offerings per zone, zone ids"),
-        (PROVIDER_MODULE, PROVIDER_VERSION, "on-demand prices, network bandwidth, VPC limits"),
+        (PROVIDER_MODULE, PROVIDER_VERSION, "on-demand prices, network bandwidth"),
+        (VPC_MODULE, VPC_VERSION, "VPC limits"),
     ]
     return Facts(
         provenance,
@@ -70,7 +75,7 @@ def load():
         offered_zones,
         price_tables,
         read_bandwidth((instancetype / "zz_generated.bandwidth.go").read_text()),
-        read_vpc_limits((instancetype / "zz_generated.vpclimits.go").read_text()),
+        read_vpc_limits((vpc / "pkg" / "aws" / "vpc" / "limits.go").read_text()),
     )
 
 

@@ -1,6 +1,7 @@
 //! Ask EC2 what it sells, twice a day; tell about offerings, once a minute; keep the prices that overlays state.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use karpenter_api::types::NodeOverlay;
@@ -22,21 +23,39 @@ const RETRY: Duration = Duration::from_secs(60);
 pub struct DiscoveryController {
     types: InstanceTypes,
     metrics: TypeMetrics,
+    /// Types newer than the shipped tables that were logged.
+    logged: Mutex<BTreeSet<String>>,
 }
 
 impl DiscoveryController {
     pub fn new(types: InstanceTypes, metrics: TypeMetrics) -> Self {
-        Self { types, metrics }
+        Self { types, metrics, logged: Mutex::default() }
     }
 
     pub fn watch(&self, queue: &Queue) {
         queue.add(ObjectKey::new("", "all"));
+    }
+
+    /// Once for each type, all new ones in one line.
+    fn log_types_newer_than_tables(&self) {
+        let discovered = self.types.discovered();
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let new: Vec<&str> =
+            discovered.newer_than_tables().filter(|name| logged.insert((*name).to_owned())).collect();
+        if !new.is_empty() {
+            let instance_types = new.join(",");
+            tracing::warn!(
+                instance_types,
+                "instance types are newer than the shipped tables, they have no pod-eni capacity"
+            );
+        }
     }
 }
 
 impl Reconcile for DiscoveryController {
     async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
         let outcome = self.types.discover().await;
+        self.log_types_newer_than_tables();
         self.metrics.tell_types(&self.types.discovered());
         match outcome {
             Ok(()) => Ok(After::Again(DISCOVERY_PERIOD)),

@@ -68,6 +68,11 @@ impl Discovered {
         &self.zones
     }
 
+    /// Names of types that EC2 sells and no shipped table knows, in order.
+    pub fn newer_than_tables(&self) -> impl Iterator<Item = &str> {
+        self.types.iter().map(|known| &*known.info.name).filter(|name| !aws::catalog().knows(name))
+    }
+
     pub fn find(&self, name: &str) -> Option<&KnownType> {
         self.position(name).map(|position| &self.types[position])
     }

@@ -26,6 +26,7 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
 use crate::edge::world::World;
+use crate::log::Log;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -112,6 +113,33 @@ impl CloudProvider for Shop {
     fn drift_reason<'a>(&'a self, _: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
         Box::pin(async { Ok(None) })
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn types_newer_than_the_tables_are_named_in_one_warning() {
+    let world = World::start().await;
+    let log = Log::listen();
+    let types = types_of(&world);
+    let add = |name: &str| {
+        world.aws.world(|cloud| {
+            let mut info = cloud.types[0].clone();
+            info.name = name.into();
+            cloud.types.push(info);
+        });
+    };
+    // The second is in no listing, but in a table.
+    ["m99.large", "c9g.large", "x99.metal"].into_iter().for_each(add);
+    let metrics = TypeMetrics::new(world.context.metrics.registry());
+    world.spawn(DiscoveryController::new(types, metrics), DiscoveryController::watch, 1);
+    world.pass(MINUTE).await;
+    let warned = || {
+        let lines = log.lines().into_iter().filter(|line| line.level == tracing::Level::WARN);
+        lines.map(|line| line.field("instance_types").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(warned(), ["m99.large,x99.metal"]);
+    add("m98.large");
+    world.pass(25 * HOUR).await;
+    assert_eq!(warned(), ["m99.large,x99.metal", "m98.large"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -16,6 +16,11 @@ pub(super) struct Supplement {
 }
 
 impl AwsCatalog {
+    /// Whether any table has the type; one that EC2 sells and no table has is newer than they are.
+    pub fn knows(&self, name: &str) -> bool {
+        self.find(name).is_some() || self.supplements.contains_key(name)
+    }
+
     /// Adds to a live description what EC2 does not tell. A type newer than the tables gets its bandwidth
     /// from its network cards; for a type the tables know, silence is an answer that other tools give too.
     pub fn complete(&self, info: &mut TypeInfo) {

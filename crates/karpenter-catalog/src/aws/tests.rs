@@ -423,7 +423,12 @@ fn unpriced_types_are_known() {
 fn the_catalog_says_what_it_holds() {
     assert_eq!(catalog().types().len(), 1386);
     let named: Vec<(&str, &str)> = sources().iter().map(|source| (source.name, source.version)).collect();
-    assert_eq!(named, [("moto", "5.2.5"), ("github.com/aws/karpenter-provider-aws", "v1.14.1")]);
+    let expected = [
+        ("moto", "5.2.5"),
+        ("github.com/aws/karpenter-provider-aws", "v1.14.1"),
+        ("github.com/aws/amazon-vpc-resource-controller-k8s", "v1.8.2"),
+    ];
+    assert_eq!(named, expected);
     assert_eq!(catalog().zones("us-east-1").len(), 6);
     assert_eq!(catalog().zones("us-east-1")[0].id.as_deref(), Some("use1-az6"));
     assert!(catalog().find("m5.large").is_some_and(|info| info.vcpus == 2 && info.network_cards.len() == 1));

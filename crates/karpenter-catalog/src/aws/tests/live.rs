@@ -400,6 +400,11 @@ fn tables_complete_what_ec2_does_not_tell() {
     assert_eq!(complete("m5.large"), (Some(750), Some(9)));
     assert_eq!(complete("g4ad.xlarge"), (Some(2000), Some(12)));
     assert_eq!(complete("m99.large"), (Some(3000), None));
+    // Newer than the limits of the provider's last release; newer than its bandwidths too.
+    assert_eq!(complete("c9g.large"), (Some(1000), Some(9)));
+    assert_eq!(complete("r9gd.large"), (None, Some(9)));
+    assert!(catalog().knows("m5.large") && catalog().knows("g4ad.xlarge") && catalog().knows("r9gd.large"));
+    assert!(!catalog().knows("m99.large"));
     assert_eq!(complete("m4.large").0, None);
 }
 
