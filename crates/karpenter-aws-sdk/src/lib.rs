@@ -2,14 +2,13 @@
 //!
 //! The only crate that knows a type of the SDK; everything outside sees our own vocabulary. Signing, retries, pages and
 //! timeouts are settled here. Nothing is decided: an answer is handed on as it came, an error by its code.
-//!
-//! One TLS stack for the whole process: rustls with ring, as the Kubernetes client has it. The SDK's own default would
-//! bring a second crypto library, written in C.
 
+mod configured;
 mod convert;
 mod ec2;
 mod eks;
 mod error;
+mod http;
 mod iam;
 mod measure;
 mod pricing;
@@ -21,18 +20,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_config::{AppName, BehaviorVersion, Region, SdkConfig};
-use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
-use aws_smithy_http_client::{Builder, tls};
-use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use karpenter_aws::api::AwsApis;
 use karpenter_aws::call_metrics::CallMetrics;
 use karpenter_aws::pricing::price_list::endpoint_region;
+use karpenter_cluster::proxy::ProxyRules;
 
 use crate::measure::Measure;
 
-/// Tries of one call, the first included.
-const ATTEMPTS_MAX: u32 = 3;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longer than the longest poll of a queue.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -42,7 +37,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(4 * 60);
 /// How to reach AWS.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Empty: AWS_REGION, the profile's region, or that of the machine this runs on.
+    /// Empty: AWS_REGION, the profile's region, or that of the instance this runs on.
     pub region: String,
     /// Told to AWS with every call, as `karpenter.sh-<version>`.
     pub version: String,
@@ -64,12 +59,36 @@ pub enum ConnectError {
          cannot be found by itself"
     )]
     NoRegion,
+    #[error("{place}: {value:?} is no number of attempts; valid: a whole number, 0 for no limit")]
+    MaxAttempts { place: String, value: String },
+    #[error("{place}: {value:?} is no retry mode; valid: standard, adaptive")]
+    RetryMode { place: String, value: String },
+    #[error("{place}: {path:?} cannot be used: {reason}; valid: a file with certificates in PEM")]
+    CaBundle { place: String, path: String, reason: String },
+    #[error(
+        "HTTPS_PROXY, HTTP_PROXY: a proxy by {scheme:?} cannot be used for AWS calls; valid: http, https"
+    )]
+    ProxyScheme { scheme: String },
+    #[error("TLS cannot be set up: {reason}")]
+    Tls { reason: String },
 }
 
-/// Finds region and credentials by the SDK's usual chain: environment, web identity, profiles, the container's or the
-/// machine's own. Credentials are fetched with the first call, and again before they run out.
+impl ConnectError {
+    fn tls(error: impl std::error::Error) -> Self {
+        Self::Tls { reason: error.to_string() }
+    }
+}
+
+/// Finds region and credentials by the SDK's usual chain: environment, web identity, profiles (SSO, assumed roles and
+/// processes among them), the container's or the instance's own. Credentials are fetched with the first call, and again
+/// before they expire. Proxies, trusted certificates and retries are those that the environment asks for.
 pub async fn connect(settings: &Settings) -> Result<Connected, ConnectError> {
-    let http = Builder::new().tls_provider(tls::Provider::Rustls(CryptoMode::Ring)).build_https();
+    let configured = configured::read().await?;
+    let proxies = ProxyRules::from_environment();
+    for variable in proxies.ignored_variables() {
+        tracing::warn!(variable, "ignoring proxy, the value is no URL and no host with a port");
+    }
+    let http = http::client(&proxies, configured.ca_bundle)?;
     let timeouts = TimeoutConfig::builder()
         .connect_timeout(CONNECT_TIMEOUT)
         .operation_attempt_timeout(ATTEMPT_TIMEOUT)
@@ -77,7 +96,7 @@ pub async fn connect(settings: &Settings) -> Result<Connected, ConnectError> {
         .build();
     let mut loader = aws_config::defaults(BehaviorVersion::latest())
         .http_client(http)
-        .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS_MAX))
+        .retry_config(configured.retry)
         .timeout_config(timeouts);
     if let Ok(name) = AppName::new(format!("karpenter.sh-{}", settings.version)) {
         loader = loader.app_name(name);

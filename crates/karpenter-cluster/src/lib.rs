@@ -11,4 +11,5 @@ pub mod harness;
 pub mod kubelet;
 pub mod mirror;
 pub mod mirrors;
+pub mod proxy;
 pub mod scheduler;

@@ -82,7 +82,11 @@ pub(crate) const CRATES: [Crate; 20] = [
         may_use: &["karpenter-model", "karpenter-api", "karpenter-cluster", "karpenter-aws"],
     },
     Crate { name: "karpenter-memory", pure: false, may_use: &[] },
-    Crate { name: "karpenter-aws-sdk", pure: false, may_use: &["karpenter-catalog", "karpenter-aws"] },
+    Crate {
+        name: "karpenter-aws-sdk",
+        pure: false,
+        may_use: &["karpenter-catalog", "karpenter-cluster", "karpenter-aws"],
+    },
     Crate {
         name: "karpenter",
         pure: false,
