@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::instance_type::InstanceType;
 use crate::pod::PodSpec;
+use crate::reason::Reason;
 use crate::requirements::Requirements;
 use crate::resources::ResourceList;
 use crate::selector::Labels;
@@ -96,6 +97,14 @@ pub enum Mobility {
 pub struct Daemon {
     pub name: Arc<str>,
     pub spec: Arc<PodSpec>,
+}
+
+impl Daemon {
+    /// Whether nodes reserve capacity for its pods. Upstream leaves out daemons that use resource claims while requests
+    /// for dynamic resources are ignored, and they always are here.
+    pub fn reserves_capacity(&self) -> bool {
+        self.spec.refusal != Some(Reason::DynamicResources)
+    }
 }
 
 #[derive(Debug, Clone)]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use karpenter_model::instance_type::{InstanceType, Offering};
 use karpenter_model::labels;
 use karpenter_model::pod::{HostPort, PodSpec};
-use karpenter_model::problem::{NodePool, Problem};
+use karpenter_model::problem::{Daemon, NodePool, Problem};
 use karpenter_model::requirements::{Requirement, Requirements};
 use karpenter_model::resources::{CPU, MEMORY, NODES, PODS, ResourceList};
 use karpenter_model::taints::{Toleration, first_untolerated};
@@ -109,7 +109,7 @@ pub(crate) fn build(problem: &Problem, dimensions: &Dimensions) -> Vec<Template>
         b.weight.cmp(&a.weight).then_with(|| b.name.cmp(&a.name))
     });
     let daemons: Vec<PreparedDaemon> =
-        problem.daemons.iter().map(|daemon| prepare_daemon(&daemon.spec)).collect();
+        problem.daemons.iter().filter(|daemon| daemon.reserves_capacity()).map(prepare_daemon).collect();
     order.into_iter().map(|pool| template(problem, dimensions, &daemons, pool)).collect()
 }
 
@@ -175,8 +175,8 @@ struct PreparedDaemon {
     terms: Vec<Requirements>,
 }
 
-fn prepare_daemon(spec: &PodSpec) -> PreparedDaemon {
-    let mut spec = spec.clone();
+fn prepare_daemon(daemon: &Daemon) -> PreparedDaemon {
+    let mut spec = PodSpec::clone(&daemon.spec);
     spec.tolerations.push(Toleration::prefer_no_schedule());
     let terms = if spec.required_terms.is_empty() {
         vec![spec.node_selector.clone()]

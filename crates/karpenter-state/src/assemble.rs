@@ -69,6 +69,11 @@ pub fn assemble(objects: &Objects, catalog: &CatalogChoice) -> (Problem, Vec<Not
         &objects.stateful_sets,
     );
     problem.daemons = pods::daemons(objects.pods.iter(), objects.daemon_sets.iter(), &mut converter);
+    let ignored = problem.daemons.iter().filter(|daemon| !daemon.reserves_capacity());
+    let names: Vec<String> = ignored.map(|daemon| daemon.name.to_string()).collect();
+    if !names.is_empty() {
+        notes.push(Note::DaemonSetsWithClaims { names });
+    }
     let unlaunched = std::mem::take(&mut drafts.unlaunched_claims);
     problem.pods = pods::place(objects, &mut drafts, &mut converter, &mut notes);
     problem.pods.extend(pods::expanded(objects, &mut converter));

@@ -59,6 +59,10 @@ pub enum Note {
     PriorityClassesMissing {
         names: Vec<String>,
     },
+    /// DaemonSets whose pods use resource claims: no capacity is reserved for them.
+    DaemonSetsWithClaims {
+        names: Vec<String>,
+    },
     /// Pods whose annotation about the cost of moving them is no number.
     CostsUnreadable {
         pods: Vec<String>,
@@ -119,6 +123,13 @@ impl fmt::Display for Note {
             }
             Self::PriorityClassesMissing { names } => {
                 write!(f, "priority classes not in the input count as the default: {}", shortened(names))
+            }
+            Self::DaemonSetsWithClaims { names } => {
+                write!(
+                    f,
+                    "requests of daemonsets that use resource claims are not counted: {}",
+                    shortened(names)
+                )
             }
             Self::CostsUnreadable { pods } => {
                 write!(

@@ -44,7 +44,7 @@ fn free_with(problem: &Problem, node: &Node, labels: &Requirements) -> ResourceL
         }
     }
     let mut expected = ResourceList::new();
-    for daemon in &problem.daemons {
+    for daemon in problem.daemons.iter().filter(|daemon| daemon.reserves_capacity()) {
         let tolerates = first_untolerated(&node.taints, &daemon.spec.tolerations).is_none();
         let strict = daemon.spec.strict_requirements();
         if tolerates && labels.compatible(&strict, &BTreeSet::new()).is_ok() {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use karpenter_model::labels;
 use karpenter_model::problem::{Node, Problem};
-use karpenter_model::reason::Reason;
 use karpenter_model::requirements::Requirements;
 use karpenter_model::resources::ResourceList;
 use karpenter_model::taints::{Effect, Taint, Toleration, first_untolerated};
@@ -91,7 +90,7 @@ fn room(
     }
     let mut daemons_due = ResourceList::new();
     for daemon in &problem.daemons {
-        if daemon.spec.refusal != Some(Reason::DynamicResources)
+        if daemon.reserves_capacity()
             && first_untolerated(&node.taints, &daemon.spec.tolerations).is_none()
             && node_labels.compatible(&daemon.spec.strict_requirements(), &BTreeSet::new()).is_ok()
         {

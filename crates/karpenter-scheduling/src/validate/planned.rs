@@ -9,7 +9,6 @@ use karpenter_model::labels;
 use karpenter_model::plan::{Plan, PlannedNode};
 use karpenter_model::pod::{HostPort, PodSpec};
 use karpenter_model::problem::{MinValuesPolicy, NodePool, Problem};
-use karpenter_model::reason::Reason;
 use karpenter_model::requirements::Requirement;
 use karpenter_model::resources::ResourceList;
 use rustc_hash::FxHashMap;
@@ -323,8 +322,8 @@ impl<'a, 'c> Checker<'a, 'c> {
             problem
                 .daemons
                 .iter()
+                .filter(|daemon| daemon.reserves_capacity())
                 .map(|daemon| &*daemon.spec)
-                .filter(|spec| spec.refusal != Some(Reason::DynamicResources))
                 .filter(|spec| blocking_taint(&pool.taints, &spec.tolerations).is_none())
                 .filter_map(|spec| {
                     let terms: Vec<usize> = (0..spec.required_terms.len().max(1))

@@ -7,12 +7,13 @@ use k8s_openapi::api::core::v1::PodSpec as RawPodSpec;
 use karpenter_model::duration::parse_go_duration;
 use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::{BoundPod, Daemon, Mobility, PodGroup, PodNames};
+use karpenter_model::reason::Reason;
 use rustc_hash::FxHashMap;
 
 use super::alike::are_alike;
 use crate::buffers;
 use crate::convert::node::NodeDrafts;
-use crate::convert::pod::{PodConverter, PodSource};
+use crate::convert::pod::{PodConverter, PodSource, uses_resource_claims};
 use crate::expand::{ExpandedNames, Expansion, expand, name_of, namespace_of};
 use crate::notes::Note;
 use crate::objects::Objects;
@@ -276,7 +277,8 @@ pub(crate) fn daemons<'a>(
         let Some(template_spec) = &template.spec else { continue };
         let (namespace, name) = (namespace_of(&set.metadata), name_of(&set.metadata));
         let living = newest.get(&(namespace, name)).map(|pod| source(pod));
-        let spec = match living {
+        let uses_claims = uses_resource_claims(living.map_or(template_spec, |living| living.spec));
+        let mut spec = match living {
             Some(living) => {
                 let unpinned = with_node_affinity_of(living.spec, template_spec);
                 let spread_owner = SpreadOwner::Excluded;
@@ -292,6 +294,10 @@ pub(crate) fn daemons<'a>(
                 spread_owner: SpreadOwner::Excluded,
             }),
         };
+        if uses_claims {
+            // Whatever else is said about the pod: this decides whether nodes reserve capacity for it.
+            Arc::make_mut(&mut spec).refusal = Some(Reason::DynamicResources);
+        }
         daemons.push(Daemon { name: name.into(), spec });
     }
     daemons

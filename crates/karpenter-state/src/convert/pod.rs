@@ -251,7 +251,7 @@ fn host_ports(raw: &RawPodSpec, interner: &mut Interner) -> BTreeSet<HostPort> {
         .collect()
 }
 
-fn uses_resource_claims(raw: &RawPodSpec) -> bool {
+pub(crate) fn uses_resource_claims(raw: &RawPodSpec) -> bool {
     let containers = raw.containers.iter().chain(raw.init_containers.iter().flatten());
     let has_claims = |container: &Container| {
         container.resources.as_ref().and_then(|r| r.claims.as_ref()).is_some_and(|claims| !claims.is_empty())

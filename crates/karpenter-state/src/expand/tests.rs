@@ -1,5 +1,6 @@
 use karpenter_model::problem::{PodGroup, PodNames};
 
+use crate::notes::Note;
 use crate::testing::{POOL, pod_yaml, problem};
 
 fn groups(text: &str) -> Vec<PodGroup> {
@@ -139,4 +140,20 @@ fn unknown_match_label_keys_are_ignored_on_pods_made_from_templates() {
     );
     let group = &groups(&text)[0];
     assert_eq!(group.spec.spread[0].selector.as_ref().unwrap().to_string(), "app=web");
+}
+
+#[test]
+fn daemon_set_with_resource_claims_reserves_no_capacity() {
+    let claims = "resourceClaims: [{name: gpu, resourceClaimTemplateName: gpu}]";
+    let opted_out = "nodeSelector: {karpenter.sh/nodepool: x}, affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: karpenter.sh/nodepool, operator: DoesNotExist}]}]}}}";
+    for more in [claims.to_owned(), format!("{claims}, {opted_out}")] {
+        let set = workload("DaemonSet", "devices", "minReadySeconds: 0")
+            .replace("containers: [{name: c}]", &format!("containers: [{{name: c}}], {more}"));
+        let other = workload("DaemonSet", "agent", "minReadySeconds: 0");
+        let (problem, notes) = problem(&format!("{POOL}{set}{other}"));
+        let counted: Vec<(&str, bool)> =
+            problem.daemons.iter().map(|one| (&*one.name, one.reserves_capacity())).collect();
+        assert_eq!(counted, [("devices", false), ("agent", true)], "{more}");
+        assert!(notes.contains(&Note::DaemonSetsWithClaims { names: vec!["devices".to_owned()] }));
+    }
 }
