@@ -13,6 +13,7 @@ use karpenter_model::labels::{self, CAPACITY_TYPE, CAPACITY_TYPE_ON_DEMAND, CAPA
 use karpenter_model::plan::Plan;
 use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::{MinValuesPolicy, Mode, Problem};
+use karpenter_model::reason::Reason;
 use karpenter_model::requirements::Requirement;
 use karpenter_scheduling::schedule;
 use karpenter_scheduling::validate::validate;
@@ -143,5 +144,35 @@ fn a_counted_node_stays_open_where_no_single_zone_is_enough() {
             .map(|node| node.requirements.get(labels::ZONE).is_none_or(|zone| zone.single_value().is_none()))
             .collect();
         assert_eq!(open, [true, false, false]);
+    }
+}
+
+/// A pool that wants two values of a label that offerings carry and instance types do not.
+fn of_offerings_only() -> Problem {
+    let key = "example.com/rack";
+    let mut problem = scarce(labels::ZONE, "nowhere", key);
+    for instance_type in Arc::make_mut(&mut problem.catalogs[0]) {
+        for (position, offering) in instance_type.offerings.iter_mut().enumerate() {
+            offering.requirements.add(wants(key, &[["r1", "r2"][position % 2]]));
+        }
+    }
+    problem.well_known.insert(key.into());
+    problem.pods = vec![group("web", pod("web", 1000), 3)];
+    problem
+}
+
+#[test]
+fn values_that_only_offerings_carry_do_not_count() {
+    let mut problem = of_offerings_only();
+    for plan in plans(&problem) {
+        assert!(plan.new_nodes.is_empty(), "{:#?}", plan.new_nodes);
+        let left = &plan.unschedulable[0];
+        let unmet = Reason::MinValues { key: "example.com/rack".into(), wanted: 2, found: 0 };
+        assert!(left.reasons.iter().any(|refusal| refusal.reason == unmet), "{:?}", left.reasons);
+    }
+    problem.options.min_values_policy = MinValuesPolicy::BestEffort;
+    for plan in plans(&problem) {
+        assert!(plan.unschedulable.is_empty(), "{:?}", plan.unschedulable);
+        assert!(plan.new_nodes.iter().all(|node| node.min_values_relaxed));
     }
 }

@@ -1,6 +1,7 @@
 //! Whether enough different values are left of what a pool wants several of.
 //!
-//! Upstream: pkg/cloudprovider/types.go. Only values that the node's own requirement still allows count.
+//! Upstream: pkg/cloudprovider/types.go. The values that instance types state themselves count, as far as the node's own
+//! requirement still allows them; what only their offerings say does not.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -75,17 +76,10 @@ impl Ledger {
                 let mut values = BTreeSet::new();
                 for entry in types {
                     let instance_type = self.states.instance_type(data.template, entry.index);
-                    let of_type = instance_type.requirements.get(&requirement.key);
+                    let own = instance_type.requirements.get(&requirement.key).filter(|own| !own.complement);
                     values.extend(
-                        of_type.iter().flat_map(|r| r.values.iter()).filter(|value| requirement.has(value)),
+                        own.iter().flat_map(|own| own.values.iter()).filter(|value| requirement.has(value)),
                     );
-                    for offer in self.states.offers(state, entry) {
-                        let of_offering =
-                            instance_type.offerings[*offer as usize].requirements.get(&requirement.key);
-                        values.extend(
-                            of_offering.iter().flat_map(|r| r.values.iter()).filter(|v| requirement.has(v)),
-                        );
-                    }
                 }
                 let found = values.len() as u32;
                 (found < wanted).then(|| (requirement.key.clone(), wanted, found))

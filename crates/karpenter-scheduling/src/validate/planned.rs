@@ -459,15 +459,10 @@ impl<'a, 'c> Checker<'a, 'c> {
             let mut values: BTreeSet<&Arc<str>> = BTreeSet::new();
             for option in options {
                 let instance_type = &frame.catalog[*option];
-                match instance_type.requirements.get(&asked.key) {
-                    Some(own) if !own.complement => {
-                        values.extend(own.values.iter().filter(|value| allowed.has(value)));
-                    }
-                    None if &*asked.key == labels::INSTANCE_TYPE => {
-                        values.insert(&instance_type.name);
-                    }
-                    _ => {}
-                }
+                // What only its offerings say does not count.
+                let own = instance_type.requirements.get(&asked.key).filter(|own| !own.complement);
+                let own = own.iter().flat_map(|own| own.values.iter());
+                values.extend(own.filter(|value| allowed.has(value)));
             }
             if (values.len() as u32) < wanted {
                 violations.push(Violation::MinValuesUnmet {
