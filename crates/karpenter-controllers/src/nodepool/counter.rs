@@ -17,6 +17,7 @@ use kube::Resource;
 
 use crate::context::Context;
 use crate::mirrors::{BY_POOL, BY_PROVIDER_ID};
+use crate::node::is_tracked;
 use crate::nodeclaim::is_instance_terminating;
 use crate::writes;
 
@@ -71,7 +72,7 @@ impl NodePoolCounter {
             .collect();
         let alone = mirrors.nodes.by(BY_POOL, pool).into_iter().filter(|node| {
             let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default();
-            mirrors.node_claims.by(BY_PROVIDER_ID, id).is_empty()
+            is_tracked(node) && mirrors.node_claims.by(BY_PROVIDER_ID, id).is_empty()
         });
         machines.extend(alone.map(|node| Machine { claim: None, node: Some(node) }));
         machines

@@ -22,6 +22,7 @@ use self::claims::Claims;
 use super::{buffers, is_overdue, nomination_time};
 use crate::context::Context;
 use crate::mirrors::{BY_NODE, BY_PROVIDER_ID, Mirrors, listed};
+use crate::node::is_tracked;
 use crate::nomination::Room;
 use crate::pods;
 use crate::state::Place;
@@ -281,10 +282,12 @@ pub(crate) fn gather(context: &Context, sorted: SortedPods, pools: Vec<LivePool>
     let mirrors = &context.mirrors;
     let mut node_claims = mirrors.node_claims.list();
     node_claims.retain(|claim| context.is_managed(&claim.spec.node_class_ref));
+    let mut nodes = mirrors.nodes.list();
+    nodes.retain(|node| is_tracked(node));
     Live {
         pools,
         well_known: context.cloud.well_known_labels(),
-        nodes: mirrors.nodes.list(),
+        nodes,
         node_claims,
         leaving: context.state.leaving(),
         bound: sorted.bound,

@@ -14,6 +14,7 @@ use karpenter_state::pod::Pod;
 use super::{QUEUED_MOST, is_turned_away};
 use crate::context::Context;
 use crate::mirrors::{BY_NODE, BY_PROVIDER_ID};
+use crate::node::is_tracked;
 use crate::nodeclaim::is_instance_terminating;
 use crate::nomination::Room;
 use crate::pods;
@@ -71,7 +72,7 @@ impl Claims {
         context.state.retain_claims(|host| {
             mirrors.node_claims.get("", host).is_some() || mirrors.nodes.get("", host).is_some()
         });
-        for node in mirrors.nodes.list() {
+        for node in mirrors.nodes.list().into_iter().filter(|node| is_tracked(node)) {
             let name = node.metadata.name.clone().unwrap_or_default();
             if claims.of_node.contains_key(&name) {
                 continue;
