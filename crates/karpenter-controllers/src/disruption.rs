@@ -14,6 +14,7 @@ mod act;
 mod advance;
 mod changes;
 mod evaluate;
+mod faults;
 pub mod flight;
 mod flights;
 mod flux;
@@ -41,6 +42,7 @@ use self::flux::Flux;
 use self::gaps::Gaps;
 use crate::context::Context;
 
+pub use self::faults::Inspect;
 pub use self::flight::VALIDATION_DELAY;
 pub use self::resume::ANNOTATION_REPLACES;
 pub(crate) use self::resume::created_for;
@@ -67,6 +69,8 @@ pub struct Disruption {
     queue: OnceLock<Queue>,
     /// Held while moved pods are written down.
     counting: tokio::sync::Mutex<()>,
+    suspects: Mutex<faults::Suspects>,
+    inspect: Option<Inspect>,
 }
 
 impl Disruption {
@@ -82,7 +86,15 @@ impl Disruption {
             gaps: Gaps::default(),
             queue: OnceLock::new(),
             counting: tokio::sync::Mutex::new(()),
+            suspects: Mutex::default(),
+            inspect: None,
         }
+    }
+
+    /// Calls `inspect` with every fleet that is about to be evaluated.
+    pub fn inspected_by(mut self, inspect: Inspect) -> Self {
+        self.inspect = Some(inspect);
+        self
     }
 
     /// With another rest between a proposal and the second look at it.
@@ -133,6 +145,10 @@ impl Disruption {
 
     fn flights(&self) -> MutexGuard<'_, Flights> {
         lock(&self.flights)
+    }
+
+    fn suspects(&self) -> MutexGuard<'_, faults::Suspects> {
+        self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -29,6 +29,9 @@ pub struct Entry {
     /// The price of all nodes whose price is known, before and after, per hour.
     pub cost_before_per_hour: Option<f64>,
     pub cost_after_per_hour: Option<f64>,
+    /// What was planned, where the planner was at fault: manifests that `karpenter plan -f` reads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input: Option<Arc<str>>,
 }
 
 /// A decision before it is numbered.
@@ -42,6 +45,9 @@ pub struct Decision {
     pub cost_before_per_hour: Option<f64>,
     pub cost_after_per_hour: Option<f64>,
 }
+
+/// Inputs of faults that are kept: the newest.
+const INPUTS_MAX: usize = 4;
 
 /// Clones share the ring.
 #[derive(Debug, Clone)]
@@ -70,6 +76,11 @@ impl Journal {
 
     /// Writes a decision down, in the log as well; the oldest makes room.
     pub fn record(&self, decision: Decision) {
+        self.record_with(decision, None);
+    }
+
+    /// The same, with the input that led to it.
+    pub fn record_with(&self, decision: Decision, input: Option<Arc<str>>) {
         tracing::info!(controller = decision.by, why = decision.why.join("; "), "{}", decision.what);
         let mut ring = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let number = ring.next;
@@ -87,7 +98,10 @@ impl Journal {
             revision,
             cost_before_per_hour,
             cost_after_per_hour,
+            input,
         });
+        let with_input = ring.entries.iter_mut().rev().filter(|entry| entry.input.is_some());
+        with_input.skip(INPUTS_MAX).for_each(|entry| entry.input = None);
     }
 
     /// What is kept and newer than `after`, oldest first.
@@ -121,6 +135,7 @@ mod tests {
         assert_eq!(journal.entries_after(2).len(), 1);
         let text = serde_json::to_value(&journal.entries_after(2)[0]).expect("JSON");
         assert_eq!(text["costAfterPerHour"], 1.5);
+        assert!(text.get("input").is_none());
         assert_eq!(text["at"], "1970-01-01T00:00:00Z");
     }
 }

@@ -8,7 +8,7 @@
 pub mod capacity_buffer;
 pub mod claims;
 pub mod complaints;
-mod compute;
+pub mod contained;
 pub mod context;
 pub mod disruption;
 pub mod events;

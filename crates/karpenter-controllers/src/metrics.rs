@@ -120,6 +120,7 @@ pub struct Metrics {
 
     pub scheduling_duration: HistogramVec,
     pub plans: scheduler::Plans,
+    pub planner_faults: IntCounterVec,
     pub scheduler_ignored_pods: IntGauge,
     pub scheduler_unschedulable_pods: IntGaugeVec,
 
@@ -287,6 +288,11 @@ impl Metrics {
                 &["controller"],
             ),
             plans: scheduler::Plans::default(),
+            planner_faults: declare.counter(
+                "karpenter_planner_faults_total",
+                "Number of plans that broke a rule or ended early, by planner mode and cause.",
+                &["mode", "cause"],
+            ),
             scheduler_ignored_pods: declare.gauge_single(
                 "karpenter_scheduler_ignored_pods_count",
                 "Number of pods that are not planned for because of what they ask for.",

@@ -19,14 +19,18 @@ use karpenter_api::labels;
 use karpenter_cluster::controllers::context::{is_deleting, name_of};
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::ObjectKey;
+use karpenter_model::problem::Mode;
+use karpenter_scheduling::validated::{Cause, Fault};
 use karpenter_state::pod::Pod;
 use karpenter_state::{FleetRound, assemble_fleet};
 
 use self::rank::{Cost, Node as Ranked, planned_writes, rank};
 pub use self::writer::{CostQueue, CostWriter};
+use crate::contained::catch;
 use crate::context::Context;
 use crate::disruption::observe;
 use crate::mirrors::BY_NODE;
+use crate::provisioning::faults::report;
 
 const EVERY: Duration = Duration::from_secs(60);
 const UNTIL_SYNCED: Duration = Duration::from_secs(1);
@@ -84,7 +88,14 @@ impl Reconcile for PodDeletionCosts {
         if self.seen.lock().unwrap_or_else(PoisonError::into_inner).replace(revision) == Some(revision) {
             return Ok(After::Again(EVERY));
         }
-        let round = assemble_fleet(&sight.live, &sight.input);
+        let round = match catch(|| assemble_fleet(&sight.live, &sight.input)) {
+            Ok(round) => round,
+            Err(fault) => {
+                let fault = Fault { mode: Mode::Compat, cause: Cause::Panicked(fault) };
+                report(context, "pod_deletion_cost", &[fault], "", "");
+                return Ok(After::Again(EVERY));
+            }
+        };
         let nodes = self.nodes(&round);
         let writes = planned_writes(&rank(&round.fleet, &nodes), &nodes);
         let pending = &context.metrics.pod_deletion_cost_pending;

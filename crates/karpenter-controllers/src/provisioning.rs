@@ -10,6 +10,7 @@ mod back_off;
 mod batcher;
 mod buffers;
 mod decide;
+pub(crate) mod faults;
 mod observe;
 mod unchanged;
 
@@ -23,10 +24,12 @@ use karpenter_cluster::clock::{since, until};
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::{Change, ObjectKey};
 use karpenter_model::problem::Options;
+use karpenter_scheduling::validated::{Engine, Solver};
 
 use crate::capacity_buffer::{for_buffers_of, is_same_wish};
+use crate::contained::{self, Lane};
 use crate::context::Context;
-use crate::{claims, compute, nomination, pods};
+use crate::{claims, nomination, pods};
 
 pub use back_off::{BackOff, SharedBackOff};
 pub use batcher::Batcher;
@@ -79,6 +82,8 @@ pub struct Provisioner {
     /// What is remembered from round to round for telling only.
     telling: Mutex<act::Telling>,
     settled: Mutex<unchanged::Settled>,
+    suspects: Mutex<faults::Suspects>,
+    engine: Arc<dyn Engine + Send>,
 }
 
 impl Provisioner {
@@ -90,7 +95,15 @@ impl Provisioner {
             batcher: Arc::new(Mutex::new(batcher)),
             telling: Mutex::default(),
             settled: Mutex::default(),
+            suspects: Mutex::default(),
+            engine: Arc::new(Solver),
         }
+    }
+
+    /// With another engine than the real one.
+    pub fn with_engine(mut self, engine: Arc<dyn Engine + Send>) -> Self {
+        self.engine = engine;
+        self
     }
 
     /// A pod that waits, a node that drains, a claim that failed and a pool that became ready start a batch.
@@ -164,6 +177,10 @@ impl Provisioner {
         self.settled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn suspects(&self) -> std::sync::MutexGuard<'_, faults::Suspects> {
+        self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn batcher(&self) -> std::sync::MutexGuard<'_, Batcher> {
         self.batcher.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -197,7 +214,20 @@ impl Provisioner {
         options.reserved_mode = karpenter_model::problem::ReservedMode::Strict;
         let started = context.clock.now();
         context.metrics.plans.begin(METRIC_LABEL, live.pending.len(), started);
-        let decided = compute::off_the_loop(move || decide::decide(&live, options)).await;
+        let asked = options.mode;
+        options.mode = self.suspects().mode(asked, started);
+        let (suspects, engine) = (self.suspects().current(started), self.engine.clone());
+        let work = move || decide::decide(&live, options, &suspects, &*engine);
+        let decided = match contained::run(Lane::Provisioning, work).await {
+            Ok(decided) => decided,
+            // Nothing can be said about single pods; the whole batch is tried again.
+            Err(fault) => decide::Decided {
+                faults: faults::Faults::of_assembly(fault, asked),
+                ..decide::Decided::default()
+            },
+        };
+        decided.faults.report(context);
+        self.suspects().remember(&decided.faults, context.clock.now());
         let seconds = since(context.clock.now(), started).as_secs_f64();
         context.metrics.scheduling_duration.with_label_values(&[METRIC_LABEL]).observe(seconds);
         let (outcome, settled) = act::act(self, decided, revision).await;

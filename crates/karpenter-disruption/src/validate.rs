@@ -44,6 +44,8 @@ pub enum Rejection {
     NewResults,
     /// It does not save enough any more.
     NotCheaper,
+    /// The planner is at fault and cannot say whether it may still be carried out.
+    PlannerFault,
 }
 
 impl Rejection {
@@ -56,7 +58,9 @@ impl Rejection {
             | Self::TooMany { .. }
             | Self::MovesExhausted { .. }
             | Self::PodBudget { .. } => "budget",
-            Self::WouldNotFit { .. } | Self::NewResults | Self::NotCheaper => "scheduling",
+            Self::WouldNotFit { .. } | Self::NewResults | Self::NotCheaper | Self::PlannerFault => {
+                "scheduling"
+            }
         }
     }
 }
@@ -84,6 +88,9 @@ impl fmt::Display for Rejection {
             Self::WouldNotFit { unplaced } => write!(f, "{} pods would not schedule", unplaced.len()),
             Self::NewResults => f.write_str("scheduling simulation produced new results"),
             Self::NotCheaper => f.write_str("the command does not save enough any more"),
+            Self::PlannerFault => {
+                f.write_str("the command cannot be validated because of a fault of the planner")
+            }
         }
     }
 }

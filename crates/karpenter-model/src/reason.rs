@@ -102,6 +102,8 @@ pub enum Reason {
     },
     ReservationFull,
     NotEnoughRoom,
+    /// The planner is at fault: it cannot plan the pod in a way that its validator accepts.
+    PlannerFault,
 }
 
 impl From<Incompatible> for Reason {
@@ -213,6 +215,9 @@ impl fmt::Display for Reason {
             }
             Self::ReservationFull => f.write_str("the capacity reservation is full"),
             Self::NotEnoughRoom => f.write_str("not enough free resources"),
+            Self::PlannerFault => {
+                f.write_str("left out because of a fault of the planner; all other pods are planned")
+            }
         }
     }
 }

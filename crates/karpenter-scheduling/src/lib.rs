@@ -19,6 +19,7 @@ mod states;
 mod templates;
 mod topology;
 pub mod validate;
+pub mod validated;
 
 use karpenter_model::plan::Plan;
 use karpenter_model::problem::Problem;

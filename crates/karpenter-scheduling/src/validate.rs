@@ -13,10 +13,12 @@ mod frames;
 mod label_view;
 mod order;
 mod planned;
+mod scope;
 mod topology;
 mod totals;
 mod violation;
 
+pub use scope::ViolationScope;
 pub use violation::{Place, Violation};
 
 use karpenter_model::plan::Plan;

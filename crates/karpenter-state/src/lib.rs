@@ -20,6 +20,7 @@ pub mod objects;
 pub mod overlays;
 pub mod pod;
 pub mod pods;
+pub mod replay;
 mod requests;
 mod spreads;
 #[cfg(test)]

@@ -32,7 +32,7 @@ enum Outcome {
     Done,
     /// The input left nothing to plan, or an error was found under `--strict`.
     InputRefused,
-    /// The plan broke a rule of its own validator: a bug, and nothing was printed.
+    /// The planner has a fault: what it concerns was left out of what was printed.
     InternalError,
 }
 
@@ -47,6 +47,7 @@ impl From<Outcome> for ExitCode {
 }
 
 fn main() -> ExitCode {
+    karpenter_controllers::contained::abort_on_other_panics();
     let arguments =
         cli::implied::with_subcommand(std::env::args_os(), cli::implied::Surroundings::of_process());
     let (cli, ignored) = Cli::read(cli::go_flags::with_two_dashes(arguments));

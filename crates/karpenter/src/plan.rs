@@ -1,6 +1,7 @@
 //! `karpenter plan`: manifests in, plan out. Reads everything, decides once, checks the decision, then writes.
 //!
-//! Nothing reaches standard output before the plan has passed the validator, so a failed run leaves no half a plan.
+//! Nothing reaches standard output before the plan has passed the validator. What the planner has a fault with is left
+//! out, named on standard error, and makes the exit code 3.
 
 pub(crate) mod consolidate;
 mod decide;
@@ -26,9 +27,6 @@ use crate::cli::{self, PlanArguments};
 use crate::render::terminal::Terminal;
 use crate::render::{self, Timings, View};
 use crate::{Outcome, diagnostics, legacy};
-
-/// A broken plan repeats itself; the first few violations are enough to find the cause.
-const VIOLATIONS_SHOWN_MAX: usize = 20;
 
 pub(crate) fn run(arguments: &PlanArguments) -> Result<Outcome> {
     let mut timings = Timings::default();
@@ -82,29 +80,21 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<Outcome> {
         diagnostics::print_note("the input has no pods that need a node");
     }
 
-    let decision = decide::decide(&mut problem, karpenter_scheduling::schedule);
+    let decision = decide::decide(&mut problem, &karpenter_scheduling::validated::Solver);
     timings.schedule = decision.schedule;
     timings.validate = decision.validate;
-    let plan = match decision.outcome {
-        Ok(plan) => plan,
-        Err(violations) => {
-            for violation in violations.iter().take(VIOLATIONS_SHOWN_MAX) {
-                diagnostics::print_error(&format!("internal: the plan breaks a rule: {violation}"));
-            }
-            return Ok(Outcome::InternalError);
+    for line in decision.lines(&problem) {
+        match decision.is_faulty() {
+            true => diagnostics::print_error(&line),
+            false => diagnostics::print_warning(&line),
         }
-    };
-    if let Some(violation) = decision.given_up_for {
-        diagnostics::print_warning(&format!(
-            "internal: the cost plan breaks a rule, so the compatible plan is given instead: {violation}"
-        ));
     }
 
-    let view = View::new(&problem, &plan, timings);
+    let view = View::new(&problem, &decision.planned.plan, timings);
     let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
     render::write_plan(&view, arguments.output, arguments.explain, &Terminal::of_stdout(), &mut out)?;
     out.flush()?;
-    Ok(Outcome::Done)
+    Ok(if decision.is_faulty() { Outcome::InternalError } else { Outcome::Done })
 }
 
 /// What was read, and what was not.

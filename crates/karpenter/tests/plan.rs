@@ -262,6 +262,39 @@ fn free_room_on_existing_nodes_is_used_first() {
     assert_eq!(plan["cost"]["hourly"], 0.0);
 }
 
+const DAEMONSET_WITH_CLAIMS: &str = r#"
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: devices}
+spec:
+  selector: {matchLabels: {app: devices}}
+  template:
+    metadata: {labels: {app: devices}}
+    spec:
+      resourceClaims: [{name: gpu, resourceClaimTemplateName: gpu}]
+      containers: [{name: c, image: i, resources: {requests: {cpu: 1}, claims: [{name: gpu}]}}]
+"#;
+
+#[test]
+fn daemonset_with_resource_claims_is_not_counted() {
+    let input = format!("{LONE_POD}{DAEMONSET_WITH_CLAIMS}");
+    for mode in ["cost", "compat"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_karpenter"));
+        let plan = |input: &str, command: &mut Command| {
+            let output = run(command.args(["plan", "-f", "-", "-o", "json", "--mode", mode]), input);
+            assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+            output
+        };
+        let output = plan(&input, &mut command);
+        assert!(text(&output.stderr).contains("not counted: devices"), "{}", text(&output.stderr));
+        let with: Value = serde_json::from_slice(&output.stdout).expect("valid JSON");
+        let without = plan(LONE_POD, &mut Command::new(env!("CARGO_BIN_EXE_karpenter")));
+        let without: Value = serde_json::from_slice(&without.stdout).expect("valid JSON");
+        assert_eq!(with["nodes"], without["nodes"], "{mode}");
+    }
+}
+
 const TWO_TYPES: &str = r#"[
   {"name": "dear.large", "architecture": "amd64", "operatingSystems": ["linux"], "resources": {"cpu": "4", "memory": "8Gi"},
    "offerings": [{"Price": 2.5, "Available": true, "Requirements": [

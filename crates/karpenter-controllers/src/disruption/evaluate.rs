@@ -14,17 +14,22 @@ use karpenter_disruption::fleet::Waiting;
 use karpenter_disruption::propose::{Curiosity, Proposal, explain_some, propose_aloud};
 use karpenter_disruption::settings::{Mode, Settings as Rules};
 use karpenter_disruption::validate::Rejection;
-use karpenter_state::pod::Pod;
+use karpenter_model::problem::Mode as EngineMode;
+use karpenter_scheduling::validated::{Cause, Fault};
 use karpenter_state::{FleetRound, assemble_fleet};
 
-use super::changes::{Moments, next_look};
+use super::changes::next_look;
+use super::faults::{Inspect, all_reasons, evaluate_contained};
 use super::flight::{STANDBY_MOST, STANDBY_POLL, Stage, after};
 use super::flights::Flight;
 use super::observe::{self, Sight};
 use super::order::Order;
 use super::second_look::{Verdict, look_again, plain};
 use super::{Disruption, IDLE_POLL, RETRY_POLL};
-use crate::{compute, nomination};
+use crate::contained::{self, Lane};
+use crate::journal::Decision;
+use crate::nomination;
+use crate::provisioning::{faults, revision as provisioning_revision};
 
 /// Nodes that a pass with nothing to do asks about one by one. Few and not too often, because each is a question of its
 /// own, and a busy cluster is looked at all the time.
@@ -51,59 +56,72 @@ fn whole_second_from(moment: Timestamp) -> i64 {
 }
 
 /// What a pass leads to.
-enum Outcome {
+pub(super) enum Outcome {
     Second(Vec<Verdict>),
     First(Proposal),
 }
 
-struct Looked {
-    round: FleetRound,
-    outcome: Outcome,
+/// What was found.
+pub(super) struct Evaluation {
+    pub(super) round: FleetRound,
+    pub(super) outcome: Outcome,
     /// How long each method took that was asked.
     took: Vec<(Method, Duration)>,
-    moments: Moments,
-    settles_at: Option<Timestamp>,
-    annotated: Vec<Arc<Pod>>,
-    misvalued: Vec<Arc<Pod>>,
     told_up_to: Option<Arc<str>>,
 }
 
-/// The pure part: from objects to a decision.
-fn look(
+/// What a pass looks at.
+pub(super) struct Look {
     sight: Sight,
-    due: Vec<Flight>,
+    pub(super) due: Vec<Flight>,
     waiting: Vec<(u64, Waiting)>,
     ahead: Ahead,
-    curiosity: Option<&Curiosity>,
-    rules: &Rules,
-) -> Looked {
-    let mut took = Vec::new();
-    let mut round = assemble_fleet(&sight.live, &sight.input);
-    round.fleet.waiting = sight.waiting.clone();
-    round.fleet.in_commands = sight.in_commands.clone();
-    round.fleet.resting = sight.resting.clone();
-    round.fleet.plans_ahead = ahead.is_planned;
-    round.fleet.settles_at_secs = ahead.settles_at.map(whole_second_from);
-    let outcome = if due.is_empty() {
-        let mut began = Instant::now();
-        let mut is_through =
-            |method: Method| took.push((method, std::mem::replace(&mut began, Instant::now()).elapsed()));
-        Outcome::First(propose_aloud(&round.fleet, rules, &mut is_through))
-    } else {
-        Outcome::Second(look_again(&round.fleet, waiting, due, rules))
-    };
-    let mut told_up_to = None;
-    let outcome = match (outcome, curiosity) {
-        // When there is nothing to do there is time to say why.
-        (Outcome::First(mut proposal), Some(curiosity)) if proposal.is_quiet() => {
-            told_up_to = Some(explain_some(&mut proposal, &round.fleet, rules, curiosity));
-            Outcome::First(proposal)
+    curiosity: Option<Curiosity>,
+    inspect: Option<Inspect>,
+}
+
+impl Look {
+    /// Names of all claims.
+    pub(super) fn claims(&self) -> Vec<Arc<str>> {
+        let names = self.sight.live.node_claims.iter().filter_map(|claim| claim.metadata.name.as_deref());
+        names.map(Arc::from).collect()
+    }
+
+    /// The pure part: from objects to a decision about these commands, or new ones that leave some claims alone.
+    pub(super) fn evaluate(&self, due: &[Flight], left_alone: &[Arc<str>], rules: &Rules) -> Evaluation {
+        let (sight, ahead) = (&self.sight, self.ahead);
+        let mut took = Vec::new();
+        let mut round = assemble_fleet(&sight.live, &sight.input);
+        round.fleet.waiting = sight.waiting.clone();
+        round.fleet.in_commands = sight.in_commands.clone();
+        round.fleet.resting = sight.resting.clone();
+        for claim in left_alone {
+            round.fleet.resting.entry(claim.clone()).or_default().extend(all_reasons());
         }
-        (other, _) => other,
-    };
-    let Sight { moments, annotated, misvalued, .. } = sight;
-    let settles_at = ahead.settles_at;
-    Looked { round, outcome, took, moments, settles_at, annotated, misvalued, told_up_to }
+        round.fleet.plans_ahead = ahead.is_planned;
+        round.fleet.settles_at_secs = ahead.settles_at.map(whole_second_from);
+        if let Some(inspect) = &self.inspect {
+            inspect(&round.fleet, rules);
+        }
+        let outcome = if due.is_empty() {
+            let mut began = Instant::now();
+            let mut is_through =
+                |method: Method| took.push((method, std::mem::replace(&mut began, Instant::now()).elapsed()));
+            Outcome::First(propose_aloud(&round.fleet, rules, &mut is_through))
+        } else {
+            Outcome::Second(look_again(&round.fleet, self.waiting.clone(), due.to_vec(), rules))
+        };
+        let mut told_up_to = None;
+        let outcome = match (outcome, &self.curiosity) {
+            // When there is nothing to do there is time to say why.
+            (Outcome::First(mut proposal), Some(curiosity)) if proposal.is_quiet() => {
+                told_up_to = Some(explain_some(&mut proposal, &round.fleet, rules, curiosity));
+                Outcome::First(proposal)
+            }
+            (other, _) => other,
+        };
+        Evaluation { round, outcome, took, told_up_to }
+    }
 }
 
 impl Disruption {
@@ -144,10 +162,33 @@ impl Disruption {
         let Some(sight) = observe::observe(context, plain(&waiting), &own).await else { return RETRY_POLL };
         self.gaps.looked(now);
         let sight = Sight { in_commands, resting, ..sight };
-        let rules = self.rules.clone();
-        let curiosity = self.curiosity(now);
-        let work = move || look(sight, due, waiting, ahead, curiosity.as_ref(), &rules);
-        let looked = compute::off_the_loop(work).await;
+        let mut rules = self.rules.clone();
+        rules.mode = self.suspects().mode(rules.mode, now);
+        let mut sight = sight;
+        for claim in self.suspects().current(now) {
+            sight.resting.entry(claim).or_default().extend(all_reasons());
+        }
+        let (curiosity, inspect) = (self.curiosity(now), self.inspect.clone());
+        let look = Look { sight, due, waiting, ahead, curiosity, inspect };
+        let work = move || {
+            let contained = evaluate_contained(&look, &rules);
+            (look, contained)
+        };
+        let (look, contained) = match contained::run(Lane::Disruption, work).await {
+            Ok(answer) => answer,
+            Err(fault) => {
+                self.report(&[Fault { mode: EngineMode::Compat, cause: Cause::Panicked(fault) }], &[]);
+                return IDLE_POLL;
+            }
+        };
+        self.suspects().remember(&contained, now);
+        self.report(&contained.faults, &contained.suspects);
+        let Look { sight, due, .. } = look;
+        let Some(looked) = contained.evaluation else {
+            // They would be due again at once.
+            due.iter().for_each(|flight| self.flights().remove(flight.number));
+            return IDLE_POLL;
+        };
         if let Some(told_up_to) = looked.told_up_to {
             let mut flights = self.flights();
             (flights.told_up_to, flights.explained_at) = (told_up_to, Some(now));
@@ -155,22 +196,41 @@ impl Disruption {
         match looked.outcome {
             Outcome::First(proposal) => {
                 self.tell_pass(&looked.round, &proposal, &looked.took).await;
-                self.tell_annotations(&looked.round, &looked.annotated).await;
-                self.tell_costs(&looked.round, &looked.misvalued);
+                self.tell_annotations(&looked.round, &sight.annotated).await;
+                self.tell_costs(&looked.round, &sight.misvalued);
                 let has_news = self.act_on(&looked.round, &proposal).await;
                 match has_news {
                     News::Started => Duration::ZERO,
                     News::Failed => IDLE_POLL,
                     News::Nothing => {
                         let fleet = &looked.round.fleet;
-                        let again = next_look(fleet, &proposal, &looked.moments, now);
-                        let again = looked.settles_at.map_or(again, |settled| again.min(settled));
+                        let again = next_look(fleet, &proposal, &sight.moments, now);
+                        let again = ahead.settles_at.map_or(again, |settled| again.min(settled));
                         self.changes.nothing_found(number, again);
                         self.rest(context.clock.now())
                     }
                 }
             }
             Outcome::Second(verdicts) => self.second_looks(verdicts, &looked.round).await,
+        }
+    }
+
+    /// Counts and logs faults of the planner.
+    fn report(&self, found: &[Fault], left_alone: &[Arc<str>]) {
+        let claims: Vec<&str> = left_alone.iter().map(|claim| &**claim).collect();
+        faults::report(&self.context, "disruption", found, "", &claims.join(", "));
+        let Some(first) = found.first() else { return };
+        let now = self.context.clock.now();
+        if self.context.complaints.is_due("journal of planner faults", first.cause.name(), now) {
+            self.context.journal.record(Decision {
+                at: now,
+                by: "disruption",
+                what: format!("{} nodes left alone because of a fault of the planner", claims.len()),
+                why: found.iter().map(|fault| fault.cause.to_string()).collect(),
+                revision: provisioning_revision(&self.context.mirrors),
+                cost_before_per_hour: None,
+                cost_after_per_hour: None,
+            });
         }
     }
 

@@ -62,13 +62,15 @@ pub(super) async fn act(
     tell_decisions(context, &decided, now);
     let summary = Summary::of(&decided);
     let buffered = buffers::Outcome::of(&decided);
-    let Decided { launches, mut placements, mut failures, pools_without_types, broken_rules, .. } = decided;
+    let Decided { launches, mut placements, mut failures, pools_without_types, faults, .. } = decided;
     // From here on only pods that exist count.
     for placement in &mut placements {
         placement.pods.retain(|pod| !is_virtual(pod));
     }
     placements.retain(|placement| !placement.pods.is_empty());
-    let is_idle = launches.is_empty() && placements.is_empty() && broken_rules.is_empty();
+    // A batch that has no answer at all is tried again.
+    let is_answered = faults.found.is_empty() || !failures.is_empty();
+    let is_idle = launches.is_empty() && placements.is_empty() && is_answered;
     for placement in &placements {
         keep_place(provisioner, placement, now);
     }
@@ -298,7 +300,8 @@ struct Summary {
     launches: usize,
     launched_pods: usize,
     placed_pods: usize,
-    broken_rules: Vec<String>,
+    faults: Vec<String>,
+    input: Option<Arc<str>>,
     price_before_per_hour: f64,
     price_after_per_hour: f64,
 }
@@ -316,7 +319,8 @@ impl Summary {
             launches: decided.launches.len(),
             launched_pods: decided.launches.iter().map(|launch| launch.pods.len()).sum(),
             placed_pods: decided.placements.iter().map(|placement| placement.pods.len()).sum(),
-            broken_rules: decided.broken_rules.clone(),
+            faults: decided.faults.lines(),
+            input: decided.faults.input.clone(),
             price_before_per_hour: decided.price_before_per_hour,
             price_after_per_hour: decided.price_after_per_hour,
         }
@@ -331,10 +335,7 @@ impl Summary {
         revision: u64,
         now: Timestamp,
     ) {
-        for rule in &self.broken_rules {
-            tracing::error!(rule, "a plan was given up because it breaks a rule");
-        }
-        let mut why: Vec<String> = self.broken_rules;
+        let mut why: Vec<String> = self.faults;
         why.extend(self.launched.iter().map(|(line, count)| format!("{count} × {line}")));
         let mut failed: BTreeMap<&str, usize> = BTreeMap::new();
         for failure in failures {
@@ -353,7 +354,7 @@ impl Summary {
             created, self.launches, self.launched_pods, self.placed_pods
         );
         tracing::info!(launched = created, left, "{what}");
-        provisioner.context.journal.record(Decision {
+        let decision = Decision {
             at: now,
             by: "provisioning",
             what,
@@ -361,7 +362,8 @@ impl Summary {
             revision,
             cost_before_per_hour: Some(self.price_before_per_hour),
             cost_after_per_hour: Some(self.price_after_per_hour),
-        });
+        };
+        provisioner.context.journal.record_with(decision, self.input);
     }
 }
 

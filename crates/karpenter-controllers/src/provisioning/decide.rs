@@ -1,7 +1,7 @@
 //! From a cluster to what should happen: claims to create, pods for nodes that exist, pods without a place and why.
 //!
-//! Pure. Every plan is judged by the validator before anybody acts on it; a cost plan that breaks a rule gives way to
-//! the plan of compat mode, and a plan that breaks a rule there is not used at all.
+//! Pure, but for panics that are caught. Every plan is judged by the validator before anybody acts on it. A fault of the
+//! planner costs the pods or the node concerned ([`plan_validated`]); so does a panic while the problem is put together.
 
 #[cfg(test)]
 mod tests;
@@ -11,16 +11,19 @@ use std::sync::Arc;
 
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_model::plan::{Plan, PodRun};
-use karpenter_model::problem::{Mode, Options, Problem};
+use karpenter_model::pod::PodSpec;
+use karpenter_model::problem::Options;
 use karpenter_model::reason::{Reason, Refusal, Scope};
 use karpenter_model::requirements::Requirements;
 use karpenter_model::resources::ResourceList;
-use karpenter_scheduling::{schedule, validate::validate};
+use karpenter_scheduling::validated::{Engine, isolate, plan_validated};
 use karpenter_state::buffers::is_virtual;
 use karpenter_state::pod::Pod;
-use karpenter_state::{Host, Live, Round, assemble_live};
+use karpenter_state::{Host, Live, Round, assemble_live, replay};
 
+use super::faults::{Faults, held};
 use crate::claims;
+use crate::contained::{Contained, catch};
 use crate::metrics::scheduler::{PodsByZone, effective_zone};
 use crate::pods::is_bound;
 
@@ -70,37 +73,80 @@ pub(super) struct Decided {
     pub(super) failures: Vec<Failure>,
     /// Pools whose own requirements leave nothing to buy; `true` if it is for want of distinct values.
     pub(super) pools_without_types: Vec<(Arc<NodePool>, bool)>,
-    /// The rules that plans broke, if any did: a bug to be seen.
-    pub(super) broken_rules: Vec<String>,
+    /// What the planner got wrong.
+    pub(super) faults: Faults,
     pub(super) price_before_per_hour: f64,
     pub(super) price_after_per_hour: f64,
     /// Pods that wait, by the zone they must be in.
     pub(super) zones: PodsByZone,
 }
 
-pub(super) fn decide(live: &Live, options: Options) -> Decided {
-    let mut round = assemble_live(live);
-    round.problem.options = options;
-    let mut broken_rules = Vec::new();
-    let plan = valid_plan(&mut round.problem, &mut broken_rules);
-    let price_before_per_hour: f64 = round.problem.nodes.iter().filter_map(|node| node.price_per_hour).sum();
-    let pools_without_types = pools_without_types(&round);
-    let Some(plan) = plan else {
-        return Decided {
-            pools_without_types,
-            broken_rules,
-            price_before_per_hour,
-            price_after_per_hour: price_before_per_hour,
-            zones: pods_by_zone(&round),
-            ..Decided::default()
-        };
+/// Attempts to find the pods with which a problem cannot be put together.
+const ASSEMBLY_ATTEMPTS_MAX: usize = 32;
+/// The most that is written down of an input that the planner had a fault with.
+const INPUT_BYTES_MAX: usize = 256 << 10;
+
+/// Decides, without the pods of the specs that were the cause of a fault before.
+pub(super) fn decide(
+    live: &Live,
+    options: Options,
+    suspects: &[Arc<PodSpec>],
+    engine: &dyn Engine,
+) -> Decided {
+    let mode = options.mode;
+    let (round, mut faults) = match catch(|| assemble_live(live)) {
+        Ok(round) => (Some(round), Faults::default()),
+        Err(fault) => {
+            let mut faults = Faults::of_assembly(fault, mode);
+            let found = isolate(&live.pending, ASSEMBLY_ATTEMPTS_MAX, |kept| {
+                catch(|| assemble_live(&Live { pending: kept.to_vec(), ..live.clone() })).ok()
+            });
+            faults.pods = found.left_out;
+            (found.best, faults)
+        }
     };
+    let unassembled = Failure {
+        pods: faults.pods.clone(),
+        why: Reason::PlannerFault.to_string(),
+        is_told: true,
+        kind: FailureKind::Ignored,
+    };
+    let mut decided = match round {
+        Some(mut round) => {
+            round.problem.options = options;
+            decide_round(round, suspects, engine, &mut faults)
+        }
+        None => Decided::default(),
+    };
+    if !unassembled.pods.is_empty() {
+        decided.failures.push(unassembled);
+    }
+    if !faults.found.is_empty() {
+        faults.input = catch(|| replay::manifests(live, &faults.pods, INPUT_BYTES_MAX).into()).ok();
+    }
+    decided.faults = faults;
+    decided
+}
+
+fn decide_round(
+    mut round: Round,
+    suspects: &[Arc<PodSpec>],
+    engine: &dyn Engine,
+    faults: &mut Faults,
+) -> Decided {
+    let held = held(&round.problem, suspects);
+    let planned = plan_validated(&round.problem, &held, &Contained(engine));
+    faults.add(&round.problem, &planned);
+    faults.pods.extend(planned.left_out.pods().flat_map(|run| round.pods_of(run)).cloned());
+    round.problem.options.mode = planned.mode;
+    let plan = planned.plan;
+    let price_before_per_hour: f64 = round.problem.nodes.iter().filter_map(|node| node.price_per_hour).sum();
     Decided {
         launches: launches(&round, &plan),
         placements: placements(&round, &plan),
         failures: failures(&round, &plan),
-        pools_without_types,
-        broken_rules,
+        pools_without_types: pools_without_types(&round),
+        faults: Faults::default(),
         price_before_per_hour,
         price_after_per_hour: price_before_per_hour + plan.price_per_hour,
         zones: pods_by_zone(&round),
@@ -117,22 +163,6 @@ fn pods_by_zone(round: &Round) -> PodsByZone {
         }
     }
     zones
-}
-
-fn valid_plan(problem: &mut Problem, broken_rules: &mut Vec<String>) -> Option<Plan> {
-    loop {
-        let plan = schedule(problem);
-        let violations = validate(problem, &plan);
-        if violations.is_empty() {
-            return Some(plan);
-        }
-        let mode = problem.options.mode;
-        broken_rules.extend(violations.iter().take(3).map(|one| format!("{mode:?} plan: {one}")));
-        if mode == Mode::Compat {
-            return None;
-        }
-        problem.options.mode = Mode::Compat;
-    }
 }
 
 fn pods_of(round: &Round, runs: &[PodRun]) -> Vec<Arc<Pod>> {

@@ -2,6 +2,8 @@
 //! a test makes it happen. Time is simulated.
 
 mod cloud;
+mod faults;
+mod ignored;
 mod nominations;
 mod rounds;
 mod world;

@@ -3,6 +3,7 @@
 mod drain;
 mod emptiness;
 mod ends;
+mod faults;
 mod grace;
 mod pools;
 mod world;

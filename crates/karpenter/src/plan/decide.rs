@@ -1,46 +1,99 @@
-//! From a problem to a plan that the validator accepts: a second, simpler plan where the first one breaks a rule.
+//! From a problem to a plan that breaks no rule, and what it took to get it.
 //!
-//! A broken plan is a bug of the cost search. Whoever asked still gets an answer: the plan of compat mode, which takes
-//! none of the search's shortcuts, held to the same rules. Nothing here prints, and no rule is ever waived.
+//! The planner's faults are contained ([`plan_validated`]): everything that they are not about is planned. Nothing here
+//! prints, and no rule that matters is ever waived.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use karpenter_model::plan::Plan;
+use karpenter_controllers::contained::Contained;
+use karpenter_model::plan::{Plan, PodRun};
 use karpenter_model::problem::{Mode, Problem};
-use karpenter_scheduling::validate::{Violation, validate};
+use karpenter_scheduling::validate::Violation;
+use karpenter_scheduling::validated::{Engine, EngineFault, Planned, plan_validated};
 
-/// What was decided and how long its two parts took, a second attempt included.
+/// Pods that are named of those that are left out.
+const NAMED_MAX: usize = 20;
+
+/// What was decided and how long its two parts took, all attempts together.
 #[derive(Debug)]
 pub(crate) struct Decision {
-    /// A valid plan, or what is wrong with the last one tried.
-    pub(crate) outcome: Result<Plan, Vec<Violation>>,
-    /// The first rule that the cost plan broke, where compat mode had to step in; the problem's options then say so.
-    pub(crate) given_up_for: Option<Violation>,
+    pub(crate) planned: Planned,
     pub(crate) schedule: Duration,
     pub(crate) validate: Duration,
 }
 
-/// Plans with the engine given and checks every plan with the real validator.
-pub(crate) fn decide(problem: &mut Problem, engine: impl Fn(&Problem) -> Plan) -> Decision {
-    let (mut schedule, mut validated) = (Duration::ZERO, Duration::ZERO);
-    let mut attempt = |problem: &Problem| {
-        let started = Instant::now();
-        let plan = engine(problem);
-        schedule += started.elapsed();
-        let started = Instant::now();
-        let violations = validate(problem, &plan);
-        validated += started.elapsed();
-        (plan, violations)
-    };
-    let (mut plan, mut violations) = attempt(problem);
-    let mut given_up_for = None;
-    if !violations.is_empty() && problem.options.mode == Mode::Cost {
-        given_up_for = Some(violations.swap_remove(0));
-        problem.options.mode = Mode::Compat;
-        (plan, violations) = attempt(problem);
+impl Decision {
+    /// Whether compat mode has a fault too: something is left out, or something that the plan states is wrong.
+    pub(crate) fn is_faulty(&self) -> bool {
+        !self.planned.is_whole() || self.planned.faults.iter().any(|fault| fault.mode == Mode::Compat)
     }
-    let outcome = if violations.is_empty() { Ok(plan) } else { Err(violations) };
-    Decision { outcome, given_up_for, schedule, validate: validated }
+
+    /// What to say about faults, one line each, worst last.
+    pub(crate) fn lines(&self, problem: &Problem) -> Vec<String> {
+        let planned = &self.planned;
+        let mut lines: Vec<String> = Vec::new();
+        for fault in &planned.faults {
+            let plan = match fault.mode {
+                Mode::Cost => "the cost plan",
+                Mode::Compat => "the compatible plan",
+            };
+            lines.push(format!("internal: {plan} is at fault: {}", fault.cause));
+        }
+        let count = planned.left_out.pod_count();
+        if count > 0 {
+            let runs = planned.left_out.pods();
+            let mut names: Vec<String> =
+                runs.flat_map(|run| pod_names(problem, run)).take(NAMED_MAX).collect();
+            if count as usize > NAMED_MAX {
+                names.push("…".to_owned());
+            }
+            lines.push(format!("internal: left out of the plan: {count} pods: {}", names.join(", ")));
+        }
+        let nodes: Vec<&str> = planned.left_out.nodes().map(|node| &*problem.nodes[node].name).collect();
+        if !nodes.is_empty() {
+            lines.push(format!("internal: no pod is planned onto these nodes: {}", nodes.join(", ")));
+        }
+        lines
+    }
+}
+
+fn pod_names(problem: &Problem, run: PodRun) -> impl Iterator<Item = String> {
+    let group = &problem.pods[run.group as usize];
+    (run.start..run.start + run.count)
+        .map(move |position| format!("{}/{}", group.spec.namespace, group.names.name(position)))
+}
+
+/// Plans with the engine given; the problem's options say afterwards in which mode.
+pub(crate) fn decide(problem: &mut Problem, engine: &dyn Engine) -> Decision {
+    let timed = Timed { engine, took: Mutex::default() };
+    let planned = plan_validated(problem, &BTreeSet::new(), &Contained(&timed));
+    let (schedule, validate) = timed.took.into_inner().unwrap_or_else(PoisonError::into_inner);
+    problem.options.mode = planned.mode;
+    Decision { planned, schedule, validate }
+}
+
+/// An engine by the clock.
+struct Timed<'a> {
+    engine: &'a dyn Engine,
+    took: Mutex<(Duration, Duration)>,
+}
+
+impl Engine for Timed<'_> {
+    fn plan(&self, problem: &Problem) -> Result<Plan, EngineFault> {
+        let started = Instant::now();
+        let plan = self.engine.plan(problem);
+        self.took.lock().unwrap_or_else(PoisonError::into_inner).0 += started.elapsed();
+        plan
+    }
+
+    fn validate(&self, problem: &Problem, plan: &Plan) -> Result<Vec<Violation>, EngineFault> {
+        let started = Instant::now();
+        let violations = self.engine.validate(problem, plan);
+        self.took.lock().unwrap_or_else(PoisonError::into_inner).1 += started.elapsed();
+        violations
+    }
 }
 
 #[cfg(test)]
@@ -71,7 +124,7 @@ spec:
   selector: {matchLabels: {app: web}}
   template:
     metadata: {labels: {app: web}}
-    spec: {containers: [{name: c, resources: {requests: {cpu: 1}}}]}
+    spec: {containers: [{name: c, resources: {requests: {cpu: 200}}}]}
 ";
 
     fn problem(mode: Mode) -> Problem {
@@ -84,44 +137,69 @@ spec:
         problem
     }
 
-    /// The real engine's plan with its first node lost, in the modes given.
-    fn loses_a_node(modes: &'static [Mode]) -> impl Fn(&Problem) -> Plan {
-        move |problem| {
+    /// The real engine, which in some modes loses its first node, or panics.
+    struct Faulty {
+        modes: &'static [Mode],
+        panics: bool,
+    }
+
+    impl Engine for Faulty {
+        fn plan(&self, problem: &Problem) -> Result<Plan, EngineFault> {
             let mut plan = karpenter_scheduling::schedule(problem);
-            if modes.contains(&problem.options.mode) {
+            if self.modes.contains(&problem.options.mode) {
+                assert!(!self.panics, "planted");
                 plan.new_nodes.remove(0);
             }
-            plan
+            Ok(plan)
         }
     }
 
     #[test]
-    fn a_valid_plan_is_taken_as_it_is() {
+    fn sound_plan_is_taken_as_it_is() {
         let mut problem = problem(Mode::Cost);
-        let decision = decide(&mut problem, karpenter_scheduling::schedule);
-        assert_eq!(decision.outcome.expect("valid").stats.pods, 5);
-        assert!(decision.given_up_for.is_none());
-        assert_eq!(problem.options.mode, Mode::Cost);
+        let decision = decide(&mut problem, &karpenter_scheduling::validated::Solver);
+        assert!(!decision.is_faulty());
+        assert_eq!((decision.planned.plan.stats.pods, problem.options.mode), (5, Mode::Cost));
+        assert_eq!(decision.lines(&problem), [""; 0]);
     }
 
     #[test]
-    fn a_broken_cost_plan_gives_way_to_the_compat_plan() {
-        let mut problem = problem(Mode::Cost);
-        let decision = decide(&mut problem, loses_a_node(&[Mode::Cost]));
-        let plan = decision.outcome.expect("compat mode is not broken");
-        assert!(decision.given_up_for.is_some());
-        assert_eq!(problem.options.mode, Mode::Compat);
-        assert!(validate(&problem, &plan).is_empty());
-        assert!(!plan.new_nodes.is_empty());
-    }
-
-    #[test]
-    fn a_broken_compat_plan_is_never_used() {
-        for (mode, broken) in
-            [(Mode::Cost, &[Mode::Cost, Mode::Compat][..]), (Mode::Compat, &[Mode::Compat][..])]
-        {
-            let decision = decide(&mut problem(mode), loses_a_node(broken));
-            assert!(!decision.outcome.expect_err("every plan is broken").is_empty());
+    fn fault_of_cost_mode_gives_the_compat_plan() {
+        for panics in [false, true] {
+            let mut problem = problem(Mode::Cost);
+            let decision = decide(&mut problem, &Faulty { modes: &[Mode::Cost], panics });
+            assert!(!decision.is_faulty());
+            assert_eq!(problem.options.mode, Mode::Compat);
+            let lines = decision.lines(&problem);
+            assert!(lines[0].starts_with("internal: the cost plan is at fault: "), "{lines:?}");
         }
+    }
+
+    #[test]
+    fn fault_of_compat_mode_leaves_pods_out_and_names_them() {
+        for mode in [Mode::Cost, Mode::Compat] {
+            let mut problem = problem(mode);
+            let faulty = Faulty { modes: &[Mode::Cost, Mode::Compat], panics: false };
+            let decision = decide(&mut problem, &faulty);
+            assert!(decision.is_faulty());
+            let lost = decision.planned.left_out.pod_count() as usize;
+            let nodes = decision.planned.plan.new_nodes.len();
+            assert!(lost >= 1 && nodes >= 1, "{lost} lost, {nodes} nodes");
+            let lines = decision.lines(&problem);
+            assert!(
+                lines
+                    .iter()
+                    .any(|line| line.contains("left out of the plan") && line.contains("default/web-"))
+            );
+        }
+    }
+
+    #[test]
+    fn engine_that_always_panics_leaves_everything_out() {
+        let mut problem = problem(Mode::Cost);
+        let faulty = Faulty { modes: &[Mode::Cost, Mode::Compat], panics: true };
+        let decision = decide(&mut problem, &faulty);
+        assert!(decision.is_faulty());
+        assert_eq!(decision.planned.left_out.pod_count(), 5);
     }
 }

@@ -30,6 +30,7 @@ pub(crate) fn reason_name(reason: &Reason) -> &'static str {
         Reason::VolumeLimit { .. } => "VolumeLimit",
         Reason::ReservationFull => "ReservationFull",
         Reason::NotEnoughRoom => "NotEnoughRoom",
+        Reason::PlannerFault => "PlannerFault",
     }
 }
 
@@ -105,14 +106,19 @@ pub(crate) fn hint(refusal: &Refusal) -> Option<String> {
         | Reason::DynamicResources
         | Reason::HostPortTaken { .. }
         | Reason::VolumeLimit { .. }
-        | Reason::NotEnoughRoom => return None,
+        | Reason::NotEnoughRoom
+        | Reason::PlannerFault => return None,
     })
 }
 
 /// How close to a place the refusal came: smaller is closer, and shown first.
 pub(crate) fn distance(reason: &Reason) -> u8 {
     match reason {
-        Reason::InvalidPod { .. } | Reason::Volume { .. } | Reason::OptedOut | Reason::DynamicResources => 0,
+        Reason::InvalidPod { .. }
+        | Reason::Volume { .. }
+        | Reason::OptedOut
+        | Reason::DynamicResources
+        | Reason::PlannerFault => 0,
         Reason::LimitExceeded { .. } | Reason::NodeLimitReached { .. } | Reason::ReservationFull => 1,
         Reason::TooLarge { .. } | Reason::NoOffering { .. } | Reason::MinValues { .. } => 2,
         Reason::Spread { .. } | Reason::Affinity { .. } | Reason::AntiAffinity { .. } => 2,

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodePool;
 use karpenter_model::problem::Options;
+use karpenter_scheduling::validated::Solver;
 use karpenter_state::pod::Pod;
 use karpenter_state::{Live, LivePool};
 use serde_json::{Value, json};
@@ -28,8 +29,8 @@ fn pod(name: &str, spec: Value) -> Arc<Pod> {
 
 fn plan(pools: Vec<LivePool>, pending: Vec<Arc<Pod>>, nodes: Vec<Arc<Node>>) -> Decided {
     let live = Live { pools, pending, nodes, ..Live::default() };
-    let decided = decide(&live, Options::default());
-    assert_eq!(decided.broken_rules, [""; 0]);
+    let decided = decide(&live, Options::default(), &[], &Solver);
+    assert_eq!(decided.faults.found, []);
     decided
 }
 

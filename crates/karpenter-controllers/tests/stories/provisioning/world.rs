@@ -19,6 +19,7 @@ use karpenter_controllers::Context;
 use karpenter_controllers::mirrors::Mirrors;
 use karpenter_controllers::nomination::Renomination;
 use karpenter_controllers::provisioning::{Provisioner, Settings};
+use karpenter_scheduling::validated::{Engine, Solver};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::client::Body;
 use kube::{Client, Resource};
@@ -33,6 +34,7 @@ pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) context: Context,
     stop: Stop,
+    engine: Arc<dyn Engine + Send>,
     _cluster: Cluster,
 }
 
@@ -43,6 +45,13 @@ impl World {
 
     pub(crate) async fn start_with(change: impl FnOnce(&mut Context)) -> Self {
         Self::start_failing(0, change).await
+    }
+
+    /// With another engine from now on.
+    pub(crate) async fn planned_by(mut self, engine: impl Engine + Send + 'static) -> Self {
+        self.engine = Arc::new(engine);
+        self.restart().await;
+        self
     }
 
     /// The first `failures` attempts to create a claim are lost on their way.
@@ -73,7 +82,8 @@ impl World {
         mirrors.synced().await;
         let mut context = Context::new(client.clone(), mirrors, shop, clock);
         change(&mut context);
-        let mut world = Self { client, context, stop: Stop::default(), _cluster: cluster };
+        let mut world =
+            Self { client, context, stop: Stop::default(), engine: Arc::new(Solver), _cluster: cluster };
         world.provision();
         world
     }
@@ -81,6 +91,7 @@ impl World {
     fn provision(&mut self) {
         self.stop = Stop::default();
         let provisioner = Provisioner::new(self.context.clone(), Settings::default());
+        let provisioner = provisioner.with_engine(self.engine.clone());
         let queue = Queue::default();
         provisioner.watch(&queue);
         let running = harness::run(Arc::new(provisioner), queue, 1, self.context.clock, self.stop.clone());

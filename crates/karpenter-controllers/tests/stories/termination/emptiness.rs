@@ -13,6 +13,11 @@ use serde_json::{Value, json};
 use crate::termination::world::{World, is_ending, said};
 
 async fn world(disruption: Value) -> World {
+    world_with(disruption, |disruption| disruption).await
+}
+
+/// The same with something changed about the controller.
+pub(super) async fn world_with(disruption: Value, change: impl FnOnce(Disruption) -> Disruption) -> World {
     let world = World::start().await;
     world
         .create::<NodePool>(json!({"metadata": {"name": "general"}, "spec": {"disruption": disruption,
@@ -20,7 +25,7 @@ async fn world(disruption: Value) -> World {
                 {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}}}}}))
         .await;
     let context = || world.context.clone();
-    world.spawn(Disruption::new(context()), Disruption::watch);
+    world.spawn(change(Disruption::new(context())), Disruption::watch);
     let lifecycle = Lifecycle::new(context(), Hooks::default(), RegistrationHealth::default());
     world.spawn(lifecycle, Lifecycle::watch);
     world.spawn(PodEventsController::new(context()), PodEventsController::watch);

@@ -1,0 +1,151 @@
+//! Faults of the planner: what a round did without, who hears of it, and which pods are not tried again at once.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use karpenter_cluster::clock::since;
+use karpenter_model::pod::PodSpec;
+use karpenter_model::problem::{Mode, Problem};
+use karpenter_scheduling::validated::{Cause, EngineFault, Fault, Planned};
+use karpenter_state::pod::Pod;
+
+use crate::context::Context;
+
+/// How long pods that an attempt ended early with are left out, unless their spec changes.
+const SUSPECT_FOR: Duration = Duration::from_secs(600);
+/// How long compat mode plans after an attempt in cost mode ended early.
+const COST_RESTS_FOR: Duration = Duration::from_secs(3600);
+/// Pods and broken rules that are named in one line.
+const NAMED_MAX: usize = 5;
+
+/// What went wrong in a round.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    pub(super) found: Vec<Fault>,
+    /// Pods that were not planned because of it.
+    pub(super) pods: Vec<Arc<Pod>>,
+    /// Existing nodes that no pod was planned onto because of it.
+    pub(super) nodes: Vec<String>,
+    /// Specs of pods without which no attempt ends early.
+    pub(super) suspects: Vec<Arc<PodSpec>>,
+    /// The cluster as it was planned, to be planned again elsewhere.
+    pub(super) input: Option<Arc<str>>,
+}
+
+impl Faults {
+    /// While the problem was put together.
+    pub(super) fn of_assembly(fault: EngineFault, mode: Mode) -> Self {
+        let found = vec![Fault { mode, cause: Cause::Panicked(fault) }];
+        Self { found, ..Self::default() }
+    }
+
+    /// What the planner reports, without the pods.
+    pub(super) fn add(&mut self, problem: &Problem, planned: &Planned) {
+        self.found.extend(planned.faults.iter().cloned());
+        self.nodes.extend(planned.left_out.nodes().map(|node| problem.nodes[node].name.to_string()));
+        let has_ended =
+            |fault: &Fault| fault.mode == Mode::Compat && matches!(fault.cause, Cause::Panicked(_));
+        // If nothing at all could be planned, no pod is to blame.
+        let is_any_planned =
+            problem.pods.iter().map(|group| group.count()).sum::<u32>() > planned.left_out.pod_count();
+        if is_any_planned && planned.faults.iter().any(has_ended) {
+            let whole = planned
+                .left_out
+                .pods()
+                .filter(|run| run.start == 0 && run.count == problem.pods[run.group as usize].count());
+            self.suspects.extend(whole.map(|run| problem.pods[run.group as usize].spec.clone()));
+        }
+    }
+
+    /// For the journal: one line per fault, and what was left out.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self
+            .found
+            .iter()
+            .map(|fault| format!("fault of the planner ({}): {}", mode_name(fault.mode), fault.cause))
+            .collect();
+        if !self.pods.is_empty() {
+            lines.push(format!("{} pods left out: {}", self.pods.len(), self.pod_names()));
+        }
+        if !self.nodes.is_empty() {
+            lines.push(format!("nodes left out: {}", self.nodes.join(", ")));
+        }
+        lines
+    }
+
+    fn pod_names(&self) -> String {
+        let named = self.pods.iter().take(NAMED_MAX).map(|pod| format!("{}/{}", pod.namespace(), pod.name));
+        let mut names: Vec<String> = named.collect();
+        if self.pods.len() > NAMED_MAX {
+            names.push("…".to_owned());
+        }
+        names.join(", ")
+    }
+
+    /// Counts and logs; the same cause is logged once in a while.
+    pub(super) fn report(&self, context: &Context) {
+        report(context, "provisioner", &self.found, &self.pod_names(), &self.nodes.join(", "));
+    }
+}
+
+/// Counts faults and logs each cause once in a while.
+pub(crate) fn report(context: &Context, controller: &str, found: &[Fault], pods: &str, nodes: &str) {
+    let now = context.clock.now();
+    for fault in found {
+        let (mode, cause) = (mode_name(fault.mode), fault.cause.name());
+        context.metrics.planner_faults.with_label_values(&[mode, &cause]).inc();
+        if context.complaints.is_due("planner fault", format!("{controller} {mode} {cause}"), now) {
+            let details = fault.cause.to_string();
+            tracing::error!(controller, mode, cause, details, pods, nodes, "planner fault");
+        }
+    }
+}
+
+fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Cost => "cost",
+        Mode::Compat => "compat",
+    }
+}
+
+/// What is remembered of faults from round to round.
+#[derive(Debug, Default)]
+pub(super) struct Suspects {
+    specs: Vec<(Arc<PodSpec>, Timestamp)>,
+    cost_ended_at: Option<Timestamp>,
+}
+
+impl Suspects {
+    pub(super) fn remember(&mut self, faults: &Faults, now: Timestamp) {
+        let has_ended = |fault: &Fault| fault.mode == Mode::Cost && matches!(fault.cause, Cause::Panicked(_));
+        if faults.found.iter().any(has_ended) {
+            self.cost_ended_at = Some(now);
+        }
+        for spec in &faults.suspects {
+            if !self.specs.iter().any(|(known, _)| known == spec) {
+                self.specs.push((spec.clone(), now));
+            }
+        }
+    }
+
+    /// Specs that are left out for now.
+    pub(super) fn current(&mut self, now: Timestamp) -> Vec<Arc<PodSpec>> {
+        self.specs.retain(|(_, at)| since(now, *at) < SUSPECT_FOR);
+        self.specs.iter().map(|(spec, _)| spec.clone()).collect()
+    }
+
+    /// The mode to plan in.
+    pub(super) fn mode(&self, asked: Mode, now: Timestamp) -> Mode {
+        let rests = self.cost_ended_at.is_some_and(|at| since(now, at) < COST_RESTS_FOR);
+        if rests { Mode::Compat } else { asked }
+    }
+}
+
+/// Groups whose pods are left out for now.
+pub(super) fn held(problem: &Problem, suspects: &[Arc<PodSpec>]) -> BTreeSet<u32> {
+    let is_suspect = |spec: &Arc<PodSpec>| suspects.iter().any(|one| one == spec);
+    let groups = problem.pods.iter().enumerate().filter(|(_, group)| is_suspect(&group.spec));
+    groups.map(|(index, _)| index as u32).collect()
+}

@@ -1,0 +1,72 @@
+//! Panics of a real process with the hook installed: contained in a lane and in the solver's pool, the end of the process
+//! anywhere else. Each case runs in a child process, which is this test program again.
+
+use std::process::{Command, Output};
+
+use karpenter_controllers::contained::{Lane, abort_on_other_panics, catch, run};
+
+const CASE: &str = "KARPENTER_PANIC_CASE";
+
+/// Runs one case in a process of its own.
+fn child(case: &str) -> Output {
+    let program = std::env::current_exe().expect("this program");
+    let mut command = Command::new(program);
+    command.args(["--exact", "case", "--ignored", "--nocapture", "--test-threads=1"]).env(CASE, case);
+    command.output().expect("a child process")
+}
+
+/// Not a test of its own: what a child process does.
+#[test]
+#[ignore = "run by the other tests in a child process"]
+fn case() {
+    let Ok(case) = std::env::var(CASE) else { return };
+    // The test harness has a hook of its own, which this one is put in front of.
+    abort_on_other_panics();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
+    match case.as_str() {
+        "lane" => {
+            let fault = runtime.block_on(run(Lane::Provisioning, || -> u32 { panic!("planted {}", 1) }));
+            let fault = fault.expect_err("it panicked");
+            assert_eq!(fault.message, "planted 1");
+            assert!(fault.location.contains("panics.rs:"), "{fault}");
+            assert_eq!(runtime.block_on(run(Lane::Disruption, || 7)), Ok(7));
+        }
+        "pool" => {
+            let work = || rayon::join(|| 1, || -> u32 { panic!("planted") });
+            let fault = runtime.block_on(run(Lane::Disruption, work)).expect_err("it panicked");
+            assert_eq!(fault.message, "planted");
+        }
+        "in place" => {
+            let fault = catch(|| -> u32 { panic!("planted") }).expect_err("it panicked");
+            assert_eq!(fault.message, "planted");
+        }
+        "outside" => {
+            let _ = catch(|| -> u32 { panic!("planted") });
+            let task = runtime.spawn(async { panic!("outside of a lane") });
+            let _ = runtime.block_on(task);
+            println!("still here");
+        }
+        other => unreachable!("{other}"),
+    }
+    println!("alive");
+}
+
+#[test]
+fn panic_in_a_lane_is_a_value() {
+    for case in ["lane", "pool", "in place"] {
+        let output = child(case);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("alive"), "{case}: {output:?}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn panic_outside_of_a_lane_ends_the_process() {
+    use std::os::unix::process::ExitStatusExt;
+    const SIGABRT: i32 = 6;
+    let output = child("outside");
+    assert_eq!(output.status.signal(), Some(SIGABRT), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("outside of a lane"), "{output:?}");
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("still here"));
+}

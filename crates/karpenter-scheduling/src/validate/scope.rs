@@ -1,0 +1,105 @@
+//! What a violation is about: how much of a plan has to be left out because of it, and whether any of it has to.
+
+use std::sync::Arc;
+
+use super::violation::{Place, Violation};
+
+/// The part of a plan that a violation is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ViolationScope {
+    /// Index into `Plan::new_nodes`.
+    PlannedNode(usize),
+    /// The node of that name.
+    ExistingNode(Arc<str>),
+    /// The planned nodes of a NodePool together.
+    Pool(Arc<str>),
+    /// The planned nodes on reserved capacity together.
+    Reservations,
+    /// Which pods are planned where, how often, and in which order they are bound.
+    Coverage,
+}
+
+impl From<&Place> for ViolationScope {
+    fn from(place: &Place) -> Self {
+        match place {
+            Place::Planned(index) => Self::PlannedNode(*index),
+            Place::Existing(name) => Self::ExistingNode(name.clone()),
+            Place::Unschedulable => Self::Coverage,
+        }
+    }
+}
+
+impl Violation {
+    /// Whether pods could end up without a place, or nodes be launched in vain, if the plan were carried out. What is
+    /// not unsafe is a wrong statement (a price, a bound, the sum of requests, the order of options) about nodes that can
+    /// run their pods.
+    pub fn is_unsafe(&self) -> bool {
+        !matches!(
+            self,
+            Self::NodePriceWrong { .. }
+                | Self::PlanPriceWrong { .. }
+                | Self::PriceNotFinite { .. }
+                | Self::LowerBoundAbovePrice { .. }
+                | Self::CostAboveCompat { .. }
+                | Self::RequestsWrong { .. }
+                | Self::ChosenTypeNotFirst { .. }
+                | Self::OptionsOutOfOrder { .. }
+                | Self::OptionListedTwice { .. }
+                | Self::CheaperOfferingIgnored { .. }
+        )
+    }
+
+    pub fn scope(&self) -> ViolationScope {
+        match self {
+            Self::PodMissing { .. }
+            | Self::PodPlacedTwice { .. }
+            | Self::OrderOutOfPlace { .. }
+            | Self::OrderLacksPods { .. }
+            | Self::OrderRepeatsPods { .. }
+            | Self::UnknownExistingNode { .. }
+            | Self::PlanPriceWrong { .. }
+            | Self::PriceNotFinite { .. }
+            | Self::LowerBoundAbovePrice { .. }
+            | Self::CostAboveCompat { .. } => ViolationScope::Coverage,
+            Self::UnknownPool { node, .. }
+            | Self::UnknownInstanceType { node, .. }
+            | Self::UnknownOffering { node, .. }
+            | Self::NodeWithoutPods { node }
+            | Self::ChosenTypeNotFirst { node, .. }
+            | Self::OptionListedTwice { node, .. }
+            | Self::OptionsOutOfOrder { node, .. }
+            | Self::CheaperOfferingIgnored { node, .. }
+            | Self::OfferingUnavailable { node, .. }
+            | Self::OfferingIncompatible { node, .. }
+            | Self::RequirementsOutsidePool { node, .. }
+            | Self::OptionOutsideRequirements { node, .. }
+            | Self::OptionWithoutOffering { node, .. }
+            | Self::OptionTooSmall { node, .. }
+            | Self::RequestsWrong { node, .. }
+            | Self::MinValuesUnmet { node, .. }
+            | Self::NodePriceWrong { node, .. } => ViolationScope::PlannedNode(*node),
+            Self::ExistingNodeOverfull { node, .. } => ViolationScope::ExistingNode(node.clone()),
+            Self::LimitExceeded { pool, .. } => ViolationScope::Pool(pool.clone()),
+            Self::ReservationExceeded { .. } => ViolationScope::Reservations,
+            Self::RunOutOfRange { place, .. }
+            | Self::RefusedPodPlaced { place, .. }
+            | Self::UntoleratedTaint { place, .. }
+            | Self::NodeSelectorUnmet { place, .. }
+            | Self::RequiredTermsUnmet { place, .. }
+            | Self::VolumeTopologyUnmet { place, .. }
+            | Self::HostPortConflict { place, .. }
+            | Self::VolumeLimitExceeded { place, .. }
+            | Self::TopologyKeyMissing { place, .. }
+            | Self::DomainOpen { place, .. }
+            | Self::SpreadBroken { place, .. }
+            | Self::AffinityUnmet { place, .. }
+            | Self::AntiAffinityBroken { place, .. } => place.into(),
+        }
+    }
+
+    /// The name of the broken rule, for metrics.
+    pub fn rule(&self) -> String {
+        let text = format!("{self:?}");
+        text.split([' ', '{']).next().unwrap_or_default().to_owned()
+    }
+}

@@ -1,0 +1,308 @@
+//! Faults of the engine cost the pods or the node concerned: plans are corrupted, attempts end early, and the rest is
+//! planned all the same.
+
+#[path = "support/builders.rs"]
+mod builders;
+#[path = "support/outcomes.rs"]
+mod outcomes;
+#[path = "support/recipes.rs"]
+mod recipes;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use builders::{ZONES, group, node, pod, world};
+use karpenter_model::plan::{Plan, PodRun};
+use karpenter_model::problem::{Mode, Problem};
+use karpenter_model::reason::Reason;
+use karpenter_scheduling::schedule;
+use karpenter_scheduling::validate::{Violation, validate};
+use karpenter_scheduling::validated::{Cause, Engine, EngineFault, Planned, plan_validated};
+use outcomes::in_mode;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngSeed};
+use recipes::any_recipe;
+
+/// The real engine, and what goes wrong with it.
+struct Faulty<F> {
+    goes_wrong: F,
+    calls: AtomicUsize,
+}
+
+impl<F: Fn(&Problem, &mut Plan) -> Result<(), EngineFault> + Sync> Engine for Faulty<F> {
+    fn plan(&self, problem: &Problem) -> Result<Plan, EngineFault> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let mut plan = schedule(problem);
+        (self.goes_wrong)(problem, &mut plan)?;
+        Ok(plan)
+    }
+}
+
+fn faulty<F: Fn(&Problem, &mut Plan) -> Result<(), EngineFault> + Sync>(goes_wrong: F) -> Faulty<F> {
+    Faulty { goes_wrong, calls: AtomicUsize::new(0) }
+}
+
+fn ended() -> Result<(), EngineFault> {
+    Err(EngineFault { message: "planted".to_owned(), location: "here.rs:1".to_owned() })
+}
+
+fn planned(problem: &Problem, engine: &dyn Engine) -> Planned {
+    let planned = plan_validated(problem, &BTreeSet::new(), engine);
+    let problem = in_mode(problem, planned.mode);
+    let broken: Vec<Violation> =
+        validate(&problem, &planned.plan).into_iter().filter(Violation::is_unsafe).collect();
+    assert_eq!(broken, [], "whatever is planned is safe");
+    planned
+}
+
+fn names(problem: &Problem, runs: impl Iterator<Item = PodRun>) -> BTreeSet<String> {
+    let name = |run: PodRun, at: u32| problem.pods[run.group as usize].names.name(at);
+    runs.flat_map(|run| (run.start..run.start + run.count).map(move |at| name(run, at))).collect()
+}
+
+fn placed(problem: &Problem, plan: &Plan) -> BTreeSet<String> {
+    let new = plan.new_nodes.iter().flat_map(|node| &node.pods);
+    let existing = plan.existing.iter().flat_map(|placement| &placement.pods);
+    names(problem, new.chain(existing).copied())
+}
+
+fn holds(problem: &Problem, plan: &Plan, index: usize, pod: &str) -> bool {
+    names(problem, plan.new_nodes[index].pods.iter().copied()).contains(pod)
+}
+
+/// Twenty pods, one per node, and five that fit a node that is there.
+fn twenty_nodes(mode: Mode) -> Problem {
+    let mut problem = world();
+    problem.options.mode = mode;
+    problem.nodes = vec![node("here", ZONES[0], 2), node("there", ZONES[1], 2)];
+    problem.pods = vec![group("large", pod("large", 7000), 20), group("small", pod("small", 300), 5)];
+    problem
+}
+
+const MODES: [Mode; 2] = [Mode::Cost, Mode::Compat];
+
+#[test]
+fn sound_plan_is_used_as_it_is() {
+    for mode in MODES {
+        let problem = twenty_nodes(mode);
+        let engine = faulty(|_, _| Ok(()));
+        let planned = planned(&problem, &engine);
+        assert_eq!((planned.mode, planned.faults.len()), (mode, 0));
+        assert!(planned.is_whole());
+        assert_eq!(placed(&problem, &planned.plan).len(), 25);
+        assert_eq!(engine.calls.into_inner(), 1);
+    }
+}
+
+#[test]
+fn fault_of_cost_mode_gives_compat_plan() {
+    let problem = twenty_nodes(Mode::Cost);
+    let lost = faulty(|problem, plan| {
+        if problem.options.mode == Mode::Cost {
+            plan.new_nodes.remove(0);
+        }
+        Ok(())
+    });
+    let panicking = faulty(|problem, _| if problem.options.mode == Mode::Cost { ended() } else { Ok(()) });
+    for engine in [&lost as &dyn Engine, &panicking] {
+        let planned = planned(&problem, engine);
+        assert_eq!((planned.mode, planned.faults.len()), (Mode::Compat, 1));
+        assert_eq!(planned.faults[0].mode, Mode::Cost);
+        assert!(planned.is_whole());
+        assert_eq!(placed(&problem, &planned.plan).len(), 25);
+    }
+}
+
+#[test]
+fn fault_of_one_planned_node_costs_its_pods_only() {
+    type Corruption = fn(&mut Plan, usize);
+    let corruptions: [(&str, Corruption); 4] = [
+        ("OptionTooSmall", |plan, node| {
+            plan.new_nodes[node].instance_type_options = vec![builders::SMALL];
+            plan.new_nodes[node].instance_type = builders::SMALL;
+        }),
+        ("UnknownPool", |plan, node| plan.new_nodes[node].pool = 7),
+        ("UnknownOffering", |plan, node| plan.new_nodes[node].offering = 99),
+        ("PodMissing", |plan, node| {
+            plan.new_nodes.remove(node);
+        }),
+    ];
+    for (rule, corrupt) in corruptions {
+        for mode in MODES {
+            let problem = twenty_nodes(mode);
+            // The node of one pod, whatever else is planned.
+            let engine = faulty(|problem, plan| {
+                if let Some(node) =
+                    (0..plan.new_nodes.len()).find(|node| holds(problem, plan, *node, "large-3"))
+                {
+                    corrupt(plan, node);
+                }
+                Ok(())
+            });
+            let planned = planned(&problem, &engine);
+            assert_eq!(
+                names(&problem, planned.left_out.pods()),
+                ["large-3".to_owned()].into(),
+                "{rule} {mode:?}"
+            );
+            assert_eq!(placed(&problem, &planned.plan).len(), 24, "{rule} {mode:?}");
+            assert!(planned.faults.iter().any(|fault| fault.cause.name() == rule), "{:?}", planned.faults);
+            let left = planned.plan.unschedulable.iter().find(|left| left.pods.group == 0).expect("listed");
+            assert_eq!(left.reasons[0].reason, Reason::PlannerFault);
+        }
+    }
+}
+
+#[test]
+fn fault_of_an_existing_node_closes_it_and_its_pods_go_elsewhere() {
+    for mode in MODES {
+        let problem = twenty_nodes(mode);
+        let engine = faulty(|problem, plan| {
+            // More than there is room for, as long as anything is put there.
+            let Some(here) = plan.existing.iter().position(|one| &*problem.nodes[one.node].name == "here")
+            else {
+                return Ok(());
+            };
+            let whole = plan.new_nodes.pop().expect("a planned node");
+            plan.existing[here].pods.extend(whole.pods);
+            Ok(())
+        });
+        let planned = planned(&problem, &engine);
+        assert_eq!(planned.left_out.nodes().collect::<Vec<_>>(), [0], "{mode:?}");
+        assert_eq!(
+            (planned.left_out.pod_count(), placed(&problem, &planned.plan).len()),
+            (0, 25),
+            "{mode:?}"
+        );
+        assert!(planned.plan.existing.iter().all(|placement| placement.node == 1));
+    }
+}
+
+#[test]
+fn engine_that_corrupts_a_node_every_time_still_gives_the_others() {
+    let problem = twenty_nodes(Mode::Cost);
+    let engine = faulty(|_, plan| {
+        if let Some(node) = plan.new_nodes.first_mut() {
+            node.pool = 7;
+        }
+        Ok(())
+    });
+    let planned = planned(&problem, &engine);
+    assert!(placed(&problem, &planned.plan).len() >= 22, "{:?}", planned.left_out);
+    assert!(engine.calls.into_inner() <= 4);
+}
+
+#[test]
+fn wrong_statement_does_not_stop_a_compat_plan() {
+    let problem = twenty_nodes(Mode::Cost);
+    let engine = faulty(|_, plan| {
+        plan.price_per_hour += 1.0;
+        plan.new_nodes.iter_mut().for_each(|node| node.requests.set("cpu", 1));
+        Ok(())
+    });
+    let planned = planned(&problem, &engine);
+    assert!(planned.is_whole());
+    assert_eq!((planned.mode, planned.faults.len()), (Mode::Compat, 2), "both are reported");
+    assert_eq!(placed(&problem, &planned.plan).len(), 25);
+}
+
+#[test]
+fn limit_that_is_exceeded_costs_nodes_of_that_pool() {
+    let mut problem = twenty_nodes(Mode::Compat);
+    problem.pools[0].limits.set("nodes", 5);
+    let engine = faulty(|problem, plan| {
+        let mut without = problem.clone();
+        without.pools[0].limits.set("nodes", 100);
+        *plan = schedule(&without);
+        Ok(())
+    });
+    let planned = planned(&problem, &engine);
+    let nodes = planned.plan.new_nodes.len();
+    assert!((3..=5).contains(&nodes), "{nodes}");
+    assert_eq!(planned.faults[0].cause.name(), "LimitExceeded");
+}
+
+#[test]
+fn attempt_that_ends_early_costs_the_class_concerned() {
+    for mode in MODES {
+        let mut problem = twenty_nodes(mode);
+        for number in 0..40 {
+            problem.pods.push(group(&format!("g{number}"), pod(&format!("g{number}"), 100 + number), 2));
+        }
+        let engine = faulty(|problem, _| {
+            let has = |name: &str| {
+                problem.pods.iter().any(|group| group.count() > 0 && group.names.name(0).starts_with(name))
+            };
+            if has("g17-") || has("large-") { ended() } else { Ok(()) }
+        });
+        let planned = planned(&problem, &engine);
+        let left_out: BTreeSet<u32> = planned.left_out.pods().map(|run| run.group).collect();
+        assert_eq!(left_out, [0, 19].into(), "{mode:?}");
+        assert_eq!(placed(&problem, &planned.plan).len(), 5 + 39 * 2);
+        assert!(matches!(planned.faults[0].cause, Cause::Panicked(_)));
+
+        // Known from before: one call is enough, in the mode asked for.
+        let engine = faulty(engine.goes_wrong);
+        let again = plan_validated(&problem, &left_out, &engine);
+        assert_eq!((again.mode, again.faults.len(), engine.calls.into_inner()), (mode, 0, 1));
+        assert_eq!(again.left_out, planned.left_out);
+    }
+}
+
+#[test]
+fn engine_that_never_plans_leaves_everything_out() {
+    let problem = twenty_nodes(Mode::Cost);
+    let engine = faulty(|_, _| ended());
+    let planned = planned(&problem, &engine);
+    assert_eq!(planned.left_out.pod_count(), 25);
+    assert_eq!(planned.plan.new_nodes.len() + planned.plan.existing.len(), 0);
+    assert_eq!(engine.calls.into_inner(), 3, "each mode, and once without any pods");
+}
+
+fn config() -> Config {
+    let chosen_outside = std::env::var_os("PROPTEST_RNG_SEED").is_some();
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { Config::default().cases } else { 200 };
+    Config {
+        cases,
+        failure_persistence: None,
+        rng_seed: if chosen_outside { Config::default().rng_seed } else { RngSeed::Fixed(20261118) },
+        ..Config::default()
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// One planned node of every plan is corrupted. Whatever is planned is safe, and other nodes are launched.
+    #[test]
+    fn one_corrupted_node_does_not_stop_the_others(
+        recipe in any_recipe(), kind in 0..5usize, which in 0..8usize, in_cost_mode in any::<bool>(),
+    ) {
+        let problem = in_mode(&recipe.build(), if in_cost_mode { Mode::Cost } else { Mode::Compat });
+        let sound = schedule(&in_mode(&problem, Mode::Compat));
+        let engine = faulty(|_, plan| {
+            let count = plan.new_nodes.len();
+            if count == 0 {
+                return Ok(());
+            }
+            let index = which % count;
+            match kind {
+                0 => plan.new_nodes[index].pool = usize::MAX,
+                1 => plan.new_nodes[index].requests.set("cpu", 1),
+                2 => { plan.new_nodes.remove(index); }
+                3 => plan.new_nodes[index].instance_type_options.push(usize::MAX),
+                _ => {
+                    let pods = plan.new_nodes[index].pods.clone();
+                    plan.new_nodes[(index + 1) % count].pods.extend(pods);
+                }
+            }
+            Ok(())
+        });
+        let planned = planned(&problem, &engine);
+        prop_assert!(engine.calls.into_inner() <= 4);
+        // At most two nodes are lost per attempt.
+        if sound.new_nodes.len() > 8 && recipe.deployments.iter().all(|one| one.features.is_empty()) {
+            prop_assert!(!planned.plan.new_nodes.is_empty());
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! A cluster written down as one `List` of manifests, so that `karpenter plan -f` can plan it again elsewhere.
+//!
+//! Bounded: what pods ask for and what nodes come from is written first, then nodes and what runs on them, until the limit
+//! is reached; `metadata.remainingItemCount` says how many objects did not fit.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::live::Live;
+use crate::pod::Pod;
+
+/// The manifests as JSON of at most so many bytes. `first` are the pods that matter most.
+pub fn manifests(live: &Live, first: &[Arc<Pod>], bytes_max: usize) -> String {
+    let mut list = List { items: Vec::new(), bytes: 0, bytes_max, left: 0 };
+    for pool in &live.pools {
+        list.add(&*pool.pool, "karpenter.sh/v1", "NodePool");
+    }
+    let is_first = |pod: &&Arc<Pod>| first.iter().any(|one| Arc::ptr_eq(one, pod));
+    first.iter().for_each(|pod| list.add_value(pod_manifest(pod)));
+    for set in &live.daemon_sets {
+        list.add(&**set, "apps/v1", "DaemonSet");
+    }
+    let waiting = live.pending.iter().filter(|pod| !is_first(pod));
+    waiting.for_each(|pod| list.add_value(pod_manifest(pod)));
+    live.volume_claims.iter().for_each(|one| list.add(&**one, "v1", "PersistentVolumeClaim"));
+    live.volumes.iter().for_each(|one| list.add(&**one, "v1", "PersistentVolume"));
+    live.storage_classes.iter().for_each(|one| list.add(&**one, "storage.k8s.io/v1", "StorageClass"));
+    live.namespaces.iter().for_each(|one| list.add(&**one, "v1", "Namespace"));
+    live.node_claims.iter().for_each(|one| list.add(&**one, "karpenter.sh/v1", "NodeClaim"));
+    live.nodes.iter().for_each(|one| list.add(&**one, "v1", "Node"));
+    live.csi_nodes.iter().for_each(|one| list.add(&**one, "storage.k8s.io/v1", "CSINode"));
+    live.bound.iter().for_each(|pod| list.add_value(pod_manifest(pod)));
+    let metadata = if list.left > 0 { json!({"remainingItemCount": list.left}) } else { json!({}) };
+    format!(r#"{{"apiVersion":"v1","kind":"List","metadata":{metadata},"items":[{}]}}"#, list.items.join(","))
+}
+
+struct List {
+    items: Vec<String>,
+    bytes: usize,
+    bytes_max: usize,
+    left: usize,
+}
+
+impl List {
+    fn add(&mut self, object: &impl Serialize, api_version: &str, kind: &str) {
+        let mut value = serde_json::to_value(object).unwrap_or_default();
+        value["apiVersion"] = api_version.into();
+        value["kind"] = kind.into();
+        if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+        self.add_value(value);
+    }
+
+    fn add_value(&mut self, value: Value) {
+        let text = value.to_string();
+        if self.bytes + text.len() > self.bytes_max {
+            self.left += 1;
+        } else {
+            self.bytes += text.len();
+            self.items.push(text);
+        }
+    }
+}
+
+/// What is kept of a pod, as the API spells it.
+fn pod_manifest(pod: &Pod) -> Value {
+    let mut spec = serde_json::to_value(&*pod.spec).unwrap_or_default();
+    if let Some(node) = &pod.node_name {
+        spec["nodeName"] = (**node).into();
+    }
+    let mut metadata = Map::new();
+    metadata.insert("name".to_owned(), (*pod.name).into());
+    metadata.insert("namespace".to_owned(), pod.namespace().into());
+    metadata.insert("labels".to_owned(), json!(pod.kin.labels));
+    metadata.insert("annotations".to_owned(), json!(pod.kin.annotations));
+    metadata.insert("ownerReferences".to_owned(), json!(pod.kin.owners));
+    if let Some(created) = pod.created_at {
+        metadata.insert("creationTimestamp".to_owned(), created.to_string().into());
+    }
+    let mut manifest =
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {}});
+    if !pod.status.phase.as_str().is_empty() {
+        manifest["status"]["phase"] = pod.status.phase.as_str().into();
+    }
+    manifest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::LivePool;
+    use crate::objects::Objects;
+    use crate::{CatalogChoice, assemble};
+
+    fn pod(name: &str, more: Value) -> Arc<Pod> {
+        let mut pod = json!({"metadata": {"name": name, "namespace": "x", "labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}});
+        pod["spec"]["nodeSelector"] = more;
+        Arc::new(serde_json::from_value(pod).expect("a pod"))
+    }
+
+    fn live() -> Live {
+        let class = json!({"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"});
+        let pool = serde_json::from_value(json!({"metadata": {"name": "general"},
+            "spec": {"template": {"spec": {"nodeClassRef": class, "requirements": []}}}}));
+        let pool = LivePool { pool: Arc::new(pool.expect("a pool")), instance_types: Arc::default() };
+        let pending = vec![pod("a", json!({})), pod("b", json!({"kubernetes.io/arch": "arm64"}))];
+        Live { pools: vec![pool], pending, ..Live::default() }
+    }
+
+    #[test]
+    fn written_cluster_is_read_and_assembled_again() {
+        let live = live();
+        let text = manifests(&live, &live.pending[1..], 1 << 20);
+        let read = karpenter_api::manifest::read("replay.json", &text);
+        assert_eq!(read.errors, []);
+        let reading = Objects::from_documents(read.documents);
+        assert!(reading.errors.is_empty(), "{:?}", reading.errors);
+        let (problem, _) = assemble(&reading.objects, &CatalogChoice::Kwok);
+        assert_eq!((problem.pools.len(), problem.pods.len()), (1, 2));
+        let selectors: Vec<String> =
+            problem.pods.iter().map(|group| group.spec.node_selector.to_string()).collect();
+        assert!(selectors.contains(&"kubernetes.io/arch In [arm64]".to_owned()), "{selectors:?}");
+        assert!(problem.pods.iter().all(|group| group.spec.requests.get("cpu") == 1000));
+    }
+
+    #[test]
+    fn what_matters_most_is_written_first_and_the_rest_is_counted() {
+        let live = live();
+        let text = manifests(&live, &live.pending[1..], 900);
+        assert!(text.len() < 1100, "{}", text.len());
+        let list: Value = serde_json::from_str(&text).expect("JSON");
+        let names: Vec<&str> = list["items"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .filter_map(|item| item["metadata"]["name"].as_str())
+            .collect();
+        assert_eq!(names[..2], ["general", "b"]);
+        assert_eq!(list["metadata"]["remainingItemCount"], 3 - names.len());
+    }
+}
