@@ -2,43 +2,43 @@
 # second is ours.
 
 variable "project" {
-  description = "code name of the project; a tag on everything"
+  description = "code name of the project; added as a tag to all resources"
   type        = string
   default     = ""
 }
 
 variable "env" {
-  description = "environment: dev, stg, qa, prod, ...; a tag on everything"
+  description = "environment: dev, stg, qa, prod, ...; added as a tag to all resources"
   type        = string
   default     = ""
 }
 
 variable "region" {
-  description = "AWS region; by default the one the AWS provider finds"
+  description = "AWS region; default: the region of the AWS provider"
   type        = string
   default     = ""
 }
 
 variable "backend_s3_bucket_name" {
-  description = "bucket with the states of other stacks"
+  description = "S3 bucket with the state files of other stacks"
   type        = string
   default     = ""
 }
 
 variable "eks_s3_key" {
-  description = "key of the EKS stack's state in that bucket"
+  description = "key of the EKS stack's state file in that bucket"
   type        = string
   default     = ""
 }
 
 variable "infra_network_s3_key" {
-  description = "key of the network stack's state in that bucket"
+  description = "key of the network stack's state file in that bucket"
   type        = string
   default     = ""
 }
 
 variable "eks_cluster_name" {
-  description = "name of the EKS cluster, of 46 characters at most"
+  description = "name of the EKS cluster, at most 46 characters"
   type        = string
   default     = ""
 
@@ -49,13 +49,13 @@ variable "eks_cluster_name" {
 }
 
 variable "eks_endpoint_url" {
-  description = "address of the API server"
+  description = "URL of the API server"
   type        = string
   default     = ""
 }
 
 variable "eks_cluster_certificate_authority_data" {
-  description = "certificate authority of the API server, in base64"
+  description = "CA certificate of the API server, base64"
   type        = string
   default     = ""
   sensitive   = true
@@ -68,44 +68,44 @@ variable "eks_oidc_provider_arn" {
 }
 
 variable "eks_oidc_provider_url" {
-  description = "address of the cluster's OIDC provider, with or without https://"
+  description = "URL of the cluster's OIDC provider, with or without https://"
   type        = string
   default     = ""
 }
 
 variable "eks_auth_token" {
-  description = "token for the API server; by default one is asked for by the cluster's name"
+  description = "token for the API server; default: requested for the cluster name"
   type        = string
   default     = ""
   sensitive   = true
 }
 
 variable "helm_release_name" {
-  description = "name of the Helm release; by default karpenter"
+  description = "name of the Helm release; default: karpenter"
   type        = string
   default     = ""
 }
 
 variable "helm_chart_name" {
-  description = "chart, or a path to one; by default the chart of this repository, or karpenter from the repository that is given"
+  description = "name or path of the chart; default: the chart of this repository, or karpenter if helm_repository_url is set"
   type        = string
   default     = ""
 }
 
 variable "helm_chart_version" {
-  description = "version of the chart; by default that of this module"
+  description = "version of the chart; default: the version of this module"
   type        = string
   default     = ""
 }
 
 variable "helm_repository_url" {
-  description = "repository of the chart, for example oci://...; by default none: the chart of this repository is used"
+  description = "repository of the chart, for example oci://...; default: none, the chart of this repository is used"
   type        = string
   default     = ""
 }
 
 variable "create_namespace" {
-  description = "whether the namespace is created"
+  description = "create the namespace"
   type        = bool
   default     = true
 }
@@ -117,31 +117,31 @@ variable "namespace" {
 }
 
 variable "replica_count" {
-  description = "copies of the controller"
+  description = "replicas of the controller"
   type        = number
   default     = 2
 }
 
 variable "karpenter_values" {
-  description = "values of the chart, over those of the module"
+  description = "values of the chart; they override those of the module"
   type        = any
   default     = {}
 }
 
 variable "node_selector" {
-  description = "labels of nodes that the controller may run on"
+  description = "node selector of the controller"
   type        = map(string)
   default     = {}
 }
 
 variable "affinity" {
-  description = "affinity of the controller; that it stays off its own nodes is added, see allow_self_scheduling"
+  description = "affinity of the controller; the rule that keeps it off nodes that Karpenter launched is added, see allow_self_scheduling"
   type        = any
   default     = {}
 }
 
 variable "tolerations" {
-  description = "tolerations of the controller, as a list; {} is none"
+  description = "tolerations of the controller, as a list; {} means none"
   type        = any
   default     = {}
 
@@ -157,19 +157,19 @@ variable "tolerations" {
 # --- ours
 
 variable "image_repository" {
-  description = "where the image of the controller was pushed; none is published"
+  description = "repository of the controller image; none is published"
   type        = string
   default     = ""
 }
 
 variable "image_tag" {
-  description = "tag of the image; by default the version of the chart"
+  description = "tag of the image; default: the version of the chart"
   type        = string
   default     = ""
 }
 
 variable "state_outputs" {
-  description = "names of the outputs that are read from the states of other stacks"
+  description = "names of the outputs to read from the state files of other stacks"
   type = object({
     cluster_name       = optional(string, "cluster_name")
     endpoint           = optional(string, "cluster_endpoint")
@@ -182,7 +182,7 @@ variable "state_outputs" {
 }
 
 variable "tag_subnets" {
-  description = "tags the private subnets of the network stack with karpenter.sh/discovery, so that node classes find them"
+  description = "tag the private subnets of the network stack with karpenter.sh/discovery, so that node classes can select them"
   type        = bool
   default     = false
 }
@@ -194,13 +194,13 @@ variable "service_account_name" {
 }
 
 variable "pod_identity" {
-  description = "gives the controller its role by EKS pod identity instead of IAM roles for service accounts"
+  description = "use EKS Pod Identity instead of IAM roles for service accounts (IRSA) for the controller role"
   type        = bool
   default     = false
 }
 
 variable "node_auth" {
-  description = "how nodes are let into the cluster: access_entry, aws_auth (patches the ConfigMap with kubectl) or none"
+  description = "how nodes join the cluster: access_entry, aws_auth (patches the ConfigMap with kubectl) or none"
   type        = string
   default     = "access_entry"
 
@@ -211,25 +211,25 @@ variable "node_auth" {
 }
 
 variable "interruption" {
-  description = "creates a queue and rules, so that nodes are drained before EC2 takes them"
+  description = "create an interruption queue and EventBridge rules, so that nodes are drained before EC2 reclaims them"
   type        = bool
   default     = true
 }
 
 variable "create_spot_slr" {
-  description = "creates the service-linked role for spot; fails if the account has it already"
+  description = "create the service-linked role for spot; fails if the account has it already"
   type        = bool
   default     = false
 }
 
 variable "allow_self_scheduling" {
-  description = "lets an affinity of yours put the controller on nodes that it launched itself; it would end itself with them"
+  description = "let your affinity place the controller on nodes that it launched; it would be evicted when it terminates such a node"
   type        = bool
   default     = false
 }
 
 variable "on_destroy" {
-  description = "what becomes of machines when the module is destroyed: drain, keep, or fail while there are any"
+  description = "what to do with instances when the module is destroyed: drain, keep, or fail if there are any"
   type        = string
   default     = "drain"
 
@@ -240,19 +240,19 @@ variable "on_destroy" {
 }
 
 variable "helm_timeout_seconds" {
-  description = "how long Helm, and draining on destruction, may take"
+  description = "timeout in seconds for Helm, and for draining on destroy"
   type        = number
   default     = 1800
 }
 
 variable "manifests" {
-  description = "manifests to put beside the controller, for example a NodePool and its EC2NodeClass, or a Provisioner (legacy_api)"
+  description = "manifests to apply with the controller, for example a NodePool and its EC2NodeClass, or a Provisioner (legacy_api)"
   type        = any
   default     = []
 }
 
 variable "legacy_api" {
-  description = "also serves Provisioner and AWSNodeTemplate"
+  description = "also serve Provisioner and AWSNodeTemplate (v1alpha5 API)"
   type        = bool
   default     = false
 }
