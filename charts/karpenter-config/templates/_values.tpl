@@ -63,10 +63,10 @@
 {{- $spec := .Values.karpenter.defaultProvisionerSpec -}}
 {{- if not .Values.karpenter.defaultNodePool -}}
 {{- range $spec.requirements -}}
-{{- if include "karpenter-config.isGone" (include "karpenter-config.labelKey" .key) }}{{ $found = append $found (printf "the requirement %s of karpenter.defaultProvisionerSpec: nodes no longer carry that label" .key) }}{{ end -}}
+{{- if include "karpenter-config.isGone" (include "karpenter-config.labelKey" .key) }}{{ $found = append $found (printf "the requirement %s of karpenter.defaultProvisionerSpec: nodes no longer have this label" .key) }}{{ end -}}
 {{- end -}}
 {{- range $key, $_ := $spec.labels -}}
-{{- if include "karpenter-config.isGone" (include "karpenter-config.labelKey" $key) }}{{ $found = append $found (printf "the label %s of karpenter.defaultProvisionerSpec: it is none of today's" $key) }}{{ end -}}
+{{- if include "karpenter-config.isGone" (include "karpenter-config.labelKey" $key) }}{{ $found = append $found (printf "the label %s of karpenter.defaultProvisionerSpec: v1 does not have it" $key) }}{{ end -}}
 {{- end -}}
 {{- end -}}
 {{- range $class := include "karpenter-config.classes" . | fromJsonArray -}}

@@ -263,18 +263,18 @@ def check(cases, root):
 def check_notes(notes):
     """Notes of the values files of old: each old value is named with what became of it, and three commands follow."""
     for case, expected in {
-        "chart-0.27": ["settings.aws.clusterName: understood", "settings.aws.interruptionQueueName: understood",
-                      "settings.aws.enablePodENI: has no effect;", "settings.aws.tags: understood, for Provisioners",
-                      "settings.aws.enableENILimitedPodDensity: understood, for Provisioners", "webhook: has no effect",
-                      "settings.featureGates.driftEnabled: understood, for Provisioners", "logEncoding: understood",
-                      "controller.outputPaths: understood"],
-        "chart-0.18": ["clusterName: understood", "aws.defaultInstanceProfile: understood", "controller.image: understood",
+        "chart-0.27": ["settings.aws.clusterName: accepted", "settings.aws.interruptionQueueName: accepted",
+                      "settings.aws.enablePodENI: has no effect;", "settings.aws.tags: accepted for Provisioners",
+                      "settings.aws.enableENILimitedPodDensity: accepted for Provisioners", "webhook: has no effect",
+                      "settings.featureGates.driftEnabled: accepted for Provisioners", "logEncoding: accepted",
+                      "controller.outputPaths: accepted"],
+        "chart-0.18": ["clusterName: accepted", "aws.defaultInstanceProfile: accepted", "controller.image: accepted",
                       "extraObjects: rendered", "set legacyApi.enabled=true",
                       "settings.aws.tags: has no effect without legacyApi.enabled",
                       "The affinity lets Karpenter run on nodes that it manages"],
-        "chart-0.37": ["logConfig.logLevel.controller: understood", "settings.assumeRoleARN: has no effect",
+        "chart-0.37": ["logConfig.logLevel.controller: accepted", "settings.assumeRoleARN: has no effect",
                       "settings.featureGates.drift: has no effect without legacyApi.enabled", "webhook: has no effect"],
-        "defaults": ["No image was named"],
+        "defaults": ["No image is set"],
     }.items():
         text = pathlib.Path(notes, f"{case}.txt").read_text()
         for line in expected:
