@@ -55,6 +55,7 @@ struct OfferingDefinition {
     requirements: Vec<Arc<Requirement>>,
     price_per_hour: f64,
     reservation_capacity: Option<u32>,
+    reservation_id_label: Option<Arc<str>>,
 }
 
 impl Definition<'_> {
@@ -89,6 +90,8 @@ impl Definition<'_> {
             // The simulation never runs out of capacity, whatever the file says.
             available: true,
             reservation_capacity: offering.reservation_capacity,
+            reservation_id_label: offering.reservation_id_label,
+            ..Offering::default()
         });
         InstanceType {
             name: interner.get(self.name),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use karpenter_model::instance_type::InstanceType;
-use karpenter_model::labels::{AWS_CAPACITY_RESERVATION_ID, CAPACITY_TYPE_RESERVED};
+use karpenter_model::labels::CAPACITY_TYPE_RESERVED;
 use karpenter_model::requirements::Requirements;
 
 use crate::budgets::left;
@@ -159,8 +159,7 @@ pub fn full_reservations(
             if !offering.is_reserved() || offering.is_launchable() {
                 return None;
             }
-            let id = offering.requirements.get(AWS_CAPACITY_RESERVATION_ID);
-            if let Some(id) = id.and_then(|id| id.single_value()).filter(|_| offering.available) {
+            if let Some((_, id)) = offering.reservation().filter(|_| offering.available) {
                 offered.insert(id.clone());
             }
         }

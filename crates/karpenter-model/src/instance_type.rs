@@ -10,7 +10,7 @@ use crate::labels;
 use crate::requirements::Requirements;
 use crate::resources::{MEMORY, ResourceList};
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Offering {
     /// All labels of the offering, zone, capacity type and reservation included.
     pub requirements: Requirements,
@@ -19,6 +19,9 @@ pub struct Offering {
     pub available: bool,
     /// For reserved offerings: how many more instances fit into the reservation.
     pub reservation_capacity: Option<u32>,
+    /// For reserved offerings: the key of the label in `requirements` whose value is the reservation's id. Each provider
+    /// has its own. Offerings with the same id, of whatever type and catalog, share one reservation.
+    pub reservation_id_label: Option<Arc<str>>,
 }
 
 impl Offering {
@@ -36,6 +39,12 @@ impl Offering {
 
     pub fn is_reserved(&self) -> bool {
         self.capacity_type().is_some_and(|value| &**value == labels::CAPACITY_TYPE_RESERVED)
+    }
+
+    /// The label key and the id of the reservation behind a reserved offering.
+    pub fn reservation(&self) -> Option<(&Arc<str>, &Arc<str>)> {
+        let label = self.reservation_id_label.as_ref().filter(|_| self.is_reserved())?;
+        Some((label, self.single(label)?))
     }
 
     /// Available, and for a reservation with room left in it.

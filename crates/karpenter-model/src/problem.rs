@@ -195,6 +195,8 @@ pub enum ReservedMode {
     Strict,
     /// Fall back to other capacity (simulations).
     Fallback,
+    /// Use reservations up, then fall back: where the rounds of provisioning end (plans).
+    Exhaust,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -15,7 +15,16 @@ use crate::topology::Kind;
 
 /// Places everything that can be placed and returns what is left, in queue order.
 pub(crate) fn solve(ledger: &mut Ledger) -> Vec<QueueRun> {
-    let mut left = ledger.classes.queue.clone();
+    let mut left = rounds(ledger, ledger.classes.queue.clone());
+    // Slots of reservations are used up first; pods that waited for one in vain come after all others.
+    if ledger.slots.start_to_fall_back() && !left.is_empty() {
+        left = rounds(ledger, left);
+    }
+    settle::settle(ledger);
+    left
+}
+
+fn rounds(ledger: &mut Ledger, mut left: Vec<QueueRun>) -> Vec<QueueRun> {
     loop {
         left = one_round(ledger, left);
         // A pod may wait for, or be kept away by, one whose node has no definite zone yet: give it one and try again.
@@ -23,11 +32,9 @@ pub(crate) fn solve(ledger: &mut Ledger) -> Vec<QueueRun> {
             && (settle::settle_for_affinity(ledger, &left)
                 || settle::settle_for_anti_affinity(ledger, &left));
         if !settled {
-            break;
+            return left;
         }
     }
-    settle::settle(ledger);
-    left
 }
 
 fn one_round(ledger: &mut Ledger, queue: Vec<QueueRun>) -> Vec<QueueRun> {

@@ -18,6 +18,7 @@ mod relaxation;
 mod shapes;
 mod share;
 mod simplex;
+mod slots;
 mod tables;
 
 use std::collections::BTreeMap;
@@ -39,6 +40,7 @@ pub(crate) use items::pins;
 use knapsack::Scratch;
 use relaxation::{Effort, Relaxation};
 use shapes::{Kind, Row};
+use slots::Reserved;
 
 /// A packing within this of the bound is not looked at again.
 const ACCEPTABLE: f64 = 1.008;
@@ -98,8 +100,14 @@ pub(crate) fn solve(ledger: &mut Ledger, bound: Bound) -> Plan {
     let mut complete = !ledger.claims.is_empty();
     let tiers = tiers(&ledger.prepared);
     if mode == Mode::Cost && complete {
-        for tier in &tiers {
-            let repacked = repack(ledger, tier, &mut scratch);
+        for (position, tier) in tiers.iter().enumerate() {
+            let later = |claim: &&Claim| {
+                let template = ledger.states.get(claim.state).template;
+                tiers[position + 1..].iter().any(|tier| tier.contains(template))
+            };
+            let others: Vec<Claim> =
+                cheaper.iter().chain(ledger.claims.iter().filter(later)).cloned().collect();
+            let repacked = repack(ledger, tier, &others, &mut scratch);
             lower_bound += repacked.lower_bound;
             match repacked.claims {
                 Some(claims) => {
@@ -199,10 +207,14 @@ fn tiers(prepared: &Prepared) -> Vec<Bits> {
 
 fn claims_price(ledger: &Ledger, claims: &[Claim]) -> f64 {
     // Not `sum`: the sum of nothing is minus zero, and would be printed so.
-    claims
-        .iter()
-        .map(|claim| ledger.cheapest_price(claim).unwrap_or(0.0))
-        .fold(0.0, |total, price| total + price)
+    let total = |claims: &[Claim]| {
+        let prices = claims.iter().map(|claim| ledger.cheapest_price(claim).unwrap_or(0.0));
+        prices.fold(0.0, |total, price| total + price)
+    };
+    if ledger.prepared.reservations.is_empty() {
+        return total(claims);
+    }
+    ledger.with_slots(claims).map_or(f64::MAX, |claims| total(&claims))
 }
 
 struct Repacked {
@@ -213,8 +225,33 @@ struct Repacked {
     frozen_from: Vec<usize>,
 }
 
-fn repack(ledger: &mut Ledger, tier: &Bits, scratch: &mut Scratch) -> Repacked {
-    let repacking = items::extract(ledger, tier);
+/// `others` are nodes beyond these templates.
+fn repack(ledger: &mut Ledger, tier: &Bits, others: &[Claim], scratch: &mut Scratch) -> Repacked {
+    let repacking = items::extract(ledger, tier, Reserved::Stay);
+    let mut best = buy(ledger, tier, repacking, scratch);
+    if ledger.prepared.reservations.is_empty() {
+        return best;
+    }
+    let price_of = |ledger: &Ledger, repacked: &Repacked| match &repacked.claims {
+        Some(claims) => claims_price(ledger, claims),
+        None => f64::MAX,
+    };
+    let mut least = price_of(ledger, &best);
+    for reserved in [Reserved::Stay, Reserved::Move] {
+        let Some(repacking) = slots::fill(ledger, tier, reserved, others, scratch) else { continue };
+        let repacked = Repacked { lower_bound: best.lower_bound, ..buy(ledger, tier, repacking, scratch) };
+        let price = price_of(ledger, &repacked);
+        let Some(claims) = &repacked.claims else { continue };
+        let all: Vec<Claim> = claims.iter().chain(others).cloned().collect();
+        if price < least && ledger.with_slots(&all).is_some() && within_limits(ledger, &mut claims.clone()) {
+            (least, best) = (price, repacked);
+        }
+    }
+    best
+}
+
+/// Packs what is not left alone into nodes that can be bought.
+fn buy(ledger: &mut Ledger, tier: &Bits, repacking: items::Repacking, scratch: &mut Scratch) -> Repacked {
     let frozen_price = claims_price(ledger, &repacking.frozen);
     let items = repacking.items;
     let frozen_from = repacking.frozen_from;

@@ -43,6 +43,11 @@ impl Dealer {
 }
 
 pub(crate) fn plan(ledger: &mut Ledger, left: &[QueueRun]) -> Plan {
+    if !ledger.prepared.reservations.is_empty()
+        && let Some(claims) = ledger.with_slots(&ledger.claims)
+    {
+        ledger.claims = claims;
+    }
     let mut dealer = Dealer::new(ledger.classes.classes.len());
     let mut plan = Plan::default();
     let mut on_nodes: BTreeMap<usize, Vec<PodRun>> = BTreeMap::new();

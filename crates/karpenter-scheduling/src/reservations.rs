@@ -1,9 +1,14 @@
-//! Reserved capacity: which planned nodes hold a slot of which reservation, and when a reservation is full.
+//! Reserved capacity: which planned nodes count on a slot of which reservations, and when no slot is left.
 //!
-//! A planned node holds one slot of every reservation it could still launch into, because nobody knows yet which one
-//! the launch will take. What it holds is worked out again with every pod it gets: slots it can use now are taken,
-//! slots it can use no more are given back. Nothing here chooses between nodes.
-//! Upstream: reservationmanager.go and nodeclaim.go of pkg/controllers/provisioning/scheduling.
+//! A planned node may launch into any reservation it suits. Which one is decided when the plan is finished
+//! ([`Ledger::assign`]); until then a matching keeps a slot free for every such node. What a node suits is worked out
+//! again with every pod it gets. Nodes of pools with minValues hold a slot of everything they list instead, because they
+//! may lose none of it. Nothing here chooses between nodes.
+//! Upstream: reservationmanager.go and nodeclaim.go of pkg/controllers/provisioning/scheduling, which holds a slot of
+//! every reservation of a node for the length of one round.
+
+mod assign;
+mod matching;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,34 +22,40 @@ use smallvec::SmallVec;
 
 use crate::ledger::{Claim, Ledger};
 use crate::states::{StateId, StateType};
+use matching::Matching;
 
 /// Index into [`Table`].
 pub(crate) type ReservationId = u32;
 
-/// Reservations of one planned node, sorted.
+/// Reservations that one planned node may launch into, sorted.
 pub(crate) type Held = SmallVec<[ReservationId; 2]>;
 
 /// All reservations of the catalogs; empty for most problems, which then pay nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    /// Slots, and the value of the id label where the offerings carry one.
-    reservations: Vec<(u32, Option<Arc<str>>)>,
+    reservations: Vec<Reservation>,
     /// By (catalog, type, offering).
     of_offering: FxHashMap<(usize, usize, u32), ReservationId>,
+}
+
+#[derive(Debug)]
+struct Reservation {
+    slots: u32,
+    /// The label key and value that name it, where the offerings carry one.
+    label: Option<(Arc<str>, Arc<str>)>,
 }
 
 /// Offerings of one reservation are known by its id; without one, by type and zone.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Name {
-    Id(Arc<str>),
+    Id { label: Arc<str>, id: Arc<str> },
     Place { instance_type: Arc<str>, zone: Option<Arc<str>> },
 }
 
 impl Name {
     fn of(instance_type: &InstanceType, offering: &Offering) -> Self {
-        let id = offering.requirements.get(labels::AWS_CAPACITY_RESERVATION_ID);
-        match id.and_then(Requirement::single_value) {
-            Some(id) => Self::Id(id.clone()),
+        match offering.reservation() {
+            Some((label, id)) => Self::Id { label: label.clone(), id: id.clone() },
             None => Self::Place { instance_type: instance_type.name.clone(), zone: offering.zone().cloned() },
         }
     }
@@ -74,9 +85,11 @@ impl Table {
             members.iter().filter_map(|(place, name)| number(name).map(|number| (*place, number))).collect();
         let reservations = rooms
             .iter()
-            .map(|(name, room)| match name {
-                Name::Id(id) => (*room, Some(id.clone())),
-                Name::Place { .. } => (*room, None),
+            .map(|(name, slots)| match name {
+                Name::Id { label, id } => {
+                    Reservation { slots: *slots, label: Some((label.clone(), id.clone())) }
+                }
+                Name::Place { .. } => Reservation { slots: *slots, label: None },
             })
             .collect();
         Self { reservations, of_offering }
@@ -121,14 +134,17 @@ pub(crate) struct ReservedOffer {
 /// Slots that are left.
 #[derive(Debug, Clone)]
 pub(crate) struct Slots {
-    free: Vec<u32>,
+    matching: Matching,
     /// Reservations that gain slots by what the question assumes, and so have room whatever the catalog says.
     is_credited: Vec<bool>,
     /// How often slots were given back: a pod that waits for one may fit then.
     pub(crate) releases: u64,
     /// How often anything changed.
     pub(crate) changes: u64,
-    pub(crate) mode: ReservedMode,
+    /// Whether pods that could use a reservation wait for a slot of it now.
+    is_strict: bool,
+    /// Whether those that wait in vain use other capacity in the end.
+    falls_back: bool,
     /// Whether a node may give up its last reservation for one more pod.
     pub(crate) may_lose: bool,
     /// The last question about a fresh node was answered "no" only because reservations are full.
@@ -140,16 +156,20 @@ pub(crate) struct Slots {
 impl Slots {
     /// `credits` are further slots by reservation id; unknown ids do not matter.
     pub(crate) fn new(table: &Table, options: &Options, credits: &BTreeMap<Arc<str>, u32>) -> Self {
+        let credit =
+            |of: &Reservation| of.label.as_ref().and_then(|(_, id)| credits.get(id)).copied().unwrap_or(0);
+        let slots = table.reservations.iter().map(|one| one.slots.saturating_add(credit(one))).collect();
         let mode = options.reserved_mode;
-        let credit = |id: &Option<Arc<str>>| id.as_ref().and_then(|id| credits.get(id)).copied().unwrap_or(0);
+        // Upstream's simulations give reservations up; for the price of a fleet that is the wrong way round.
+        let may_lose = mode == ReservedMode::Fallback && options.mode == Mode::Compat;
         Self {
-            free: table.reservations.iter().map(|(room, id)| room.saturating_add(credit(id))).collect(),
-            is_credited: table.reservations.iter().map(|(_, id)| credit(id) > 0).collect(),
+            matching: Matching::new(slots),
+            is_credited: table.reservations.iter().map(|one| credit(one) > 0).collect(),
             releases: 0,
             changes: 0,
-            mode,
-            // Upstream's simulations give reservations up; for the price of a fleet that is the wrong way round.
-            may_lose: mode == ReservedMode::Fallback && options.mode == Mode::Compat,
+            is_strict: !may_lose,
+            falls_back: mode != ReservedMode::Strict,
+            may_lose,
             was_full: false,
             awaited: false,
         }
@@ -157,27 +177,28 @@ impl Slots {
 
     /// Slots that are held by others.
     pub(crate) fn take(&mut self, reservation: ReservationId, count: u32) {
-        if let Some(free) = self.free.get_mut(reservation as usize) {
-            *free = free.saturating_sub(count);
-        }
+        self.matching.lose(reservation, count);
     }
 
     pub(crate) fn is_strict(&self) -> bool {
-        self.mode == ReservedMode::Strict
+        self.is_strict
+    }
+
+    /// Lets pods that waited for a slot use other capacity; says whether that makes a difference.
+    pub(crate) fn start_to_fall_back(&mut self) -> bool {
+        let has_waited = self.is_strict && self.falls_back && !self.matching.is_empty();
+        self.is_strict &= !self.falls_back;
+        has_waited
     }
 
     /// Whether a second look at planned nodes can help a pod that found no place.
     pub(crate) fn may_fall_back_later(&self) -> bool {
-        !self.free.is_empty() && !self.is_strict() && !self.may_lose
+        !self.matching.is_empty() && !self.is_strict && !self.may_lose
     }
 
     /// Whether an offering had room before this round.
-    fn has_room(&self, offer: &ReservedOffer) -> bool {
+    pub(crate) fn has_room(&self, offer: &ReservedOffer) -> bool {
         offer.has_room || self.is_credited[offer.reservation as usize]
-    }
-
-    fn are_used_up(&self) -> bool {
-        self.free.iter().all(|free| *free == 0)
     }
 }
 
@@ -189,7 +210,28 @@ impl Ledger {
     /// Whether a node in this state that holds nothing stays without reservation whatever it becomes, so that only
     /// its other offerings matter.
     pub(crate) fn is_beyond_reservations(&self, held: &[ReservationId]) -> bool {
-        held.is_empty() && !self.slots.is_strict() && self.slots.are_used_up()
+        held.is_empty() && !self.slots.is_strict() && self.slots.matching.is_used_up()
+    }
+
+    /// The reservations that a node may launch into if these are the types it may become.
+    fn suited(&self, state: StateId, types: &[StateType]) -> Held {
+        let mut suited = Held::new();
+        for offer in &self.states.get(state).reserved {
+            if self.slots.has_room(offer)
+                && types.binary_search_by_key(&offer.index, |entry| entry.index).is_ok()
+            {
+                suited.push(offer.reservation);
+            }
+        }
+        suited.sort_unstable();
+        suited.dedup();
+        suited
+    }
+
+    /// Whether nodes of a template hold a slot of every reservation they list.
+    fn holds_all(&self, template: usize) -> bool {
+        self.prepared.templates[template].has_min_values
+            && self.options.min_values_policy == MinValuesPolicy::Strict
     }
 
     /// What a node holds if these are the types it may become.
@@ -199,30 +241,21 @@ impl Ledger {
         types: &[StateType],
         held: &[ReservationId],
     ) -> Result<Held, Full> {
-        let data = self.states.get(state);
-        let mut possible = Held::new();
-        let mut any_with_room = false;
-        for offer in &data.reserved {
-            if !self.slots.has_room(offer)
-                || types.binary_search_by_key(&offer.index, |entry| entry.index).is_err()
+        let template = self.states.get(state).template;
+        let mut possible = self.suited(state, types);
+        let mut any_with_room = !possible.is_empty();
+        if self.holds_all(template) {
+            let matching = &self.slots.matching;
+            possible.retain(|one| held.contains(one) || matching.spare(*one) > 0);
+            // A node with too few reserved types for its pool's minValues cannot be launched into a reservation.
+            if !possible.is_empty()
+                && self.unmet_min_values(state, &self.usable(state, types, &possible)).is_some()
             {
-                continue;
+                possible.clear();
+                any_with_room = false;
             }
-            any_with_room = true;
-            if held.contains(&offer.reservation) || self.slots.free[offer.reservation as usize] > 0 {
-                possible.push(offer.reservation);
-            }
-        }
-        possible.sort_unstable();
-        possible.dedup();
-        // A node with too few reserved types for its pool's minValues cannot be launched into a reservation.
-        if !possible.is_empty()
-            && self.prepared.templates[data.template].has_min_values
-            && self.options.min_values_policy == MinValuesPolicy::Strict
-            && self.unmet_min_values(state, &self.usable(state, types, &possible)).is_some()
-        {
+        } else if possible[..] != *held && !self.slots.matching.has_place(&possible, held) {
             possible.clear();
-            any_with_room = false;
         }
         let is_kept = held.is_empty() || self.slots.may_lose;
         let waits = self.slots.is_strict() && any_with_room;
@@ -252,7 +285,7 @@ impl Ledger {
             data.reserved[first..]
                 .iter()
                 .take_while(|offer| offer.index == entry.index)
-                .filter(|offer| self.slots.has_room(offer) && held.contains(&offer.reservation))
+                .filter(|offer| self.slots.has_room(offer) && held.binary_search(&offer.reservation).is_ok())
                 .min_by(|a, b| {
                     let of_type = self.states.instance_type(data.template, entry.index);
                     let labels =
@@ -280,17 +313,31 @@ impl Ledger {
         let types = self.holding_of(&self.claims[claim]);
         let before = std::mem::take(&mut self.claims[claim].reservations);
         let after = self.book(state, &types, &before).unwrap_or_default();
-        for reservation in before.iter().filter(|held| !after.contains(held)) {
-            self.slots.free[*reservation as usize] += 1;
-            self.slots.releases += 1;
-        }
-        for reservation in after.iter().filter(|held| !before.contains(held)) {
-            self.slots.free[*reservation as usize] -= 1;
-        }
         if before != after {
             self.slots.changes += 1;
+            let holds_all = self.holds_all(self.states.get(state).template);
+            self.exchange(holds_all, &before, &after);
         }
         self.claims[claim].reservations = after;
+    }
+
+    fn exchange(&mut self, holds_all: bool, before: &[ReservationId], after: &[ReservationId]) {
+        let Slots { matching, releases, .. } = &mut self.slots;
+        if holds_all {
+            for one in before.iter().filter(|one| !after.contains(one)) {
+                matching.let_go(*one);
+                *releases += 1;
+            }
+            after.iter().filter(|one| !before.contains(one)).for_each(|one| matching.hold(*one));
+            return;
+        }
+        matching.remove(before);
+        // Fewer reservations to choose from leave no more room for others; none at all do.
+        *releases += u64::from(after.is_empty());
+        if !after.is_empty() {
+            let added = matching.add(after);
+            debug_assert!(added.is_some(), "a place was found for it");
+        }
     }
 
     /// What the claim of a planned node asks for: a node that holds reservations uses them, any other stays out of
@@ -308,10 +355,14 @@ impl Ledger {
         }
         requirements.add(Requirement::in_values(labels::CAPACITY_TYPE, reserved));
         let known = &self.prepared.reservations.reservations;
-        let ids: Vec<Arc<str>> =
-            claim.reservations.iter().filter_map(|held| known[*held as usize].1.clone()).collect();
-        if !ids.is_empty() {
-            requirements.add(Requirement::in_values(labels::AWS_CAPACITY_RESERVATION_ID, ids));
+        let labels: Option<Vec<_>> =
+            claim.reservations.iter().map(|held| known[*held as usize].label.as_ref()).collect();
+        let mut ids: BTreeMap<&Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
+        for (label, id) in labels.into_iter().flatten() {
+            ids.entry(label).or_default().push(id.clone());
+        }
+        for (label, ids) in ids {
+            requirements.add(Requirement::in_values(label.clone(), ids));
         }
         requirements
     }

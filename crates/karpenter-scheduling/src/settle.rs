@@ -66,6 +66,9 @@ fn decide_for_spreads(ledger: &mut Ledger, claim: usize) {
 fn price_in(ledger: &Ledger, claim: usize, state: StateId) -> Option<f64> {
     let mut moved = ledger.claims[claim].clone();
     moved.state = state;
+    if !ledger.states.get(state).reserved.is_empty() || !moved.reservations.is_empty() {
+        moved.reservations = ledger.book(state, &ledger.holding_of(&moved), &moved.reservations).ok()?;
+    }
     ledger.cheapest_price(&moved).filter(|_| ledger.meets_min_values(&moved))
 }
 

@@ -13,6 +13,7 @@ mod frames;
 mod label_view;
 mod order;
 mod planned;
+mod reserved;
 mod scope;
 mod topology;
 mod totals;
@@ -33,6 +34,7 @@ pub fn validate(problem: &Problem, plan: &Plan) -> Vec<Violation> {
     planned::check(problem, plan, &contents, &frames, &mut violations);
     existing::check(problem, &contents, &mut violations);
     totals::check(problem, plan, &mut violations);
+    reserved::check(problem, plan, &frames, &mut violations);
     topology::check(problem, plan, &contents, &frames, &mut violations);
     violations
 }

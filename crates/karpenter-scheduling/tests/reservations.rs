@@ -27,6 +27,7 @@ fn reserved(zone: &str, id: Option<&str>, slots: u32) -> Offering {
     let mut offering = offering(zone, CAPACITY_TYPE_RESERVED, RESERVED_PRICE_PER_HOUR);
     if let Some(id) = id {
         offering.requirements.add(wants(AWS_CAPACITY_RESERVATION_ID, &[id]));
+        offering.reservation_id_label = Some(AWS_CAPACITY_RESERVATION_ID.into());
     }
     offering.reservation_capacity = Some(slots);
     offering
@@ -117,12 +118,13 @@ fn left_over(plan: &Plan) -> BTreeMap<u32, Vec<Reason>> {
 
 #[test]
 fn slots_run_out() {
-    use ReservedMode::{Fallback, Strict};
+    use ReservedMode::{Exhaust, Fallback, Strict};
     let both: &[&str] = &[CAPACITY_TYPE_ON_DEMAND, CAPACITY_TYPE_RESERVED];
     let alone: &[&str] = &[CAPACITY_TYPE_RESERVED];
     // (slots, capacity types of the pool, mode, (reserved, others), left over)
     let cases = [
         (2, both, Fallback, (2, 3), 0),
+        (2, both, Exhaust, (2, 3), 0),
         (2, both, Strict, (2, 0), 3),
         (5, both, Strict, (5, 0), 0),
         (9, both, Fallback, (5, 0), 0),
@@ -133,6 +135,7 @@ fn slots_run_out() {
         (0, alone, Strict, (0, 0), 5),
         (2, alone, Fallback, (2, 0), 3),
         (2, alone, Strict, (2, 0), 3),
+        (2, alone, Exhaust, (2, 0), 3),
     ];
     for (slots, capacity_types, reserved_mode, expected, left) in cases {
         for id in [Some("cr-1"), None] {
@@ -236,6 +239,9 @@ fn a_node_does_not_outgrow_its_reservation() {
     // Two pods fill the reserved node; the others could start another small node, so they wait.
     assert_eq!(split(&problem, &strict), (1, 0));
     assert_eq!(left_over(&strict)[&0], vec![Reason::ReservationFull; 4]);
+    // Once the reservation is used up, provisioning buys what the others need.
+    let ended = plan(&problem, Mode::Compat, ReservedMode::Exhaust);
+    assert_eq!(split(&problem, &ended), (1, 1));
     let simulated = plan(&problem, Mode::Compat, ReservedMode::Fallback);
     assert_eq!(split(&problem, &simulated), (0, 1));
     let priced = plan(&problem, Mode::Cost, ReservedMode::Fallback);
@@ -243,7 +249,7 @@ fn a_node_does_not_outgrow_its_reservation() {
     assert!(priced.price_per_hour < simulated.price_per_hour);
 }
 
-/// A node holds every reservation it could use until a pod decides the zone; then the others come free.
+/// Nodes that could use the slots of several zones share them out, whether pods decide the zone or not.
 #[test]
 fn reservations_of_zones() {
     let zones = ["a", "b"];
@@ -256,22 +262,23 @@ fn reservations_of_zones() {
         spec.node_selector = all_of([wants(ZONE, &[zone])]);
         spec
     };
-    // Undecided: the first node holds both.
+    let alone = problem(make(), vec![(pod("web", 1500), 1)]);
     let undecided = problem(make(), vec![(pod("web", 1500), 2)]);
     // Decided: each holds its own.
     let decided = problem(make(), vec![(in_zone("a"), 1), (in_zone("b"), 1)]);
+    // The first has a choice, the second has none.
+    let half_decided = problem(make(), vec![(pod("web", 1600), 1), (in_zone("a"), 1)]);
     // One slot, two nodes in its zone.
     let crowded = problem(make(), vec![(in_zone("a"), 2)]);
     for mode in MODES {
         let plan_of = |problem: &Problem, reserved_mode| plan(problem, mode, reserved_mode);
-        let fallback = plan_of(&undecided, ReservedMode::Fallback);
-        assert_eq!(split(&undecided, &fallback), (1, 1), "{mode:?}");
-        let holder = fallback.new_nodes.iter().find(|node| offering_of(&undecided, node).is_reserved());
-        let ids = holder.and_then(|node| node.requirements.get(AWS_CAPACITY_RESERVATION_ID)).expect("ids");
-        assert!(ids.has("cr-a") && ids.has("cr-b"), "{ids}");
-        assert_eq!(split(&undecided, &plan_of(&undecided, ReservedMode::Strict)), (1, 0), "{mode:?}");
-        for reserved_mode in [ReservedMode::Fallback, ReservedMode::Strict] {
-            assert_eq!(split(&decided, &plan_of(&decided, reserved_mode)), (2, 0), "{mode:?}");
+        for reserved_mode in [ReservedMode::Fallback, ReservedMode::Strict, ReservedMode::Exhaust] {
+            let only = plan_of(&alone, reserved_mode);
+            let ids = only.new_nodes[0].requirements.get(AWS_CAPACITY_RESERVATION_ID).expect("ids");
+            assert!(ids.has("cr-a") && ids.has("cr-b"), "{ids}");
+            for shared in [&undecided, &decided, &half_decided] {
+                assert_eq!(split(shared, &plan_of(shared, reserved_mode)), (2, 0), "{mode:?}");
+            }
         }
         assert_eq!(split(&crowded, &plan_of(&crowded, ReservedMode::Fallback)), (1, 1), "{mode:?}");
     }

@@ -42,6 +42,7 @@ fn with_reservations(mut problem: Problem, rooms: &[u32], are_named: bool) -> Pr
                     reserved.requirements.add(wants(AWS_CAPACITY_RESERVATION_ID, &[&format!("cr-{given}")]));
                 }
                 reserved.reservation_capacity = Some(rooms[given % rooms.len()]);
+                reserved.reservation_id_label = Some(AWS_CAPACITY_RESERVATION_ID.into());
                 given += 1;
                 instance_type.offerings.push(reserved);
             }

@@ -54,6 +54,7 @@ fn a_reservation_that_is_full_takes_a_pod_once_it_is_credited() {
         let mut reserved = offering("zone-a", CAPACITY_TYPE_RESERVED, 0.001);
         reserved.requirements.add(wants(AWS_CAPACITY_RESERVATION_ID, &["cr-1"]));
         reserved.reservation_capacity = Some(0);
+        reserved.reservation_id_label = Some(AWS_CAPACITY_RESERVATION_ID.into());
         instance_type.offerings = vec![reserved];
         instance_type.requirements.replace(wants(CAPACITY_TYPE, &[CAPACITY_TYPE_RESERVED]));
     }

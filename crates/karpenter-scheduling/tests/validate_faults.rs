@@ -6,6 +6,7 @@ mod builders;
 use std::sync::Arc;
 
 use builders::*;
+use karpenter_model::instance_type::Offering;
 use karpenter_model::labels::{
     AWS_CAPACITY_RESERVATION_ID, CAPACITY_TYPE, CAPACITY_TYPE_RESERVED, HOSTNAME, INSTANCE_TYPE, ZONE,
 };
@@ -399,6 +400,7 @@ fn a_full_reservation() {
     let mut reserved = offering("zone-a", CAPACITY_TYPE_RESERVED, 0.001);
     reserved.requirements.add(wants(AWS_CAPACITY_RESERVATION_ID, &["cr-1"]));
     reserved.reservation_capacity = Some(1);
+    reserved.reservation_id_label = Some(AWS_CAPACITY_RESERVATION_ID.into());
     catalog[SMALL].offerings.push(reserved);
     catalog[SMALL].requirements.replace(wants(CAPACITY_TYPE, &[CAPACITY_TYPE_RESERVED]));
     problem.catalogs[0] = Arc::new(catalog);
@@ -406,6 +408,40 @@ fn a_full_reservation() {
     let one = |start| launch(&problem, "zone-a", &[SMALL], &[run(0, start, 1)]);
     let both = plan(vec![one(0), one(1)]);
     assert_only!(problem, both, Violation::ReservationExceeded { capacity: 1, used: 2, .. });
+}
+
+/// Each node is planned into a reservation of its own, but either launch could take the one that both allow.
+#[test]
+fn a_reservation_that_two_claims_allow() {
+    let mut problem = world();
+    problem.pods = vec![group("web", pod("web", 1000), 2)];
+    problem.pools[0].requirements = all_of([wants(CAPACITY_TYPE, &[CAPACITY_TYPE_RESERVED])]);
+    let mut catalog = (*problem.catalogs[0]).clone();
+    for id in ["r-1", "r-2"] {
+        let mut reserved = offering("zone-a", CAPACITY_TYPE_RESERVED, 0.001);
+        reserved.requirements.add(wants("example.com/reservation", &[id]));
+        reserved.reservation_capacity = Some(1);
+        reserved.reservation_id_label = Some("example.com/reservation".into());
+        catalog[SMALL].offerings.push(reserved);
+    }
+    catalog[SMALL].requirements.replace(wants(CAPACITY_TYPE, &[CAPACITY_TYPE_RESERVED]));
+    problem.catalogs[0] = Arc::new(catalog);
+    problem.well_known.insert("example.com/reservation".into());
+    let one = |start, id: &str| {
+        let mut node = launch(&problem, "zone-a", &[SMALL], &[run(0, start, 1)]);
+        let offerings = &problem.catalogs[0][SMALL].offerings;
+        let is_named = |one: &Offering| one.reservation().is_some_and(|(_, of)| &**of == id);
+        node.offering = offerings.iter().position(is_named).expect("offered");
+        node
+    };
+    let mut both = plan(vec![one(0, "r-1"), one(1, "r-2")]);
+    let first = Violation::ReservationContested { reservation: "r-1".into(), capacity: 1, nodes: 2 };
+    let second = Violation::ReservationContested { reservation: "r-2".into(), capacity: 1, nodes: 2 };
+    assert_eq!(validate(&problem, &both), [first, second]);
+    for (node, id) in both.new_nodes.iter_mut().zip(["r-1", "r-2"]) {
+        node.requirements.add(wants("example.com/reservation", &[id]));
+    }
+    assert_eq!(validate(&problem, &both), []);
 }
 
 // Prices.

@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<Outcome> {
     drop(reading);
     problem.options = arguments.knobs.options();
     // A plan is a whole end state: there is no later round in which a reservation could have room again.
-    problem.options.reserved_mode = ReservedMode::Fallback;
+    problem.options.reserved_mode = ReservedMode::Exhaust;
     timings.assemble = started.elapsed();
     print_notes(&notes);
     if problem.pods.is_empty() {

@@ -5,6 +5,7 @@
 //! explanation can tell "not offered there" from "no such type".
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use karpenter_model::instance_type::Offering;
 use karpenter_model::labels as core;
@@ -29,6 +30,7 @@ pub(super) struct OfferingLabels {
     by_zone: Vec<[(&'static str, Partitioned); 2]>,
     /// In the order of the class's reservations.
     reserved: Vec<Partitioned>,
+    reservation_id_label: Arc<str>,
 }
 
 /// One set of labels per partition, or a single one without a number.
@@ -76,7 +78,8 @@ impl OfferingLabels {
             partitioned(requirements, &partitions, interner)
         };
         let reserved = class.capacity_reservations.iter().map(of_reservation).collect();
-        OfferingLabels { by_zone, reserved }
+        let reservation_id_label = interner.get(labels::CAPACITY_RESERVATION_ID);
+        OfferingLabels { by_zone, reserved, reservation_id_label }
     }
 }
 
@@ -153,7 +156,7 @@ pub(super) fn offerings(
                     requirements: requirements.clone(),
                     price_per_hour: price.unwrap_or(0.0),
                     available: reachable && price.is_some() && !market.is_short(pool),
-                    reservation_capacity: None,
+                    ..Offering::default()
                 });
             }
         }
@@ -170,6 +173,7 @@ pub(super) fn offerings(
                 price_per_hour: on_demand_price.unwrap_or(0.0) / RESERVED_PRICE_DIVISOR,
                 available: compatible && reachable && left > 0 && !held.expiring,
                 reservation_capacity: Some(left),
+                reservation_id_label: Some(labels.reservation_id_label.clone()),
             });
         }
     }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use karpenter_model::instance_type::InstanceType;
+use karpenter_model::labels;
 use karpenter_model::quantity::Quantity;
 use karpenter_model::requirements::{Operator, Requirement};
 use rustc_hash::FxHashMap;
@@ -89,11 +90,31 @@ fn define_offering(
         let values: Vec<_> = given.values.iter().map(|value| interner.get(&value.0)).collect();
         requirements.push(Arc::new(Requirement::new(key, operator, values)));
     }
+    let reservation_id_label = match &offering.reservation_id_label {
+        Some(label) => Some(interner.get(&label.0)),
+        None => reservation_id_label(&requirements),
+    };
     Ok(OfferingDefinition {
         requirements,
         price_per_hour,
         reservation_capacity: offering.reservation_capacity,
+        reservation_id_label,
     })
+}
+
+/// The label that names the reservation where the file does not say which: AWS's, or the only one beside zone and capacity
+/// type.
+fn reservation_id_label(requirements: &[Arc<Requirement>]) -> Option<Arc<str>> {
+    let is_single = |requirement: &&Arc<Requirement>| requirement.single_value().is_some();
+    let reserved = Requirement::in_values(labels::CAPACITY_TYPE, [labels::CAPACITY_TYPE_RESERVED]);
+    if !requirements.iter().any(|requirement| **requirement == reserved) {
+        return None;
+    }
+    let singles = || requirements.iter().filter(is_single).map(|requirement| &requirement.key);
+    let mut own = singles().filter(|key| ![labels::ZONE, labels::CAPACITY_TYPE].contains(&&***key));
+    let first = own.next();
+    let only = first.filter(|_| own.next().is_none());
+    singles().find(|key| &***key == labels::AWS_CAPACITY_RESERVATION_ID).or(only).cloned()
 }
 
 /// Finds out which entry and field an error is about, by reading the text again.
@@ -156,6 +177,8 @@ struct EntryOffering<'a> {
     requirements: Vec<EntryRequirement<'a>>,
     #[serde(default, rename = "ReservationCapacity", alias = "reservationCapacity")]
     reservation_capacity: Option<u32>,
+    #[serde(borrow, default, rename = "ReservationIDLabel", alias = "reservationIDLabel")]
+    reservation_id_label: Option<Text<'a>>,
 }
 
 #[derive(Debug, Deserialize)]

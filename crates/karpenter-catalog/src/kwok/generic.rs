@@ -88,6 +88,7 @@ fn offerings(price: f64, interner: &mut Interner) -> Vec<OfferingDefinition> {
                 ],
                 price_per_hour: price * factor,
                 reservation_capacity: None,
+                reservation_id_label: None,
             });
         }
     }

@@ -101,6 +101,27 @@ const ONE: &str = r#"[{
     ]}]"#;
 
 #[test]
+fn label_of_reservation_id_is_stated_or_known() {
+    let label = |more: &str, stated: &str| {
+        let entry = format!(
+            r#"[{{"name": "a", "offerings": [{{"Price": 1, "ReservationCapacity": 1, {stated} "Requirements": [
+                {{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["reserved"]}},
+                {{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["a"]}} {more}]}}]}}]"#
+        );
+        let types = parse(&entry).expect("valid");
+        types[0].offerings[0].reservation().map(|(label, id)| format!("{label}={id}"))
+    };
+    let more = |key: &str| format!(r#", {{"key": "{key}", "operator": "In", "values": ["x"]}}"#);
+    let aws = labels::AWS_CAPACITY_RESERVATION_ID;
+    assert_eq!(label("", ""), None);
+    assert_eq!(label(&more("own"), "").as_deref(), Some("own=x"));
+    assert_eq!(label(&(more("own") + &more("other")), ""), None, "either could be it");
+    assert_eq!(label(&(more("own") + &more(aws)), "").as_deref(), Some(&*format!("{aws}=x")));
+    let stated = r#""ReservationIDLabel": "other","#;
+    assert_eq!(label(&(more("own") + &more("other")), stated).as_deref(), Some("other=x"));
+}
+
+#[test]
 fn a_file_entry_is_read() {
     let types = parse(ONE).expect("valid");
     let m5 = &types[0];
@@ -128,6 +149,9 @@ fn a_file_entry_is_read() {
         m5.offerings.iter().map(|offering| offering.reservation_capacity).collect::<Vec<_>>(),
         [None, Some(3)]
     );
+    let named = m5.offerings[1].reservation().map(|(label, id)| (&**label, &**id));
+    assert_eq!(named, Some(("example.com/reservation", "r-1")), "the only label of its own");
+    assert_eq!(m5.offerings[0].reservation_id_label, None);
     assert!(well_known_labels(&types).contains("example.com/reservation"));
     assert!(well_known_labels(&types).contains(INSTANCE_CPU));
 }

@@ -17,7 +17,7 @@ fn types() -> Vec<InstanceType> {
         .collect(),
         price_per_hour,
         available: true,
-        reservation_capacity: None,
+        ..Offering::default()
     };
     let make = |name: &str, family: &str, price: f64| InstanceType {
         name: name.into(),

@@ -45,7 +45,7 @@ fn instance_type(name: &str, offerings: &[(&str, bool)]) -> InstanceType {
         .collect(),
         price_per_hour: 1.0,
         available: *available,
-        reservation_capacity: None,
+        ..Offering::default()
     };
     InstanceType {
         name: name.into(),

@@ -87,7 +87,7 @@ mod tests {
         let mut requirements = Requirements::new();
         requirements.add(Requirement::in_values(labels::ZONE, [zone]));
         requirements.add(Requirement::in_values(labels::CAPACITY_TYPE, [capacity_type]));
-        Offering { requirements, price_per_hour, available: false, reservation_capacity: None }
+        Offering { requirements, price_per_hour, ..Offering::default() }
     }
 
     fn claim(labels: &[(&str, &str)]) -> Arc<NodeClaim> {

@@ -41,7 +41,7 @@ pub(crate) fn offering(zone: &str, capacity_type: &str, price_per_hour: f64) -> 
             .collect(),
         price_per_hour,
         available: true,
-        reservation_capacity: None,
+        ..Offering::default()
     }
 }
 
@@ -49,6 +49,7 @@ pub(crate) fn reserved(zone: &str, id: &str, room: u32) -> Offering {
     let mut offering = offering(zone, labels::CAPACITY_TYPE_RESERVED, 0.001);
     offering.requirements.add(wants(labels::AWS_CAPACITY_RESERVATION_ID, &[id]));
     offering.reservation_capacity = Some(room);
+    offering.reservation_id_label = Some(labels::AWS_CAPACITY_RESERVATION_ID.into());
     offering
 }
 

@@ -10,6 +10,7 @@ use karpenter_model::instance_type::Offering;
 use karpenter_model::requirements::{Requirement, Requirements};
 
 use super::shapes::{DIMENSIONS_MAX, Kind, Row, Vector, drop_dominated};
+use super::slots::Reserved;
 use crate::bits::Bits;
 use crate::ledger::{Claim, Ledger};
 use crate::states::{ReqId, StateId};
@@ -43,7 +44,7 @@ pub(crate) struct Repacking {
 }
 
 /// Splits the planned nodes of some templates into items to repack and nodes to leave alone.
-pub(crate) fn extract(ledger: &mut Ledger, in_tier: &Bits) -> Repacking {
+pub(crate) fn extract(ledger: &mut Ledger, in_tier: &Bits, reserved: Reserved) -> Repacking {
     let mut merged: BTreeMap<(usize, u8, ReqId, ReqId), u32> = BTreeMap::new();
     let (mut frozen, mut frozen_from) = (Vec::new(), Vec::new());
     for position in 0..ledger.claims.len() {
@@ -51,7 +52,7 @@ pub(crate) fn extract(ledger: &mut Ledger, in_tier: &Bits) -> Repacking {
         if !in_tier.contains(ledger.states.get(state).template) {
             continue;
         }
-        if must_stay(ledger, position) {
+        if must_stay(ledger, position, reserved) {
             frozen.push(ledger.claims[position].clone());
             frozen_from.push(position);
             continue;
@@ -79,11 +80,11 @@ pub(crate) fn extract(ledger: &mut Ledger, in_tier: &Bits) -> Repacking {
 }
 
 /// Nodes whose content depends on each other in ways a cap cannot express.
-fn must_stay(ledger: &Ledger, claim: usize) -> bool {
+fn must_stay(ledger: &Ledger, claim: usize, reserved: Reserved) -> bool {
     let data = &ledger.claims[claim];
     let template = &ledger.prepared.templates[ledger.states.get(data.state).template];
     template.has_min_values
-        || !data.reservations.is_empty()
+        || (reserved == Reserved::Stay && !data.reservations.is_empty())
         || data.content.iter().any(|(variant, _, _)| {
             let variant = &ledger.classes.variants[*variant];
             let class = &ledger.classes.classes[variant.class];

@@ -23,19 +23,7 @@ pub(crate) fn claims(
     kinds: &[Kind],
     bins: &[Bin],
 ) -> Option<Vec<Claim>> {
-    let mut left: Vec<u32> = items.iter().map(|item| item.count).collect();
-    let mut nodes: Vec<Node> = Vec::new();
-    for bin in bins {
-        for _ in 0..bin.copies {
-            let mut node = Node::open(ledger, kinds[bin.kind].template, Some(kinds[bin.kind].instance_type))?;
-            for (row, count) in &bin.pattern {
-                deal(ledger, items, &rows.items[*row as usize], &mut left, *count, &mut node);
-            }
-            if node.pods > 0 {
-                nodes.push(node);
-            }
-        }
-    }
+    let (mut nodes, mut left) = filled(ledger, items, rows, kinds, bins)?;
     // Pods that could not sit where they were packed: first free room elsewhere, then nodes of their own.
     for (position, item) in items.iter().enumerate() {
         for node in &mut nodes {
@@ -55,6 +43,41 @@ pub(crate) fn claims(
         }
     }
     Some(nodes.into_iter().map(|node| node.into_claim()).collect())
+}
+
+/// Builds planned nodes from bins that are not for all pods, and says how many pods of each item are left.
+pub(crate) fn fill(
+    ledger: &mut Ledger,
+    items: &[Item],
+    rows: &Rows,
+    kinds: &[Kind],
+    bins: &[Bin],
+) -> Option<(Vec<Claim>, Vec<u32>)> {
+    let (nodes, left) = filled(ledger, items, rows, kinds, bins)?;
+    Some((nodes.into_iter().map(|node| node.into_claim()).collect(), left))
+}
+
+fn filled(
+    ledger: &mut Ledger,
+    items: &[Item],
+    rows: &Rows,
+    kinds: &[Kind],
+    bins: &[Bin],
+) -> Option<(Vec<Node>, Vec<u32>)> {
+    let mut left: Vec<u32> = items.iter().map(|item| item.count).collect();
+    let mut nodes: Vec<Node> = Vec::new();
+    for bin in bins {
+        for _ in 0..bin.copies {
+            let mut node = Node::open(ledger, kinds[bin.kind].template, Some(kinds[bin.kind].instance_type))?;
+            for (row, count) in &bin.pattern {
+                deal(ledger, items, &rows.items[*row as usize], &mut left, *count, &mut node);
+            }
+            if node.pods > 0 {
+                nodes.push(node);
+            }
+        }
+    }
+    Some((nodes, left))
 }
 
 /// As [`claims`], for nodes on which room was set aside: every node first gets an even share of some pods.

@@ -80,7 +80,9 @@ impl Violation {
             | Self::NodePriceWrong { node, .. } => ViolationScope::PlannedNode(*node),
             Self::ExistingNodeOverfull { node, .. } => ViolationScope::ExistingNode(node.clone()),
             Self::LimitExceeded { pool, .. } => ViolationScope::Pool(pool.clone()),
-            Self::ReservationExceeded { .. } => ViolationScope::Reservations,
+            Self::ReservationExceeded { .. } | Self::ReservationContested { .. } => {
+                ViolationScope::Reservations
+            }
             Self::RunOutOfRange { place, .. }
             | Self::RefusedPodPlaced { place, .. }
             | Self::UntoleratedTaint { place, .. }

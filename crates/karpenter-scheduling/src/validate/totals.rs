@@ -1,8 +1,5 @@
-//! What is limited or summed over the whole plan: pool limits, reservations and prices.
+//! What is limited or summed over the whole plan: pool limits and prices.
 
-use std::collections::BTreeMap;
-
-use karpenter_model::labels;
 use karpenter_model::plan::Plan;
 use karpenter_model::problem::{Mode, Problem};
 use karpenter_model::resources::{NODES, ResourceList};
@@ -18,7 +15,6 @@ pub(super) fn clearly_above(left: f64, right: f64) -> bool {
 
 pub(super) fn check(problem: &Problem, plan: &Plan, violations: &mut Vec<Violation>) {
     limits(problem, plan, violations);
-    reservations(problem, plan, violations);
     prices(problem, plan, violations);
 }
 
@@ -51,36 +47,6 @@ fn limits(problem: &Problem, plan: &Plan, violations: &mut Vec<Violation>) {
                     used: used.get(resource),
                 });
             }
-        }
-    }
-}
-
-fn reservations(problem: &Problem, plan: &Plan, violations: &mut Vec<Violation>) {
-    let mut used: BTreeMap<(usize, String), (u32, u32)> = BTreeMap::new();
-    for node in &plan.new_nodes {
-        let Some(pool) = problem.pools.get(node.pool) else { continue };
-        let Some(instance_type) =
-            problem.catalogs.get(pool.catalog).and_then(|catalog| catalog.get(node.instance_type))
-        else {
-            continue;
-        };
-        let Some(offering) = instance_type.offerings.get(node.offering).filter(|o| o.is_reserved()) else {
-            continue;
-        };
-        let reservation = offering
-            .requirements
-            .get(labels::AWS_CAPACITY_RESERVATION_ID)
-            .and_then(|requirement| requirement.single_value())
-            .map(|id| id.to_string())
-            .unwrap_or_else(|| format!("{} offering {}", instance_type.name, node.offering));
-        let capacity = offering.reservation_capacity.unwrap_or(0);
-        let entry = used.entry((pool.catalog, reservation)).or_insert((0, capacity));
-        entry.0 += 1;
-        entry.1 = entry.1.min(capacity);
-    }
-    for ((_, reservation), (used, capacity)) in used {
-        if used > capacity {
-            violations.push(Violation::ReservationExceeded { reservation, capacity, used });
         }
     }
 }

@@ -187,6 +187,12 @@ pub enum Violation {
         capacity: u32,
         used: u32,
     },
+    /// More claims allow it than it has slots: a launch could take a slot that another node counts on.
+    ReservationContested {
+        reservation: String,
+        capacity: u32,
+        nodes: u32,
+    },
     NodePriceWrong {
         node: usize,
         stated: f64,
@@ -383,6 +389,9 @@ impl fmt::Display for Violation {
             ),
             Self::ReservationExceeded { reservation, capacity, used } => {
                 write!(f, "reservation {reservation}: {used} nodes planned, room for {capacity}")
+            }
+            Self::ReservationContested { reservation, capacity, nodes } => {
+                write!(f, "reservation {reservation}: {nodes} nodes may launch into it, room for {capacity}")
             }
             Self::NodePriceWrong { node, stated, actual } => {
                 write!(f, "planned node {node}: price {stated}, the offering costs {actual}")

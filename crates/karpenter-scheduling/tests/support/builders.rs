@@ -41,7 +41,7 @@ pub(crate) fn offering(zone: &str, capacity_type: &str, price_per_hour: f64) -> 
         requirements: all_of([wants(labels::ZONE, &[zone]), wants(labels::CAPACITY_TYPE, &[capacity_type])]),
         price_per_hour,
         available: true,
-        reservation_capacity: None,
+        ..Offering::default()
     }
 }
 

@@ -337,7 +337,7 @@ fn offering(zone: &str, capacity_type: &str, price_per_hour: f64) -> Offering {
             .collect(),
         price_per_hour,
         available: true,
-        reservation_capacity: None,
+        ..Offering::default()
     }
 }
 

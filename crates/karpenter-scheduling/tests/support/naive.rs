@@ -5,11 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use karpenter_model::labels::AWS_CAPACITY_RESERVATION_ID;
 use karpenter_model::plan::{Place, Plan};
 use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::{Mobility, PodGroup, PodNames, Problem};
-use karpenter_model::requirements::Requirement;
 use karpenter_model::taints::{Effect, Taint, Toleration, TolerationOperator};
 use karpenter_scheduling::schedule;
 use karpenter_scheduling::simulate::{BoundAt, Outcome, Question};
@@ -87,9 +85,8 @@ fn give_credits(problem: &mut Problem, credits: &BTreeMap<Arc<str>, u32>) {
     }
     for catalog in &mut problem.catalogs {
         for offering in Arc::make_mut(catalog).iter_mut().flat_map(|one| &mut one.offerings) {
-            let id =
-                offering.requirements.get(AWS_CAPACITY_RESERVATION_ID).and_then(Requirement::single_value);
-            if let Some(credit) = id.and_then(|id| credits.get(id)).copied() {
+            let credit = offering.reservation().and_then(|(_, id)| credits.get(id)).copied();
+            if let Some(credit) = credit {
                 offering.reservation_capacity = offering.reservation_capacity.map(|room| room + credit);
             }
         }

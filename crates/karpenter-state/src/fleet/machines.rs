@@ -89,7 +89,7 @@ impl<'a> Machines<'a> {
             instance_type,
             zone: label(labels::ZONE),
             capacity_type: label(labels::CAPACITY_TYPE),
-            reservation_id: label(labels::AWS_CAPACITY_RESERVATION_ID),
+            reservation_id: pool.as_deref().and_then(|pool| label(self.pools.reservation_id_label(pool)?)),
             price_per_hour: node.price_per_hour.filter(|price| price.is_finite()).unwrap_or(0.0),
             created_at_secs: created_at_secs(&claim.metadata),
             expire_after_secs: claim.spec.expire_after.as_ref().and_then(|one| one.nanos()).map(seconds_up),

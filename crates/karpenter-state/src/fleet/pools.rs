@@ -49,6 +49,7 @@ struct Known<'a> {
     launches_as: Option<usize>,
     types: &'a [InstanceType],
     type_names: FxHashSet<&'a str>,
+    reservation_id_label: Option<&'a Arc<str>>,
 }
 
 impl<'a> Pools<'a> {
@@ -58,7 +59,10 @@ impl<'a> Pools<'a> {
         let mut by_name = BTreeMap::new();
         for (launches_as, LivePool { pool, instance_types }) in others.chain(launching) {
             let type_names = instance_types.iter().map(|one| &*one.name).collect();
-            let known = Known { pool, launches_as, types: instance_types, type_names };
+            let mut offerings = instance_types.iter().flat_map(|one| &one.offerings);
+            let reservation_id_label = offerings.find_map(|one| one.reservation_id_label.as_ref());
+            let types = instance_types;
+            let known = Known { pool, launches_as, types, type_names, reservation_id_label };
             by_name.insert(name_of(&pool.metadata), known);
         }
         let mut open: BTreeSet<Arc<str>> = labels::WELL_KNOWN.into_iter().map(Arc::from).collect();
@@ -78,6 +82,11 @@ impl<'a> Pools<'a> {
 
     pub(super) fn has_type(&self, pool: &str, name: &str) -> bool {
         self.by_name.get(pool).is_some_and(|pool| pool.type_names.contains(name))
+    }
+
+    /// The label by which the provider of a pool names reservations, if the pool could launch into any.
+    pub(super) fn reservation_id_label(&self, pool: &str) -> Option<&Arc<str>> {
+        self.by_name.get(pool)?.reservation_id_label
     }
 
     pub(super) fn finish(

@@ -103,6 +103,19 @@ fn round(text: &str) -> FleetRound {
 }
 
 #[test]
+fn reservation_of_machine_is_read_from_label_of_its_provider() {
+    let label = "example.com/reservation";
+    let reserved = machine("a", "general", "").replace("labels:\n", &format!("labels:\n    {label}: r-1\n"));
+    let text = pool("general", "", "") + &reserved;
+    assert_eq!(round(&text).fleet.machines[0].reservation_id, None, "no reservation is offered");
+    let offered = round_with(&text, |live, _| {
+        let types = Arc::make_mut(&mut live.pools[0].instance_types);
+        types[0].offerings[0].reservation_id_label = Some(label.into());
+    });
+    assert_eq!(offered.fleet.machines[0].reservation_id.as_deref(), Some("r-1"));
+}
+
+#[test]
 fn a_machine_says_what_its_claim_its_node_and_its_labels_say() {
     let drifted = format!(
         "lastPodEventTime: '2026-01-01T11:30:00Z', {}, {{type: Drifted, status: 'True', lastTransitionTime: '2026-01-01T11:45:00Z', reason: NodePoolDrifted, message: ''}}]",

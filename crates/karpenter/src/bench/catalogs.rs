@@ -104,7 +104,7 @@ fn fake_type(cpus: i64) -> InstanceType {
             .collect(),
         price_per_hour,
         available: true,
-        reservation_capacity: None,
+        ..Offering::default()
     });
     let large = cpus > 4 && memory_bytes > 8 * 1024 * MIB;
     let requirements = [

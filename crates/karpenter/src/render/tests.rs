@@ -37,7 +37,7 @@ fn instance_type(name: &str, cpus: i64, gib: i64, gpus: i64, price_per_hour: f64
         .collect(),
         price_per_hour,
         available: true,
-        reservation_capacity: None,
+        ..Offering::default()
     };
     let mut capacity = amounts(&[("cpu", cpus * 1000), ("memory", gib * GIB), ("pods", 110)]);
     if gpus > 0 {

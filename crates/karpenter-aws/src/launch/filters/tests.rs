@@ -38,7 +38,13 @@ fn offering(text: &str) -> Offering {
         }
     }
     let price_per_hour = price.parse().expect("a price");
-    Offering { requirements, price_per_hour, available, reservation_capacity: capacity }
+    Offering {
+        requirements,
+        price_per_hour,
+        available,
+        reservation_capacity: capacity,
+        ..Offering::default()
+    }
 }
 
 fn instance_type(name: &str, offerings: &[&str]) -> InstanceType {

@@ -22,7 +22,7 @@ fn offering(zone: &str, price: f64, partition: Option<&str>) -> Offering {
         requirements: requirements.into_iter().collect(),
         price_per_hour: price,
         available: true,
-        reservation_capacity: None,
+        ..Offering::default()
     }
 }
 

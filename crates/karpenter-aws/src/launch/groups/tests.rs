@@ -42,6 +42,7 @@ fn instance_type(name: &str, arch: &str, pods: i64, efa: i64, reservations: &[(&
             price_per_hour: 1.0,
             available: true,
             reservation_capacity: reservation.map(|_| 1),
+            ..Offering::default()
         }
     };
     let mut offerings = vec![offering("a", None)];

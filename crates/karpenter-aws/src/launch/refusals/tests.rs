@@ -109,6 +109,7 @@ fn instance_type(name: &str, reservation: Option<&str>) -> InstanceType {
         price_per_hour: 1.0,
         available: true,
         reservation_capacity: reservation.map(|_| 1),
+        ..Offering::default()
     };
     InstanceType {
         name: name.into(),

@@ -418,6 +418,21 @@ async fn a_reservation_that_is_fuller_than_believed() {
     assert_eq!(world.launch(any).await.unwrap().labels[KIND], "on-demand");
 }
 
+/// A plan gives each claim a slot of its own; launches at the same time find both.
+#[tokio::test(start_paused = true)]
+async fn claims_that_list_a_slot_each_use_both_reservations() {
+    let slots = vec![reservation("cr-1", "m5.large", "a", 1), reservation("cr-2", "m5.large", "a", 1)];
+    let world = reserving(slots).await;
+    let id = labels::AWS_CAPACITY_RESERVATION_ID;
+    let first: &[(&str, &[&str])] = &[(KIND, &["reserved"]), (id, &["cr-1"])];
+    let second: &[(&str, &[&str])] = &[(KIND, &["reserved"]), (id, &["cr-2"])];
+    let (first, second) = futures::join!(world.launch(first), world.launch(second));
+    assert_eq!(first.unwrap().labels[id], "cr-1");
+    assert_eq!(second.unwrap().labels[id], "cr-2");
+    let counts = world.provider.types().reservations().counts().clone();
+    assert_eq!((counts.left("cr-1"), counts.left("cr-2")), (0, 0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn blocks_and_interruptible_reservations() {
     let mut block = reservation("cr-b", "p4d.24xlarge", "a", 1);

@@ -32,7 +32,7 @@ fn fleet(nodes: u32, cpu_millis: i64) -> Fleet {
             requirements: place().into_iter().collect(),
             price_per_hour: 0.1,
             available: true,
-            reservation_capacity: None,
+            ..Offering::default()
         }],
         capacity: resources(2000, 110),
         overhead: ResourceList::new(),

@@ -1,0 +1,207 @@
+//! Reserved capacity in a repacking. Slots of reservations are paid for, so they are filled with the pods that would cost
+//! most elsewhere before any node is bought.
+//!
+//! Two attempts are made: beside the reserved nodes of the plain order, and instead of them. Each is a whole repacking;
+//! the caller keeps the cheaper one.
+
+use std::collections::BTreeMap;
+
+use karpenter_model::resources::CPU;
+
+use super::items::{self, Demand, Demands, Item, Repacking};
+use super::knapsack::{self, Pattern, Scratch};
+use super::pack::Bin;
+use super::realize;
+use super::relaxation::{fluid_weights, shared_orders_of};
+use super::shapes::{DIMENSIONS_MAX, Kind, Row, covers};
+use crate::bits::Bits;
+use crate::ledger::{Claim, Ledger};
+use crate::reservations::ReservationId;
+
+/// Pods that nothing but a reservation takes count for so many times their size.
+const NO_OTHER_CAPACITY: f64 = 1_000.0;
+
+/// What becomes of the reserved nodes of the plain order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reserved {
+    Stay,
+    Move,
+}
+
+/// A kind of node, and the reservations it can be launched into.
+struct SlotKind {
+    kind: Kind,
+    reservations: Vec<ReservationId>,
+}
+
+/// What is left to be bought once slots are filled; their nodes are among those that are left alone. `others` are nodes
+/// beyond these templates. `None` if no slot can be filled.
+pub(super) fn fill(
+    ledger: &mut Ledger,
+    tier: &Bits,
+    reserved: Reserved,
+    others: &[Claim],
+    scratch: &mut Scratch,
+) -> Option<Repacking> {
+    if ledger.prepared.dimensions.len() > DIMENSIONS_MAX {
+        return None;
+    }
+    let mut repacking = items::extract(ledger, tier, reserved);
+    let taken: Vec<Claim> = repacking.frozen.iter().chain(others).cloned().collect();
+    let mut spare = ledger.spare_slots(&taken)?;
+    if spare.iter().all(|slots| *slots == 0) {
+        return None;
+    }
+    let mut demands = Demands::default();
+    let rows = items::rows(ledger, &repacking.items, &mut demands, tier, items::Purpose::Packing);
+    let slots = slot_kinds(ledger, tier, &demands.list, &spare);
+    let market = items::kinds(ledger, tier, &demands.list, false);
+    let (weights, values) = worth(&rows.rows, &market, &slots);
+    let bins = fill_slots(&rows.rows, &values, &weights, &slots, &mut spare, scratch);
+    if bins.is_empty() {
+        return None;
+    }
+    let kinds: Vec<Kind> = slots.into_iter().map(|slot| slot.kind).collect();
+    let (mut filled, left) = realize::fill(ledger, &repacking.items, &rows, &kinds, &bins)?;
+    filled.iter_mut().for_each(|claim| ledger.count_on_reservations(claim));
+    for (item, left) in repacking.items.iter_mut().zip(left) {
+        item.count = left;
+    }
+    repacking.items.retain(|item: &Item| item.count > 0);
+    // Those of the plain order come last; see `Repacked`.
+    filled.append(&mut repacking.frozen);
+    repacking.frozen = filled;
+    Some(repacking)
+}
+
+/// Kinds of nodes that spare slots are for; those that differ in nothing but the reservation are one.
+fn slot_kinds(ledger: &mut Ledger, tier: &Bits, demands: &[Demand], spare: &[u32]) -> Vec<SlotKind> {
+    let mut serves: BTreeMap<(usize, usize, ReservationId), (f64, Bits)> = BTreeMap::new();
+    for template in tier.iter().filter(|one| !ledger.prepared.templates[*one].has_min_values) {
+        let Some(base) = ledger.states.base(template) else { continue };
+        for (number, demand) in demands.iter().enumerate() {
+            if !demand.tolerated.contains(template) {
+                continue;
+            }
+            let Some(state) = ledger.states.add(base, demand.added) else { continue };
+            for offer in &ledger.states.get(state).reserved {
+                if spare[offer.reservation as usize] == 0 || !ledger.slots.has_room(offer) {
+                    continue;
+                }
+                let (price, serves) = serves
+                    .entry((template, offer.index, offer.reservation))
+                    .or_insert_with(|| (offer.price, Bits::empty(demands.len())));
+                *price = price.min(offer.price);
+                serves.insert(number);
+            }
+        }
+    }
+    let mut kinds: Vec<SlotKind> = Vec::new();
+    let mut known: BTreeMap<(usize, usize, Bits), usize> = BTreeMap::new();
+    for ((template, instance_type, reservation), (price, demands)) in serves {
+        let cpu = ledger.states.instance_type(template, instance_type).capacity.get(CPU);
+        if cpu < ledger.options.min_node_cpu_millis || cpu > ledger.options.max_node_cpu_millis {
+            continue;
+        }
+        let position = *known.entry((template, instance_type, demands)).or_insert_with_key(|key| {
+            let free = items::vector(&ledger.prepared.templates[template].types[instance_type].free);
+            let demands = key.2.clone();
+            let kind = Kind { template, instance_type, free, price, demands, is_spot: false };
+            kinds.push(SlotKind { kind, reservations: Vec::new() });
+            kinds.len() - 1
+        });
+        kinds[position].kind.price = kinds[position].kind.price.min(price);
+        kinds[position].reservations.push(reservation);
+    }
+    kinds
+}
+
+/// What a unit of each resource is worth, and each pod of a row: what it would cost to buy.
+fn worth(rows: &[Row], market: &[Kind], slots: &[SlotKind]) -> ([f64; DIMENSIONS_MAX], Vec<f64>) {
+    let mut weights = fluid_weights(rows, market);
+    if weights.iter().all(|weight| *weight <= 0.0) {
+        for (dimension, weight) in weights.iter_mut().enumerate() {
+            let most = slots.iter().map(|slot| slot.kind.free[dimension]).max().unwrap_or(0);
+            *weight = if most > 0 { 1.0 / most as f64 } else { 0.0 };
+        }
+    }
+    let is_sold = |row: &Row| market.iter().any(|kind| kind.takes(row) && covers(&kind.free, &row.requests));
+    let values = rows.iter().map(|row| {
+        let factor = if is_sold(row) { 1.0 } else { NO_OTHER_CAPACITY };
+        (knapsack::weigh(&weights, &row.requests) * factor).max(f64::MIN_POSITIVE)
+    });
+    (weights, values.collect())
+}
+
+/// Fills slots one kind after the other, always the one that takes most, until nothing fits any more.
+fn fill_slots(
+    rows: &[Row],
+    values: &[f64],
+    weights: &[f64; DIMENSIONS_MAX],
+    slots: &[SlotKind],
+    spare: &mut [u32],
+    scratch: &mut Scratch,
+) -> Vec<Bin> {
+    let mut remaining: Vec<u32> = rows.iter().map(|row| row.count).collect();
+    // What a kind can take only falls as pods are used up, so a stale figure is an upper bound.
+    let mut most: Vec<(f64, usize)> = (0..slots.len()).map(|kind| (f64::MAX, kind)).collect();
+    let mut bins = Vec::new();
+    let left = |spare: &[u32], kind: usize| -> u32 {
+        slots[kind].reservations.iter().map(|one| spare[*one as usize]).sum()
+    };
+    loop {
+        let orders = shared_orders_of(rows, values, weights, |row| remaining[row] > 0);
+        most.retain(|(_, kind)| left(spare, *kind) > 0);
+        most.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        let mut best: (f64, usize, Pattern) = (0.0, 0, Pattern::new());
+        for (known, index) in &mut most {
+            if *known <= best.0 {
+                break;
+            }
+            *known = 0.0;
+            for order in &orders {
+                let mut pattern = Pattern::new();
+                let kind = &slots[*index].kind;
+                let value =
+                    knapsack::greedy(rows, values, &order.rows, kind, &remaining, scratch, &mut pattern);
+                *known = known.max(value);
+                if value > best.0 * (1.0 + 1e-12) {
+                    best = (value, *index, pattern);
+                }
+            }
+        }
+        let (_, mut kind, pattern) = best;
+        if pattern.is_empty() {
+            return bins;
+        }
+        // The same pods may fit into a smaller one, which leaves the larger to others.
+        let holds = |kind: &Kind| {
+            let mut free = kind.free;
+            pattern.iter().all(|(row, count)| {
+                let row = &rows[*row as usize];
+                knapsack::take(&mut free, &row.requests, *count);
+                kind.takes(row)
+            }) && free.iter().all(|left| *left >= 0)
+        };
+        for other in 0..slots.len() {
+            if slots[other].kind.price < slots[kind].kind.price
+                && left(spare, other) > 0
+                && holds(&slots[other].kind)
+            {
+                kind = other;
+            }
+        }
+        let whole = pattern.iter().map(|(row, count)| remaining[*row as usize] / count).min();
+        let copies = whole.unwrap_or(0).min(left(spare, kind));
+        let mut wanted = copies;
+        for one in &slots[kind].reservations {
+            let taken = wanted.min(spare[*one as usize]);
+            spare[*one as usize] -= taken;
+            wanted -= taken;
+        }
+        for (row, count) in &pattern {
+            remaining[*row as usize] -= count * copies;
+        }
+        bins.push(Bin { kind, pattern, copies });
+    }
+}
