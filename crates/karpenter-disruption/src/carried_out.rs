@@ -226,7 +226,7 @@ pub(crate) fn launched(problem: &Problem, planned: &PlannedNode, name: &str) -> 
         taints: pool.taints.clone(),
         initialized: true,
         pool: Some(pool.name.clone()),
-        allocatable: instance_type.allocatable(),
+        allocatable: instance_type.allocatable_of(offering),
         pods: Vec::new(),
         volume_limits: instance_type.volume_attachment_limits.clone(),
         price_per_hour: Some(planned.price_per_hour),

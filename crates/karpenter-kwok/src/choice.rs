@@ -63,13 +63,17 @@ pub(crate) fn candidates<'a>(claim: &NodeClaim, types: &'a [InstanceType], numbe
     );
     let mut found = Vec::new();
     for (order, instance_type) in types.iter().enumerate() {
-        if !instance_type.requirements.intersects(&wanted) || !fits(instance_type, &requested) {
+        if !instance_type.requirements.intersects(&wanted) {
             continue;
         }
-        let offerings = instance_type
-            .offerings
-            .iter()
-            .filter(|offering| offering.is_launchable() && offering.requirements.intersects(&wanted));
+        let base = instance_type.allocatable();
+        let holds = |offering: &Offering| match offering.overrides {
+            Some(_) => fits(&instance_type.allocatable_of(offering), &requested),
+            None => fits(&base, &requested),
+        };
+        let offerings = instance_type.offerings.iter().filter(|offering| {
+            offering.is_launchable() && offering.requirements.intersects(&wanted) && holds(offering)
+        });
         for (index, offering) in offerings.enumerate() {
             let turn = number.wrapping_add(index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
             found.push((offering.price_per_hour, order, turn, Choice { instance_type, offering }));
@@ -80,8 +84,7 @@ pub(crate) fn candidates<'a>(claim: &NodeClaim, types: &'a [InstanceType], numbe
 }
 
 /// Resources that the type does not have at all come from device plugins or overlays later; they do not count.
-fn fits(instance_type: &InstanceType, requested: &ResourceList) -> bool {
-    let allocatable = instance_type.allocatable();
+fn fits(allocatable: &ResourceList, requested: &ResourceList) -> bool {
     requested.iter().all(|(name, amount)| allocatable.lookup(name).is_none_or(|room| amount <= room))
 }
 

@@ -62,8 +62,8 @@ pub(crate) fn build(claim: &NodeClaim, choice: Choice<'_>) -> Node {
             ..NodeSpec::default()
         }),
         status: Some(NodeStatus {
-            capacity: Some(texts(&requested, &choice.instance_type.capacity)),
-            allocatable: Some(texts(&requested, &choice.instance_type.allocatable())),
+            capacity: Some(texts(&requested, &choice.instance_type.capacity_of(choice.offering))),
+            allocatable: Some(texts(&requested, &choice.instance_type.allocatable_of(choice.offering))),
             phase: Some("Pending".to_owned()),
             ..NodeStatus::default()
         }),

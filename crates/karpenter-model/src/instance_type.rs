@@ -22,6 +22,16 @@ pub struct Offering {
     /// For reserved offerings: the key of the label in `requirements` whose value is the reservation's id. Each provider
     /// has its own. Offerings with the same id, of whatever type and catalog, share one reservation.
     pub reservation_id_label: Option<Arc<str>>,
+    /// Where a node of this offering differs in size from others of its type.
+    pub overrides: Option<Arc<Overrides>>,
+}
+
+/// Amounts that replace those of the instance type, resource by resource.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Overrides {
+    pub capacity: ResourceList,
+    /// Replaces the sum of kube-reserved, system-reserved and eviction threshold.
+    pub overhead: ResourceList,
 }
 
 impl Offering {
@@ -66,24 +76,33 @@ pub struct InstanceType {
 }
 
 impl InstanceType {
-    /// Capacity minus overhead; huge pages are carved out of memory.
+    /// Capacity minus overhead; huge pages are carved out of memory. Offerings may say otherwise.
     pub fn allocatable(&self) -> ResourceList {
-        let mut allocatable = self.capacity.clone();
-        for (name, amount) in self.overhead.iter() {
-            if let Some(capacity) = self.capacity.lookup(name) {
-                allocatable.set(name.clone(), capacity.saturating_sub(amount));
-            }
+        allocatable(&self.capacity, &self.overhead)
+    }
+
+    /// What a node of one of the type's offerings has for pods.
+    pub fn allocatable_of(&self, offering: &Offering) -> ResourceList {
+        match &offering.overrides {
+            Some(overrides) => allocatable(
+                &replaced(&self.capacity, &overrides.capacity),
+                &replaced(&self.overhead, &overrides.overhead),
+            ),
+            None => self.allocatable(),
         }
-        let huge: i64 = self
-            .capacity
-            .iter()
-            .filter(|(name, _)| name.starts_with("hugepages-"))
-            .map(|(_, amount)| amount)
-            .sum();
-        if huge > 0 {
-            allocatable.set(MEMORY, allocatable.get(MEMORY).saturating_sub(huge).max(0));
+    }
+
+    /// The capacity of a node of one of the type's offerings.
+    pub fn capacity_of(&self, offering: &Offering) -> ResourceList {
+        match &offering.overrides {
+            Some(overrides) => replaced(&self.capacity, &overrides.capacity),
+            None => self.capacity.clone(),
         }
-        allocatable
+    }
+
+    /// Whether some offering differs in size from the type.
+    pub fn has_overrides(&self) -> bool {
+        self.offerings.iter().any(|offering| offering.overrides.is_some())
     }
 
     /// The cheapest price among available offerings, if any.
@@ -92,9 +111,54 @@ impl InstanceType {
     }
 }
 
+fn replaced(amounts: &ResourceList, by: &ResourceList) -> ResourceList {
+    let mut replaced = amounts.clone();
+    by.iter().for_each(|(name, amount)| replaced.set(name.clone(), amount));
+    replaced
+}
+
+fn allocatable(capacity: &ResourceList, overhead: &ResourceList) -> ResourceList {
+    let mut allocatable = capacity.clone();
+    for (name, amount) in overhead.iter() {
+        if let Some(capacity) = capacity.lookup(name) {
+            allocatable.set(name.clone(), capacity.saturating_sub(amount));
+        }
+    }
+    let huge: i64 =
+        capacity.iter().filter(|(name, _)| name.starts_with("hugepages-")).map(|(_, amount)| amount).sum();
+    if huge > 0 {
+        allocatable.set(MEMORY, allocatable.get(MEMORY).saturating_sub(huge).max(0));
+    }
+    allocatable
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn overrides_of_offering_replace_amounts_of_type() {
+        let list = |pairs: &[(&str, i64)]| -> ResourceList {
+            pairs.iter().map(|(name, amount)| (Arc::from(*name), *amount)).collect()
+        };
+        let overrides =
+            Overrides { capacity: list(&[("slots", 4), ("cpu", 2000)]), overhead: list(&[("memory", 600)]) };
+        let plain = Offering::default();
+        let other = Offering { overrides: Some(Arc::new(overrides)), ..Offering::default() };
+        let instance_type = InstanceType {
+            name: "x".into(),
+            requirements: Requirements::new(),
+            offerings: vec![plain.clone(), other.clone()],
+            capacity: list(&[("cpu", 4000), ("memory", 1000)]),
+            overhead: list(&[("cpu", 100), ("memory", 200)]),
+            volume_attachment_limits: BTreeMap::new(),
+        };
+        assert_eq!(instance_type.allocatable_of(&plain), instance_type.allocatable());
+        let expected = list(&[("cpu", 1900), ("memory", 400), ("slots", 4)]);
+        assert_eq!(instance_type.allocatable_of(&other), expected);
+        assert_eq!(instance_type.capacity_of(&other), list(&[("cpu", 2000), ("memory", 1000), ("slots", 4)]));
+        assert!(instance_type.has_overrides());
+    }
 
     #[test]
     fn huge_pages_leave_less_memory() {

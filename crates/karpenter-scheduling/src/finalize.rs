@@ -1,6 +1,6 @@
 //! From the ledger to the plan: instance-type options, prices, and which pod sits where.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use karpenter_model::plan::{ExistingPlacement, Place, Plan, PlanStats, PlannedNode, PodRun, Unschedulable};
 use karpenter_model::problem::{MinValuesPolicy, Mode};
@@ -132,6 +132,12 @@ pub(crate) fn options(ledger: &Ledger, claim: &Claim) -> Vec<StateType> {
         let name = |entry: &StateType| &ledger.states.instance_type(state.template, entry.index).name;
         a.price.total_cmp(&b.price).then_with(|| name(a).cmp(name(b)))
     });
+    // A type of several sizes is one option, at its cheapest.
+    let types = &ledger.prepared.templates[state.template].types;
+    if options.iter().any(|entry| types[entry.index].offerings.is_some()) {
+        let mut seen = BTreeSet::new();
+        options.retain(|entry| seen.insert(types[entry.index].index));
+    }
     options
 }
 

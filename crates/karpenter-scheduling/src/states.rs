@@ -253,9 +253,14 @@ impl States {
             .iter()
             .enumerate()
             .filter(|(_, entry)| entry.free.iter().all(|amount| *amount >= 0))
-            .map(|(index, _)| {
+            .map(|(index, entry)| {
                 let offerings = &self.instance_type(position, index).offerings;
-                (index, (0..offerings.len() as u32).filter(|o| offerings[*o as usize].available).collect())
+                let is_available = |offer: &u32| offerings[*offer as usize].available;
+                let available = match &entry.offerings {
+                    Some(own) => own.iter().copied().filter(is_available).collect(),
+                    None => (0..offerings.len() as u32).filter(is_available).collect(),
+                };
+                (index, available)
             })
             .collect();
         let requirements = template.requirements.clone();

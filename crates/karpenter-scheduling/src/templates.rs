@@ -3,10 +3,10 @@
 //!
 //! Upstream: pkg/controllers/provisioning/scheduling/nodeclaimtemplate.go, scheduler.go.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use karpenter_model::instance_type::{InstanceType, Offering};
+use karpenter_model::instance_type::{InstanceType, Offering, Overrides};
 use karpenter_model::labels;
 use karpenter_model::pod::{HostPort, PodSpec};
 use karpenter_model::problem::{Daemon, NodePool, Problem};
@@ -71,10 +71,13 @@ pub(crate) struct Template {
     pub(crate) has_min_values: bool,
 }
 
+/// An instance type, or those of its offerings that make nodes of one size.
 #[derive(Debug)]
 pub(crate) struct TemplateType {
     /// Index into the pool's catalog.
     pub(crate) index: usize,
+    /// Indexes into the type's offerings; `None` if all of them make nodes of the same size.
+    pub(crate) offerings: Option<Vec<u32>>,
     /// Allocatable minus the daemons that will run there.
     pub(crate) free: Amounts,
     pub(crate) daemon_requests: ResourceList,
@@ -136,7 +139,10 @@ fn template(problem: &Problem, dimensions: &Dimensions, daemons: &[PreparedDaemo
     by_name.sort_by(|a, b| a.1.name.cmp(&b.1.name));
     let types = by_name
         .into_iter()
-        .map(|(index, instance_type)| {
+        .flat_map(|(index, instance_type)| {
+            sizes(instance_type).into_iter().map(move |size| (index, instance_type, size))
+        })
+        .map(|(index, instance_type, (allocatable, offerings))| {
             let mut daemon_requests = ResourceList::new();
             let mut daemon_ports = Vec::new();
             for daemon in &daemons_here {
@@ -145,7 +151,7 @@ fn template(problem: &Problem, dimensions: &Dimensions, daemons: &[PreparedDaemo
                     daemon_ports.extend(daemon.spec.host_ports.iter().cloned());
                 }
             }
-            let mut free = instance_type.allocatable();
+            let mut free = allocatable;
             let usable = free.iter().all(|(_, amount)| amount >= 0);
             for (name, amount) in daemon_requests.iter() {
                 free.set(name.clone(), free.get(name).saturating_sub(amount));
@@ -155,7 +161,7 @@ fn template(problem: &Problem, dimensions: &Dimensions, daemons: &[PreparedDaemo
                 if fits { dimensions.amounts(&free) } else { SmallVec::from_elem(-1, dimensions.len()) };
             let limited_capacity = limited.iter().map(|(name, _)| instance_type.capacity.get(name)).collect();
             let sales = instance_type.offerings.iter().map(Sale::of).collect();
-            TemplateType { index, free, daemon_requests, daemon_ports, limited_capacity, sales }
+            TemplateType { index, offerings, free, daemon_requests, daemon_ports, limited_capacity, sales }
         })
         .collect();
     Template {
@@ -167,6 +173,21 @@ fn template(problem: &Problem, dimensions: &Dimensions, daemons: &[PreparedDaemo
         limited,
         nodes_left,
     }
+}
+
+/// What nodes of a type have for pods, with the offerings that make them; `None` stands for all.
+/// Upstream: groupOfferingsByOverride of pkg/cloudprovider/types.go.
+fn sizes(instance_type: &InstanceType) -> Vec<(ResourceList, Option<Vec<u32>>)> {
+    if !instance_type.has_overrides() {
+        return vec![(instance_type.allocatable(), None)];
+    }
+    let mut by_size: BTreeMap<Option<&Overrides>, Vec<u32>> = BTreeMap::new();
+    for (index, offering) in instance_type.offerings.iter().enumerate() {
+        by_size.entry(offering.overrides.as_deref()).or_default().push(index as u32);
+    }
+    let allocatable =
+        |offerings: &[u32]| instance_type.allocatable_of(&instance_type.offerings[offerings[0] as usize]);
+    by_size.into_values().map(|offerings| (allocatable(&offerings), Some(offerings))).collect()
 }
 
 /// A daemon's pod with its node terms ready: any one of them may hold.

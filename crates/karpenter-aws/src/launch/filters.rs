@@ -74,12 +74,17 @@ pub fn filter<'a>(
 }
 
 fn compatible_and_available<'a>(types: &'a [InstanceType], wanted: &Wanted) -> Vec<Candidate<'a>> {
-    let fitting = types.iter().filter(|listed| {
-        listed.requirements.intersects(&wanted.requirements) && listed.allocatable().holds(&wanted.requests)
-    });
+    let fitting = types.iter().filter(|listed| listed.requirements.intersects(&wanted.requirements));
     let candidates = fitting.map(|instance_type| {
+        let base_holds = instance_type.allocatable().holds(&wanted.requests);
+        let holds = |offering: &Offering| match offering.overrides {
+            Some(_) => instance_type.allocatable_of(offering).holds(&wanted.requests),
+            None => base_holds,
+        };
         let offerings = instance_type.offerings.iter().filter(|offering| {
-            offering.is_launchable() && offering.requirements.intersects(&wanted.requirements)
+            holds(offering)
+                && offering.is_launchable()
+                && offering.requirements.intersects(&wanted.requirements)
         });
         Candidate { instance_type, offerings: offerings.collect() }
     });

@@ -174,6 +174,7 @@ pub(super) fn offerings(
                 available: compatible && reachable && left > 0 && !held.expiring,
                 reservation_capacity: Some(left),
                 reservation_id_label: Some(labels.reservation_id_label.clone()),
+                ..Offering::default()
             });
         }
     }

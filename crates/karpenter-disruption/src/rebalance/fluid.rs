@@ -58,11 +58,17 @@ impl Fluid {
             let offerings = instance_type.offerings.iter().filter(|offering| {
                 offering.is_launchable() && offering.requirements.intersects(&pool.requirements)
             });
-            let price = offerings.map(|offering| offering.price_per_hour).fold(f64::MAX, f64::min);
-            let allocatable = instance_type.allocatable();
-            let (cpu, memory) = (allocatable.get(CPU) as f64, allocatable.get(MEMORY) as f64);
-            if price < f64::MAX && cpu > 0.0 && memory > 0.0 {
-                types.push((cpu, memory, price));
+            let (overridden, plain): (Vec<_>, Vec<_>) =
+                offerings.partition(|offering| offering.overrides.is_some());
+            let price = plain.iter().map(|offering| offering.price_per_hour).fold(f64::MAX, f64::min);
+            let own = overridden
+                .into_iter()
+                .map(|offering| (instance_type.allocatable_of(offering), offering.price_per_hour));
+            for (allocatable, price) in own.chain([(instance_type.allocatable(), price)]) {
+                let (cpu, memory) = (allocatable.get(CPU) as f64, allocatable.get(MEMORY) as f64);
+                if price < f64::MAX && cpu > 0.0 && memory > 0.0 {
+                    types.push((cpu, memory, price));
+                }
             }
         }
         types.sort_by(|a, b| a.2.total_cmp(&b.2).then(b.0.total_cmp(&a.0)).then(b.1.total_cmp(&a.1)));

@@ -245,8 +245,9 @@ fn kinds_of(
             let mut kept: Vec<Kind> = Vec::new();
             for (_, price, serves, is_spot) in known.drain(..) {
                 if is_spot {
-                    let free = vector(&ledger.prepared.templates[template].types[index].free);
-                    spot.push(SpotType { template, instance_type: index, free, demands: serves.clone() });
+                    let of_type = &ledger.prepared.templates[template].types[index];
+                    let (free, instance_type) = (vector(&of_type.free), of_type.index);
+                    spot.push(SpotType { template, instance_type, free, demands: serves.clone() });
                 }
                 if !kept.iter().any(|kind| kind.demands.is_superset(&serves)) {
                     kept.push(Kind {
@@ -274,6 +275,7 @@ fn kinds_of(
 /// A type that can be had as spot, for some demands.
 struct SpotType {
     template: usize,
+    /// Index into the catalog.
     instance_type: usize,
     free: Vector,
     demands: Bits,

@@ -6,6 +6,7 @@ use karpenter_model::labels;
 use karpenter_model::plan::PlannedNode;
 use karpenter_model::problem::{Node, Problem};
 use karpenter_model::requirements::Requirements;
+use karpenter_model::resources::ResourceList;
 
 use crate::ledger::Ledger;
 use crate::templates::catalog;
@@ -22,7 +23,10 @@ pub(super) fn node(problem: &Problem, planned: &PlannedNode, index: usize) -> No
         taints: pool.map(|pool| pool.taints.clone()).unwrap_or_default(),
         initialized: false,
         pool: pool.map(|pool| pool.name.clone()),
-        allocatable: instance_type.map(|one| one.allocatable()).unwrap_or_default(),
+        allocatable: match (instance_type, offering) {
+            (Some(one), Some(offering)) => one.allocatable_of(offering),
+            _ => ResourceList::new(),
+        },
         pods: Vec::new(),
         volume_limits: instance_type.map(|one| one.volume_attachment_limits.clone()).unwrap_or_default(),
         price_per_hour: Some(planned.price_per_hour),

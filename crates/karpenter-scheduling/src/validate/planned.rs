@@ -2,6 +2,8 @@
 //!
 //! Questions about a class of pods under one claim are asked once per instance type; per node only sums are compared.
 
+mod overrides;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -76,8 +78,8 @@ struct Checker<'a, 'c> {
     frames: &'c Frames<'a>,
     resources: Vec<Arc<str>>,
     class_amounts: Vec<Amounts>,
-    /// By (catalog, type).
-    allocatable: FxHashMap<(usize, usize), Amounts>,
+    /// By (catalog, type); `None` where that depends on the offering.
+    allocatable: FxHashMap<(usize, usize), Option<Amounts>>,
     /// By (pool, type).
     daemon_loads: FxHashMap<(usize, usize), DaemonLoad<'a>>,
     /// Daemons that tolerate a pool's taints and suit its labels under at least one term, with those terms.
@@ -155,15 +157,16 @@ impl<'a, 'c> Checker<'a, 'c> {
         if options.is_empty() {
             options.push(node.instance_type);
         }
-        self.prices(index, node, frame, &options, violations);
         self.taints(index, frame, violations);
         self.sizes(index, node, frame, &options, violations);
+        self.prices(index, node, frame, &options, violations);
         self.pods(index, frame_index, &options, violations);
         self.volume_limits(index, frame, &options, violations);
         self.min_values(index, node, frame, &options, violations);
     }
 
-    /// Standing of the options, their order by price and no cheaper way to launch than the chosen one.
+    /// Standing of the options, their order by price and no cheaper way to launch than the chosen one. Comes after
+    /// [`Self::sizes`], which sums the node up.
     fn prices(
         &self,
         index: usize,
@@ -186,20 +189,24 @@ impl<'a, 'c> Checker<'a, 'c> {
                     .push(Violation::OptionOutsideRequirements { node: index, instance_type: name.clone() }),
                 Standing::NoOffering => violations
                     .push(Violation::OptionWithoutOffering { node: index, instance_type: name.clone() }),
-                Standing::Usable { cheapest_per_hour: Some(price), .. } => {
-                    if clearly_above(chosen_price, *price) {
+                Standing::Usable { offerings, cheapest_per_hour } => {
+                    let price = match self.allocatable.get(&(frame.pool.catalog, *option)) {
+                        Some(None) => self.cheapest_that_holds(node.pool, frame, *option, offerings),
+                        _ => *cheapest_per_hour,
+                    };
+                    let Some(price) = price else { continue };
+                    if clearly_above(chosen_price, price) {
                         violations.push(Violation::CheaperOfferingIgnored {
                             node: index,
                             instance_type: name.clone(),
-                            price_per_hour: *price,
+                            price_per_hour: price,
                         });
-                    } else if previous.is_some_and(|previous| clearly_above(previous, *price)) {
+                    } else if previous.is_some_and(|previous| clearly_above(previous, price)) {
                         violations
                             .push(Violation::OptionsOutOfOrder { node: index, instance_type: name.clone() });
                     }
-                    previous = Some(*price);
+                    previous = Some(price);
                 }
-                Standing::Usable { cheapest_per_hour: None, .. } => {}
             }
         }
     }
@@ -249,13 +256,15 @@ impl<'a, 'c> Checker<'a, 'c> {
                 let load = self.daemon_load(node.pool, frame.pool, *option, frame);
                 self.daemon_loads.insert((node.pool, *option), load);
             }
-            let load = &self.daemon_loads[&(node.pool, *option)];
             let resources = &self.resources;
-            let allocatable = self
-                .allocatable
-                .entry((catalog_index, *option))
-                .or_insert_with(|| amounts(resources, &instance_type.allocatable()));
-            for (position, free) in allocatable.iter().enumerate() {
+            let allocatable = self.allocatable.entry((catalog_index, *option)).or_insert_with(|| {
+                let is_one_size = !instance_type.has_overrides();
+                is_one_size.then(|| amounts(resources, &instance_type.allocatable()))
+            });
+            let of_offerings = allocatable.is_none().then(|| self.best_room(node, frame, *option));
+            let free = of_offerings.as_ref().or(self.allocatable[&(catalog_index, *option)].as_ref());
+            let load = &self.daemon_loads[&(node.pool, *option)];
+            for (position, free) in free.into_iter().flatten().enumerate() {
                 let wanted = self.sum[position].saturating_add(load.amounts[position]);
                 if wanted > 0 && wanted > *free {
                     violations.push(Violation::OptionTooSmall {

@@ -43,9 +43,12 @@ fn draft(claim: &NodeClaim, catalog: &[InstanceType], interner: &mut Interner) -
             labels.entry(requirement.key.clone()).or_insert_with(|| value.clone());
         }
     }
+    let requested = requested(claim, interner);
     let mut size = ResourceList::new();
     for option in &options {
         raise(&mut size, &option.capacity);
+        let overridden = option.offerings.iter().filter(|offering| offering.overrides.is_some());
+        overridden.for_each(|offering| raise(&mut size, &option.capacity_of(offering)));
     }
     size.set(interner.get(NODES), 1);
     let node = Node {
@@ -54,7 +57,7 @@ fn draft(claim: &NodeClaim, catalog: &[InstanceType], interner: &mut Interner) -
         initialized: false,
         pool: labels.get(labels::NODEPOOL).cloned(),
         labels,
-        allocatable: least(&options).unwrap_or_else(|| requested(claim, interner)),
+        allocatable: least(&options, &wanted, &requested).unwrap_or(requested),
         pods: Vec::new(),
         volume_limits: BTreeMap::new(),
         price_per_hour: None,
@@ -79,9 +82,18 @@ fn is_option(instance_type: &InstanceType, wanted: &Requirements) -> bool {
     is_named && instance_type.requirements.intersects(wanted)
 }
 
-/// What every option has.
-fn least(options: &[&InstanceType]) -> Option<ResourceList> {
-    let mut amounts = options.iter().map(|option| option.allocatable());
+/// What every option has, in any offering that a launch could take for these requests.
+fn least(options: &[&InstanceType], wanted: &Requirements, requested: &ResourceList) -> Option<ResourceList> {
+    let mut amounts = options.iter().flat_map(|option| {
+        let base = option.allocatable();
+        if !option.has_overrides() {
+            return vec![base];
+        }
+        let offerings = option.offerings.iter().filter(|one| one.requirements.intersects(wanted));
+        let holding = offerings.map(|one| option.allocatable_of(one)).filter(|one| one.holds(requested));
+        let holding: Vec<ResourceList> = holding.collect();
+        if holding.is_empty() { vec![base] } else { holding }
+    });
     let mut least = amounts.next()?;
     for other in amounts {
         let names: Vec<Arc<str>> = least.names().cloned().collect();

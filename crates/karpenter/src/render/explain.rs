@@ -179,13 +179,17 @@ fn fitting_type(problem: &Problem, pool: &NodePool, both: &Requirements, spec: &
     if matching.is_empty() {
         return Some(Reason::NoInstanceTypeMatches { wanted: spec.node_selector.iter().cloned().collect() });
     }
-    if matching.iter().any(|instance_type| instance_type.allocatable().holds(&spec.requests)) {
-        return None;
-    }
     let mut largest = karpenter_model::resources::ResourceList::new();
     for instance_type in &matching {
-        for (name, amount) in instance_type.allocatable().iter() {
-            largest.set(name.clone(), largest.get(name).max(amount));
+        let overridden = instance_type.offerings.iter().filter(|offering| offering.overrides.is_some());
+        let overridden = overridden.map(|offering| instance_type.allocatable_of(offering));
+        for allocatable in std::iter::once(instance_type.allocatable()).chain(overridden) {
+            if allocatable.holds(&spec.requests) {
+                return None;
+            }
+            for (name, amount) in allocatable.iter() {
+                largest.set(name.clone(), largest.get(name).max(amount));
+            }
         }
     }
     let short_of = spec

@@ -99,7 +99,7 @@ impl Serialize for PlannedNode<'_> {
         object.serialize_field("pods", &Pods { view: self.view, runs: &node.node.pods })?;
         object.serialize_field("instanceTypeOptions", &options)?;
         object.serialize_field("requests", &Resources(&node.node.requests))?;
-        object.serialize_field("allocatable", &Resources(&instance_type.allocatable()))?;
+        object.serialize_field("allocatable", &Resources(&node.allocatable()))?;
         object.end()
     }
 }

@@ -77,7 +77,7 @@ fn rows_of<'a>(view: &'a View<'_>, resources: &[&str], exact: bool) -> Vec<Row<'
             options,
             load,
         );
-        let allocatable = node.instance_type().allocatable();
+        let allocatable = node.allocatable();
         let utilisation = resources.iter().map(|name| node.utilisation(name, &allocatable));
         let pods = node.pod_count();
         match positions.get(&key) {
@@ -184,7 +184,7 @@ pub(crate) fn write_every_node(view: &View<'_>, terminal: &Terminal, out: &mut d
             node.capacity_type().unwrap_or("-"),
             price(node.node.price_per_hour),
         )?;
-        let allocatable = node.instance_type().allocatable();
+        let allocatable = node.allocatable();
         for name in &resources {
             match node.utilisation(name, &allocatable) {
                 Some(share) => write!(out, "  {:>5.0}%", share * 100.0)?,

@@ -129,6 +129,10 @@ impl<'a> NodeView<'a> {
         &self.catalog()[self.node.instance_type]
     }
 
+    pub(crate) fn allocatable(&self) -> ResourceList {
+        self.instance_type().allocatable_of(self.offering())
+    }
+
     fn offering(&self) -> &'a Offering {
         &self.instance_type().offerings[self.node.offering]
     }

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use karpenter_catalog::aws;
+use karpenter_model::instance_type::Overrides;
 use karpenter_model::requirements::{Requirement, Requirements};
 use karpenter_model::resources::ResourceList;
 
@@ -98,6 +99,27 @@ fn left(types: &[InstanceType], wanted: &Wanted) -> String {
         texts.collect::<Vec<_>>().join(" ")
     };
     filter(types, wanted, true).map_or_else(|error| error.to_string(), shown)
+}
+
+/// Nodes of an offering may be smaller than others of the type, or have what others lack.
+#[test]
+fn offerings_whose_nodes_are_too_small_are_left_out() {
+    let list =
+        |name: &str, amount: i64| -> ResourceList { [(Arc::from(name), amount)].into_iter().collect() };
+    let mut sizes = instance_type("a.l", &["on-demand a 2", "on-demand b 1", "on-demand c 3"]);
+    let overrides =
+        |capacity: ResourceList| Some(Arc::new(Overrides { capacity, overhead: ResourceList::new() }));
+    sizes.offerings[1].overrides = overrides(list("cpu", 2000));
+    sizes.offerings[2].overrides = overrides(list("example.com/slots", 1));
+    let types = [sizes];
+    for (requests, expected) in [
+        (list("cpu", 2000), "a.l(a:2 b:1 c:3)"),
+        (list("cpu", 2001), "a.l(a:2 c:3)"),
+        (list("example.com/slots", 1), "a.l(c:3)"),
+        (list("example.com/slots", 2), UNAVAILABLE),
+    ] {
+        assert_eq!(left(&types, &Wanted { requests, ..wanted([]) }), expected);
+    }
 }
 
 const UNAVAILABLE: &str = "all requested instance types were unavailable during launch";
