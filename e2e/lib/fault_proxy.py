@@ -7,7 +7,7 @@ answers, slowness, and answers in many small pages. What happens to which call i
 stand_in.py gives; PUT /stand-in replaces parts of what there is. What EC2 refuses and moto takes is refused by
 ec2_rules.py; --hide makes it eventually consistent (consistency.py).
 
-GET /faults tells, as JSON, how many calls had which fault; GET /callers, how many were signed by whom, for which region
+GET /faults answers, as JSON, how many calls had which fault; GET /callers, how many were signed by whom, for which region
 and service; GET /actions, how often each was called. PUT /refused takes the actions that are refused from now on, as
 {"ec2:DescribeSubnets": "UnauthorizedOperation"}. Nothing is known about what is behind besides the wire.
 """
@@ -47,9 +47,9 @@ EC2_LISTS = {
 PAGE_SIZES = {"DescribeInstanceTypes": 150, "DescribeInstanceTypeOfferings": 700, "DescribeSpotPriceHistory": 2000,
               "DescribeImages": 300}
 PAGE_SIZE = 2
-# What is sold does not change, and takes a simulator seconds to tell.
-TOLD_ONCE = {"DescribeInstanceTypes", "DescribeInstanceTypeOfferings"}
-# moto forgets that it has more templates than these; nobody else does.
+# Instance types and offerings do not change, and moto needs seconds to list them.
+CACHED_ACTIONS = {"DescribeInstanceTypes", "DescribeInstanceTypeOfferings"}
+# Without it moto lists fewer templates and gives no token for the rest.
 MOTO_TEMPLATES_MAX = "200"
 XML_PROTOCOLS = {"ec2", "iam", "sts"}
 IAM = "https://iam.amazonaws.com/doc/2010-05-08/"
@@ -61,11 +61,11 @@ class Faults:
     def __init__(self, ratios, seed):
         self.ratios, self.random = ratios, random.Random(seed)
         self.counts, self.callers, self.actions = (collections.Counter() for _ in range(3))
-        self.pages, self.told, self.refused, self.lock = {}, {}, {}, threading.Lock()
+        self.pages, self.cached, self.refused, self.lock = {}, {}, {}, threading.Lock()
         self.stand_in, self.captured_to = stand_in.StandIn(), None
         self.reserved = reserved_instances.ReservedInstances(self.stand_in)
         # Data of the launch templates that were made, by name.
-        self.templates, self.consistency, self.buckets = {}, consistency.Consistency(0), None
+        self.templates, self.consistency, self.buckets, self.page_size = {}, consistency.Consistency(0), None, None
 
     def deal(self, service, action):
         with self.lock:
@@ -92,11 +92,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def do_GET(self):
-        told = {"/faults": self.faults.counts, "/callers": self.faults.callers,
-                "/actions": self.faults.actions}.get(self.path)
-        if told is not None:
+        counters = {"/faults": self.faults.counts, "/callers": self.faults.callers,
+                    "/actions": self.faults.actions}.get(self.path)
+        if counters is not None:
             with self.faults.lock:
-                body = json.dumps(told).encode()
+                body = json.dumps(counters).encode()
             return self.reply(200, [("Content-Type", "application/json")], body)
         return self.handle_call()
 
@@ -139,7 +139,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def recognise(self, body):
         """Service, action and, where requests are forms, their fields."""
         scope = re.search(r"Credential=([^/]*)/\d+/([^/]*)/([^/]*)/", self.headers.get("Authorization", ""))
-        self.key, self.region, service = scope.groups() if scope else ("nobody", "", "unsigned")
+        self.key, self.region, service = scope.groups() if scope else ("anonymous", "", "unsigned")
         with self.faults.lock:
             self.faults.callers[f"{self.key} {self.region} {service}"] += 1
         target = self.headers.get("X-Amz-Target")
@@ -191,8 +191,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return known.consistency.after(operation, asked, answer)
 
     def forward(self, service, action, form, body):
-        if action in TOLD_ONCE and form.get("DryRun") == "true":
-            # moto pays no attention to the word and tells it all, for which it may need more than a caller's patience.
+        if action in CACHED_ACTIONS and form.get("DryRun") == "true":
+            # moto ignores DryRun and answers with the whole list, which can take longer than the caller's timeout.
             return refusal(service, 412, "DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
         if service == "ec2" and action == "CreateFleet":
             body = urllib.parse.urlencode(self.faults.reserved.form(action, form)).encode()
@@ -207,7 +207,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 form["MaxResults"] = MOTO_TEMPLATES_MAX
             body = urllib.parse.urlencode(form).encode()
         asked = (self.region, body)
-        known = self.faults.told.get(asked) if action in TOLD_ONCE else None
+        known = self.faults.cached.get(asked) if action in CACHED_ACTIONS else None
         if known:
             return known
         connection = http.client.HTTPConnection(self.upstream.hostname, self.upstream.port, timeout=120)
@@ -222,12 +222,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         connection.close()
         kept = [(name, value) for name, value in headers if name.lower() in ("content-type", "x-amzn-errortype")]
         if cut and status == 200:
-            size = PAGE_SIZES.get(action, PAGE_SIZE)
-            told = self.cut(action, body, size, EC2_LISTS[action], "nextToken", lambda root: root) or (
+            size = self.faults.page_size or PAGE_SIZES.get(action, PAGE_SIZE)
+            first_page = self.cut(action, body, size, EC2_LISTS[action], "nextToken", lambda root: root) or (
                 status, kept, body)
-            if action in TOLD_ONCE:
-                self.faults.told[asked] = told
-            return told
+            if action in CACHED_ACTIONS:
+                self.faults.cached[asked] = first_page
+            return first_page
         if service == "iam" and action == "ListInstanceProfiles" and status == 200:
             inner = lambda root: root.find(f"{{{IAM}}}ListInstanceProfilesResult")
             return self.cut(action, body, 1, "InstanceProfiles", "Marker", inner) or (status, kept, body)
@@ -362,12 +362,14 @@ def main():
     parser.add_argument("--capture", type=argparse.FileType("a"), metavar="FILE")
     parser.add_argument("--tls", nargs=2, metavar=("PORT", "FILE"), help="also with TLS, by a key and its certificate")
     parser.add_argument("--buckets", action="store_true", help="throttle calls to EC2 as it documents")
-    parser.add_argument("--moto-region", metavar="REGION", help="where moto looks, whatever region is called")
+    parser.add_argument("--page-size", type=int, metavar="ITEMS", help="of every list of EC2, in place of small pages")
+    parser.add_argument("--moto-region", metavar="REGION", help="the region in moto that answers for every region")
     parser.add_argument("--hide", type=float, default=0, metavar="SECONDS", help="hide what was just made that long")
     given = parser.parse_args()
     Handler.upstream = urllib.parse.urlsplit(given.upstream)
     Handler.faults = Faults({fault: getattr(given, fault) for fault in defaults}, given.seed)
     Handler.faults.captured_to, Handler.moto_region = given.capture, given.moto_region
+    Handler.faults.page_size = given.page_size
     Handler.faults.buckets = buckets.Buckets() if given.buckets else None
     Handler.faults.consistency = consistency.Consistency(given.hide)
     if given.tls:

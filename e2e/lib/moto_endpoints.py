@@ -1,8 +1,8 @@
-"""How AWS is reached outside a simulator: TLS by a certificate authority of the cluster, the endpoints of a region, of
-FIPS, of IPv6, of China and GovCloud, a proxy on the way, and credentials that run out.
+"""AWS by its real host names: TLS with a certificate authority of the test, the endpoints of a region, FIPS, dual stack, China
+and GovCloud, a CONNECT proxy, and credentials that expire.
 
-Everything runs in a network namespace whose hosts file leads the names of AWS to a TLS terminator. Which endpoint is the
-right one is what botocore resolves, not what is written here."""
+The controller runs in a network namespace whose hosts file maps the names of AWS to a local TLS terminator. The expected
+endpoints are those that botocore resolves."""
 
 import datetime
 import http.server
@@ -17,12 +17,11 @@ import boto3
 import botocore.config
 
 import namespace
-import wire_model
 from moto_stage import CLUSTER, NO_FAULTS, REGION
 from stand_in import key_until
 
 SERVICES = ("ec2", "iam", "sts", "ssm", "sqs", "eks", "arc-zonal-shift", "pricing")
-# What it is called, region, region of the price list, environment.
+# Name, region, region of the price list (none: not called), environment.
 PLACES = [
     ("a region", REGION, "us-east-1", {}),
     ("FIPS", REGION, "us-east-1", {"AWS_USE_FIPS_ENDPOINT": "true"}),
@@ -31,10 +30,14 @@ PLACES = [
     ("GovCloud", "us-gov-west-1", None, {}),
     ("another region", "ap-south-1", "ap-south-1", {}),
 ]
-# Only the proxy leads there: the hosts file does not have it.
+# Its names are not in the hosts file: they can be reached through the proxy only.
 PROXIED = ("a proxy", "eu-west-1", "eu-central-1", {})
-SECONDS = 30
+# How long temporary credentials are valid.
+CREDENTIAL_SECONDS = 30
+# How long the Pod Identity agent does not answer; all its credentials expire meanwhile.
+AGENT_AWAY_SECONDS = CREDENTIAL_SECONDS + 5
 ROLE_ARN = "arn:aws:iam::123456789012:role/KarpenterController"
+POD_TOKEN = "pod-identity-token"
 
 
 def endpoint(service, region, environment):
@@ -55,10 +58,10 @@ def hosts():
     return sorted({host for place in PLACES for host in endpoints(place).values()})
 
 
-class Connect(socketserver.BaseRequestHandler):
-    """A proxy for TLS: CONNECT, to whatever host, ends at the terminator."""
+class ConnectProxy(socketserver.BaseRequestHandler):
+    """CONNECT to any host opens a tunnel to the TLS terminator."""
 
-    asked = []
+    targets = []
 
     def handle(self):
         head = b""
@@ -70,29 +73,38 @@ class Connect(socketserver.BaseRequestHandler):
         method, target, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
         if method != "CONNECT":
             return self.request.sendall(b"HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\n\r\n")
-        self.asked.append(target)
-        with socket.create_connection(("127.0.0.1", 443)) as other:
+        self.targets.append(target)
+        with socket.create_connection(("127.0.0.1", 443)) as server:
             self.request.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            while True:
-                for one in select.select([self.request, other], [], [])[0]:
-                    part = one.recv(65536)
-                    if not part:
-                        return
-                    (other if one is self.request else self.request).sendall(part)
+            try:
+                self.copy(server)
+            except ConnectionError:
+                # The controller was killed.
+                pass
+
+    def copy(self, server):
+        """In both directions, until one side closes."""
+        while True:
+            for one in select.select([self.request, server], [], [])[0]:
+                part = one.recv(65536)
+                if not part:
+                    return
+                (server if one is self.request else self.request).sendall(part)
 
 
-class Agent(http.server.BaseHTTPRequestHandler):
-    """The agent of pod identities: credentials that live for some seconds."""
+class PodIdentityAgent(http.server.BaseHTTPRequestHandler):
+    """Serves temporary credentials for the token of the pod."""
 
     def log_message(self, *_):
         pass
 
     def do_GET(self):
-        ends = time.time() + SECONDS
+        is_allowed = self.headers.get("Authorization") == POD_TOKEN
+        ends = time.time() + CREDENTIAL_SECONDS
         expiration = datetime.datetime.fromtimestamp(ends, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         body = json.dumps({"AccessKeyId": key_until(ends), "SecretAccessKey": "secret", "Token": "session",
-                           "AccountId": "123456789012", "Expiration": expiration}).encode()
-        self.send_response(200)
+                           "AccountId": "123456789012", "Expiration": expiration} if is_allowed else {}).encode()
+        self.send_response(200 if is_allowed else 401)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -103,7 +115,8 @@ def serve(server):
     return server
 
 
-def captured(stage, begin):
+def captured(stage, begin=0):
+    """The requests from that one on."""
     lines = stage.captured.read_text().splitlines() if stage.captured.exists() else []
     return [json.loads(line) for line in lines[begin:]]
 
@@ -112,103 +125,103 @@ def called_hosts(stage, begin):
     """By service, the hosts that were called."""
     found = {}
     for one in captured(stage, begin):
-        found.setdefault("sts" if one["service"] == "unsigned" else one["service"], set()).add(one["host"].removesuffix(":443"))
+        # The exchange of a web identity token is not signed.
+        service = "sts" if one["service"] == "unsigned" else one["service"]
+        found.setdefault(service, set()).add(one["host"].removesuffix(":443"))
     return found
 
 
-def run_place(stage, place, token, **environment):
-    """A controller in a region, until it has called what it calls there; answers by service which hosts."""
-    what, region, _, own = place
-    begin = len(captured(stage, 0))
-    stage.account = {"AWS_REGION": region, "AWS_WEB_IDENTITY_TOKEN_FILE": str(token), "AWS_ROLE_ARN": ROLE_ARN,
-                     "AWS_EC2_METADATA_DISABLED": "true", **own, **environment}
-    stage.start_controller("--enable-zonal-shift", DISABLE_LEADER_ELECTION="true")
-    wanted = {service for service in SERVICES if service in endpoints(place)}
-    # A class with an alias, so that SSM is asked.
-    stage.apply(stage.node_class(f"asks-{stage.controllers}", amiFamily="AL2023",
-                                 amiSelectorTerms=[{"alias": "al2023@latest"}], userData=""))
-    try:
-        stage.until(f"{what}: every service is called", 60, lambda: wanted <= called_hosts(stage, begin).keys(),
-                    is_joining=False)
-    finally:
-        stage.kill_controller()
-        stage.until("the last calls are over", 30, lambda: is_quiet(stage), is_told=False, is_joining=False)
-        print(f"{what}: {called_hosts(stage, begin)}")
-    return called_hosts(stage, begin)
-
-
-def is_quiet(stage, seen=[]):
-    """Whether nothing was captured since it was asked last."""
-    count = len(captured(stage, 0))
-    seen.append(count)
-    return seen[-2:] == [count, count]
-
-
-def check_places(stage, token):
-    wrong = []
-    for place in PLACES:
-        called, expected = run_place(stage, place, token), endpoints(place)
-        wrong += [f"{place[0]}: {service} at {found}, botocore calls {expected.get(service)}"
-                  for service, found in called.items() if found != {expected.get(service)}]
-    assert not wrong, "\n".join(wrong)
-
-
-def check_proxy(stage, token):
-    """By HTTPS_PROXY, to names that nothing else leads to."""
-    proxy = serve(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Connect))
-    address = f"http://127.0.0.1:{proxy.server_address[1]}"
-    called = run_place(stage, PROXIED, token, HTTPS_PROXY=address, NO_PROXY="127.0.0.1,localhost")
-    asked = {target.removesuffix(":443") for target in Connect.asked}
-    reached = {host for found in called.values() for host in found}
-    assert reached <= asked, f"called past the proxy: {reached - asked}"
-    print(f"{len(Connect.asked)} connections by the proxy to {len(asked)} hosts")
-
-
-def fresh_calls(stage, begin):
-    """Keys that signed calls to EC2 since then."""
+def signing_keys(stage, begin):
+    """The access keys that signed calls to EC2."""
     return {one["key"] for one in captured(stage, begin) if one["service"] == "ec2"}
 
 
+def kill_controller(stage):
+    """Returns once the proxy has captured the last request of the controller."""
+    stage.kill_controller()
+    counts = [-1]
+
+    def is_quiet():
+        counts.append(len(captured(stage)))
+        return counts[-1] == counts[-2]
+
+    stage.until("the last call was captured", 30, is_quiet, is_printed=False, is_joining=False)
+
+
+def run_place(stage, place, token, **environment):
+    """Runs a controller until it has called every service; by service, the hosts that it called."""
+    what, region, _, own = place
+    begin, expected = len(captured(stage)), endpoints(place)
+    stage.account = {"AWS_REGION": region, "AWS_WEB_IDENTITY_TOKEN_FILE": str(token), "AWS_ROLE_ARN": ROLE_ARN,
+                     "AWS_EC2_METADATA_DISABLED": "true", **own, **environment}
+    stage.start_controller("--enable-zonal-shift", DISABLE_LEADER_ELECTION="true")
+    # An alias is resolved by SSM.
+    stage.apply(stage.node_class(f"class-{stage.controllers}", amiFamily="AL2023",
+                                 amiSelectorTerms=[{"alias": "al2023@latest"}], userData=""))
+    stage.until(f"{what}: every service is called", 60, lambda: expected.keys() <= called_hosts(stage, begin).keys(),
+                is_joining=False)
+    kill_controller(stage)
+    called = called_hosts(stage, begin)
+    wrong = [f"{what}: {service} at {found}, botocore calls {expected.get(service)}"
+             for service, found in called.items() if found != {expected.get(service)}]
+    assert not wrong, "\n".join(wrong)
+    return called
+
+
+def check_proxy(stage, token):
+    """HTTPS_PROXY is used for every service."""
+    proxy = serve(socketserver.ThreadingTCPServer(("127.0.0.1", 0), ConnectProxy))
+    address = f"http://127.0.0.1:{proxy.server_address[1]}"
+    called = run_place(stage, PROXIED, token, HTTPS_PROXY=address, NO_PROXY="127.0.0.1,localhost")
+    tunnels = {target.removesuffix(":443") for target in ConnectProxy.targets}
+    reached = {host for found in called.values() for host in found}
+    assert reached == tunnels, f"called: {reached}, tunnels: {tunnels}"
+    print(f"{len(ConnectProxy.targets)} tunnels of the proxy to {len(tunnels)} hosts")
+
+
 def check_token_rotation(stage, token):
-    """Credentials of a web identity run out, and the token in the file is replaced."""
-    begin = len(captured(stage, 0))
-    stage.stand_in(Identity={"token": token.read_text(), "seconds": SECONDS})
+    """Credentials of a web identity expire and are replaced, also after the token file was rotated."""
+    begin = len(captured(stage))
+    stage.stand_in(Identity={"token": token.read_text(), "seconds": CREDENTIAL_SECONDS})
     stage.account = {"AWS_REGION": REGION, "AWS_WEB_IDENTITY_TOKEN_FILE": str(token), "AWS_ROLE_ARN": ROLE_ARN,
                      "AWS_EC2_METADATA_DISABLED": "true"}
     stage.start_controller(DISABLE_LEADER_ELECTION="true")
-    launch(stage, "web-identity", lambda: len(fresh_calls(stage, begin)) >= 2)
-    token.write_text("eyJ.token-after-rotation.")
-    stage.stand_in(Identity={"token": token.read_text(), "seconds": SECONDS})
-    known = fresh_calls(stage, begin)
-    launch(stage, "rotated-token", lambda: len(fresh_calls(stage, begin) - known) >= 2)
-    stage.kill_controller()
-    print(f"a role for the service account: {len(fresh_calls(stage, begin))} sets of credentials of {SECONDS} s")
+    launch(stage, "web identity", lambda: len(signing_keys(stage, begin)) >= 2)
+    # From here on STS refuses the old token.
+    token.write_text("eyJ.rotated-token.")
+    stage.stand_in(Identity={"token": token.read_text(), "seconds": CREDENTIAL_SECONDS})
+    known = signing_keys(stage, begin)
+    launch(stage, "rotated token", lambda: len(signing_keys(stage, begin) - known) >= 2)
+    kill_controller(stage)
+    print(f"web identity: {len(signing_keys(stage, begin))} sets of credentials of {CREDENTIAL_SECONDS} s")
 
 
 def check_agent(stage):
-    """The agent of pod identities is away for as long as its credentials live."""
-    begin = len(captured(stage, 0))
+    """The Pod Identity agent does not answer until all credentials have expired."""
+    begin = len(captured(stage))
     token = stage.folder / "pod-identity-token"
-    token.write_text("pod-identity")
+    token.write_text(POD_TOKEN)
     stage.account = {"AWS_REGION": REGION, "AWS_EC2_METADATA_DISABLED": "true",
                      "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"http://{namespace.POD_IDENTITY}/v1/credentials",
                      "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": str(token)}
-    agent = serve(http.server.ThreadingHTTPServer((namespace.POD_IDENTITY, 80), Agent))
+    agent = serve(http.server.ThreadingHTTPServer((namespace.POD_IDENTITY, 80), PodIdentityAgent))
     stage.start_controller(DISABLE_LEADER_ELECTION="true")
-    launch(stage, "pod-identity", lambda: fresh_calls(stage, begin))
+    launch(stage, "Pod Identity", lambda: signing_keys(stage, begin))
     agent.shutdown()
     agent.server_close()
-    away, known = time.monotonic(), fresh_calls(stage, begin)
-    stage.until("the agent was away for 35 s", 60, lambda: time.monotonic() - away > SECONDS + 5)
+    stopped, known = time.monotonic(), signing_keys(stage, begin)
+    stage.until("the Pod Identity agent did not answer", 2 * AGENT_AWAY_SECONDS,
+                lambda: time.monotonic() - stopped > AGENT_AWAY_SECONDS)
     assert stage.controller.poll() is None, "the controller ended"
-    serve(http.server.ThreadingHTTPServer((namespace.POD_IDENTITY, 80), Agent))
-    launch(stage, "agent-is-back", lambda: fresh_calls(stage, begin) - known)
-    stage.kill_controller()
-    print(f"a pod identity: {len(fresh_calls(stage, begin))} sets of credentials, the agent away once")
+    assert signing_keys(stage, begin) == known, "credentials without an agent"
+    serve(http.server.ThreadingHTTPServer((namespace.POD_IDENTITY, 80), PodIdentityAgent))
+    launch(stage, "Pod Identity agent answers again", lambda: signing_keys(stage, begin) - known)
+    kill_controller(stage)
+    print(f"Pod Identity: {len(signing_keys(stage, begin))} sets of credentials of {CREDENTIAL_SECONDS} s")
 
 
 def launch(stage, name, is_done):
-    """One more pod runs, and whatever else is waited for."""
+    """One more pod on an instance of its own runs, and `is_done` holds."""
     stage.apply_class_and_pool()
     stage.replicas += 1
     stage.inflate(stage.replicas, is_apart=True)
@@ -218,9 +231,9 @@ def launch(stage, name, is_done):
 def endpoint_story(stage, _):
     namespace.enter(hosts())
     ca, certificate = namespace.certificates(stage.folder, [*hosts(), *endpoints(PROXIED).values()])
-    # moto sells nothing in China.
+    # moto has no offerings in China, so one region of moto answers for all.
     stage.start_account(1, *NO_FAULTS, "--tls", "443", str(certificate), "--moto-region", REGION)
-    stage.environment = {"AWS_CA_BUNDLE": str(ca), "SSL_CERT_FILE": str(ca), "AWS_CONFIG_FILE": "/dev/null",
+    stage.environment = {"AWS_CA_BUNDLE": str(ca), "AWS_CONFIG_FILE": "/dev/null",
                          "AWS_SHARED_CREDENTIALS_FILE": "/dev/null"}
     stage.stand_in(Cluster={"name": CLUSTER, "arn": f"arn:aws:eks:{REGION}:123456789012:cluster/{CLUSTER}",
                             "endpoint": "https://cluster.example", "version": "1.34",
@@ -228,10 +241,10 @@ def endpoint_story(stage, _):
     stage.start_cluster()
     token = stage.folder / "web-identity-token"
     token.write_text("eyJ.token.")
-    check_places(stage, token)
+    for place in PLACES:
+        run_place(stage, place, token)
     check_token_rotation(stage, token)
     check_agent(stage)
     check_proxy(stage, token)
     expired = stage.faults().get("signed with expired credentials", 0)
     assert not expired, f"{expired} calls were signed with expired credentials"
-    assert all(not wire_model.read(one)[2] for one in captured(stage, 0)), "requests that break the service model"

@@ -1,4 +1,4 @@
-"""Every way in which the controller can be somebody for AWS: whose signature its calls carry, for which region, and that
+"""Every source of AWS credentials: whose signature the calls carry, for which region, and that
 nothing secret is in its log."""
 
 import datetime
@@ -61,21 +61,21 @@ class Metadata(http.server.BaseHTTPRequestHandler):
         if self.path == "/v1/credentials":
             if self.headers.get("Authorization") != SECRETS["pod identity"]:
                 return self.refuse()
-            told = credentials("AKIDPODIDENTITY", SECRETS["pod identity key"], SECRETS["pod identity session"])
-            return self.answer(200, json.dumps(told))
+            found = credentials("AKIDPODIDENTITY", SECRETS["pod identity key"], SECRETS["pod identity session"])
+            return self.answer(200, json.dumps(found))
         if self.headers.get("x-aws-ec2-metadata-token") != SECRETS["metadata"]:
             return self.refuse()
         of_role = "/latest/meta-data/iam/security-credentials"
-        told = credentials("AKIDMACHINE", SECRETS["metadata key"], SECRETS["metadata session"])
+        found = credentials("AKIDMACHINE", SECRETS["metadata key"], SECRETS["metadata session"])
         answers = {
             "/latest/meta-data/placement/region": REGION, of_role: "node-role", of_role + "/": "node-role",
-            of_role + "/node-role": json.dumps(told), of_role + "/node-role/": json.dumps(told),
+            of_role + "/node-role": json.dumps(found), of_role + "/node-role/": json.dumps(found),
         }
         return self.answer(200, answers[self.path]) if self.path in answers else self.answer(404, "")
 
 
 def identity(stage, _):
-    """One controller for every way, each until AWS has been called as it should be."""
+    """One controller for every source, each until AWS has been called with the expected key and region."""
     stage.start_account(1, *NO_FAULTS)
     stage.start_cluster()
     local = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Metadata)
@@ -108,7 +108,7 @@ def identity(stage, _):
     for what, environment, arguments, key, region in table:
         before = stage.faults("callers")
         stage.account = {**common, **environment}
-        # No files of whoever runs this.
+        # Not the files of the user who runs this.
         stage.start_controller(*arguments, DISABLE_LEADER_ELECTION="true", AWS_CONFIG_FILE="/dev/null",
                                AWS_SHARED_CREDENTIALS_FILE="/dev/null", LOG_LEVEL="debug")
 
@@ -124,24 +124,24 @@ def identity(stage, _):
         assert all(who.startswith(key) and who.endswith(" " + region) for who in found), (what, found)
         stage.kill_controller()
 
-    # Nobody at all: told, and not the end.
+    # No credentials at all: logged, and the process stays.
     stage.account = {**common, **here, **nowhere}
     stage.start_controller(DISABLE_LEADER_ELECTION="true", AWS_CONFIG_FILE="/dev/null",
                            AWS_SHARED_CREDENTIALS_FILE="/dev/null")
     last = f"karpenter-{stage.controllers:03d}"
-    stage.until("having no credentials is told", 60, lambda: "no usable credentials" in stage.logs(last))
+    stage.until("missing credentials are logged", 60, lambda: "no usable credentials" in stage.logs(last))
     stage.kill_controller()
     # No region either: it cannot begin.
     stage.account = {**common, **static, **nowhere}
     stage.start_controller(DISABLE_LEADER_ELECTION="true", AWS_CONFIG_FILE="/dev/null",
                            AWS_SHARED_CREDENTIALS_FILE="/dev/null")
     last = f"karpenter-{stage.controllers:03d}"
-    stage.until("having no region is told", 60, lambda: "give --region or AWS_REGION" in stage.logs(last)
+    stage.until("a missing region is logged", 60, lambda: "give --region or AWS_REGION" in stage.logs(last)
                 and stage.controller.poll() not in (None, 0))
 
     assert not Metadata.refused, Metadata.refused
     written = stage.logs("karpenter")
     assert len(written) > 1000, "nothing was logged"
-    told = [name for name, secret in SECRETS.items() if secret in written]
-    assert not told, f"secrets in the log: {told}"
-    print(f"{len(table)} ways to be somebody; none of {len(SECRETS)} secrets in {len(written)} bytes of log")
+    leaked = [name for name, secret in SECRETS.items() if secret in written]
+    assert not leaked, f"secrets in the log: {leaked}"
+    print(f"{len(table)} sources of credentials; none of {len(SECRETS)} secrets in {len(written)} bytes of log")

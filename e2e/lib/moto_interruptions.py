@@ -1,4 +1,4 @@
-"""Every kind of message about machines, on its way through EventBridge: the rules are those of `bootstrap aws`, so what
+"""Every kind of message about instances, sent through EventBridge: the rules are those of `bootstrap aws`, so what
 they let through, what arrives in the queue and what is made of it are tried together."""
 
 import json
@@ -13,10 +13,10 @@ PODS = 6
 def route(stage):
     """The rules of the stack, to the queue that is there."""
     events = boto3.Session("test", "test", region_name=REGION).client("events", endpoint_url=stage.endpoint)
-    told = subprocess.run([stage.binary, "bootstrap", "aws", "--cluster", CLUSTER, "-o", "cloudformation"], check=True,
+    printed = subprocess.run([stage.binary, "bootstrap", "aws", "--cluster", CLUSTER, "-o", "cloudformation"], check=True,
                           capture_output=True, text=True).stdout
     queue = stage.sqs.get_queue_attributes(QueueUrl=stage.queue_url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-    resources = json.loads(told)["Resources"]
+    resources = json.loads(printed)["Resources"]
     rules = {name: made for name, made in resources.items() if made["Type"] == "AWS::Events::Rule"}
     for name, rule in rules.items():
         events.put_rule(Name=name, EventPattern=json.dumps(rule["Properties"]["EventPattern"]))

@@ -1,4 +1,4 @@
-"""The stories of e2e/moto: the seeds of a cluster grow and wither, with whatever goes wrong on the way."""
+"""The modes of e2e/moto."""
 
 import argparse
 import json
@@ -15,6 +15,7 @@ from moto_families import families
 from moto_identity import identity
 from moto_refusals import refusals
 from moto_stage import CLUSTER, NO_FAULTS, REGION, Stage
+from moto_throttling import throttling
 from moto_wire import check_requests, wire
 
 # Faults cost retries, and the worst of them a round of garbage collection.
@@ -50,7 +51,7 @@ def leave_nothing(stage, patience):
 
 def granted(stage):
     """Every action that the policies of `bootstrap aws` allow."""
-    told = subprocess.run([stage.binary, "bootstrap", "aws", "--cluster", CLUSTER, "--region", REGION,
+    printed = subprocess.run([stage.binary, "bootstrap", "aws", "--cluster", CLUSTER, "--region", REGION,
                            "--account", "123456789012", "-o", "json"], check=True,
                           capture_output=True, text=True).stdout
 
@@ -61,7 +62,7 @@ def granted(stage):
         for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else []:
             yield from actions(part)
 
-    return set(actions(json.loads(told)))
+    return set(actions(json.loads(printed)))
 
 
 def check_permissions(stage):
@@ -102,7 +103,7 @@ def life(stage, given):
         assert any(line.startswith(wanted) for line in page), wanted
     if given.faults is not None:
         throttled = [line for line in page if line.startswith("aws_sdk_go_request_attempt_total") and 'code="503"' in line]
-        assert throttled, "nothing tells of throttling"
+        assert throttled, "no metric counts throttled attempts"
 
     claims = stage.items("nodeclaims")
     lost = claims[0]["status"]["providerID"].rsplit("/", 1)[1]
@@ -115,8 +116,8 @@ def life(stage, given):
             "ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"])["Attributes"].values()))
     leave_nothing(stage, patience)
     if given.faults is not None:
-        told = stage.faults()
-        kinds = {fault: sum(count for what, count in told.items() if what.endswith(fault)) for fault in (
+        counts = stage.faults()
+        kinds = {fault: sum(count for what, count in counts.items() if what.endswith(fault)) for fault in (
             "throttle", "error", "lost_request", "lost_answer", "slow", "cut into pages", "further page")}
         print(f"faults, seed {given.faults}: {kinds}")
         missing = [fault for fault, count in kinds.items() if not count]
@@ -173,7 +174,7 @@ def crashes(stage, given):
         # Every fifth is killed while it starts; the others while they work, which takes them a few seconds.
         pause = chance.random() * 8
         if round_number % 5:
-            stage.until("it has started", 180 * patience, lambda: has_started(stage, alone), is_told=False)
+            stage.until("it has started", 180 * patience, lambda: has_started(stage, alone), is_printed=False)
         ends = time.monotonic() + pause
         while time.monotonic() < ends:
             stage.boot()
@@ -185,11 +186,11 @@ def crashes(stage, given):
         # Every fourth time everything must come to rest before the next blow.
         if round_number % 4 == 0:
             stage.start_controller(**alone)
-            stage.until("it has started", 180 * patience, lambda: has_started(stage, alone), is_told=False)
+            stage.until("it has started", 180 * patience, lambda: has_started(stage, alone), is_printed=False)
             stage.until(f"{replicas} pods run, a claim for every machine", 300 * patience, lambda: settled(replicas))
             stage.kill_controller()
     stage.start_controller(**alone)
-    stage.until("it has started", 180 * patience, lambda: has_started(stage, alone), is_told=False)
+    stage.until("it has started", 180 * patience, lambda: has_started(stage, alone), is_printed=False)
     leave_nothing(stage, 2 * patience)
     assert "panicked" not in stage.logs("karpenter")
     print(f"{given.crashes} rounds, seed {given.seed}: {len(launched)} machines seen, none left")
@@ -201,21 +202,27 @@ def main():
     parser.add_argument("--faults", type=int, metavar="SEED", nargs="?", const=1,
                         help="with throttling, failures, lost and slow answers and small pages between it and moto")
     parser.add_argument("--crashes", type=int, metavar="ROUNDS", help="kill the controller that often instead")
-    parser.add_argument("--identity", action="store_true", help="who calls AWS, by every way to be somebody, instead")
+    parser.add_argument("--identity", action="store_true", help="every source of AWS credentials, instead")
     parser.add_argument("--interruptions", action="store_true", help="every kind of message, by EventBridge, instead")
     parser.add_argument("--refusals", action="store_true", help="what is missing, forbidden or wrong, instead")
     parser.add_argument("--families", action="store_true", help="images by alias, reservations, prices, zonal shift, instead")
     parser.add_argument("--consistency", action="store_true", help="new things are hidden, bad combinations refused, instead")
     parser.add_argument("--endpoints", action="store_true", help="TLS, regions, a proxy and credentials that run out, instead")
+    parser.add_argument("--throttling", type=int, metavar="NODES", nargs="?", const=500,
+                        help="launch and remove nodes of 20 pools while EC2 throttles as it documents, instead")
+    parser.add_argument("--upstream", metavar="PROGRAM", help="throttle upstream's controller as well and compare calls")
     parser.add_argument("--wire", action="store_true", help="compare what launches send with upstream's requests, instead")
     parser.add_argument("--wire-record", metavar="PROGRAM", help="record these from upstream's controller, instead")
     parser.add_argument("--seed", type=int, default=1, help="when to kill it")
     parser.add_argument("--real", action="store_true", help="on the control plane of e2e/up, not on the embedded one")
     given = parser.parse_args()
-    # Whoever ends this ends what it has started.
+    # A terminated run stops the processes that it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if given.wire or given.wire_record:
         wire(given)
+        return print("e2e/moto: all well")
+    if given.throttling:
+        throttling(given)
         return print("e2e/moto: all well")
     stage = Stage(given.binary, given.real)
     try:

@@ -8,7 +8,7 @@ from moto_stage import CLUSTER, NO_FAULTS
 DENIED = "UnauthorizedOperation"
 
 
-def told(stage, name):
+def logged_errors(stage, name):
     """The errors of the last controller that are about a class."""
     lines = stage.logs(f"karpenter-{stage.controllers:03d}").splitlines()
     parsed = [json.loads(line) for line in lines if line.startswith("{")]
@@ -24,15 +24,15 @@ def refusals(stage, _):
 
     # Name, what is wrong with it, and how that shows: condition, status and reason, some words of the message.
     table = [
-        ("no-subnet", {"subnetSelectorTerms": [{"tags": {"nobody": "here"}}]}, "SubnetsReady",
+        ("no-subnet", {"subnetSelectorTerms": [{"tags": {"no-such": "tag"}}]}, "SubnetsReady",
          "False SubnetsNotFound", "SubnetSelector did not match any Subnets"),
         ("no-subnet-id", {"subnetSelectorTerms": [{"id": "subnet-0123456789abcdef0"}]}, "SubnetsReady",
          "False SubnetsNotFound", "SubnetSelector did not match any Subnets"),
-        ("no-group", {"securityGroupSelectorTerms": [{"name": "nobody"}]}, "SecurityGroupsReady",
+        ("no-group", {"securityGroupSelectorTerms": [{"name": "no-such-group"}]}, "SecurityGroupsReady",
          "False SecurityGroupsNotFound", "SecurityGroupSelector did not match any SecurityGroups"),
         ("no-image", {"amiSelectorTerms": [{"id": "ami-0123456789abcdef0"}]}, "AMIsReady",
          "False AMINotFound", "AMISelector did not match any AMIs"),
-        ("no-role", {"role": "nobody"}, "InstanceProfileReady", "False RoleNotFound", "nobody"),
+        ("no-role", {"role": "no-such-role"}, "InstanceProfileReady", "False RoleNotFound", "no-such-role"),
         ("no-setting", {"kubelet": {"maxPodz": 5}}, "ValidationSucceeded", "False InvalidKubeletConfiguration",
          "maxPodz"),
         ("no-disk", {"blockDeviceMappings": [{"deviceName": "/dev/xvda"}]}, "ValidationSucceeded",
@@ -48,7 +48,7 @@ def refusals(stage, _):
 
         stage.until(f"{name}: {kind} is {expected}", 60, shows)
     for name, *_ in table:
-        lines = told(stage, name)
+        lines = logged_errors(stage, name)
         assert len(lines) == 1, (name, lines)
         assert lines[0].get("what_to_do"), lines
         print(f"{name}: {lines[0]['error']}: {lines[0]['what_to_do']}")
@@ -76,7 +76,7 @@ def refusals(stage, _):
         stage.apply(stage.node_class(name))
         stage.until(f"{name} may not be used: {kind} is {expected}", 60,
                     lambda kind=kind, name=name, expected=expected: stage.condition(name, kind)[0] == expected)
-        lines = [line for line in told(stage, name) if line.get("condition") == kind]
+        lines = [line for line in logged_errors(stage, name) if line.get("condition") == kind]
         assert len(lines) == 1 and lines[0].get("what_to_do"), (name, lines)
         print(f"{name}: {lines[0]['error']}: {lines[0]['what_to_do']}")
         assert stage.condition("good", "Ready")[0].startswith("True"), stage.condition("good", "Ready")
@@ -85,17 +85,17 @@ def refusals(stage, _):
         stage.apply(stage.node_class(name, userData=f"#!/bin/sh\n# {name}\n"))
         stage.until(f"{name} may be used again", 150, lambda name=name: stage.condition(name, "Ready")[0].startswith("True"))
 
-    # A queue that is not there is asked for again and again, told of once, and used when it comes.
+    # A missing queue is asked for again and again, logged once, and used once it exists.
     stage.kill_controller()
     stage.queue = "later"
     stage.start_controller(DISABLE_LEADER_ELECTION="true")
     log = f"karpenter-{stage.controllers:03d}"
     words = "the interruption queue cannot be read"
-    stage.until("a missing queue is told", 120, lambda: words in stage.logs(log))
+    stage.until("a missing queue is logged", 120, lambda: words in stage.logs(log))
     stage.sqs.create_queue(QueueName="later")
     stage.until("a queue that comes is used", 120, lambda: "watching interruption queue" in stage.logs(log))
     lines = [line for line in stage.logs(log).splitlines() if words in line]
     assert len(lines) == 1 and "--interruption-queue" in lines[0], lines
     assert stage.condition("good", "Ready")[0].startswith("True")
     assert "panicked" not in stage.logs("karpenter")
-    print(f"{len(table)} mistakes, {len(forbidden)} refusals and a missing queue of {CLUSTER}: all told, all overcome")
+    print(f"{len(table)} mistakes, {len(forbidden)} refusals and a missing queue of {CLUSTER}: all reported, all resolved")

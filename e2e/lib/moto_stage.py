@@ -18,6 +18,9 @@ REGION = "us-west-2"
 CLUSTER = "moto"
 IMAGE_ARCH = "x86_64"
 HERE = pathlib.Path(__file__).parent
+# Where the API server lists them.
+PATHS = {"pods": "/api/v1/pods", "nodes": "/api/v1/nodes", "events": "/api/v1/events", "nodeclaims":
+         "/apis/karpenter.sh/v1/nodeclaims", "ec2nodeclasses": "/apis/karpenter.k8s.aws/v1/ec2nodeclasses"}
 # Arguments of the fault proxy for a proxy without faults.
 NO_FAULTS = [part for fault in ("throttle", "error", "lost-request", "lost-answer", "slow") for part in (f"--{fault}", "0")]
 
@@ -39,6 +42,7 @@ class Stage:
         self.kubeconfig = self.folder / "kubeconfig"
         self.started = []
         self.control_plane = None
+        self.api_at = None
         self.account = {}
         self.endpoint = None
         self.faults_at = None
@@ -76,7 +80,7 @@ class Stage:
         found = sorted(self.folder.glob(f"{name}*.log"))
         return "\n".join(log.read_text() for log in found)
 
-    def until(self, what, seconds, check, is_told=True, is_joining=True):
+    def until(self, what, seconds, check, is_printed=True, is_joining=True):
         """Waits until check() answers something true; instances join the cluster meanwhile unless they shall not."""
         began = time.monotonic()
         while time.monotonic() - began < seconds:
@@ -84,7 +88,7 @@ class Stage:
                 self.boot()
             answer = check()
             if answer:
-                if is_told:
+                if is_printed:
                     print(f"ok: {what} ({time.monotonic() - began:.1f} s)", flush=True)
                 return answer
             time.sleep(0.5)
@@ -124,7 +128,7 @@ class Stage:
                                   "--port", str(port), "--seed", str(faults_seed), "--capture", str(self.captured),
                                   *fault_arguments])
             self.account["AWS_ENDPOINT_URL"] = self.faults_at
-            self.until("the proxy answers", 60, self.is_proxy_there, is_told=False)
+            self.until("the proxy answers", 60, self.is_proxy_there, is_printed=False)
         self.image = next(
             image["ImageId"] for image in self.ec2.describe_images(Owners=["amazon"])["Images"]
             if image["Architecture"] == IMAGE_ARCH
@@ -148,8 +152,8 @@ class Stage:
 
     def refuse(self, **actions):
         """What the proxy refuses from now on: `ec2_DescribeSubnets="UnauthorizedOperation"`."""
-        told = json.dumps({name.replace("_", ":", 1): code for name, code in actions.items()}).encode()
-        request = urllib.request.Request(f"{self.faults_at}/refused", data=told, method="PUT")
+        refused = json.dumps({name.replace("_", ":", 1): code for name, code in actions.items()}).encode()
+        request = urllib.request.Request(f"{self.faults_at}/refused", data=refused, method="PUT")
         with urllib.request.urlopen(request, timeout=30):
             pass
 
@@ -166,6 +170,11 @@ class Stage:
         ])
         return [machine for reservation in answer["Reservations"] for machine in reservation["Instances"]]
 
+    def all_instances(self):
+        """Those that are terminated as well."""
+        pages = self.ec2.get_paginator("describe_instances").paginate()
+        return [one for page in pages for reservation in page["Reservations"] for one in reservation["Instances"]]
+
     # --- the cluster -------------------------------------------------------------------------------------------------
 
     def start_cluster(self):
@@ -179,6 +188,12 @@ class Stage:
                                    "--kubeconfig", str(self.kubeconfig)])
         self.until("the cluster answers", 60, lambda: self.kubeconfig.exists()
                    and self.kubectl("get", "nodes").returncode == 0)
+        port = free_port()
+        # Cheaper than a process for each request.
+        self.api_at = f"http://127.0.0.1:{port}"
+        self.start("api", ["kubectl", "--kubeconfig", str(self.kubeconfig), "proxy", "--port", str(port)])
+        self.until("the API server's proxy answers", 30, lambda: self.api("GET", PATHS["nodes"]) is not None, is_printed=False,
+                   is_joining=False)
         definitions = subprocess.run([self.binary, "crds"], capture_output=True, text=True, check=True).stdout
         self.until("the kinds are defined", 60, lambda: self.kubectl(
             "apply", "--server-side", "--validate=false", "-f", "-", stdin=definitions).returncode == 0)
@@ -187,14 +202,25 @@ class Stage:
         command = ["kubectl", "--kubeconfig", str(self.kubeconfig), *arguments]
         return subprocess.run(command, input=stdin, capture_output=True, text=True)
 
+    def api(self, method, path, body=None):
+        """The API server's answer; None if it refused or cannot be reached."""
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        request = urllib.request.Request(self.api_at + path, json.dumps(body).encode() if body else None,
+                                         {"Content-Type": kind}, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return json.load(answer)
+        except OSError:
+            return None
+
     def items(self, kind):
-        answer = self.kubectl("get", kind, "-A", "-o", "json")
-        return json.loads(answer.stdout)["items"] if answer.returncode == 0 else []
+        """None are listed where the API server did not answer."""
+        return (self.api("GET", PATHS[kind]) or {"items": []})["items"]
 
     def has_none(self, kind):
-        """Certainly none, other than an answer that did not come."""
-        answer = self.kubectl("get", kind, "-A", "-o", "json")
-        return answer.returncode == 0 and not json.loads(answer.stdout)["items"]
+        """Whether the API server answered that there are none."""
+        answer = self.api("GET", PATHS[kind])
+        return answer is not None and not answer["items"]
 
     def apply(self, *objects):
         whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
@@ -207,14 +233,14 @@ class Stage:
             return answer.returncode == 0
 
         try:
-            self.until("objects are taken", 20, are_taken, is_told=False, is_joining=False)
+            self.until("objects are taken", 20, are_taken, is_printed=False, is_joining=False)
         except SystemExit:
             print(said[-1], file=sys.stderr)
             raise
 
     def boot(self):
         """Machines that run join the cluster, as their user data would have them do."""
-        if not self.kubeconfig.exists():
+        if not self.api_at:
             return
         claims = self.items("nodeclaims")
         if not any(claim.get("status", {}).get("providerID") for claim in claims):
@@ -240,9 +266,8 @@ class Stage:
                 },
                 "status": {"capacity": status.get("capacity"), "allocatable": status.get("allocatable")},
             }
-            self.kubectl("create", "-f", "-", stdin=json.dumps(node))
-            self.kubectl("patch", "node", name, "--subresource=status", "--type=merge",
-                         "-p", json.dumps({"status": node["status"]}))
+            self.api("POST", PATHS["nodes"], node)
+            self.api("PATCH", f"{PATHS['nodes']}/{name}/status", {"status": node["status"]})
 
     def running_pods(self):
         pods = [pod for pod in self.items("pods") if pod["metadata"].get("labels", {}).get("app") == "inflate"]
@@ -331,7 +356,7 @@ class Stage:
             str(free_port()), "HEALTH_PROBE_PORT": str(free_port()), "SYSTEM_NAMESPACE": "kube-system", **environment})
 
     def metrics(self):
-        """What the controller's page tells, as lines."""
+        """The lines of the controller's /metrics."""
         started = [json.loads(line) for line in self.logs(f"karpenter-{self.controllers:03d}").splitlines()
                    if '"starting karpenter"' in line]
         with urllib.request.urlopen(f"http://127.0.0.1:{started[-1]['metrics_port']}/metrics", timeout=30) as answer:

@@ -1,5 +1,5 @@
-"""A network namespace in which the names of AWS lead to loopback, and certificates for them by an authority of our own.
-Needs root and iproute2."""
+"""A network namespace in which the host names of AWS resolve to loopback, and certificates for these names by a certificate
+authority of the test. Needs root and iproute2."""
 
 import datetime
 import os
@@ -14,16 +14,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 INSIDE = "KARPENTER_MOTO_NAMESPACE"
-# Where the agent of pod identities and the metadata service answer.
-POD_IDENTITY, METADATA = "169.254.170.23", "169.254.169.254"
+# The address of the EKS Pod Identity agent.
+POD_IDENTITY = "169.254.170.23"
 
 
 def enter(hosts):
-    """Runs this program once more, inside; its exit is ours. Returns only if this is inside already."""
+    """Runs this program again inside the namespace and exits with its status. Returns if this process is inside already."""
     if os.environ.get(INSIDE):
         return
     if os.geteuid() != 0 or not shutil.which("ip"):
-        print("e2e/moto: network namespaces need root and iproute2", file=sys.stderr)
+        print("e2e/moto: a network namespace needs root and `ip` (apt-get install iproute2)", file=sys.stderr)
         sys.exit(77)
     name = f"karpenter-moto-{os.getpid()}"
     folder = pathlib.Path("/etc/netns") / name
@@ -31,10 +31,9 @@ def enter(hosts):
     try:
         folder.mkdir(parents=True)
         (folder / "hosts").write_text("127.0.0.1 localhost " + " ".join(hosts) + "\n")
-        # No name servers: a name that is not in the file is not found.
+        # Without name servers, a name that is not in the hosts file does not resolve.
         (folder / "resolv.conf").write_text("")
-        for command in (["link", "set", "lo", "up"], ["addr", "add", f"{POD_IDENTITY}/32", "dev", "lo"],
-                        ["addr", "add", f"{METADATA}/32", "dev", "lo"]):
+        for command in (["link", "set", "lo", "up"], ["addr", "add", f"{POD_IDENTITY}/32", "dev", "lo"]):
             subprocess.run(["ip", "-n", name, *command], check=True)
         inside = subprocess.run(["ip", "netns", "exec", name, sys.executable, *sys.argv], env={**os.environ, INSIDE: name})
         sys.exit(inside.returncode)
@@ -44,7 +43,7 @@ def enter(hosts):
 
 
 def certificates(folder, hosts):
-    """Files: the authority's certificate, and a key with a certificate for the names."""
+    """Two files: the certificate of the authority, and a key with a certificate for the names."""
     now = datetime.datetime.now(datetime.timezone.utc)
     own_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority of e2e/moto")])
