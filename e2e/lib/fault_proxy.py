@@ -34,6 +34,7 @@ import ec2_rules
 import reserved_instances
 import stand_in
 import wire_model
+from aws_errors import XML_PROTOCOLS, refusal, throttling
 
 # What AWS sends for a page of these is a list in an element of this name.
 EC2_LISTS = {
@@ -51,7 +52,6 @@ PAGE_SIZE = 2
 CACHED_ACTIONS = {"DescribeInstanceTypes", "DescribeInstanceTypeOfferings"}
 # Without it moto lists fewer templates and gives no token for the rest.
 MOTO_TEMPLATES_MAX = "200"
-XML_PROTOCOLS = {"ec2", "iam", "sts"}
 IAM = "https://iam.amazonaws.com/doc/2010-05-08/"
 
 
@@ -210,16 +210,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         known = self.faults.cached.get(asked) if action in CACHED_ACTIONS else None
         if known:
             return known
-        connection = http.client.HTTPConnection(self.upstream.hostname, self.upstream.port, timeout=120)
-        headers = {name: value for name, value in self.headers.items() if name.lower() not in (
-            "content-length", "connection", "accept-encoding", "transfer-encoding")}
-        if self.moto_region:
-            headers = {name: re.sub(r"(Credential=[^/]*/\d+/)[^/]*/", rf"\g<1>{self.moto_region}/", value)
-                       for name, value in headers.items() if name.lower() != "host"}
-        connection.request(self.command, self.path, body, headers)
-        answer = connection.getresponse()
-        status, headers, body = answer.status, answer.getheaders(), answer.read()
-        connection.close()
+        status, headers, body = self.all_pages(form) if cut else self.ask_moto(body)
         kept = [(name, value) for name, value in headers if name.lower() in ("content-type", "x-amzn-errortype")]
         if cut and status == 200:
             size = self.faults.page_size or PAGE_SIZES.get(action, PAGE_SIZE)
@@ -232,6 +223,34 @@ class Handler(http.server.BaseHTTPRequestHandler):
             inner = lambda root: root.find(f"{{{IAM}}}ListInstanceProfilesResult")
             return self.cut(action, body, 1, "InstanceProfiles", "Marker", inner) or (status, kept, body)
         return status, kept, body
+
+    def ask_moto(self, body):
+        connection = http.client.HTTPConnection(self.upstream.hostname, self.upstream.port, timeout=120)
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in (
+            "content-length", "connection", "accept-encoding", "transfer-encoding")}
+        if self.moto_region:
+            headers = {name: re.sub(r"(Credential=[^/]*/\d+/)[^/]*/", rf"\g<1>{self.moto_region}/", value)
+                       for name, value in headers.items() if name.lower() != "host"}
+        connection.request(self.command, self.path, body, headers)
+        answer = connection.getresponse()
+        status, headers, body = answer.status, answer.getheaders(), answer.read()
+        connection.close()
+        return status, headers, body
+
+    def all_pages(self, form):
+        """The answer of moto to a call of EC2, with the items of all its pages."""
+        status, headers, body = self.ask_moto(urllib.parse.urlencode(form).encode())
+        token = re.search(rb"<nextToken>([^<]+)</nextToken>", body)
+        if status != 200 or not token:
+            return status, headers, body
+        _, _, rest = self.all_pages({**form, "NextToken": token.group(1).decode()})
+        root, more = ElementTree.fromstring(body), ElementTree.fromstring(rest)
+        space = root.tag.partition("}")[0] + "}"
+        ElementTree.register_namespace("", space.strip("{}"))
+        name = space + EC2_LISTS[form["Action"]]
+        root.find(name).extend(more.find(name))
+        root.remove(root.find(space + "nextToken"))
+        return status, headers, ElementTree.tostring(root)
 
     def cut(self, action, body, size, list_name, token_name, inner):
         """The first page of an answer that is longer; the others are kept for those who ask."""
@@ -299,36 +318,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
         self.server.broken.add(self.connection)
-
-
-def throttling(service):
-    message = "Rate exceeded"
-    return {
-        "ec2": (503, "RequestLimitExceeded", "Request limit exceeded."),
-        "iam": (400, "Throttling", message),
-        "sts": (400, "Throttling", message),
-        "sqs": (400, "RequestThrottled", message),
-        "eks": (429, "ThrottlingException", message),
-    }.get(service, (400, "ThrottlingException", message))
-
-
-def refusal(service, status, code, message):
-    """An error as the service's protocol has it."""
-    if service == "ec2":
-        body = (f"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Response><Errors><Error><Code>{code}</Code>"
-                f"<Message>{message}</Message></Error></Errors><RequestID>fault</RequestID></Response>")
-        return status, [("Content-Type", "text/xml")], body.encode()
-    if service in XML_PROTOCOLS:
-        whose = "Sender" if status < 500 else "Receiver"
-        body = (f"<ErrorResponse><Error><Type>{whose}</Type><Code>{code}</Code><Message>{message}</Message></Error>"
-                "<RequestId>fault</RequestId></ErrorResponse>")
-        return status, [("Content-Type", "text/xml")], body.encode()
-    if service == "eks":
-        headers = [("Content-Type", "application/json"), ("x-amzn-errortype", code)]
-        return status, headers, json.dumps({"message": message}).encode()
-    space = "com.amazonaws.sqs#" if service == "sqs" else ""
-    body = json.dumps({"__type": space + code, "message": message}).encode()
-    return status, [("Content-Type", "application/x-amz-json-1.1")], body
 
 
 class Server(http.server.ThreadingHTTPServer):

@@ -1,6 +1,7 @@
 """What the stories of e2e/moto need: an AWS account in moto, a cluster, machines that join it, and a controller that can
 be killed. Nothing is checked here."""
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -21,6 +22,7 @@ HERE = pathlib.Path(__file__).parent
 # Where the API server lists them.
 PATHS = {"pods": "/api/v1/pods", "nodes": "/api/v1/nodes", "events": "/api/v1/events", "nodeclaims":
          "/apis/karpenter.sh/v1/nodeclaims", "ec2nodeclasses": "/apis/karpenter.k8s.aws/v1/ec2nodeclasses"}
+JOINS_AT_ONCE = 16
 # Arguments of the fault proxy for a proxy without faults.
 NO_FAULTS = [part for fault in ("throttle", "error", "lost-request", "lost-answer", "slow") for part in (f"--{fault}", "0")]
 
@@ -163,17 +165,16 @@ class Stage:
         with urllib.request.urlopen(request, timeout=30):
             pass
 
+    def all_instances(self, **arguments):
+        """Those that are terminated as well."""
+        pages = self.ec2.get_paginator("describe_instances").paginate(**arguments)
+        return [one for page in pages for reservation in page["Reservations"] for one in reservation["Instances"]]
+
     def machines(self):
-        answer = self.ec2.describe_instances(Filters=[
+        return self.all_instances(Filters=[
             {"Name": "tag:eks:eks-cluster-name", "Values": [CLUSTER]},
             {"Name": "instance-state-name", "Values": ["pending", "running"]},
         ])
-        return [machine for reservation in answer["Reservations"] for machine in reservation["Instances"]]
-
-    def all_instances(self):
-        """Those that are terminated as well."""
-        pages = self.ec2.get_paginator("describe_instances").paginate()
-        return [one for page in pages for reservation in page["Reservations"] for one in reservation["Instances"]]
 
     # --- the cluster -------------------------------------------------------------------------------------------------
 
@@ -239,35 +240,30 @@ class Stage:
             raise
 
     def boot(self):
-        """Machines that run join the cluster, as their user data would have them do."""
+        """Instances that run join the cluster, as their user data would have them do."""
         if not self.api_at:
             return
-        claims = self.items("nodeclaims")
-        if not any(claim.get("status", {}).get("providerID") for claim in claims):
+        claims = [claim for claim in self.items("nodeclaims") if claim.get("status", {}).get("providerID")
+                  and "deletionTimestamp" not in claim["metadata"]]
+        if not claims:
             return
         joined = {node["spec"].get("providerID") for node in self.items("nodes")}
-        for claim in claims:
-            status = claim.get("status", {})
-            provider_id = status.get("providerID")
-            if not provider_id or provider_id in joined or "deletionTimestamp" in claim["metadata"]:
-                continue
-            name = "ip-" + provider_id.rsplit("/", 1)[1]
-            node = {
-                "apiVersion": "v1",
-                "kind": "Node",
-                "metadata": {
-                    "name": name,
-                    "annotations": {"kwok.x-k8s.io/node": "fake"},
-                    "labels": {"kubernetes.io/hostname": name, "kwok-partition": "a"},
-                },
-                "spec": {
-                    "providerID": provider_id,
-                    "taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}],
-                },
-                "status": {"capacity": status.get("capacity"), "allocatable": status.get("allocatable")},
-            }
-            self.api("POST", PATHS["nodes"], node)
-            self.api("PATCH", f"{PATHS['nodes']}/{name}/status", {"status": node["status"]})
+        new = [claim["status"] for claim in claims if claim["status"]["providerID"] not in joined]
+        with concurrent.futures.ThreadPoolExecutor(JOINS_AT_ONCE) as pool:
+            list(pool.map(self.join, new))
+
+    def join(self, status):
+        """Creates the Node of a claim with this status."""
+        name = "ip-" + status["providerID"].rsplit("/", 1)[1]
+        resources = {"capacity": status.get("capacity"), "allocatable": status.get("allocatable")}
+        self.api("POST", PATHS["nodes"], {
+            "apiVersion": "v1", "kind": "Node", "status": resources,
+            "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"},
+                         "labels": {"kubernetes.io/hostname": name, "kwok-partition": "a"}},
+            "spec": {"providerID": status["providerID"],
+                     "taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]},
+        })
+        self.api("PATCH", f"{PATHS['nodes']}/{name}/status", {"status": resources})
 
     def running_pods(self):
         pods = [pod for pod in self.items("pods") if pod["metadata"].get("labels", {}).get("app") == "inflate"]

@@ -1,4 +1,5 @@
-//! `cases`: counts what the tests of the AWS provider try, and writes the counts to docs/aws-cases.md.
+//! `cases`: counts what the tests of the AWS provider try, and writes the counts to docs/aws-cases.md. What follows
+//! [`HAND_WRITTEN`] in that document is kept.
 //!
 //! A case is a row of a table in a test: a list of tuples that the test goes through. A test without one is one case.
 //! Golden files, properties and loops over whole catalogs count as one each, so the numbers are lower bounds.
@@ -11,12 +12,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 const DOCUMENT: &str = "docs/aws-cases.md";
+/// The heading of the part of the document that is not generated.
+const HAND_WRITTEN: &str = "\n## On the wire\n";
 const CASES_MIN: usize = 300;
 const CRATES: [(&str, &str); 4] = [
     ("crates/karpenter-aws", "the provider, on an in-process AWS and an embedded API server"),
     ("crates/karpenter-aws-sdk", "what goes over the wire"),
     ("crates/karpenter-catalog/src/aws", "instance types: labels, capacity, overhead, offerings"),
-    ("crates/karpenter-userdata", "what machines are told at boot"),
+    ("crates/karpenter-userdata", "user data of instances"),
 ];
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -27,7 +30,7 @@ struct Count {
 
 pub(crate) fn write(root: &Path) -> Result<()> {
     let mut text = String::from(
-        "# What the tests of the AWS provider try\n\nWritten by `cargo run -p xtask -- cases`. A case is a row of a \
+        "# What the tests of the AWS provider try\n\nThe counts are written by `cargo run -p xtask -- cases`. A case is a row of a \
          table in a test; a test without a table, a golden file, a property or a loop over the whole catalog is one \
          each. The rules for objects (CEL) and the comparison with upstream's hashes are counted elsewhere.\n",
     );
@@ -46,12 +49,20 @@ pub(crate) fn write(root: &Path) -> Result<()> {
         }
     }
     writeln!(text, "\n{} cases in {} tests.", total.cases, total.tests)?;
-    fs::write(root.join(DOCUMENT), text)?;
+    let document = root.join(DOCUMENT);
+    let present = fs::read_to_string(&document).with_context(|| document.display().to_string())?;
+    text += hand_written(&present)?;
+    fs::write(document, text)?;
     println!("cases: {} cases in {} tests", total.cases, total.tests);
     if total.cases < CASES_MIN {
         bail!("there should be at least {CASES_MIN} cases");
     }
     Ok(())
+}
+
+fn hand_written(document: &str) -> Result<&str> {
+    let begin = document.find(HAND_WRITTEN).with_context(|| format!("{DOCUMENT} has no {}", HAND_WRITTEN.trim()))?;
+    Ok(&document[begin..])
 }
 
 /// By area: the file, or for files of a folder that folder, below `src` or `tests`.
@@ -258,6 +269,13 @@ fn character_end(bytes: &[u8], open: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hand_written_part_is_kept() {
+        let document = "# Title\n\n| area | 1 |\n\n## On the wire\n\ntext\n\n## More\n";
+        assert_eq!(hand_written(document).ok(), Some("\n## On the wire\n\ntext\n\n## More\n"));
+        assert!(hand_written("# Title\n").is_err());
+    }
 
     #[test]
     fn rows_of_tables_are_counted() {
