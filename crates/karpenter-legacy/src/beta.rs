@@ -1,6 +1,7 @@
-//! From v1beta1 to v1. The kinds are nearly equal; what moved is written out, because the defaults moved too.
+//! Converts v1beta1 to v1. The kinds are similar; fields with a different default in v1 are set explicitly.
 //!
-//! Kubelet settings went from the pool to its class. Pools of one class that disagree about them get a class each.
+//! Kubelet settings moved from the NodePool to its node class. NodePools of one class with different kubelet settings get
+//! one class each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,17 +20,17 @@ use crate::types::{BetaEC2NodeClassSpec, BetaNodeClassRef, BetaNodePoolSpec, Kub
 const ALIAS_VERSION: &str = "compatibility.karpenter.k8s.aws/v1-alias-version";
 const ALIAS_FAMILIES: [&str; 5] = ["AL2", "AL2023", "Bottlerocket", "Windows2019", "Windows2022"];
 
-/// Which class each pool uses, and what kubelet settings each class gets.
+/// Which class each NodePool uses, and the kubelet settings of each class.
 pub(crate) struct Classes {
-    /// Class to use, by the pool's position in the input.
+    /// Name of the class by the NodePool's position in the input.
     class_of_pool: BTreeMap<usize, String>,
-    /// By the name of a class of the input: the classes it becomes, with their kubelet settings.
+    /// By the name of a class of the input: the resulting classes with their kubelet settings.
     variants: BTreeMap<String, Vec<Variant>>,
     /// Names of the classes of the input.
     present: BTreeSet<String>,
 }
 
-/// A pool by its position and name, with the kubelet settings that it brings.
+/// A NodePool: position, name and kubelet settings.
 type User<'a> = (usize, &'a str, Option<KubeletConfiguration>);
 
 /// A class by its name, and its kubelet settings.
@@ -45,21 +46,21 @@ impl Classes {
         let mut users: BTreeMap<String, Vec<User<'_>>> = BTreeMap::new();
         for (index, input) in inputs.iter().enumerate().filter(|(_, input)| kind_of(input) == BETA_NODE_POOL)
         {
-            let Some(spec) = quiet_spec(input) else { continue };
+            let Some(spec) = spec_without_findings(input) else { continue };
             let Some(reference) = spec.template.spec.node_class_ref else { continue };
             let kubelet =
                 spec.template.spec.kubelet.filter(|kubelet| *kubelet != KubeletConfiguration::default());
             users.entry(reference.name).or_default().push((index, name_of(input), kubelet));
         }
         for (class, mut pools) in users {
-            // The class keeps its name for the pools without kubelet settings, else for the first pool.
+            // NodePools without kubelet settings use the class with the original name; if there are none, the first NodePool does.
             pools.sort_by_key(|(index, _, kubelet)| (kubelet.is_some(), *index));
             let known = variants.entry(class.clone()).or_default();
             for (index, pool, kubelet) in pools {
                 let name = match known.iter().find(|(_, other)| *other == kubelet) {
                     Some((name, _)) => name.clone(),
                     None if known.is_empty() => class.clone(),
-                    None => names::free(&format!("{class}-{pool}"), &taken),
+                    None => names::unused(&format!("{class}-{pool}"), &taken),
                 };
                 if !known.iter().any(|(other, _)| *other == name) {
                     taken.insert(name.clone());
@@ -88,9 +89,9 @@ impl Classes {
             rules::check_kubelet(kubelet, "spec.template.spec.kubelet", report);
         }
         if claim.resources.is_some() {
-            report.never_valid("spec.template.spec.resources", "is for NodeClaims only", "no such field");
+            report.never_valid("spec.template.spec.resources", "is for NodeClaims only", "remove the field");
         }
-        self.tell_of_split(index, reference, claim.kubelet.as_ref(), report);
+        self.report_class_split(index, reference, claim.kubelet.as_ref(), report);
         let (group, kind) = group_and_kind(reference);
         let name = self.class_of_pool.get(&index).unwrap_or(&reference.name);
         let mut template_spec = Map::new();
@@ -129,7 +130,7 @@ impl Classes {
         })]
     }
 
-    fn tell_of_split(
+    fn report_class_split(
         &self,
         index: usize,
         reference: &BetaNodeClassRef,
@@ -144,14 +145,14 @@ impl Classes {
                     Code::KubeletWithoutClass,
                     "spec.template.spec.kubelet",
                     format!(
-                        "belongs to the node class in v1, and EC2NodeClass {} is not in the input",
+                        "is part of the node class in v1, and EC2NodeClass {} is not in the input",
                         reference.name
                     ),
                     "convert both together",
                 );
             } else {
                 report.add(
-                    Code::ClassElsewhere,
+                    Code::ClassNotInInput,
                     "spec.template.spec.nodeClassRef.name",
                     format!("EC2NodeClass {} is not in the input", reference.name),
                     "convert the class as well",
@@ -161,13 +162,16 @@ impl Classes {
             report.add(
                 Code::ClassSplit,
                 "spec.template.spec.kubelet",
-                format!("belongs to the node class in v1, so that the pool gets EC2NodeClass {name}, a copy of {}", reference.name),
+                format!(
+                    "is part of the node class in v1; the NodePool gets EC2NodeClass {name}, a copy of {}",
+                    reference.name
+                ),
                 "none needed",
             );
         }
     }
 
-    /// The class, once for every set of kubelet settings that its pools brought.
+    /// The class, once per distinct set of kubelet settings of its NodePools.
     pub(crate) fn class(&self, input: &Value, options: &Options, report: &mut Report) -> Vec<Value> {
         let empty = json!({});
         let raw = input.get("spec").unwrap_or(&empty);
@@ -187,7 +191,7 @@ impl Classes {
             report.add(
                 Code::ReservedTag,
                 format!("spec.tags[{key}]"),
-                "v1 sets this tag itself, so that it is left out",
+                "v1 sets this tag itself; it is left out",
                 "none needed",
             );
         }
@@ -203,7 +207,7 @@ impl Classes {
             report.add(
                 Code::PublicAddress,
                 "spec.associatePublicIPAddress",
-                "in private subnets it used to be false; v1 leaves it to the subnet",
+                "was false in private subnets; v1 uses the setting of the subnet",
                 "set it to false if instances must not have a public address",
             );
         }
@@ -222,7 +226,7 @@ impl Classes {
     }
 }
 
-fn quiet_spec(input: &Value) -> Option<BetaNodePoolSpec> {
+fn spec_without_findings(input: &Value) -> Option<BetaNodePoolSpec> {
     let mut unheard = Report::new(0, "");
     read::typed(input.get("spec")?, "spec", &mut unheard)
 }
@@ -235,7 +239,7 @@ fn group_and_kind(reference: &BetaNodeClassRef) -> (&str, &str) {
     )
 }
 
-/// With the defaults that v1beta1's own schema filled in.
+/// The disruption settings, with the defaults of the v1beta1 schema.
 fn disruption(spec: &BetaNodePoolSpec, report: &mut Report) -> Value {
     let given = &spec.disruption;
     let after = given.consolidate_after.as_deref();
@@ -247,7 +251,7 @@ fn disruption(spec: &BetaNodePoolSpec, report: &mut Report) -> Value {
                 report.never_valid(
                     "spec.disruption.consolidateAfter",
                     format!("{after:?} cannot be combined with consolidationPolicy WhenUnderutilized"),
-                    "no such field, or WhenEmpty",
+                    "remove the field, or set WhenEmpty",
                 );
             }
             ("WhenEmptyOrUnderutilized", after.unwrap_or("0s"))
@@ -255,7 +259,7 @@ fn disruption(spec: &BetaNodePoolSpec, report: &mut Report) -> Value {
         other => {
             report.never_valid(
                 "spec.disruption.consolidationPolicy",
-                format!("{other:?} is no policy"),
+                format!("{other:?} is not a consolidation policy"),
                 "WhenEmpty or WhenUnderutilized",
             );
             (other, "Never")
@@ -270,7 +274,7 @@ fn images(spec: &mut Map<String, Value>, typed: &BetaEC2NodeClassSpec, input: &V
     let field = "spec.amiFamily";
     spec.remove("amiFamily");
     match (typed.ami_family.as_deref(), has_terms) {
-        (None, _) => report.never_valid(field, "is missing", "an image family such as AL2023"),
+        (None, _) => report.never_valid(field, "is missing", "an AMI family such as AL2023"),
         (Some("Ubuntu"), false) => class::ubuntu_without_images(field, report),
         (Some("Ubuntu"), true) => {
             spec.insert("amiFamily".to_owned(), json!("AL2"));
@@ -284,7 +288,7 @@ fn images(spec: &mut Map<String, Value>, typed: &BetaEC2NodeClassSpec, input: &V
             class::alias(spec, family, version.unwrap_or("latest"), field, report);
         }
         (Some("Custom"), false) => {
-            report.never_valid("spec.amiSelectorTerms", "is missing", "the images of family Custom");
+            report.never_valid("spec.amiSelectorTerms", "is missing", "the AMIs of family Custom");
         }
         (Some(family), true) if ALIAS_FAMILIES.contains(&family) => {
             spec.insert("amiFamily".to_owned(), json!(family));
@@ -301,7 +305,7 @@ fn images(spec: &mut Map<String, Value>, typed: &BetaEC2NodeClassSpec, input: &V
         }
         (Some(family), _) => report.never_valid(
             field,
-            format!("{family:?} is no image family"),
+            format!("{family:?} is not an AMI family"),
             "AL2, AL2023, Bottlerocket, Ubuntu, Windows2019, Windows2022 or Custom",
         ),
     }

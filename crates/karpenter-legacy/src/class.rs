@@ -1,4 +1,4 @@
-//! From AWS settings of the old API to the spec of an EC2NodeClass. The old admission rules must have passed.
+//! Converts AWS settings of v1alpha1 to the spec of an EC2NodeClass. The settings must have passed [`crate::rules`].
 
 use std::collections::BTreeMap;
 
@@ -7,31 +7,31 @@ use serde_json::{Map, Value, json};
 use crate::finding::{Code, Report};
 use crate::options::{Options, ROLE_PLACEHOLDER, SECURITY_GROUP_IDS_ANNOTATION, SUBNET_IDS_ANNOTATION};
 use crate::quantities;
-use crate::rules::Place;
+use crate::rules::SettingsLocation;
 use crate::selectors;
 use crate::types::{AwsSettings, BlockDeviceMapping, KubeletConfiguration, MetadataOptions};
 
-/// A class without its name: its spec, and what the spec cannot say.
+/// An EC2NodeClass without its name: the spec, and annotations for settings that the spec cannot express.
 pub(crate) struct Class {
     pub(crate) spec: Value,
     pub(crate) annotations: Vec<(&'static str, String)>,
 }
 
-/// The class, with kubelet settings where a Provisioner brings its own.
+/// The class; `kubelet` is set for a class of a single Provisioner with kubelet settings.
 pub(crate) fn class(
     settings: &AwsSettings,
-    place: Place,
+    location: SettingsLocation,
     kubelet: Option<&KubeletConfiguration>,
     options: &Options,
     report: &mut Report,
 ) -> Class {
-    let path = place.path();
+    let path = location.path();
     if let Some(template) = &settings.launch_template {
         report.add(
             Code::LaunchTemplate,
             format!("{path}.launchTemplate"),
-            format!("launch template {template:?} is not managed by Karpenter, and v1 cannot use it"),
-            "write its image, groups, disks and user data into the node class",
+            format!("launch template {template:?} is not managed by Karpenter; v1 does not support that"),
+            "set its AMI, security groups, block devices and user data in the node class",
         );
     }
     let mut spec = Map::new();
@@ -108,8 +108,8 @@ fn add_images(spec: &mut Map<String, Value>, settings: &AwsSettings, path: &str,
     report.add(
         Code::ImageTagRequirements,
         field,
-        "tags of images whose keys are well-known labels used to restrict their nodes; v1 looks at the architecture only",
-        "split the class where images are for different nodes",
+        "AMI tags with keys of well-known labels restricted the nodes of an AMI; v1 matches the architecture only",
+        "use one class per AMI if AMIs are for different nodes",
     );
     match family {
         "Ubuntu" => {
@@ -131,7 +131,7 @@ fn add_images(spec: &mut Map<String, Value>, settings: &AwsSettings, path: &str,
     }
 }
 
-/// An alias stands for the family's published images; the family itself follows from it.
+/// An alias selects the published AMIs of a family, and implies the family.
 pub(crate) fn alias(
     spec: &mut Map<String, Value>,
     family: &str,
@@ -147,8 +147,8 @@ pub(crate) fn alias(
         report.add(
             Code::AmazonLinux2,
             field,
-            "images of Amazon Linux 2 exist only for Kubernetes below 1.33",
-            "alias al2023@latest on newer clusters; user data for AL2 does not work there",
+            "AMIs of Amazon Linux 2 exist for Kubernetes before 1.33 only",
+            "use alias al2023@latest on newer clusters; user data of AL2 does not work with it",
         );
     }
 }
@@ -157,12 +157,12 @@ pub(crate) fn ubuntu_without_images(field: &str, report: &mut Report) {
     report.add(
         Code::UbuntuWithoutImages,
         field,
-        "v1 finds no Ubuntu images by itself",
-        "select the images by id, name or tags",
+        "v1 has no alias for Ubuntu AMIs",
+        "select the AMIs by id, name or tags",
     );
 }
 
-/// What the family Ubuntu had when nobody said anything.
+/// Block devices that the family Ubuntu had by default.
 pub(crate) fn ubuntu_devices() -> Value {
     json!([{
         "deviceName": "/dev/sda1",
@@ -171,7 +171,7 @@ pub(crate) fn ubuntu_devices() -> Value {
     }])
 }
 
-/// The instance profile of the object, else the one of the settings, else a role.
+/// The instance profile of the object, else the default instance profile of the settings, else a role.
 pub(crate) fn identity(
     spec: &mut Map<String, Value>,
     profile: Option<&str>,
@@ -191,18 +191,18 @@ pub(crate) fn identity(
     let (role, message) = match &options.cluster_name {
         Some(cluster) => (
             format!("KarpenterNodeRole-{cluster}"),
-            "is not set, and v1 has no default profile; the role has the name that the getting-started guide gives it",
+            "is not set, and v1 has no default instance profile; the role is named as in the getting-started guide",
         ),
         None => (
             ROLE_PLACEHOLDER.to_owned(),
-            "is not set, and v1 has no default profile; the role is a placeholder that has to be replaced",
+            "is not set, and v1 has no default instance profile; the role is a placeholder that must be replaced",
         ),
     };
     report.add(Code::IdentityUnknown, field, message, "--default-instance-profile or --role");
     spec.insert("role".to_owned(), json!(role));
 }
 
-/// Whether v1 keeps the key for itself.
+/// Whether v1 reserves the tag key.
 pub(crate) fn is_reserved_tag(key: &str) -> bool {
     key.starts_with("kubernetes.io/cluster")
         || [
@@ -227,7 +227,7 @@ fn add_tags(
             report.add(
                 Code::ReservedTag,
                 format!("{path}.tags[{key}]"),
-                "v1 sets this tag itself, so that it is left out",
+                "v1 sets this tag itself; it is left out",
                 "none needed",
             );
         } else {
@@ -239,7 +239,7 @@ fn add_tags(
             Code::NameTag,
             format!("{path}.tags"),
             "instances were named karpenter.sh/provisioner-name/<provisioner>; v1 names them after their nodes",
-            "set the tag Name if anything looks for the old one",
+            "set the tag Name if tools search for the previous value",
         );
     }
     if !tags.is_empty() {
@@ -257,7 +257,7 @@ fn device(mapping: &BlockDeviceMapping) -> Value {
     json!({"deviceName": mapping.device_name, "ebs": ebs})
 }
 
-/// Written out, because v1's defaults are others. Where the object was there, EC2's own defaults filled its gaps.
+/// All fields, because the defaults of v1 differ. For fields missing in a given object, EC2's defaults applied.
 fn metadata_options(settings: &AwsSettings, kubelet: Option<&KubeletConfiguration>) -> Value {
     match &settings.metadata_options {
         None => {
@@ -287,12 +287,12 @@ pub(crate) fn add_kubelet(
         report.add(
             Code::Dockerd,
             "spec.kubeletConfiguration.containerRuntime",
-            "nodes run containerd only",
+            "v1 nodes run containerd only",
             "check workloads that use the docker socket",
         );
     }
     let mut settings = json!(kubelet);
-    // Quantities could be numbers; v1 takes text.
+    // Quantities may be JSON numbers; v1 requires strings.
     for list in ["systemReserved", "kubeReserved"] {
         for amount in settings.get_mut(list).and_then(Value::as_object_mut).into_iter().flatten() {
             if let Some(text) = quantities::text(amount.1) {

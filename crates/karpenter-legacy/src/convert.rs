@@ -1,8 +1,7 @@
-//! The whole conversion: which object becomes which, under what name, and in what order they are given back.
+//! The conversion: maps input objects to v1 objects, chooses their names and keeps the order of the input.
 //!
-//! Objects of v1 pass unchanged, foreign kinds are counted and left out; of those that make pods it is told what v1 would no
-//! longer honour. An object with an error has no result; the
-//! others are converted all the same.
+//! v1 objects are copied. Other kinds are counted and omitted; annotations of their pod templates that have no effect in v1
+//! are reported. An object with an error has no result; the other objects are converted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +12,7 @@ use crate::finding::{Code, Finding, Report, Severity};
 use crate::metadata::{carried_over, name_of, title};
 use crate::options::{Expiration, Options, TTL_UNTIL_EXPIRED_ANNOTATION};
 use crate::read;
-use crate::rules::{self, Place};
+use crate::rules::{self, SettingsLocation};
 use crate::types::{AwsSettings, KubeletConfiguration, ProvisionerSpec};
 use crate::{beta, class, names, pool, workloads};
 
@@ -21,26 +20,26 @@ pub(crate) const PROVISIONER: (&str, &str) = ("karpenter.sh/v1alpha5", "Provisio
 pub(crate) const AWS_NODE_TEMPLATE: (&str, &str) = ("karpenter.k8s.aws/v1alpha1", "AWSNodeTemplate");
 pub(crate) const BETA_NODE_POOL: (&str, &str) = ("karpenter.sh/v1beta1", "NodePool");
 pub(crate) const BETA_NODE_CLASS: (&str, &str) = ("karpenter.k8s.aws/v1beta1", "EC2NodeClass");
-/// Objects that controllers make; they come back by themselves.
+/// Kinds whose objects controllers create; they are not converted.
 const CONTROLLER_KINDS: [(&str, &str); 2] =
     [("karpenter.sh/v1alpha5", "Machine"), ("karpenter.sh/v1beta1", "NodeClaim")];
 const CURRENT_GROUPS: [&str; 2] = ["karpenter.sh/v1", "karpenter.k8s.aws/v1"];
 
-/// One v1 object and the object of the input that it comes from.
+/// One v1 object and the position of the input object that it is converted from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConvertedObject {
     pub input: usize,
     pub value: Value,
 }
 
-/// Everything a conversion gives back.
+/// Result of [`convert`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Converted {
-    /// v1 objects, in the order of the input; a pool comes before the class that was made for it.
+    /// v1 objects in the order of the input; a NodePool precedes the node class that was created for it.
     pub objects: Vec<ConvertedObject>,
     /// In the order of the input.
     pub findings: Vec<Finding>,
-    /// Kinds that are none of Karpenter's, with their number.
+    /// Number of omitted objects by kind; kinds that are not Karpenter's.
     pub skipped: BTreeMap<String, usize>,
 }
 
@@ -54,14 +53,14 @@ impl Converted {
     }
 }
 
-/// Whether the object is of an old kind, and so has to be converted before it can be used.
+/// Whether the object is of a v1alpha5, v1alpha1 or v1beta1 kind.
 pub fn is_legacy(object: &Value) -> bool {
     let kind = kind_of(object);
     [PROVISIONER, AWS_NODE_TEMPLATE, BETA_NODE_POOL, BETA_NODE_CLASS].contains(&kind)
         || CONTROLLER_KINDS.contains(&kind)
 }
 
-/// Turns old objects into v1 objects. Total: whatever is wrong with an object is a finding about that object.
+/// Converts objects to v1. It never fails: an error of an object is a finding about that object.
 pub fn convert(objects: &[Value], options: &Options) -> Converted {
     let inputs: Vec<Value> = objects.iter().map(read::without_nulls).collect();
     let mut conversion = Conversion {
@@ -80,11 +79,11 @@ pub fn convert(objects: &[Value], options: &Options) -> Converted {
             BETA_NODE_POOL => beta.pool(index, input, &mut report),
             BETA_NODE_CLASS => beta.class(input, options, &mut report),
             kind if CONTROLLER_KINDS.contains(&kind) => {
-                let message = "is made by the controller and cannot be converted";
-                report.add(Code::ControllerKind, "", message, "none needed: the controller makes its own");
+                let message = "is created by the controller and is not converted";
+                report.add(Code::ControllerKind, "", message, "none needed: the controller creates new ones");
                 Vec::new()
             }
-            // The original, with its nulls: what is v1 already passes unchanged.
+            // The original with its nulls: v1 objects are not changed.
             (version, _) if CURRENT_GROUPS.contains(&version) => vec![objects[index].clone()],
             (_, kind) => {
                 workloads::check(input, &mut report);
@@ -102,7 +101,7 @@ struct Conversion<'a> {
     inputs: &'a [Value],
     /// Positions of the AWSNodeTemplates, by name.
     templates: BTreeMap<String, usize>,
-    /// Names that classes of the input have or will have by themselves.
+    /// Names of the node classes of the input, and of those that were added.
     classes: BTreeSet<String>,
     converted: Converted,
 }
@@ -117,8 +116,12 @@ impl Conversion<'_> {
                 report.add(
                     Code::NameTaken,
                     "metadata.name",
-                    format!("{} comes from {} already", title(result), title(&self.inputs[other.input])),
-                    "one name per object",
+                    format!(
+                        "{} is already the result of {}",
+                        title(result),
+                        title(&self.inputs[other.input])
+                    ),
+                    "rename one of the objects",
                 );
             }
         }
@@ -163,15 +166,15 @@ impl Conversion<'_> {
 
     fn template(&mut self, input: &Value, report: &mut Report) -> Vec<Value> {
         let Some(settings) = spec_of::<AwsSettings>(input, report) else { return Vec::new() };
-        rules::check_provider(&settings, Place::Template, report);
+        rules::check_provider(&settings, SettingsLocation::Template, report);
         if report.has_errors() {
             return Vec::new();
         }
-        let class = class::class(&settings, Place::Template, None, self.options, report);
+        let class = class::class(&settings, SettingsLocation::Template, None, self.options, report);
         vec![annotated_class(carried_over(input, &names::for_label(name_of(input))), class)]
     }
 
-    /// Settings in a Provisioner become a class of the Provisioner's name.
+    /// Inline AWS settings of a Provisioner become a class with the name of the Provisioner.
     fn inline_class(
         &mut self,
         name: &str,
@@ -184,13 +187,13 @@ impl Conversion<'_> {
         } else {
             name.to_owned()
         };
-        let class_name = names::free(&wanted, &self.classes);
+        let class_name = names::unused(&wanted, &self.classes);
         self.classes.insert(class_name.clone());
-        let class = class::class(settings, Place::Inline, kubelet, self.options, report);
+        let class = class::class(settings, SettingsLocation::Inline, kubelet, self.options, report);
         (class_name.clone(), Some(annotated_class(named_metadata(&class_name), class)))
     }
 
-    /// The class of the template, or a copy of it where the Provisioner brings kubelet settings.
+    /// The class of the template, or a copy of it if the Provisioner has kubelet settings.
     fn referenced_class(
         &mut self,
         name: &str,
@@ -207,9 +210,9 @@ impl Conversion<'_> {
             (None, Some(_)) => (names::for_label(template), None),
             (None, None) => {
                 report.add(
-                    Code::ClassElsewhere,
+                    Code::ClassNotInInput,
                     "spec.providerRef.name",
-                    format!("AWSNodeTemplate {template} is not in the input; the pool refers to an EC2NodeClass of that name"),
+                    format!("AWSNodeTemplate {template} is not in the input; the NodePool references an EC2NodeClass of that name"),
                     "convert the template as well",
                 );
                 (names::for_label(template), None)
@@ -219,39 +222,45 @@ impl Conversion<'_> {
                     Code::KubeletWithoutClass,
                     "spec.kubeletConfiguration",
                     format!(
-                        "belongs to the node class in v1, and AWSNodeTemplate {template} is not in the input"
+                        "is part of the node class in v1, and AWSNodeTemplate {template} is not in the input"
                     ),
                     "convert both together",
                 );
                 (template.to_owned(), None)
             }
             (Some(kubelet), Some(position)) => {
-                // The template's own mistakes are told where it is converted itself.
-                let mut apart = Report::new(position, title(&self.inputs[position]));
-                let settings = spec_of::<AwsSettings>(&self.inputs[position], &mut apart);
-                let class_name = names::free(&format!("{template}-{name}"), &self.classes);
+                // Findings of the template are reported when it is converted itself.
+                let mut template_report = Report::new(position, title(&self.inputs[position]));
+                let settings = spec_of::<AwsSettings>(&self.inputs[position], &mut template_report);
+                let class_name = names::unused(&format!("{template}-{name}"), &self.classes);
                 self.classes.insert(class_name.clone());
                 report.add(
                     Code::ClassSplit,
                     "spec.kubeletConfiguration",
-                    format!("belongs to the node class in v1, so that the pool gets EC2NodeClass {class_name}, a copy of {template}"),
+                    format!("is part of the node class in v1; the NodePool gets EC2NodeClass {class_name}, a copy of {template}"),
                     "none needed",
                 );
                 let settings = settings.unwrap_or_default();
-                rules::check_provider(&settings, Place::Template, &mut apart);
-                let class = class::class(&settings, Place::Template, Some(kubelet), self.options, &mut apart);
-                let runtime = apart.findings.iter().find(|finding| finding.code == Code::Dockerd);
+                rules::check_provider(&settings, SettingsLocation::Template, &mut template_report);
+                let class = class::class(
+                    &settings,
+                    SettingsLocation::Template,
+                    Some(kubelet),
+                    self.options,
+                    &mut template_report,
+                );
+                let runtime = template_report.findings.iter().find(|finding| finding.code == Code::Dockerd);
                 if let Some(finding) = runtime {
                     report.add(finding.code, &finding.field, &finding.message, &finding.fix);
                 }
-                let class =
-                    (!apart.has_errors()).then(|| annotated_class(named_metadata(&class_name), class));
+                let class = (!template_report.has_errors())
+                    .then(|| annotated_class(named_metadata(&class_name), class));
                 if class.is_none() {
                     report.add(
                         Code::KubeletWithoutClass,
                         "spec.kubeletConfiguration",
-                        format!("belongs to the node class in v1, and AWSNodeTemplate {template} cannot be converted"),
-                        "mend the template first",
+                        format!("is part of the node class in v1, and AWSNodeTemplate {template} cannot be converted"),
+                        "fix the template first",
                     );
                 }
                 (class_name, class)
@@ -260,7 +269,7 @@ impl Conversion<'_> {
     }
 }
 
-/// The typed spec of an object; a missing one is empty, and its rules say what is needed.
+/// Deserializes the spec of an object; a missing spec is an empty one, for which the rules report the missing fields.
 fn spec_of<T: serde::de::DeserializeOwned>(input: &Value, report: &mut Report) -> Option<T> {
     if name_of(input).is_empty() {
         report.never_valid("metadata.name", "is missing", "a name");
@@ -270,8 +279,8 @@ fn spec_of<T: serde::de::DeserializeOwned>(input: &Value, report: &mut Report) -
 }
 
 fn inline_settings(provider: &Value, report: &mut Report) -> Option<AwsSettings> {
-    let settings = read::typed::<AwsSettings>(provider, Place::Inline.path(), report)?;
-    rules::check_provider(&settings, Place::Inline, report);
+    let settings = read::typed::<AwsSettings>(provider, SettingsLocation::Inline.path(), report)?;
+    rules::check_provider(&settings, SettingsLocation::Inline, report);
     Some(settings)
 }
 
@@ -311,7 +320,7 @@ pub(crate) fn named(inputs: &[Value], kind: (&str, &str)) -> BTreeMap<String, us
     of_kind.map(|(index, input)| (name_of(input).to_owned(), index)).collect()
 }
 
-/// The names that classes of the input take whatever else happens.
+/// The names of all node classes that the input defines.
 fn class_names(inputs: &[Value]) -> BTreeSet<String> {
     let is_class = |input: &&Value| {
         let kind = kind_of(input);

@@ -1,7 +1,9 @@
-//! The requirements that the old mutating webhook wrote into every Provisioner.
+//! Requirements that the v1alpha5 defaulting webhook added to every Provisioner.
 //!
-//! The rule is that of 0.19 and later, with one thing of the time before: a label with the same key counts as present.
-//! Without that, a Provisioner labelled for arm64 would also require amd64 and never launch anything.
+//! The rule of v0.19 and later, with one exception: as before v0.19, a label with the same key suppresses the default.
+//! Otherwise a Provisioner with the label arm64 would also require amd64 and could not launch any instance.
+//!
+//! Upstream: karpenter-core v0.31 `pkg/apis/v1alpha5/provisioner_defaults.go`.
 
 use karpenter_model::labels;
 
@@ -9,7 +11,7 @@ use crate::finding::{Code, Report};
 use crate::labels::{INSTANCE_CATEGORY, INSTANCE_FAMILY, INSTANCE_GENERATION, normalize};
 use crate::types::{LegacyRequirement, ProvisionerSpec};
 
-/// What has to be appended to the requirements, in the webhook's order. Keys must be normalised already.
+/// The requirements to append, in the webhook's order. Keys of `spec` must be normalized.
 pub(crate) fn missing_requirements(spec: &ProvisionerSpec, report: &mut Report) -> Vec<LegacyRequirement> {
     let mut missing = Vec::new();
     for (key, value) in [
@@ -24,7 +26,7 @@ pub(crate) fn missing_requirements(spec: &ProvisionerSpec, report: &mut Report) 
             Some((label, chosen)) => report.add(
                 Code::LabelAsRequirement,
                 format!("spec.labels[{label}]"),
-                format!("the label chooses {chosen:?}, so that the default {value:?} is not added; old controllers required both"),
+                format!("the label sets {chosen:?}; the default {value:?} is not added, although v1alpha5 required both"),
                 "none needed",
             ),
             None => missing.push(requirement(key, "In", &[value])),
@@ -37,9 +39,7 @@ pub(crate) fn missing_requirements(spec: &ProvisionerSpec, report: &mut Report) 
             Some((label, chosen)) => report.add(
                 Code::LabelAsRequirement,
                 format!("spec.labels[{label}]"),
-                format!(
-                    "the label chooses {chosen:?}, so that the default instance categories are not added"
-                ),
+                format!("the label sets {chosen:?}; the default instance categories are not added"),
                 "none needed",
             ),
             None => {
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_provisioner_gets_all_five() {
+    fn empty_provisioner_gets_all_five_defaults() {
         let (missing, codes) = appended(json!({}));
         assert_eq!(
             missing,
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn any_operator_on_any_shape_key_keeps_the_categories_away() {
+    fn requirement_on_category_family_or_type_suppresses_default_categories() {
         let spec = json!({"requirements": [
             {"key": "beta.kubernetes.io/os", "operator": "Exists"},
             {"key": "karpenter.k8s.aws/instance.family", "operator": "NotIn", "values": ["t3"]},
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_counts_as_present_and_is_told() {
+    fn label_suppresses_default_and_is_reported() {
         let spec =
             json!({"labels": {"kubernetes.io/arch": "arm64", "karpenter.k8s.aws/instance-family": "m7g"}});
         let (missing, codes) = appended(spec);

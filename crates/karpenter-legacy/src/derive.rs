@@ -1,8 +1,8 @@
-//! What a cluster that still has objects of the old API needs: the v1 objects behind them, owned by them, and what each
-//! old object has to say about itself.
+//! Derives v1 objects for the Provisioners and AWSNodeTemplates of a cluster, and computes the status of both kinds.
 //!
-//! The objects are those of [`convert`](crate::convert) with three differences: expiration stays graceful, ids count
-//! beside tags, and a name that belongs to somebody else is not taken. Nothing is compared with what is there; that is the caller's work.
+//! Derived objects are those of [`convert`](crate::convert) with an owner reference and three differences: expiration
+//! stays graceful, selectors may combine ids with tags, and the name of an existing v1 object that was not derived is an
+//! error. The caller compares the result with the objects in the cluster and writes the difference.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,61 +14,63 @@ use crate::metadata::{name_of, title};
 use crate::names;
 use crate::options::{Expiration, MixedSelectors, Options};
 
-/// The label on derived objects, and its values.
+/// The label of derived objects.
 const DERIVED_FROM: &str = "compatibility.karpenter.sh/derived-from";
 
-/// v1 objects of a cluster that were not derived: their names are taken.
+/// Names of v1 objects in the cluster that were not derived; derived objects cannot use them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Foreign {
     pub pools: BTreeSet<String>,
     pub classes: BTreeSet<String>,
 }
 
-/// Why an old object is not served, in the words of its condition `Active`.
+/// Why a v1alpha5 object has no derived objects; reason and message of its condition `Active`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub reason: &'static str,
     pub message: String,
 }
 
-/// What becomes of the old objects of a cluster.
+/// Result of [`derive`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Derived {
-    /// v1 objects with label and owner, each with the position of its owner.
+    /// v1 objects with label and owner reference, each with the position of its owner in the input.
     pub objects: Vec<(usize, Value)>,
-    /// By position: why an old object has no derived objects.
+    /// By position in the input: why an object has no derived objects.
     pub refusals: BTreeMap<usize, Refusal>,
-    /// Provisioners and the templates they cannot do without, by position.
-    pub needs: BTreeMap<usize, usize>,
+    /// Positions of Provisioners, with the position of the AWSNodeTemplate that each depends on.
+    pub depends_on: BTreeMap<usize, usize>,
 }
 
 impl Derived {
-    /// Notes why an object is not served, and with it whoever needs it. What was said about an object before stays.
+    /// Records a refusal for an object and for the Provisioners that depend on it. An earlier refusal is kept.
     pub fn refuse(&mut self, objects: &[Value], input: usize, refusal: Refusal) {
         let Refusal { reason, message } = self.refusals.entry(input).or_insert(refusal).clone();
         let message = format!("{}: {message}", title(&objects[input]));
-        let needing = self.needs.iter().filter(|(_, needed)| **needed == input);
-        for (needing, _) in needing {
-            self.refusals.entry(*needing).or_insert_with(|| Refusal { reason, message: message.clone() });
+        let dependents = self.depends_on.iter().filter(|(_, needed)| **needed == input);
+        for (dependent, _) in dependents {
+            self.refusals.entry(*dependent).or_insert_with(|| Refusal { reason, message: message.clone() });
         }
     }
 }
 
-/// Derives v1 objects for all Provisioners and AWSNodeTemplates; those on their way out get none.
+/// Derives v1 objects for all Provisioners and AWSNodeTemplates that are not terminating.
 pub fn derive(objects: &[Value], foreign: &Foreign, options: &Options) -> Derived {
     let options = Options {
         expiration: Expiration::Graceful,
         mixed_selectors: MixedSelectors::Annotated,
         ..options.clone()
     };
-    let is_leaving =
+    let is_terminating =
         |object: &Value| object.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null());
-    // Positions must stay what they are, so what leaves is emptied, not removed.
-    let inputs: Vec<Value> =
-        objects.iter().map(|object| if is_leaving(object) { json!({}) } else { object.clone() }).collect();
+    // Positions must not change, so terminating objects are replaced by empty ones instead of removed.
+    let inputs: Vec<Value> = objects
+        .iter()
+        .map(|object| if is_terminating(object) { json!({}) } else { object.clone() })
+        .collect();
     let converted = convert(&inputs, &options);
-    let mut derived = Derived { needs: needs(&inputs, &converted), ..Derived::default() };
-    // What is wrong with a template is told before what comes of it for others.
+    let mut derived = Derived { depends_on: depends_on(&inputs, &converted), ..Derived::default() };
+    // Findings of templates come first, so that dependent Provisioners report them.
     let is_template = |input: usize| kind_of(&inputs[input]) == AWS_NODE_TEMPLATE;
     let (of_templates, of_others): (Vec<&Finding>, Vec<&Finding>) =
         converted.findings.iter().partition(|finding| is_template(finding.input));
@@ -81,7 +83,7 @@ pub fn derive(objects: &[Value], foreign: &Foreign, options: &Options) -> Derive
         let names = if object.value["kind"] == "NodePool" { &foreign.pools } else { &foreign.classes };
         if names.contains(name_of(&object.value)) {
             let message = format!(
-                "{} exists and was not made from this object; rename one of them, or delete it",
+                "{} exists and is not derived from this object; rename or delete one of them",
                 title(&object.value)
             );
             derived.refuse(objects, object.input, Refusal { reason: "NameConflict", message });
@@ -98,8 +100,8 @@ pub fn derive(objects: &[Value], foreign: &Foreign, options: &Options) -> Derive
     derived
 }
 
-/// Which Provisioner needs which template. One whose pool has a class of its own needs none: the class may be a copy.
-fn needs(inputs: &[Value], converted: &Converted) -> BTreeMap<usize, usize> {
+/// Which Provisioner depends on which template. A Provisioner with a node class of its own depends on none: the class may be a copy.
+fn depends_on(inputs: &[Value], converted: &Converted) -> BTreeMap<usize, usize> {
     let templates = named(inputs, AWS_NODE_TEMPLATE);
     let has_own_class = |input: usize| {
         converted.objects.iter().any(|one| one.input == input && one.value["kind"] == "EC2NodeClass")
@@ -117,7 +119,7 @@ fn needs(inputs: &[Value], converted: &Converted) -> BTreeMap<usize, usize> {
 fn refusal(finding: &Finding) -> Option<Refusal> {
     let reason = match (finding.code, finding.code.severity()) {
         (Code::NeverValid, _) => "Invalid",
-        (Code::ClassElsewhere | Code::KubeletWithoutClass, _) => "TemplateNotFound",
+        (Code::ClassNotInInput | Code::KubeletWithoutClass, _) => "TemplateNotFound",
         (Code::NameTaken, _) => "NameConflict",
         (_, Severity::Error) => "Unsupported",
         _ => return None,
@@ -127,7 +129,7 @@ fn refusal(finding: &Finding) -> Option<Refusal> {
     Some(Refusal { reason, message })
 }
 
-/// The object with its label and its owner.
+/// Adds the label and the owner reference.
 fn owned(mut object: Value, owner: &Value) -> Value {
     let origin = if kind_of(owner) == PROVISIONER { "provisioner" } else { "awsnodetemplate" };
     let mut labels =
@@ -149,25 +151,25 @@ fn owned(mut object: Value, owner: &Value) -> Value {
     object
 }
 
-/// The name of the object behind an old object of this name.
+/// The name of the object derived from an object of this name.
 pub fn derived_name(name: &str) -> String {
     names::for_label(name)
 }
 
-/// The status of a Provisioner: whether it is served, and what its nodes add up to.
+/// The status of a Provisioner: condition `Active`, and the resources of its NodePool.
 pub fn provisioner_status(refusal: Option<&Refusal>, pool: Option<&Value>, old: &Value, now: &str) -> Value {
     let ready = pool.and_then(|pool| condition(pool, "Ready"));
     let text = |field: &str| ready.and_then(|ready| ready[field].as_str()).unwrap_or_default();
     let (status, reason, message) = match (refusal, text("status")) {
         (Some(refusal), _) if pool.is_some() => {
-            let message = format!("{}; until then its NodePool stays as it was", refusal.message);
+            let message = format!("{}; its NodePool is kept unchanged until this is fixed", refusal.message);
             ("False", refusal.reason, message)
         }
         (Some(refusal), _) => ("False", refusal.reason, refusal.message.clone()),
         (None, "True") => ("True", "Active", String::new()),
         (None, "False") => ("False", "NodeClassNotReady", text("message").to_owned()),
         (None, _) => {
-            ("Unknown", "NotReconciled", "the NodePool behind it has not said anything yet".to_owned())
+            ("Unknown", "NotReconciled", "the derived NodePool has no Ready condition yet".to_owned())
         }
     };
     let resources = pool.and_then(|pool| pool.pointer("/status/resources")).and_then(Value::as_object);
@@ -199,7 +201,7 @@ fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     conditions.iter().find(|condition| condition["type"] == kind)
 }
 
-/// The status of an AWSNodeTemplate: what the class behind it found, in the old words.
+/// The status of an AWSNodeTemplate: resources that the derived EC2NodeClass resolved, in the v1alpha1 fields.
 pub fn template_status(class: Option<&Value>) -> Value {
     let reduced = |list: &str, fields: &[&str]| -> Vec<Value> {
         let items =
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_beside_tags_are_served() {
+    fn selectors_with_ids_and_tags_are_derived() {
         let mut mixed = template("t", "u");
         mixed["spec"]["subnetSelector"] = json!({"aws-ids": "subnet-1,subnet-2", "team": "a"});
         mixed["spec"]["securityGroupSelector"] = json!({"aws::ids": "sg-1", "team": "a"});
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wrong_object_costs_one_object() {
+    fn invalid_object_affects_only_itself() {
         let wrong = provisioner("wrong", "t", json!({"weight": 200}));
         let lost = provisioner("lost", "nowhere", json!({}));
         let unmanaged = json!({
@@ -283,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_template_is_told_to_those_who_need_it() {
+    fn refusal_of_template_is_reported_on_dependent_provisioners() {
         let launch_template = json!({"subnetSelector": {"a": "b"}, "launchTemplate": "mine"});
         let endless =
             json!({"instanceProfile": "p", "subnetSelector": {}, "securityGroupSelector": {"a": "b"}});
@@ -306,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_of_somebody_else_is_not_used() {
+    fn existing_class_that_was_not_derived_is_a_name_conflict() {
         let foreign = Foreign { pools: BTreeSet::new(), classes: ["t".to_owned()].into() };
         let objects = [
             provisioner("default", "t", json!({})),
@@ -317,20 +319,20 @@ mod tests {
         let refusal = &derived.refusals[&0];
         assert_eq!(refusal.reason, "NameConflict");
         assert!(refusal.message.contains("EC2NodeClass t exists"), "{refusal:?}");
-        // Its class is a copy of the template under a name that nobody has.
+        // Its class is a copy of the template under an unused name.
         let kept: Vec<(usize, &str)> =
             derived.objects.iter().map(|(at, object)| (*at, name_of(object))).collect();
         assert_eq!(kept, [(1, "apart"), (1, "t-apart")]);
     }
 
     #[test]
-    fn names_of_others_are_not_taken_and_what_leaves_is_let_go() {
+    fn existing_pool_is_a_name_conflict_and_terminating_template_is_ignored() {
         let foreign = Foreign { pools: ["default".to_owned()].into(), classes: BTreeSet::new() };
         let mut leaving = template("t", "u");
         let objects = [provisioner("default", "t", json!({})), leaving.clone()];
         let conflict = derive(&objects, &foreign, &Options::default());
         assert_eq!(conflict.refusals[&0].reason, "NameConflict");
-        assert_eq!(conflict.objects.len(), 1, "the class is not in anybody's way");
+        assert_eq!(conflict.objects.len(), 1, "the name of the class is unused");
         leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         let left = derived(&[provisioner("default", "t", json!({})), leaving]);
         assert_eq!(left.refusals[&0].reason, "TemplateNotFound");
@@ -338,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_provisioner_says_what_its_pool_says() {
+    fn provisioner_status_reflects_its_pool() {
         let pool = json!({"status": {
             "conditions": [{"type": "Ready", "status": "True"}],
             "resources": {"cpu": "4", "memory": "0", "nodes": "1"},
@@ -350,18 +352,21 @@ mod tests {
             (&json!("True"), &json!("now"))
         );
         let later = provisioner_status(None, Some(&pool), &status, "later");
-        assert_eq!(later["conditions"][0]["lastTransitionTime"], "now", "nothing has changed");
+        assert_eq!(later["conditions"][0]["lastTransitionTime"], "now", "the condition status is unchanged");
         let refusal = Refusal { reason: "Invalid", message: "no".to_owned() };
         let refused = provisioner_status(Some(&refusal), None, &status, "later");
         assert_eq!(refused["conditions"][0]["reason"], "Invalid");
         assert_eq!(refused["conditions"][0]["lastTransitionTime"], "later");
         let kept = provisioner_status(Some(&refusal), Some(&pool), &status, "later");
-        assert_eq!(kept["conditions"][0]["message"], "no; until then its NodePool stays as it was");
+        assert_eq!(
+            kept["conditions"][0]["message"],
+            "no; its NodePool is kept unchanged until this is fixed"
+        );
         assert_eq!(provisioner_status(None, None, &json!({}), "now")["conditions"][0]["status"], "Unknown");
     }
 
     #[test]
-    fn a_template_says_what_its_class_found() {
+    fn template_status_reflects_its_class() {
         let class = json!({"status": {
             "subnets": [{"id": "subnet-1", "zone": "a", "zoneID": "use1-az1"}],
             "securityGroups": [{"id": "sg-1", "name": "nodes"}],

@@ -1,15 +1,15 @@
-//! What a conversion has to say: errors, warnings and notes with stable codes.
+//! Findings of a conversion: errors, warnings and notes with stable codes.
 //!
-//! The codes are part of the command's contract; docs/convert.md lists them. Nothing here decides when one applies.
+//! The codes are part of the command's contract; docs/convert.md lists them. Other modules decide when one applies.
 
 use std::fmt;
 
-/// How much a finding weighs.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Worth knowing; nothing changes for anybody.
+    /// Information; the behaviour does not change.
     Note,
-    /// The result is usable and differs from what the old object did.
+    /// The result is usable and behaves differently from the input object.
     Warning,
     /// There is no result for the object.
     Error,
@@ -22,10 +22,10 @@ macro_rules! codes {
         pub enum Code { $($(#[$doc])* $name,)* }
 
         impl Code {
-            /// All codes, in the order of the documentation.
+            /// All codes, in the order of docs/convert.md.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The code as it is printed: a letter for its weight and a number.
+            /// The printed code: a letter for the severity and a number.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $code,)* }
             }
@@ -34,57 +34,57 @@ macro_rules! codes {
 }
 
 codes! {
-    /// A taint without an effect, which v1 refuses.
+    /// A taint with an empty effect, which v1 rejects.
     EmptyTaintEffect = "E01",
     /// The container runtime was docker.
     Dockerd = "W02",
-    /// Expiration was graceful and read live; in v1 it is forceful and frozen into each node.
+    /// Expiration was graceful and followed edits; in v1 it is forceful and fixed for each NodeClaim.
     ForcefulExpiration = "W03",
-    /// The disruption budgets and the drift of v1 apply, because that was asked for.
-    CurrentDefaults = "W04",
-    /// Images of Amazon Linux 2 exist only below Kubernetes 1.33.
+    /// The default budget and drift of v1 apply, by request of the user.
+    V1Defaults = "W04",
+    /// AMIs of Amazon Linux 2 exist for Kubernetes before 1.33 only.
     AmazonLinux2 = "W05",
-    /// No images are published for Ubuntu that v1 could find by itself.
+    /// v1 has no alias for Ubuntu AMIs.
     UbuntuWithoutImages = "E06",
-    /// A label counts as the requirement that would otherwise have been defaulted.
+    /// A label suppresses a default requirement.
     LabelAsRequirement = "W07",
-    /// A label that nodes no longer carry.
-    LabelGone = "W08",
-    /// Tags of images no longer restrict which nodes they are for.
+    /// A label that v1 nodes do not have.
+    LabelRemoved = "W08",
+    /// AMI tags do not restrict the nodes of an AMI in v1.
     ImageTagRequirements = "W09",
-    /// Custom user data has to register the node with a taint.
+    /// Custom user data must register the node with the taint `karpenter.sh/unregistered`.
     CustomRegistration = "W10",
     /// More selector terms than v1 allows.
     TooManyTerms = "E11",
-    /// Ids together with tags, which v1 cannot combine.
+    /// Ids together with tags in one selector, which v1 cannot combine.
     IdsWithTags = "E12",
-    /// The IAM identity of the nodes is not in the object.
+    /// Neither role nor instance profile of the nodes is in the object.
     IdentityUnknown = "W13",
-    /// A tag that v1 keeps for itself.
+    /// A tag that v1 reserves.
     ReservedTag = "W14",
     /// The Name tag of instances changes.
     NameTag = "W15",
     /// Unmanaged launch templates are not supported.
     LaunchTemplate = "E16",
-    /// Whether instances get a public address is left to the subnet.
+    /// The subnet decides whether instances get a public address.
     PublicAddress = "W17",
-    /// The old API would have refused the object.
+    /// The v1alpha5 or v1beta1 API would have rejected the object.
     NeverValid = "E18",
-    /// Kubelet settings belong to the node class, and it is not in the input.
+    /// Kubelet settings are part of the node class in v1, which is not in the input.
     KubeletWithoutClass = "E19",
-    /// Two objects of the input would have one name.
+    /// Two objects of the input result in the same name.
     NameTaken = "E20",
-    /// Pods of a workload ask to be left alone in words that v1 does not know.
+    /// A pod template has `karpenter.sh/do-not-evict`, which has no effect in v1.
     DoNotEvict = "W21",
-    /// The pool may launch kinds of instances that nobody asked for.
-    OddFamilies = "N01",
-    /// A kind that is not converted because the controller makes its objects.
+    /// Requirements only exclude instance types, so special purpose types may be launched.
+    ExclusionOnly = "N01",
+    /// A kind that is not converted because the controller creates its objects.
     ControllerKind = "N02",
     /// The node class is not in the input.
-    ClassElsewhere = "N03",
-    /// A node class of its own, because kubelet settings belong to the class now.
+    ClassNotInInput = "N03",
+    /// An additional node class, because kubelet settings are part of the class in v1.
     ClassSplit = "N04",
-    /// An annotation has a new name.
+    /// An annotation was renamed.
     AnnotationRenamed = "N05",
 }
 
@@ -98,7 +98,7 @@ impl Code {
     }
 }
 
-/// One thing to know about the conversion of one object.
+/// A finding about the conversion of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     pub code: Code,
@@ -106,11 +106,11 @@ pub struct Finding {
     pub input: usize,
     /// `Kind name`.
     pub object: String,
-    /// The field of the old object, as in `spec.requirements[0].values`.
+    /// The field of the input object, such as `spec.requirements[0].values`.
     pub field: String,
-    /// What is the matter: lower case, no full stop.
+    /// The problem: lower case, no full stop.
     pub message: String,
-    /// What to do about it; empty where there is nothing to do.
+    /// The fix; empty if none is needed.
     pub fix: String,
 }
 
@@ -128,7 +128,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Collects what is found about one object.
+/// Collects the findings of one object.
 #[derive(Debug)]
 pub(crate) struct Report {
     input: usize,
@@ -158,7 +158,7 @@ impl Report {
         });
     }
 
-    /// What the old API's admission would have said.
+    /// Adds an error for a field that the API would have rejected.
     pub(crate) fn never_valid(
         &mut self,
         field: impl Into<String>,
@@ -178,13 +178,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_different_and_say_how_much_they_weigh() {
+    fn codes_are_unique_and_determine_severity() {
         let mut names: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), Code::ALL.len());
         assert_eq!(Code::NeverValid.severity(), Severity::Error);
         assert_eq!(Code::AmazonLinux2.severity(), Severity::Warning);
-        assert_eq!(Code::OddFamilies.severity(), Severity::Note);
+        assert_eq!(Code::ExclusionOnly.severity(), Severity::Note);
     }
 }

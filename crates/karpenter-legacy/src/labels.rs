@@ -1,15 +1,17 @@
-//! Label keys of the old API: older spellings, domains that users could not use, and keys that nodes no longer carry.
+//! Label keys of v1alpha5: aliases, restricted domains, and keys that v1 nodes do not have.
+//!
+//! Upstream: karpenter-core v0.31 `pkg/apis/v1alpha5/labels.go`.
 
 use karpenter_model::labels;
 
-/// The label by which nodes of a Provisioner were known.
+/// The label of a node with the name of its Provisioner.
 pub const PROVISIONER_NAME: &str = "karpenter.sh/provisioner-name";
 
 pub(crate) const INSTANCE_CATEGORY: &str = "karpenter.k8s.aws/instance-category";
 pub(crate) const INSTANCE_FAMILY: &str = "karpenter.k8s.aws/instance-family";
 pub(crate) const INSTANCE_GENERATION: &str = "karpenter.k8s.aws/instance-generation";
 
-/// Well-known keys of the AWS domain in 0.27 to 0.31.
+/// Well-known keys of the AWS domain in v0.27 to v0.31.
 const AWS_WELL_KNOWN: [&str; 18] = [
     "karpenter.k8s.aws/instance-hypervisor",
     INSTANCE_CATEGORY,
@@ -31,17 +33,17 @@ const AWS_WELL_KNOWN: [&str; 18] = [
     "karpenter.k8s.aws/instance-ami-id",
 ];
 
-/// Well-known once; v1 has no such label and refuses the key.
-const GONE: [(&str, &str); 3] = [
+/// Keys that were well-known, with advice; v1 has no such label and rejects the key.
+const REMOVED_LABELS: [(&str, &str); 3] = [
     (
         "karpenter.k8s.aws/instance-pods",
-        "set maxPods in spec.kubelet of the node class, or require types or sizes",
+        "set maxPods in spec.kubelet of the node class, or require instance types or sizes",
     ),
     (
         "karpenter.k8s.aws/instance-accelerator-memory",
         "require karpenter.k8s.aws/instance-accelerator-name or -count instead",
     ),
-    ("karpenter.k8s.aws/instance-ami-id", "choose images by amiSelectorTerms of the node class"),
+    ("karpenter.k8s.aws/instance-ami-id", "select AMIs with amiSelectorTerms of the node class"),
 ];
 
 const WELL_KNOWN: [&str; 7] = [
@@ -58,26 +60,26 @@ const RESTRICTED_DOMAINS: [&str; 4] = ["kubernetes.io", "k8s.io", "karpenter.sh"
 const OPEN_DOMAINS: [&str; 3] = ["kops.k8s.io", "node.kubernetes.io", "node-restriction.kubernetes.io"];
 const RESTRICTED: [&str; 2] = [labels::HOSTNAME, "karpenter.sh/emptiness-timestamp"];
 
-/// The key of today for any spelling the old API understood.
+/// The v1 key of any alias that v1alpha5 accepted.
 pub fn normalize(key: &str) -> &str {
     labels::undotted(key).unwrap_or_else(|| labels::normalize(key))
 }
 
-/// What to do instead, for a key that nodes no longer carry.
-pub(crate) fn gone(key: &str) -> Option<&'static str> {
-    GONE.iter().find(|(gone, _)| *gone == key).map(|(_, instead)| *instead)
+/// Advice for a key that v1 nodes do not have.
+pub(crate) fn removed_label_advice(key: &str) -> Option<&'static str> {
+    REMOVED_LABELS.iter().find(|(removed, _)| *removed == key).map(|(_, instead)| *instead)
 }
 
-/// Why users could not set this key, if they could not.
+/// Why users may not set this key, if it is restricted.
 pub(crate) fn restriction(key: &str) -> Option<String> {
     if key == PROVISIONER_NAME {
-        return Some(format!("{PROVISIONER_NAME} is set by the controller and cannot be chosen"));
+        return Some(format!("{PROVISIONER_NAME} is set by the controller and cannot be configured"));
     }
-    if WELL_KNOWN.contains(&key) || AWS_WELL_KNOWN.contains(&key) || gone(key).is_some() {
+    if WELL_KNOWN.contains(&key) || AWS_WELL_KNOWN.contains(&key) || removed_label_advice(key).is_some() {
         return None;
     }
     if RESTRICTED.contains(&key) {
-        return Some(format!("label {key} is set by the controller and cannot be chosen"));
+        return Some(format!("label {key} is set by the controller and cannot be configured"));
     }
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     if OPEN_DOMAINS.contains(&domain) {
@@ -87,16 +89,16 @@ pub(crate) fn restriction(key: &str) -> Option<String> {
     Some(format!("label domain {restricted} is restricted"))
 }
 
-/// Why a text is not a qualified name (`name` or `domain/name`), if it is not.
+/// Why a string is not a qualified name (`name` or `domain/name`), if it is not.
 pub(crate) fn qualified_name_problem(text: &str) -> Option<&'static str> {
     let (domain, name) = text.split_once('/').map_or((None, text), |(domain, name)| (Some(domain), name));
     if let Some(domain) = domain
         && !is_dns_subdomain(domain)
     {
-        return Some("the part before / is not a DNS name in lower case");
+        return Some("the part before / is not a lower case DNS name");
     }
     match name {
-        "" => Some("a name is needed"),
+        "" => Some("the name is empty"),
         name if name.len() > 63 => Some("the name is longer than 63 characters"),
         name if !is_name(name) => {
             Some("only letters, digits, -, _ and . are allowed, with a letter or digit at both ends")
@@ -105,13 +107,13 @@ pub(crate) fn qualified_name_problem(text: &str) -> Option<&'static str> {
     }
 }
 
-/// Why a text cannot be the value of a label, if it cannot.
+/// Why a string is not a label value, if it is not.
 pub(crate) fn label_value_problem(text: &str) -> Option<&'static str> {
     match text {
         "" => None,
         text if text.len() > 63 => Some("is longer than 63 characters"),
         text if !is_name(text) => {
-            Some("may hold only letters, digits, -, _ and ., with a letter or digit at both ends")
+            Some("may contain only letters, digits, -, _ and ., with a letter or digit at both ends")
         }
         _ => None,
     }
@@ -140,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_old_spelling_is_understood() {
+    fn aliases_are_normalized() {
         assert_eq!(normalize("beta.kubernetes.io/arch"), labels::ARCH);
         assert_eq!(normalize("karpenter.k8s.aws/instance.gpu.count"), "karpenter.k8s.aws/instance-gpu-count");
         assert_eq!(normalize("example.com/team"), "example.com/team");

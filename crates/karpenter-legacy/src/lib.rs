@@ -1,11 +1,11 @@
-//! The API that Karpenter had before v1, and what becomes of its objects.
+//! The v1alpha5 and v1beta1 APIs, and their conversion to v1.
 //!
-//! Holds the old kinds as types (Provisioner and AWSNodeTemplate, and the v1beta1 kinds), the rules by which they were
-//! admitted, and [`convert`], which turns them into v1 objects. Whatever the new API cannot say is a [`Finding`] with a
-//! code, a field and what to do about it; nothing is dropped in silence.
+//! Holds the types of Provisioner (`karpenter.sh/v1alpha5`), AWSNodeTemplate (`karpenter.k8s.aws/v1alpha1`) and the v1beta1
+//! kinds, their validation rules, and [`convert`], which turns them into v1 objects. Every setting that v1 cannot express
+//! is reported as a [`Finding`] with a code, a field and a fix.
 //!
-//! Pure: objects come in as JSON values and go out as JSON values. Whether a v1 object would be admitted is not decided
-//! here: the schemas live in `karpenter-api`, and callers hold the result against them.
+//! Pure: input and output are JSON values. This crate does not validate the resulting v1 objects; callers do that with the
+//! schemas of `karpenter-api`.
 
 mod beta;
 mod class;

@@ -1,9 +1,9 @@
-//! What of an object's metadata goes along: its name, labels and annotations, without what servers and tools wrote.
+//! Metadata of converted objects: name, labels and annotations, without those that the server and tools wrote.
 
 use serde_json::{Map, Value, json};
 
-/// Annotations that describe the old object and would be wrong on the new one.
-const LEFT_BEHIND: [&str; 6] = [
+/// Annotations that describe the input object and would be wrong on the converted object.
+const DROPPED_ANNOTATIONS: [&str; 6] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     "karpenter.sh/provisioner-hash",
     "karpenter.sh/nodepool-hash",
@@ -25,7 +25,7 @@ pub(crate) fn title(object: &Value) -> String {
     }
 }
 
-/// The metadata of the new object. A namespace is dropped: servers ignore it on cluster-wide kinds.
+/// The metadata of the converted object. The namespace is dropped: the API server ignores it on cluster-scoped kinds.
 pub(crate) fn carried_over(object: &Value, name: &str) -> Map<String, Value> {
     let mut metadata = Map::new();
     metadata.insert("name".to_owned(), json!(name));
@@ -35,7 +35,7 @@ pub(crate) fn carried_over(object: &Value, name: &str) -> Map<String, Value> {
         };
         let kept: Map<String, Value> = entries
             .iter()
-            .filter(|(key, _)| !LEFT_BEHIND.contains(&key.as_str()))
+            .filter(|(key, _)| !DROPPED_ANNOTATIONS.contains(&key.as_str()))
             .filter(|(key, _)| !key.starts_with("compatibility.karpenter."))
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect();

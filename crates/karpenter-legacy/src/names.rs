@@ -1,29 +1,30 @@
-//! Names of derived objects. They end up in label values, which hold 63 characters.
+//! Names of derived objects. They are used as label values, which are limited to 63 characters.
 
 use std::collections::BTreeSet;
 
 const LENGTH_MAX: usize = 63;
-const KEPT: usize = 54;
+/// Characters of a name that are kept before `-` and eight digits of hash.
+const PREFIX_LENGTH: usize = 54;
 
-/// The name itself, or its beginning and a hash of the whole where it is too long for a label value.
+/// The name, or a prefix and a hash of it if it is too long for a label value.
 pub(crate) fn for_label(name: &str) -> String {
     if name.len() <= LENGTH_MAX {
         return name.to_owned();
     }
-    let mut end = KEPT;
+    let mut end = PREFIX_LENGTH;
     while !name.is_char_boundary(end) {
         end -= 1;
     }
     format!("{}-{}", &name[..end], hash(name))
 }
 
-/// The name, or one with a hash behind it where the name is taken.
-pub(crate) fn free(name: &str, taken: &BTreeSet<String>) -> String {
+/// The name, or the name with a hash appended if it is in use.
+pub(crate) fn unused(name: &str, taken: &BTreeSet<String>) -> String {
     let name = for_label(name);
     if taken.contains(&name) { for_label(&format!("{name}-{}", hash(&name))) } else { name }
 }
 
-/// Eight hexadecimal digits of FNV-1a: stable for ever, and not meant to resist anybody.
+/// Eight hexadecimal digits of 32-bit FNV-1a. Not cryptographic; it must never change, because names depend on it.
 fn hash(text: &str) -> String {
     let mut state: u32 = 0x811c_9dc5;
     for byte in text.bytes() {
@@ -37,24 +38,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_names_are_cut_and_stay_different() {
+    fn long_names_are_truncated_and_stay_distinct() {
         assert_eq!(for_label("default"), "default");
         let (one, other) = (format!("{}-1", "a".repeat(70)), format!("{}-2", "a".repeat(70)));
         assert_eq!(for_label(&one).len(), LENGTH_MAX);
         assert_ne!(for_label(&one), for_label(&other));
-        assert!(for_label(&one).starts_with(&"a".repeat(KEPT)));
+        assert!(for_label(&one).starts_with(&"a".repeat(PREFIX_LENGTH)));
     }
 
     #[test]
-    fn a_known_hash() {
+    fn hash_matches_published_test_vector() {
         // The published test vector of 32-bit FNV-1a for "foobar".
         assert_eq!(hash("foobar"), "bf9cf968");
     }
 
     #[test]
-    fn a_taken_name_gets_a_tail() {
+    fn name_in_use_gets_a_hash_suffix() {
         let taken = BTreeSet::from(["a-b".to_owned()]);
-        assert_eq!(free("a-c", &taken), "a-c");
-        assert_eq!(free("a-b", &taken), format!("a-b-{}", hash("a-b")));
+        assert_eq!(unused("a-c", &taken), "a-c");
+        assert_eq!(unused("a-b", &taken), format!("a-b-{}", hash("a-b")));
     }
 }

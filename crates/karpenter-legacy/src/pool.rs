@@ -1,4 +1,4 @@
-//! From a Provisioner's spec to that of a NodePool. The old admission rules must have passed.
+//! Converts the spec of a Provisioner to that of a NodePool. The spec must have passed [`crate::rules`].
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use serde_json::{Map, Value, json};
 
 use crate::defaults;
 use crate::finding::{Code, Report};
-use crate::labels::{INSTANCE_CATEGORY, INSTANCE_FAMILY, gone, normalize};
+use crate::labels::{INSTANCE_CATEGORY, INSTANCE_FAMILY, normalize, removed_label_advice};
 use crate::options::{Expiration, Options};
 use crate::types::{LegacyRequirement, LegacyTaint, ProvisionerSpec};
 
 const DO_NOT_CONSOLIDATE: &str = "karpenter.sh/do-not-consolidate";
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 
-/// The spec of the pool; its class is named `class`.
+/// The spec of the NodePool; `class` is the name of its node class.
 pub(crate) fn spec(spec: &ProvisionerSpec, class: &str, options: &Options, report: &mut Report) -> Value {
     let mut template_spec = Map::new();
     template_spec.insert(
@@ -54,9 +54,9 @@ fn expire_after(spec: &ProvisionerSpec, options: &Options, report: &mut Report) 
             report.add(
                 Code::ForcefulExpiration,
                 "spec.ttlSecondsUntilExpired",
-                "was graceful and read anew every time: one node at a time, its replacement first; expireAfter of v1 \
-                 drains at once, and every node keeps the value it was born with",
-                "choose expireAfter with room to spare, or Never; terminationGracePeriod bounds the drain",
+                "expiration was graceful (one node at a time, replacement first) and followed edits of the TTL; expireAfter of v1 \
+                 drains the node at once, and each NodeClaim keeps the value it was created with",
+                "set a long expireAfter, or Never; terminationGracePeriod limits the drain",
             );
             duration(seconds)
         }
@@ -76,11 +76,11 @@ fn requirements(spec: &ProvisionerSpec, options: &Options, report: &mut Report) 
     let mut kept = Vec::with_capacity(spec.requirements.len() + 5);
     for (index, requirement) in spec.requirements.iter().enumerate() {
         let key = normalize(&requirement.key);
-        match gone(key) {
+        match removed_label_advice(key) {
             Some(instead) => report.add(
-                Code::LabelGone,
+                Code::LabelRemoved,
                 format!("spec.requirements[{index}].key"),
-                format!("nodes no longer carry {key}, so that the requirement is left out"),
+                format!("v1 nodes do not have the label {key}; the requirement is left out"),
                 instead,
             ),
             None => kept.push(LegacyRequirement { key: key.to_owned(), ..requirement.clone() }),
@@ -89,22 +89,22 @@ fn requirements(spec: &ProvisionerSpec, options: &Options, report: &mut Report) 
     if !options.ignore_defaults {
         kept.extend(defaults::missing_requirements(spec, report));
     }
-    tell_of_odd_families(&kept, report);
+    report_exclusion_only_requirements(&kept, report);
     kept
 }
 
-/// A list of families that are not wanted keeps the default categories away, and then everything else is allowed.
-fn tell_of_odd_families(requirements: &[LegacyRequirement], report: &mut Report) {
+/// A NotIn requirement on families suppresses the default categories; then every other instance type is allowed.
+fn report_exclusion_only_requirements(requirements: &[LegacyRequirement], report: &mut Report) {
     let shapes = [INSTANCE_CATEGORY, INSTANCE_FAMILY, karpenter_model::labels::INSTANCE_TYPE];
     let has = |operator: &str| {
         requirements.iter().any(|one| one.operator == operator && shapes.contains(&one.key.as_str()))
     };
     if has("NotIn") && !has("In") {
         report.add(
-            Code::OddFamilies,
+            Code::ExclusionOnly,
             "spec.requirements",
-            "instance types are only excluded, never chosen, so that rare ones (f1, vt1, dl1, u-*) may be launched too",
-            format!("add {INSTANCE_CATEGORY} In [c, m, r] if general purpose nodes are meant"),
+            "instance types are only excluded; special purpose types (f1, vt1, dl1, u-*) may be launched too",
+            format!("add {INSTANCE_CATEGORY} In [c, m, r] to allow general purpose instance types only"),
         );
     }
 }
@@ -114,11 +114,11 @@ fn converted_taints(list: &str, taints: &[LegacyTaint], report: &mut Report) -> 
         report.add(
             Code::EmptyTaintEffect,
             format!("spec.{list}[{index}].effect"),
-            format!("taint {:?} has no effect, and v1 refuses that", taint.key),
+            format!("taint {:?} has an empty effect, which v1 rejects", taint.key),
             "NoSchedule, PreferNoSchedule or NoExecute",
         );
     }
-    // A value of "" is no value, and v1's pattern refuses it.
+    // The v1 pattern rejects an empty value; an absent one means the same.
     let cleaned = taints
         .iter()
         .cloned()
@@ -129,28 +129,28 @@ fn converted_taints(list: &str, taints: &[LegacyTaint], report: &mut Report) -> 
 fn template_metadata(spec: &ProvisionerSpec, options: &Options, report: &mut Report) -> Map<String, Value> {
     let mut labels = BTreeMap::new();
     for (key, value) in &spec.labels {
-        let today = normalize(key);
-        match gone(today) {
+        let v1_key = normalize(key);
+        match removed_label_advice(v1_key) {
             Some(instead) => report.add(
-                Code::LabelGone,
+                Code::LabelRemoved,
                 format!("spec.labels[{key}]"),
-                format!("{today} is not a label of v1, so that it is left out"),
+                format!("v1 nodes do not have the label {v1_key}; it is left out"),
                 instead,
             ),
-            None => drop(labels.insert(today.to_owned(), value.clone())),
+            None => drop(labels.insert(v1_key.to_owned(), value.clone())),
         }
     }
     let mut annotations = spec.annotations.clone();
-    // Where the old rules are served, the old annotation keeps its meaning.
+    // Derived NodePools keep the annotation: the controller honours it on their nodes.
     let is_served = options.expiration == Expiration::Graceful;
     if !is_served && let Some(value) = annotations.remove(DO_NOT_CONSOLIDATE) {
         report.add(
             Code::AnnotationRenamed,
             format!("spec.annotations[{DO_NOT_CONSOLIDATE}]"),
-            format!("is {DO_NOT_DISRUPT} now, which also holds back drift"),
+            format!("is renamed to {DO_NOT_DISRUPT}, which also blocks drift"),
             "none needed",
         );
-        // Any other value never protected a node.
+        // Only the value "true" protected a node.
         if value == "true" {
             annotations.insert(DO_NOT_DISRUPT.to_owned(), value);
         }
@@ -170,19 +170,19 @@ fn disruption(spec: &ProvisionerSpec, options: &Options, report: &mut Report) ->
     let (policy, after) = match (consolidates, spec.ttl_seconds_after_empty) {
         (true, _) => ("WhenEmptyOrUnderutilized", "0s".to_owned()),
         (false, Some(seconds)) => ("WhenEmpty", duration(seconds)),
-        // Nobody asked for consolidation, and v1 would begin with it.
+        // Consolidation was off; the default of v1 would enable it.
         (false, None) => ("WhenEmpty", "Never".to_owned()),
     };
     let mut disruption = json!({"consolidationPolicy": policy, "consolidateAfter": after});
     if options.v1_defaults {
         report.add(
-            Code::CurrentDefaults,
+            Code::V1Defaults,
             "spec",
-            "there were no budgets and drift was off; without budgets, v1 disrupts 10% of the nodes at once, also for drift",
-            "none needed if that is meant",
+            "v1alpha5 had no budgets, and drift was off; the default budget of v1 is 10% of the nodes, also for drift",
+            "none needed if v1 defaults are intended",
         );
     } else {
-        // Only nodes of a template ever drifted.
+        // Only nodes of a Provisioner with an AWSNodeTemplate drifted.
         let may_drift = options.drift_enabled && spec.provider.is_none();
         let drifted = if may_drift { "1" } else { "0" };
         disruption["budgets"] = json!([

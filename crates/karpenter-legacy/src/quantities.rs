@@ -1,15 +1,15 @@
-//! Quantities as manifests write them, and volume sizes as v1 wants them.
+//! Quantities in JSON, and volume sizes in the format of the v1 schema.
 
 use karpenter_model::quantity::Quantity;
 use serde_json::Value;
 
-/// A quantity that may be a number or text in JSON.
+/// Parses a quantity that is a JSON number or string.
 pub(crate) fn parse(value: &Value) -> Result<Quantity, String> {
     let text = text(value).ok_or_else(|| "is not a quantity".to_owned())?;
     text.parse::<Quantity>().map_err(|error| error.to_string())
 }
 
-/// The quantity as text, where it is one or a number.
+/// The quantity as a string, if it is a JSON string or number.
 pub(crate) fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -20,11 +20,11 @@ pub(crate) fn text(value: &Value) -> Option<String> {
 
 const GIBIBYTE: i64 = 1 << 30;
 const GIGABYTE: i64 = 1_000_000_000;
-/// What EC2 takes at most, and what one pattern of the v1 schema holds.
+/// Maxima in GiB and GB: what EC2 allows, and what the v1 pattern for one unit matches.
 const GIBIBYTES_MAX: i64 = 59_000;
 const GIGABYTES_MAX: i64 = 64_000;
 
-/// The size as v1's schema takes it: as it was written where that is fine, else rounded up to whole GiB.
+/// The size in the format of the v1 schema: unchanged if valid, else rounded up to whole GiB.
 pub(crate) fn volume_size(value: &Value) -> Result<String, String> {
     let written = text(value).ok_or_else(|| "is not a quantity".to_owned())?;
     if is_accepted(&written) {
@@ -42,7 +42,7 @@ pub(crate) fn volume_size(value: &Value) -> Result<String, String> {
     }
 }
 
-/// What the v1 pattern for volume sizes matches; its ranges for Ti leave gaps such as 18Ti.
+/// Whether the v1 pattern for volume sizes matches; its ranges for Ti have gaps such as 18Ti.
 fn is_accepted(text: &str) -> bool {
     let digits = text.trim_end_matches(|character: char| !character.is_ascii_digit());
     let unit = &text[digits.len()..];

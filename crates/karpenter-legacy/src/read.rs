@@ -1,11 +1,11 @@
-//! From JSON to the old kinds: nulls mean absent, and a field that the kind never had is a mistake worth naming.
+//! Deserialization of the input objects: null means absent, and an unknown field is an error that names the field.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::finding::Report;
 
-/// The object without nulls. An old server dropped them, and programs that write manifests leave them in.
+/// The object without nulls. The API server dropped them, and generators of manifests emit them.
 pub(crate) fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(fields) => Value::Object(
@@ -20,13 +20,13 @@ pub(crate) fn without_nulls(value: &Value) -> Value {
     }
 }
 
-/// The part of an object at `path`, typed; a mistake is reported with its field.
+/// Deserializes the part of an object at `path`; an error is reported with its field.
 pub(crate) fn typed<T: DeserializeOwned>(value: &Value, path: &str, report: &mut Report) -> Option<T> {
     match serde_path_to_error::deserialize::<_, T>(value) {
         Ok(typed) => Some(typed),
         Err(error) => {
             let inner = error.path().to_string();
-            // serde names an unknown field in its message and in its path; once is enough.
+            // The path already includes the name of an unknown field.
             let field = match inner.as_str() {
                 "." => path.to_owned(),
                 inner => format!("{path}.{inner}"),
@@ -34,7 +34,7 @@ pub(crate) fn typed<T: DeserializeOwned>(value: &Value, path: &str, report: &mut
             report.never_valid(
                 field,
                 error.inner().to_string().to_lowercase(),
-                "write what the field takes, or remove it",
+                "set a value of the expected type, or remove the field",
             );
             None
         }

@@ -1,10 +1,12 @@
-//! What the old admission webhooks refused, checked before anything is converted: an object that never worked has no
-//! meaning to carry over. All mistakes of an object are reported, not only the first.
+//! Validation rules of the v1alpha5 webhooks. They run before the conversion: an object that was never admitted is not
+//! converted. All violations of an object are reported.
+//!
+//! Upstream: karpenter-core v0.31 `pkg/apis/v1alpha5/provisioner_validation.go`.
 
 mod kubelet;
 mod provider;
 mod provisioner;
 
 pub(crate) use kubelet::check as check_kubelet;
-pub(crate) use provider::{Place, check as check_provider};
+pub(crate) use provider::{SettingsLocation, check as check_provider};
 pub(crate) use provisioner::check as check_provisioner;

@@ -1,7 +1,7 @@
-//! From the old selector maps, whose entries all had to hold, to the terms of v1, of which any may hold.
+//! Converts selector maps of v1alpha1, whose entries are ANDed, to selector terms of v1, which are ORed.
 //!
-//! A value with commas meant alternatives, so one map becomes the product of its alternatives. Ids next to tags cannot be
-//! said in v1; where the old rules are kept alive, the ids stand beside the terms.
+//! A value with commas lists alternatives, so one map becomes the product of its alternatives. v1 cannot combine ids with
+//! tags in one term; derived objects carry the ids in an annotation instead ([`MixedSelectors::Annotated`]).
 
 use std::collections::BTreeMap;
 
@@ -10,22 +10,22 @@ use serde_json::{Map, Value, json};
 use crate::finding::{Code, Report};
 use crate::options::MixedSelectors;
 
-/// What the v1 schema allows per selector.
+/// `maxItems` of selector terms in the v1 schema.
 const TERMS_MAX: usize = 30;
 
-/// The old spellings of "these ids".
+/// Keys of v1alpha1 selectors that list ids.
 const ID_KEYS: [&str; 2] = ["aws-ids", "aws::ids"];
 const NAME_KEY: &str = "aws::name";
 const OWNERS_KEY: &str = "aws::owners";
 
-/// What selects subnets or security groups: any of the terms, and one of the ids where there are some.
+/// Selects subnets or security groups that match any of the terms and, if ids are given, have one of them.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Selection {
     pub(crate) terms: Vec<Value>,
     pub(crate) only_ids: Vec<String>,
 }
 
-/// Terms for subnets or security groups; `prefix` is how their ids begin.
+/// Terms for subnets or security groups; `prefix` is the prefix of their ids.
 pub(crate) fn resources(
     selector: &BTreeMap<String, String>,
     prefix: &str,
@@ -44,7 +44,7 @@ pub(crate) fn resources(
     Selection { terms: bounded(tag_terms(&tags), field, report), only_ids: ids }
 }
 
-/// Terms for images: owners times names times tags, or ids alone.
+/// Terms for AMIs: the product of owners, names and tags, or ids alone.
 pub(crate) fn image_terms(
     selector: &BTreeMap<String, String>,
     field: &str,
@@ -58,7 +58,7 @@ pub(crate) fn image_terms(
         }
         return bounded(id_terms(ids), field, report);
     }
-    // Images without an owner were looked for in the own account and in Amazon's.
+    // v1alpha1 searched AMIs without an owner in the cluster's account and in Amazon's.
     let owners = rest.remove(OWNERS_KEY).unwrap_or_else(|| vec!["self".to_owned(), "amazon".to_owned()]);
     let names = match rest.remove(NAME_KEY) {
         None => vec![None],
@@ -113,7 +113,7 @@ fn split(
                 report.never_valid(
                     format!("{field}[{key}]"),
                     format!("{id:?} is not an id"),
-                    format!("ids that begin with {prefix}, separated by commas"),
+                    format!("comma-separated ids with the prefix {prefix}"),
                 );
             }
         }
@@ -125,7 +125,7 @@ fn id_terms(ids: Vec<String>) -> Vec<Value> {
     ids.into_iter().map(|id| json!({"id": id})).collect()
 }
 
-/// One term per combination; the first key varies fastest. Stops where v1 would refuse anyway.
+/// One term per combination; the first key varies fastest. Stops above the limit of v1.
 fn tag_terms(alternatives: &Alternatives) -> Vec<Value> {
     let mut combinations: Vec<Map<String, Value>> = vec![Map::new()];
     for (key, values) in alternatives {
@@ -160,8 +160,8 @@ fn too_many(count: usize, field: &str, report: &mut Report) {
     report.add(
         Code::TooManyTerms,
         field,
-        format!("becomes {count} terms or more, and v1 allows {TERMS_MAX}"),
-        "put one tag on everything that is meant and select by it",
+        format!("becomes at least {count} terms; v1 allows {TERMS_MAX}"),
+        "add one common tag to these resources and select by it",
     );
 }
 
@@ -169,8 +169,8 @@ fn ids_with_tags(field: &str, report: &mut Report) {
     report.add(
         Code::IdsWithTags,
         field,
-        "selects by ids and by tags at once, which v1 cannot combine",
-        "keep the ids alone, or put a tag on what is meant and select by it",
+        "selects by ids and by tags at once; v1 cannot combine them",
+        "keep only the ids, or add one common tag to these resources and select by it",
     );
 }
 
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_become_one_term_each_and_blanks_do_not_count() {
+    fn each_id_becomes_one_term_without_whitespace() {
         let (terms, codes) = subnets(&[("aws-ids", "subnet-1, subnet-2 ,subnet-3")]);
         assert_eq!(terms, [json!({"id": "subnet-1"}), json!({"id": "subnet-2"}), json!({"id": "subnet-3"})]);
         assert!(codes.is_empty());
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_v1_cannot_say_is_an_error() {
+    fn selectors_without_v1_equivalent_are_errors() {
         assert_eq!(subnets(&[("aws-ids", "subnet-1"), ("team", "a")]), (Vec::new(), vec!["E12"]));
         let many: Vec<String> = (0..6).map(|number| number.to_string()).collect();
         let many = many.join(",");
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_stand_beside_the_tags_where_the_old_rules_are_kept() {
+    fn annotated_mode_keeps_ids_beside_tag_terms() {
         let mut report = Report::new(0, "x");
         let entries = selector(&[("aws-ids", "subnet-1, subnet-2"), ("team", "a,b")]);
         let found = resources(&entries, "subnet-", "f", MixedSelectors::Annotated, &mut report);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn images_without_an_owner_are_own_or_amazons() {
+    fn images_without_owner_select_self_and_amazon() {
         let (terms, _) = images(&[("aws::name", "eks-*")]);
         assert_eq!(
             terms,

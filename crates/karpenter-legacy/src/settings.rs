@@ -1,7 +1,9 @@
-//! The settings of a Karpenter before v1, as its ConfigMap `karpenter-global-settings` holds them.
+//! The ConfigMap `karpenter-global-settings` of Karpenter up to v0.31.
 //!
-//! Only reads: what is not set is absent, what v1 no longer has or cannot be read is a note. Whether a setting is
-//! used, or one of v1 stands against it, is for the caller to decide.
+//! Unset keys are `None`; keys that v1 does not have and invalid values become notes. Precedence over command line flags
+//! is decided by the caller.
+//!
+//! Upstream: karpenter-core v0.31 `pkg/apis/settings/settings.go`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,12 +16,12 @@ use crate::options::Options;
 /// The name of the ConfigMap.
 pub const GLOBAL_SETTINGS: &str = "karpenter-global-settings";
 
-/// How many pods a node took where addresses did not limit them.
+/// `maxPods` of a node without ENI-limited pod density.
 const MAX_PODS_WITHOUT_ENI_LIMITS: i64 = 110;
 
 const TAGS: &str = "aws.tags";
 
-/// What the ConfigMap says.
+/// The settings in the ConfigMap.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GlobalSettings {
     pub batch_max_duration: Option<Duration>,
@@ -29,15 +31,15 @@ pub struct GlobalSettings {
     pub cluster_ca_bundle: Option<String>,
     pub interruption_queue: Option<String>,
     pub isolated_vpc: Option<bool>,
-    /// A fraction, in spite of its name.
+    /// A fraction, in spite of the name of the setting.
     pub vm_memory_overhead_percent: Option<f64>,
     pub reserved_enis: Option<u32>,
     pub default_instance_profile: Option<String>,
     pub tags: BTreeMap<String, String>,
     pub drift_enabled: Option<bool>,
     /// `aws.enableENILimitedPodDensity`
-    pub limits_pods_by_addresses: Option<bool>,
-    /// One sentence for every setting that has no effect.
+    pub eni_limited_pod_density: Option<bool>,
+    /// One message for every setting without effect.
     pub notes: Vec<String>,
 }
 
@@ -47,48 +49,48 @@ impl GlobalSettings {
         for (key, text) in data {
             let text = text.trim();
             if !text.is_empty() {
-                settings.take(key, text);
+                settings.read_entry(key, text);
             }
         }
         settings
     }
 
-    fn take(&mut self, key: &str, text: &str) {
-        let is_taken = match key {
-            "batchMaxDuration" => put(&mut self.batch_max_duration, duration(text)),
-            "batchIdleDuration" => put(&mut self.batch_idle_duration, duration(text)),
-            "aws.clusterName" => put(&mut self.cluster_name, Some(text.to_owned())),
-            "aws.clusterEndpoint" => put(&mut self.cluster_endpoint, Some(text.to_owned())),
-            "aws.clusterCABundle" => put(&mut self.cluster_ca_bundle, Some(text.to_owned())),
-            "aws.interruptionQueueName" => put(&mut self.interruption_queue, Some(text.to_owned())),
-            "aws.isolatedVPC" => put(&mut self.isolated_vpc, text.parse().ok()),
-            "aws.vmMemoryOverheadPercent" => put(&mut self.vm_memory_overhead_percent, fraction(text)),
-            "aws.reservedENIs" => put(&mut self.reserved_enis, text.parse().ok()),
-            "aws.defaultInstanceProfile" => put(&mut self.default_instance_profile, Some(text.to_owned())),
-            "featureGates.driftEnabled" => put(&mut self.drift_enabled, text.parse().ok()),
-            "aws.enableENILimitedPodDensity" => put(&mut self.limits_pods_by_addresses, text.parse().ok()),
-            TAGS => self.take_tags(text),
+    fn read_entry(&mut self, key: &str, text: &str) {
+        let is_valid = match key {
+            "batchMaxDuration" => set(&mut self.batch_max_duration, duration(text)),
+            "batchIdleDuration" => set(&mut self.batch_idle_duration, duration(text)),
+            "aws.clusterName" => set(&mut self.cluster_name, Some(text.to_owned())),
+            "aws.clusterEndpoint" => set(&mut self.cluster_endpoint, Some(text.to_owned())),
+            "aws.clusterCABundle" => set(&mut self.cluster_ca_bundle, Some(text.to_owned())),
+            "aws.interruptionQueueName" => set(&mut self.interruption_queue, Some(text.to_owned())),
+            "aws.isolatedVPC" => set(&mut self.isolated_vpc, text.parse().ok()),
+            "aws.vmMemoryOverheadPercent" => set(&mut self.vm_memory_overhead_percent, fraction(text)),
+            "aws.reservedENIs" => set(&mut self.reserved_enis, text.parse().ok()),
+            "aws.defaultInstanceProfile" => set(&mut self.default_instance_profile, Some(text.to_owned())),
+            "featureGates.driftEnabled" => set(&mut self.drift_enabled, text.parse().ok()),
+            "aws.enableENILimitedPodDensity" => set(&mut self.eni_limited_pod_density, text.parse().ok()),
+            TAGS => self.read_tags(text),
             "aws.enablePodENI"
             | "aws.nodeNameConvention"
             | "aws.assumeRoleARN"
             | "aws.assumeRoleDuration" => {
-                return self.notes.push(format!("{key} has no meaning any more and is ignored"));
+                return self.notes.push(format!("{key} is not supported in v1 and is ignored"));
             }
             _ => match key.strip_prefix(TAGS).and_then(|rest| rest.strip_prefix('.')) {
                 Some(tag) => {
                     self.tags.insert(tag.to_owned(), text.to_owned());
                     true
                 }
-                None => return self.notes.push(format!("{key} is not known and is ignored")),
+                None => return self.notes.push(format!("unknown setting {key} is ignored")),
             },
         };
-        if !is_taken {
-            self.notes.push(format!("{key} is {text:?}, which cannot be read, and is ignored"));
+        if !is_valid {
+            self.notes.push(format!("{key} has the invalid value {text:?} and is ignored"));
         }
     }
 
-    /// A JSON object of texts.
-    fn take_tags(&mut self, text: &str) -> bool {
+    /// A JSON object with string values.
+    fn read_tags(&mut self, text: &str) -> bool {
         let Ok(Value::Object(tags)) = serde_json::from_str(text) else { return false };
         for (key, value) in tags {
             let Some(value) = value.as_str() else { return false };
@@ -97,11 +99,11 @@ impl GlobalSettings {
         true
     }
 
-    /// The options of derivation with these settings where nothing else was said.
+    /// Completes options that are not set by these settings; tags are merged, and those of `options` take precedence.
     pub fn complete(&self, options: Options) -> Options {
         let mut tags = self.tags.clone();
         tags.extend(options.tags);
-        let max_pods = (self.limits_pods_by_addresses == Some(false)).then_some(MAX_PODS_WITHOUT_ENI_LIMITS);
+        let max_pods = (self.eni_limited_pod_density == Some(false)).then_some(MAX_PODS_WITHOUT_ENI_LIMITS);
         Options {
             default_instance_profile: options
                 .default_instance_profile
@@ -115,11 +117,11 @@ impl GlobalSettings {
     }
 }
 
-/// Whether there was something to put.
-fn put<T>(place: &mut Option<T>, value: Option<T>) -> bool {
-    let is_there = value.is_some();
-    *place = value;
-    is_there
+/// Sets the value; returns whether there is one.
+fn set<T>(field: &mut Option<T>, value: Option<T>) -> bool {
+    let is_set = value.is_some();
+    *field = value;
+    is_set
 }
 
 fn duration(text: &str) -> Option<Duration> {
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_a_chart_are_read() {
+    fn settings_of_the_chart_are_read() {
         let settings = read(&[
             ("batchMaxDuration", "10s"),
             ("batchIdleDuration", "1s"),
@@ -161,7 +163,7 @@ mod tests {
         assert_eq!(settings.cluster_endpoint, None, "empty is not set");
         assert_eq!((settings.isolated_vpc, settings.vm_memory_overhead_percent), (Some(true), Some(0.05)));
         assert_eq!(settings.tags.len(), 2);
-        assert_eq!(settings.notes, ["aws.enablePodENI has no meaning any more and is ignored"]);
+        assert_eq!(settings.notes, ["aws.enablePodENI is not supported in v1 and is ignored"]);
         let options = settings.complete(Options::default());
         assert_eq!(options.default_instance_profile.as_deref(), Some("nodes"));
         assert_eq!((options.drift_enabled, options.max_pods), (true, Some(110)));
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_and_ignored() {
+    fn invalid_values_are_noted_and_ignored() {
         for (key, text) in [
             ("batchMaxDuration", "soon"),
             ("batchIdleDuration", "-1s"),
@@ -182,9 +184,9 @@ mod tests {
         ] {
             let settings = read(&[(key, text)]);
             assert_eq!(settings.notes.len(), 1, "{key}");
-            assert!(settings.notes[0].starts_with(key) && settings.notes[0].contains("cannot be read"));
+            assert!(settings.notes[0].starts_with(key) && settings.notes[0].contains("invalid value"));
             assert_eq!(GlobalSettings { notes: Vec::new(), ..settings }, GlobalSettings::default());
         }
-        assert_eq!(read(&[("aws.new", "x")]).notes, ["aws.new is not known and is ignored"]);
+        assert_eq!(read(&[("aws.new", "x")]).notes, ["unknown setting aws.new is ignored"]);
     }
 }

@@ -1,7 +1,7 @@
-//! The old kinds as types, one file per generation of the API.
+//! Types of the v1alpha5, v1alpha1 and v1beta1 kinds.
 //!
-//! Reading is strict: a field that a kind never had is refused, because the old server would have dropped it and its
-//! writer meant something. Fields that mean the same in v1 are kept as JSON and copied.
+//! Deserialization rejects unknown fields: the API server would have pruned them, and the user's intent would be lost.
+//! Fields with the same meaning in v1 stay JSON values and are copied.
 
 mod aws_node_template;
 mod provisioner;

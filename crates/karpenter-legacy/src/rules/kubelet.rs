@@ -31,7 +31,7 @@ pub(crate) fn check(kubelet: &KubeletConfiguration, path: &str, report: &mut Rep
     {
         report.never_valid(
             format!("{path}.containerRuntime"),
-            format!("{runtime:?} is no runtime"),
+            format!("{runtime:?} is not a container runtime"),
             "containerd",
         );
     }
@@ -61,19 +61,23 @@ fn check_signals(thresholds: &BTreeMap<String, String>, path: &str, report: &mut
     for (signal, threshold) in thresholds {
         let field = format!("{path}.{signal}");
         if !SIGNALS.contains(&signal.as_str()) {
-            report.never_valid(&field, "is no eviction signal", SIGNALS.join(", "));
+            report.never_valid(&field, "is not an eviction signal", SIGNALS.join(", "));
         }
         let is_valid = match threshold.strip_suffix('%') {
             Some(percent) => percent.parse::<f64>().is_ok_and(|percent| (0.0..=100.0).contains(&percent)),
             None => threshold.parse::<Quantity>().is_ok(),
         };
         if !is_valid {
-            report.never_valid(field, format!("{threshold:?} is no threshold"), "a quantity, or 0% to 100%");
+            report.never_valid(
+                field,
+                format!("{threshold:?} is not a threshold"),
+                "a quantity, or 0% to 100%",
+            );
         }
     }
 }
 
-/// Soft evictions need a grace period each, and a grace period needs its soft eviction.
+/// Each soft threshold needs a grace period, and each grace period a soft threshold.
 fn check_grace_periods(kubelet: &KubeletConfiguration, path: &str, report: &mut Report) {
     for signal in
         kubelet.eviction_soft.keys().filter(|key| !kubelet.eviction_soft_grace_period.contains_key(*key))
@@ -90,7 +94,7 @@ fn check_grace_periods(kubelet: &KubeletConfiguration, path: &str, report: &mut 
             report.never_valid(&field, "has no threshold", "the same signal in evictionSoft");
         }
         if parse_go_duration(period).is_err() {
-            report.never_valid(field, format!("{period:?} is no duration"), "a duration such as 1m30s");
+            report.never_valid(field, format!("{period:?} is not a duration"), "a duration such as 1m30s");
         }
     }
 }

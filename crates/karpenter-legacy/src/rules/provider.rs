@@ -1,4 +1,4 @@
-//! Rules for AWS settings, in a Provisioner or in an AWSNodeTemplate.
+//! Rules for AWS settings of a Provisioner or an AWSNodeTemplate.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,16 @@ use crate::finding::Report;
 use crate::quantities;
 use crate::types::{AwsSettings, BlockDeviceMapping, MetadataOptions};
 
-/// Where the settings stand.
+/// Which object contains the settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum SettingsLocation {
     /// `spec.provider` of a Provisioner.
     Inline,
     /// `spec` of an AWSNodeTemplate.
     Template,
 }
 
-impl Place {
+impl SettingsLocation {
     pub(crate) fn path(self) -> &'static str {
         match self {
             Self::Inline => "spec.provider",
@@ -27,9 +27,9 @@ impl Place {
 const FAMILIES: [&str; 6] = ["AL2", "Bottlerocket", "Ubuntu", "Custom", "Windows2019", "Windows2022"];
 const VOLUME_TYPES: [&str; 7] = ["standard", "io1", "io2", "gp2", "sc1", "st1", "gp3"];
 
-pub(crate) fn check(settings: &AwsSettings, place: Place, report: &mut Report) {
-    let path = place.path();
-    if place == Place::Inline {
+pub(crate) fn check(settings: &AwsSettings, location: SettingsLocation, report: &mut Report) {
+    let path = location.path();
+    if location == SettingsLocation::Inline {
         check_inline(settings, report);
     }
     if let Some(family) = settings.ami_family.as_deref()
@@ -37,12 +37,12 @@ pub(crate) fn check(settings: &AwsSettings, place: Place, report: &mut Report) {
     {
         report.never_valid(
             format!("{path}.amiFamily"),
-            format!("{family:?} is no image family"),
+            format!("{family:?} is not an AMI family"),
             FAMILIES.join(", "),
         );
     }
     if settings.ami_family.as_deref() == Some("Custom") && settings.ami_selector.is_empty() {
-        report.never_valid(format!("{path}.amiSelector"), "is missing", "the images of family Custom");
+        report.never_valid(format!("{path}.amiSelector"), "is missing", "the AMIs of family Custom");
     }
     if settings.subnet_selector.is_empty() {
         report.never_valid(
@@ -75,13 +75,13 @@ pub(crate) fn check(settings: &AwsSettings, place: Place, report: &mut Report) {
 
 fn check_inline(settings: &AwsSettings, report: &mut Report) {
     if settings.kind.as_deref().is_some_and(|kind| kind != "AWS") {
-        report.never_valid("spec.provider.kind", "is not AWS", "AWS, or no such field");
+        report.never_valid("spec.provider.kind", "is not AWS", "AWS, or omit the field");
     }
     if settings.api_version.as_deref().is_some_and(|version| version != "extensions.karpenter.sh/v1alpha1") {
         report.never_valid(
             "spec.provider.apiVersion",
             "is unknown",
-            "extensions.karpenter.sh/v1alpha1, or no such field",
+            "extensions.karpenter.sh/v1alpha1, or omit the field",
         );
     }
     for (field, present) in [
@@ -160,7 +160,7 @@ fn check_device(mapping: &BlockDeviceMapping, path: &str, report: &mut Report) {
     {
         report.never_valid(
             format!("{path}.ebs.volumeType"),
-            format!("{volume_type:?} is no volume type"),
+            format!("{volume_type:?} is not a volume type"),
             VOLUME_TYPES.join(", "),
         );
     }

@@ -1,4 +1,4 @@
-//! Rules for Provisioners, apart from their kubelet and AWS settings.
+//! Rules for Provisioners, without those of kubelet and AWS settings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,7 @@ fn check_times(spec: &ProvisionerSpec, report: &mut Report) {
         ("spec.ttlSecondsUntilExpired", spec.ttl_seconds_until_expired),
     ] {
         if let Some(seconds) = seconds.filter(|seconds| *seconds < 0) {
-            report.never_valid(field, format!("{seconds} is negative"), "0 or more, or no such field");
+            report.never_valid(field, format!("{seconds} is negative"), "0 or more, or omit the field");
         }
     }
     let consolidates = spec.consolidation.as_ref().and_then(|one| one.enabled).unwrap_or(false);
@@ -78,7 +78,7 @@ fn check_labels(labels: &BTreeMap<String, String>, report: &mut Report) {
         if let Some(problem) = qualified_name_problem(key) {
             report.never_valid(
                 &field,
-                format!("the key is not a label key: {problem}"),
+                format!("the key is not a valid label key: {problem}"),
                 "a key such as example.com/team",
             );
         } else if let Some(problem) = restriction(normalize(key)) {
@@ -90,7 +90,7 @@ fn check_labels(labels: &BTreeMap<String, String>, report: &mut Report) {
     }
 }
 
-/// Both lists together: a key and effect may occur once.
+/// Each combination of key and effect may occur once in both lists together.
 fn check_taints(spec: &ProvisionerSpec, report: &mut Report) {
     let mut seen = BTreeSet::new();
     for (list, taints) in [("taints", &spec.taints), ("startupTaints", &spec.startup_taints)] {
@@ -123,7 +123,7 @@ fn check_taint(taint: &LegacyTaint, field: &str, report: &mut Report) {
     if !EFFECTS.contains(&taint.effect.as_str()) {
         report.never_valid(
             format!("{field}.effect"),
-            format!("{:?} is no effect", taint.effect),
+            format!("{:?} is not an effect", taint.effect),
             "NoSchedule, PreferNoSchedule or NoExecute",
         );
     }
@@ -143,23 +143,27 @@ fn check_requirement(requirement: &LegacyRequirement, field: &str, report: &mut 
     }
     for value in values {
         if let Some(problem) = label_value_problem(value) {
-            report.never_valid(format!("{field}.values"), format!("{value:?} {problem}"), "values of labels");
+            report.never_valid(
+                format!("{field}.values"),
+                format!("{value:?} {problem}"),
+                "valid label values",
+            );
         }
     }
     match operator.as_str() {
         "In" if values.is_empty() => report.never_valid(
             format!("{field}.values"),
             format!("key {key} with operator In must have a value defined"),
-            "at least one value, or no such requirement",
+            "at least one value, or remove the requirement",
         ),
         "Gt" | "Lt" if !is_one_whole_number(values) => report.never_valid(
             format!("{field}.values"),
             format!("key {key} with operator {operator} must have a single positive integer value"),
-            "one whole number in quotes, such as \"2\"",
+            "one integer in quotes, such as \"2\"",
         ),
         operator if !OPERATORS.contains(&operator) => report.never_valid(
             format!("{field}.operator"),
-            format!("{operator:?} is no operator"),
+            format!("{operator:?} is not an operator"),
             OPERATORS.join(", "),
         ),
         _ => {}

@@ -1,11 +1,11 @@
-//! AWS settings of the old API: `karpenter.k8s.aws/v1alpha1` AWSNodeTemplate, and the same inside a Provisioner.
+//! AWS settings: `karpenter.k8s.aws/v1alpha1` AWSNodeTemplate, and `spec.provider` of a v1alpha5 Provisioner.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// `AWSNodeTemplate.spec` and `Provisioner.spec.provider`; the latter never had `user_data`, `ami_selector` and
+/// `AWSNodeTemplate.spec` and `Provisioner.spec.provider`; the latter does not have `user_data`, `ami_selector` and
 /// `detailed_monitoring`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]

@@ -1,4 +1,6 @@
 //! `karpenter.sh/v1alpha5` Provisioner.
+//!
+//! Upstream: karpenter-core v0.31 `pkg/apis/v1alpha5/provisioner.go`.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +10,15 @@ use serde_json::Value;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ProvisionerSpec {
-    /// Put on nodes; never checked.
+    /// Annotations of the nodes; not validated.
     pub annotations: BTreeMap<String, String>,
-    /// Put on nodes, and requirements at the same time.
+    /// Labels of the nodes; each is a requirement too.
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<LegacyTaint>,
     pub startup_taints: Vec<LegacyTaint>,
     pub requirements: Vec<LegacyRequirement>,
     pub kubelet_configuration: Option<KubeletConfiguration>,
-    /// AWS settings in place; exactly one of this and `provider_ref`.
+    /// Inline AWS settings; exactly one of this and `provider_ref` is set.
     pub provider: Option<Value>,
     pub provider_ref: Option<ProviderRef>,
     pub ttl_seconds_after_empty: Option<i64>,
@@ -46,7 +48,7 @@ pub struct LegacyRequirement {
     pub values: Vec<String>,
 }
 
-/// The name of an AWSNodeTemplate; kind and apiVersion never mattered.
+/// A reference to an AWSNodeTemplate by name; kind and apiVersion are ignored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ProviderRef {
@@ -64,7 +66,7 @@ pub struct Consolidation {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Limits {
-    /// Quantities, as text or numbers.
+    /// Quantities, as strings or numbers.
     pub resources: BTreeMap<String, Value>,
 }
 
@@ -73,7 +75,7 @@ pub struct Limits {
 pub struct KubeletConfiguration {
     #[serde(rename = "clusterDNS", skip_serializing_if = "Vec::is_empty")]
     pub cluster_dns: Vec<String>,
-    /// `containerd` or `dockerd`; v1 has no such choice.
+    /// `containerd` or `dockerd`; v1 does not have this field.
     #[serde(skip_serializing)]
     pub container_runtime: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

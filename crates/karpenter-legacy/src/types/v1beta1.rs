@@ -1,4 +1,4 @@
-//! `karpenter.sh/v1beta1` and `karpenter.k8s.aws/v1beta1`: nearly v1, so that most fields are only carried over.
+//! `karpenter.sh/v1beta1` and `karpenter.k8s.aws/v1beta1`. Most fields are the same in v1 and are copied.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -21,7 +21,7 @@ pub struct BetaNodeClaimTemplate {
     pub spec: BetaNodeClaimSpec,
 }
 
-/// Also the spec of a v1beta1 NodeClaim, which controllers make and nobody converts.
+/// Also the spec of a v1beta1 NodeClaim; NodeClaims are not converted because controllers create them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct BetaNodeClaimSpec {

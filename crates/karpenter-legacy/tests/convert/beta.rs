@@ -1,4 +1,4 @@
-//! Corners of v1beta1.
+//! Edge cases of v1beta1.
 
 use serde_json::json;
 
@@ -15,7 +15,7 @@ fn pool(spec: &str) -> String {
 }
 
 #[test]
-fn an_alias_keeps_the_version_that_was_pinned() {
+fn alias_keeps_pinned_version() {
     let converted = converted(&class("  amiFamily: AL2\n  role: r"));
     assert_eq!(values(&converted)[0]["spec"]["amiSelectorTerms"], json!([{"alias": "al2@v20240928"}]));
     assert_eq!(values(&converted)[0]["metadata"], json!({"name": "c"}));
@@ -30,7 +30,7 @@ fn ubuntu_needs_images() {
 }
 
 #[test]
-fn consolidation_that_was_switched_off_stays_off() {
+fn disabled_consolidation_stays_disabled() {
     let text = pool(
         "  template: {spec: {requirements: [], nodeClassRef: {name: c}}}\n  disruption: {consolidationPolicy: WhenUnderutilized, consolidateAfter: Never, expireAfter: Never}",
     );
@@ -43,7 +43,7 @@ fn consolidation_that_was_switched_off_stays_off() {
 }
 
 #[test]
-fn pools_that_agree_share_one_class() {
+fn pools_with_equal_kubelet_settings_share_one_class() {
     let one = pool("  template: {spec: {requirements: [], kubelet: {maxPods: 50}, nodeClassRef: {name: c}}}");
     let text = format!(
         "{one}---\n{}---\n{}",
@@ -57,7 +57,7 @@ fn pools_that_agree_share_one_class() {
 }
 
 #[test]
-fn unknown_fields_and_missing_references_are_named() {
+fn unknown_fields_and_missing_references_are_reported() {
     let unknown =
         converted(&pool("  template: {spec: {requirements: [], nodeClassRef: {name: c}, kubelets: {}}}"));
     assert_eq!(codes(&unknown), ["E18"]);

@@ -1,4 +1,4 @@
-//! Whole manifests as they are found in the wild, and what becomes of them.
+//! Complete manifests from practice, compared with their conversion.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -26,18 +26,18 @@ fn inline_settings_with_tags() {
 }
 
 #[test]
-fn a_program_writes_nulls() {
+fn manifest_with_nulls() {
     check("add-on-with-nulls", &["W03", "W05", "W13", "W15"]);
 }
 
 #[test]
-fn a_chart_with_four_pools() {
+fn chart_with_four_pools() {
     check("configuration-chart", &["W05", "W15"]);
 }
 
-/// Heredocs, quotes, substitutions, backslashes, tabs and blanks at the end of lines: nothing of it is ours to touch.
+/// User data with heredocs, quotes, substitutions, backslashes, tabs and trailing blanks is copied unchanged.
 #[test]
-fn scripts_pass_byte_for_byte() {
+fn user_data_is_copied_byte_for_byte() {
     check("user-data", &["W05", "W15"]);
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/user-data");
     let read = |file: &str| std::fs::read_to_string(directory.join(file)).expect("the fixture is there");
@@ -47,9 +47,9 @@ fn scripts_pass_byte_for_byte() {
     }
 }
 
-/// Workloads are left out, and one that nobody would leave alone any more is told.
+/// Workloads are omitted; an annotation do-not-evict is reported.
 #[test]
-fn workloads_that_pass_by() {
+fn do_not_evict_of_workloads_is_reported() {
     let annotated = |kind: &str, spec: &str| {
         format!("apiVersion: x/v1\nkind: {kind}\nmetadata: {{name: a}}\nspec: {spec}\n")
     };
@@ -73,11 +73,11 @@ fn workloads_that_pass_by() {
 }
 
 #[test]
-fn what_is_v1_already() {
+fn v1_objects_are_copied() {
     check("current", &[]);
 }
 
 #[test]
-fn v1beta1_with_a_class_that_splits() {
+fn v1beta1_class_is_split_by_kubelet_settings() {
     check("beta", &["W17"]);
 }

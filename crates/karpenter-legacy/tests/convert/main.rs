@@ -1,4 +1,4 @@
-//! Conversions as a user sees them: old manifests in, v1 manifests out, and every result held against the v1 CRDs.
+//! Conversion of manifests; every result is validated with the v1 CRDs.
 
 mod beta;
 mod fixtures;
@@ -14,12 +14,12 @@ pub fn documents(text: &str) -> Vec<Value> {
     read.documents.into_iter().map(|document| document.value).collect()
 }
 
-/// Converts, and holds every result against the CRDs of v1.
+/// Converts, and validates every result with the v1 CRDs.
 pub fn converted_with(text: &str, options: &Options) -> Converted {
     let converted = convert(&documents(text), options);
     for object in &converted.objects {
         if let Err(errors) = karpenter_api::validate::validate(&object.value, None) {
-            panic!("v1 refuses {}: {errors:?}", object.value);
+            panic!("v1 rejects {}: {errors:?}", object.value);
         }
     }
     converted

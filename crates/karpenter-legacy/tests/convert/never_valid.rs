@@ -1,4 +1,4 @@
-//! What the old admission refused is refused here, with its field and what would be valid; and there is no result.
+//! Objects that the v1alpha5 webhooks rejected: the finding names the field and a valid value, and there is no result.
 
 use karpenter_legacy::Severity;
 
@@ -51,15 +51,15 @@ fn provisioners() {
             "set by the controller",
         ),
         ("labels: {kubernetes.io/x: x}", "spec.labels[kubernetes.io/x]", "restricted"),
-        ("labels: {a: 'b c'}", "spec.labels[a]", "may hold only"),
-        ("taints: [{key: a, effect: Never}]", "spec.taints[0].effect", "no effect"),
+        ("labels: {a: 'b c'}", "spec.labels[a]", "may contain only"),
+        ("taints: [{key: a, effect: Never}]", "spec.taints[0].effect", "not an effect"),
         ("taints: [{key: a, value: 'b c', effect: NoSchedule}]", "spec.taints[0].value", "only letters"),
         (
             "taints: [{key: a, effect: NoSchedule}], startupTaints: [{key: a, effect: NoSchedule}]",
             "spec.startupTaints[0]",
             "twice",
         ),
-        ("taints: [{key: a, effect: ''}]", "spec.taints[0].effect", "v1 refuses"),
+        ("taints: [{key: a, effect: ''}]", "spec.taints[0].effect", "v1 rejects"),
         (
             "requirements: [{key: a, operator: In, values: null}]",
             "spec.requirements[0].values",
@@ -78,7 +78,7 @@ fn provisioners() {
         (
             "requirements: [{key: a, operator: Gte, values: ['1']}]",
             "spec.requirements[0].operator",
-            "no operator",
+            "not an operator",
         ),
         (
             "requirements: [{key: karpenter.sh/provisioner-name, operator: Exists}]",
@@ -94,7 +94,7 @@ fn provisioners() {
         (
             "kubeletConfiguration: {containerRuntime: rkt}",
             "spec.kubeletConfiguration.containerRuntime",
-            "no runtime",
+            "not a container runtime",
         ),
         (
             "kubeletConfiguration: {systemReserved: {disk: 1}}",
@@ -109,7 +109,7 @@ fn provisioners() {
         (
             "kubeletConfiguration: {evictionHard: {memory.available: 101%}}",
             "spec.kubeletConfiguration.evictionHard.memory.available",
-            "no threshold",
+            "threshold",
         ),
         (
             "kubeletConfiguration: {evictionSoft: {memory.available: 5%}}",
@@ -119,7 +119,7 @@ fn provisioners() {
         (
             "kubeletConfiguration: {evictionSoftGracePeriod: {memory.available: 1m}}",
             "spec.kubeletConfiguration.evictionSoftGracePeriod.memory.available",
-            "no threshold",
+            "threshold",
         ),
         (
             "kubeletConfiguration: {imageGCHighThresholdPercent: 10, imageGCLowThresholdPercent: 20}",
@@ -152,7 +152,7 @@ fn inline_settings() {
 #[test]
 fn templates() {
     for (spec, field, part) in [
-        ("amiFamily: Debian", "spec.amiFamily", "no image family"),
+        ("amiFamily: Debian", "spec.amiFamily", "not an AMI family"),
         ("amiFamily: Custom", "spec.amiSelector", "missing"),
         ("tags: {'': x}", "spec.tags", "empty key"),
         ("tags: {a: true}", "spec.tags.a", "invalid type"),
@@ -181,7 +181,7 @@ fn templates() {
         (
             "blockDeviceMappings: [{deviceName: a, ebs: {volumeSize: 1Gi, volumeType: ssd}}]",
             "spec.blockDeviceMappings[0].ebs.volumeType",
-            "no volume type",
+            "not a volume type",
         ),
     ] {
         check(&template(&format!("{TEMPLATE_SPEC}, {spec}")), field, part);
@@ -200,15 +200,15 @@ fn templates() {
     );
 }
 
-/// Enabling a pool of a chart whose list of zones is empty.
+/// A chart rendered a pool with an empty list of zones.
 #[test]
-fn an_empty_list_of_zones_is_found_by_its_position() {
+fn empty_list_of_zones_is_reported_with_its_index() {
     let spec = "providerRef: {name: gpu}, requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [spot]}, {key: topology.kubernetes.io/zone, operator: In, values: null}]";
     check(&provisioner(spec), "spec.requirements[1].values", "topology.kubernetes.io/zone with operator In");
 }
 
 #[test]
-fn all_mistakes_are_told_at_once() {
+fn all_violations_are_reported() {
     let text = provisioner("weight: 0, ttlSecondsAfterEmpty: -1, requirements: [{key: a, operator: In}]");
     assert_eq!(converted(&text).errors().count(), 4);
 }

@@ -1,4 +1,4 @@
-//! One rule of the mapping per test.
+//! Conversion of Provisioners and AWSNodeTemplates, one rule per test.
 
 use karpenter_legacy::{Expiration, Options, TTL_UNTIL_EXPIRED_ANNOTATION, is_legacy};
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ fn only_class(text: &str) -> (Value, Vec<&'static str>) {
 }
 
 #[test]
-fn what_was_never_asked_for_stays_off() {
+fn expiration_and_consolidation_are_off_by_default() {
     let converted = converted(&with_template(""));
     let pool = values(&converted)[0];
     assert_eq!(pool["spec"]["template"]["spec"]["expireAfter"], "Never");
@@ -71,13 +71,13 @@ fn graceful_expiration_is_an_annotation() {
 }
 
 #[test]
-fn zero_seconds_until_expired_means_at_once_and_is_kept() {
+fn zero_ttl_until_expired_is_kept() {
     let converted = converted(&with_template("  ttlSecondsUntilExpired: 0"));
     assert_eq!(values(&converted)[0]["spec"]["template"]["spec"]["expireAfter"], "0s");
 }
 
 #[test]
-fn old_keys_are_normalised_and_gone_ones_are_told() {
+fn label_aliases_are_normalized_and_removed_labels_reported() {
     let text = with_template(
         "  labels: {beta.kubernetes.io/os: linux, karpenter.k8s.aws/instance-pods: '58'}\n  requirements:\n  - {key: karpenter.k8s.aws/instance.cpu, operator: Gt, values: ['3']}\n  - {key: karpenter.k8s.aws/instance-pods, operator: Gt, values: ['20']}\n  - {key: failure-domain.beta.kubernetes.io/zone, operator: In, values: [a]}",
     );
@@ -107,7 +107,7 @@ fn old_keys_are_normalised_and_gone_ones_are_told() {
 }
 
 #[test]
-fn kubelet_settings_make_a_class_of_their_own() {
+fn kubelet_settings_create_a_separate_class() {
     let text = with_template(
         "  kubeletConfiguration: {maxPods: 110, containerRuntime: dockerd, clusterDNS: ['fd00::a'], kubeReserved: {cpu: 1}}",
     );
@@ -137,7 +137,7 @@ fn kubelet_settings_without_their_template_are_an_error() {
 }
 
 #[test]
-fn an_inline_class_steps_aside_for_a_template_of_its_name() {
+fn inline_class_is_renamed_if_a_template_has_its_name() {
     let inline = "  provider: {instanceProfile: nodes, subnetSelector: {a: b}, securityGroupSelector: {a: b}, tags: {Name: x}}";
     let text = format!("{}---{}", provisioner(inline).replace("name: some", "name: shared"), TEMPLATE);
     let converted = converted(&text);
@@ -148,7 +148,7 @@ fn an_inline_class_steps_aside_for_a_template_of_its_name() {
 }
 
 #[test]
-fn metadata_options_keep_their_old_meaning() {
+fn metadata_options_keep_v1alpha1_defaults() {
     let (spec, _) = only_class(&template("  metadataOptions: {httpEndpoint: disabled}"));
     let expected = json!({"httpEndpoint": "disabled", "httpProtocolIPv6": "disabled", "httpPutResponseHopLimit": 1, "httpTokens": "optional"});
     assert_eq!(spec["metadataOptions"], expected);
@@ -174,7 +174,7 @@ fn image_families_and_selectors() {
 }
 
 #[test]
-fn the_identity_of_nodes_comes_from_the_object_then_the_settings() {
+fn node_role_comes_from_object_then_settings() {
     let text = TEMPLATE.replace("  instanceProfile: nodes\n", "");
     let spec = |options: &Options| {
         let converted = converted_with(&text, options);
@@ -196,7 +196,7 @@ fn the_identity_of_nodes_comes_from_the_object_then_the_settings() {
 }
 
 #[test]
-fn tags_of_the_settings_lie_beneath_and_reserved_ones_go() {
+fn global_tags_are_overridden_and_reserved_tags_dropped() {
     let tags =
         [("team", "settings"), ("stage", "settings")].map(|(key, value)| (key.to_owned(), value.to_owned()));
     let options = Options { tags: tags.into(), ..Options::default() };
@@ -207,7 +207,7 @@ fn tags_of_the_settings_lie_beneath_and_reserved_ones_go() {
 }
 
 #[test]
-fn annotations_that_protected_nodes_have_a_new_name() {
+fn do_not_consolidate_becomes_do_not_disrupt() {
     let converted =
         converted(&with_template("  annotations: {karpenter.sh/do-not-consolidate: 'true', a: b}"));
     let metadata = &values(&converted)[0]["spec"]["template"]["metadata"];
@@ -216,7 +216,7 @@ fn annotations_that_protected_nodes_have_a_new_name() {
 }
 
 #[test]
-fn what_servers_and_tools_wrote_stays_behind() {
+fn server_fields_and_tool_annotations_are_dropped() {
     let text = with_template("").replace(
         "metadata: {name: some}",
         "metadata: {name: some, namespace: karpenter, uid: u, generation: 3, finalizers: [x], labels: {a: b}, annotations: {kubectl.kubernetes.io/last-applied-configuration: '{}', c: d}}\nstatus: {resources: {cpu: 1}}",
@@ -228,7 +228,7 @@ fn what_servers_and_tools_wrote_stays_behind() {
 }
 
 #[test]
-fn other_kinds_are_counted_and_those_of_controllers_are_told() {
+fn other_kinds_are_counted_and_controller_kinds_reported() {
     let text = "apiVersion: v1\nkind: Service\nmetadata: {name: a}\n---\napiVersion: karpenter.sh/v1alpha5\nkind: Machine\nmetadata: {name: b}\n";
     let converted = converted(text);
     assert!(converted.objects.is_empty());
@@ -239,7 +239,7 @@ fn other_kinds_are_counted_and_those_of_controllers_are_told() {
 }
 
 #[test]
-fn two_objects_of_one_name_are_an_error() {
+fn two_results_with_one_name_are_an_error() {
     let current = "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {name: shared}\nspec: {role: r, amiSelectorTerms: [{alias: al2023@latest}], subnetSelectorTerms: [{id: subnet-1}], securityGroupSelectorTerms: [{id: sg-1}]}\n";
     let converted = converted(&format!("{current}---{TEMPLATE}"));
     assert_eq!(codes(&converted), ["W05", "E20"]);
