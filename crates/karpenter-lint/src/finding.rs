@@ -1,9 +1,9 @@
 //! Findings and their codes. The codes are part of the command's contract; docs/lint.md lists them.
 
-/// How much a finding weighs.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Works, though probably not as meant.
+    /// Works, but probably not as intended.
     Warning,
     /// Cannot work.
     Error,
@@ -25,7 +25,7 @@ macro_rules! codes {
         pub enum Code { $($(#[$doc])* $name,)* }
 
         impl Code {
-            /// All codes, in the order of the documentation.
+            /// All codes, in the order of docs/lint.md.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             pub fn as_str(self) -> &'static str {
@@ -40,39 +40,39 @@ macro_rules! codes {
 }
 
 codes! {
-    /// Two pools of one weight could both make the same node.
+    /// Two NodePools with the same weight could launch the same node for a pod.
     PoolsOverlap = "L01" Warning,
-    /// A pool that no pod can select, or that no workload of the input does.
+    /// A NodePool that no pod can select, or that no workload of the input selects.
     PoolUnselectable = "L02" Warning,
-    /// A label that tells pools apart does not keep other pods away.
+    /// A label distinguishes NodePools, but without a taint it does not keep other pods away.
     LabelDoesNotRepel = "L03" Warning,
-    /// A workload asks for nodes that no pool makes.
-    NoSuchNode = "L04" Error,
-    /// A pool's requirements leave no instance type.
+    /// A workload requires nodes that no NodePool can launch.
+    NoMatchingPool = "L04" Error,
+    /// No instance type meets the requirements of a NodePool.
     PoolWithoutTypes = "L05" Error,
-    /// A container says nothing about cpu or memory.
+    /// A container without CPU or memory requests.
     RequestsMissing = "L06" Warning,
-    /// Every pool that could take the workload has a taint that it does not tolerate.
+    /// Every NodePool that fits the workload has a taint that the workload does not tolerate.
     TaintNotTolerated = "L07" Error,
     /// Karpenter may be scheduled onto nodes that it manages.
     KarpenterOnOwnNodes = "L08" Error,
-    /// Consolidation is switched on and off at once, or comes after expiration.
-    ConsolidationAgainstTime = "L09" Warning,
-    /// Budgets close for good what the policy switches on.
+    /// consolidateAfter contradicts the consolidation policy, or is not shorter than expireAfter.
+    ConsolidateAfterConflict = "L09" Warning,
+    /// Budgets never allow a disruption that the policy enables.
     BudgetNeverOpens = "L10" Warning,
-    /// A budget whose schedule never comes.
+    /// A budget whose schedule matches no date.
     BudgetNeverApplies = "L11" Warning,
-    /// A workload selects by the label of Provisioners, which v1 pools do not put on nodes.
+    /// A workload selects the label of Provisioners, which nodes of v1 NodePools do not have.
     ProvisionerNameSelected = "L12" Error,
-    /// A container mounts a volume that the pod does not have.
+    /// A container mounts a volume that the pod does not define.
     VolumeMissing = "L13" Error,
-    /// A node group of somebody else carries the label by which a pool is selected.
+    /// A node that Karpenter does not manage has the label that selects a NodePool.
     LabelShared = "L14" Warning,
     /// The pool's node class is not among the node classes of the input.
     ClassMissing = "L15" Error,
-    /// Pods ask not to be moved by an annotation that counts on nodes of Provisioners only.
+    /// Pods have the annotation do-not-evict, which only protects them on nodes of Provisioners.
     DoNotEvict = "L16" Warning,
-    /// A budget whose schedule cannot be read, which keeps every node of its pool.
+    /// A budget with an invalid schedule, which blocks disruption of every node of its NodePool.
     BudgetUnreadable = "L17" Error,
 }
 
@@ -84,9 +84,9 @@ pub struct Finding {
     /// `Kind namespace/name`.
     pub object: String,
     pub field: String,
-    /// What is the matter and why it matters: lower case, no full stop.
+    /// The problem and its effect: lower case, no full stop.
     pub why: String,
-    /// What to change.
+    /// The change that resolves the finding.
     pub fix: String,
 }
 

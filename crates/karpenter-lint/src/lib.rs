@@ -1,8 +1,8 @@
-//! What is valid and still wrong: pools that get in each other's way, workloads that no pool can take, settings that
-//! cancel each other out. Every finding says what, where, why it matters and how to mend it.
+//! Finds manifests that the API server admits but that do not work as intended: overlapping NodePools, workloads that no
+//! NodePool can run, contradicting disruption settings. Every finding names the object, the field, the reason and a fix.
 //!
-//! Pure: manifests come in as JSON with the instance types of each pool, findings go out. Whether an object would be
-//! admitted at all is not asked here; objects that are malformed are looked at as far as they can be read.
+//! Pure: input are manifests as JSON and the instance types of each NodePool. Objects are not validated; of malformed
+//! objects, the readable parts are checked.
 
 mod finding;
 mod pool;
@@ -25,15 +25,15 @@ use workload::Workload;
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
     pub value: &'a Value,
-    /// The Provisioner that a pool was converted from; its nodes carry that name in a label.
+    /// The Provisioner that a NodePool was converted from; its nodes have its name in a label.
     pub provisioner: Option<&'a str>,
 }
 
-/// Everything that is looked at.
+/// Input of [`lint`].
 #[derive(Debug, Clone, Default)]
 pub struct Input<'a> {
     pub objects: Vec<Subject<'a>>,
-    /// Instance types by the name of the pool; a pool that is not here is not held against any.
+    /// Instance types by the name of the NodePool; rules about instance types skip a NodePool that is not here.
     pub catalogs: BTreeMap<String, Arc<Vec<InstanceType>>>,
     /// Label keys that a pool may leave undefined.
     pub well_known: BTreeSet<Arc<str>>,
@@ -41,32 +41,32 @@ pub struct Input<'a> {
 
 /// All findings, in the order of the objects and then of the codes.
 pub fn lint(input: &Input<'_>) -> Vec<Finding> {
-    let scene = Scene::new(input);
+    let context = Context::new(input);
     let mut report = Report::default();
-    rules::pools::check(&scene, &mut report);
-    rules::workloads::check(&scene, &mut report);
-    rules::disruption::check(&scene, &mut report);
-    rules::neighbours::check(&scene, &mut report);
+    rules::pools::check(&context, &mut report);
+    rules::workloads::check(&context, &mut report);
+    rules::disruption::check(&context, &mut report);
+    rules::unmanaged_nodes::check(&context, &mut report);
     report.into_sorted()
 }
 
-/// The input, read as far as rules need it.
-struct Scene<'a> {
+/// The objects of the input in the form that rules need.
+struct Context<'a> {
     pools: Vec<Pool<'a>>,
     workloads: Vec<Workload<'a>>,
-    /// Nodes that are not Karpenter's.
-    foreign_nodes: Vec<(usize, &'a Value)>,
+    /// Nodes that Karpenter does not manage.
+    unmanaged_nodes: Vec<(usize, &'a Value)>,
     /// Kind and name of every node class.
     classes: BTreeSet<(&'a str, &'a str)>,
     open_keys: &'a BTreeSet<Arc<str>>,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> Context<'a> {
     fn new(input: &'a Input<'a>) -> Self {
-        let mut scene = Self {
+        let mut context = Self {
             pools: Vec::new(),
             workloads: Vec::new(),
-            foreign_nodes: Vec::new(),
+            unmanaged_nodes: Vec::new(),
             classes: BTreeSet::new(),
             open_keys: &input.well_known,
         };
@@ -75,29 +75,29 @@ impl<'a> Scene<'a> {
             match text(value, "/kind") {
                 "NodePool" => {
                     let catalog = input.catalogs.get(text(value, "/metadata/name"));
-                    scene.pools.push(Pool::read(index, subject, catalog.map(|types| types.as_slice())));
+                    context.pools.push(Pool::read(index, subject, catalog.map(|types| types.as_slice())));
                 }
-                "Node" if pool_of_node(value).is_none() => scene.foreign_nodes.push((index, value)),
+                "Node" if pool_of_node(value).is_none() => context.unmanaged_nodes.push((index, value)),
                 kind if kind.ends_with("NodeClass") => {
-                    scene.classes.insert((kind, text(value, "/metadata/name")));
+                    context.classes.insert((kind, text(value, "/metadata/name")));
                 }
-                _ => scene.workloads.extend(Workload::read(index, value)),
+                _ => context.workloads.extend(Workload::read(index, value)),
             }
         }
-        if scene.serves_provisioners() {
-            let workloads = std::mem::take(&mut scene.workloads);
-            scene.workloads = workloads.into_iter().map(Workload::beside_provisioners).collect();
+        if context.has_provisioners() {
+            let workloads = std::mem::take(&mut context.workloads);
+            context.workloads = workloads.into_iter().map(Workload::with_dotted_labels).collect();
         }
-        scene
+        context
     }
 
-    /// Whether a pool comes from a Provisioner, so that what counted there may count again.
-    fn serves_provisioners(&self) -> bool {
+    /// Whether a NodePool is converted from a Provisioner, so that labels and annotations of v1alpha5 are valid.
+    fn has_provisioners(&self) -> bool {
         self.pools.iter().any(|pool| pool.provisioner.is_some())
     }
 
-    /// Workloads that Karpenter makes nodes for: everything but daemons.
-    fn placeable(&self) -> impl Iterator<Item = &Workload<'a>> {
+    /// Workloads that Karpenter launches nodes for: all except DaemonSets.
+    fn schedulable(&self) -> impl Iterator<Item = &Workload<'a>> {
         self.workloads.iter().filter(|workload| !workload.is_daemon)
     }
 }
@@ -107,23 +107,23 @@ fn pool_of_node(node: &Value) -> Option<&Value> {
     labels.get("karpenter.sh/nodepool").or_else(|| labels.get("karpenter.sh/provisioner-name"))
 }
 
-/// The text at a JSON pointer, or nothing.
+/// The string at a JSON pointer, or an empty one.
 fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The list at a JSON pointer, or nothing.
+/// The list at a JSON pointer, or an empty one.
 fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The pairs of text in the object at a JSON pointer.
+/// The string values of the object at a JSON pointer, with their keys.
 fn pairs<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
     let fields = value.pointer(pointer).and_then(Value::as_object).into_iter().flatten();
     fields.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
 }
 
-/// `Kind namespace/name`, as the other commands write it.
+/// `Kind namespace/name`, as in other commands.
 fn title(value: &Value) -> String {
     let (kind, name) = (text(value, "/kind"), text(value, "/metadata/name"));
     let is_namespaced = !kind.ends_with("NodeClass") && !["NodePool", "Node"].contains(&kind);

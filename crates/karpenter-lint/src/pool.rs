@@ -1,4 +1,4 @@
-//! What rules need to know about a NodePool.
+//! Properties of NodePools that rules need.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::{Subject, list, pairs, text, title};
 
 pub(crate) struct Pool<'a> {
     pub(crate) input: usize,
-    /// `NodePool x`, with the Provisioner it comes from.
+    /// `NodePool x`, with the Provisioner it is converted from.
     pub(crate) object: String,
     pub(crate) name: &'a str,
     pub(crate) value: &'a Value,
@@ -22,10 +22,10 @@ pub(crate) struct Pool<'a> {
     pub(crate) labels: Vec<(&'a str, &'a str)>,
     /// The template's requirements without its labels.
     pub(crate) requirements: Requirements,
-    /// What a pod can count on: requirements, labels and the pool's own name.
+    /// Requirements on labels that all nodes of the NodePool have: requirements, labels and the NodePool's name.
     pub(crate) offered: Requirements,
-    /// Taints that keep pods away; preferences do not.
-    pub(crate) hard_taints: BTreeSet<Taint>,
+    /// Taints that keep pods away, without those with PreferNoSchedule.
+    pub(crate) repelling_taints: BTreeSet<Taint>,
     pub(crate) catalog: Option<&'a [InstanceType]>,
 }
 
@@ -57,19 +57,19 @@ impl<'a> Pool<'a> {
             labels,
             requirements,
             offered,
-            hard_taints: list(value, "/spec/template/spec/taints")
+            repelling_taints: list(value, "/spec/template/spec/taints")
                 .iter()
-                .filter_map(read_hard_taint)
+                .filter_map(read_repelling_taint)
                 .collect(),
             catalog,
         }
     }
 
-    pub(crate) fn place(&self) -> (usize, &str) {
+    pub(crate) fn subject(&self) -> (usize, &str) {
         (self.input, &self.object)
     }
 
-    /// Instance types that the pool can launch for something that asks for `wanted`.
+    /// Instance types that the NodePool can launch for a pod that requires `wanted`.
     pub(crate) fn types(&self, wanted: &Requirements) -> impl Iterator<Item = &'a InstanceType> {
         let mut all = self.offered.clone();
         all.extend(wanted);
@@ -89,8 +89,12 @@ pub(crate) fn read_requirement(value: &Value) -> Option<Requirement> {
     Some(Requirement::new(key, operator, list(value, "/values").iter().filter_map(Value::as_str)))
 }
 
-pub(crate) fn read_hard_taint(value: &Value) -> Option<Taint> {
+pub(crate) fn read_repelling_taint(value: &Value) -> Option<Taint> {
     let effect = Effect::parse(text(value, "/effect"))?;
-    let is_hard = effect != Effect::PreferNoSchedule;
-    is_hard.then(|| Taint { key: text(value, "/key").into(), value: text(value, "/value").into(), effect })
+    let is_repelling = effect != Effect::PreferNoSchedule;
+    is_repelling.then(|| Taint {
+        key: text(value, "/key").into(),
+        value: text(value, "/value").into(),
+        effect,
+    })
 }

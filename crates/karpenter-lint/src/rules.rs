@@ -1,6 +1,6 @@
-//! The rules, by what they look at.
+//! The rules, grouped by subject.
 
 pub(crate) mod disruption;
-pub(crate) mod neighbours;
 pub(crate) mod pools;
+pub(crate) mod unmanaged_nodes;
 pub(crate) mod workloads;

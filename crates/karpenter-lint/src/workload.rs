@@ -1,4 +1,4 @@
-//! What rules need to know about anything that makes pods.
+//! Properties of workloads that rules need.
 
 use std::collections::BTreeSet;
 
@@ -14,14 +14,14 @@ pub(crate) struct Workload<'a> {
     pub(crate) input: usize,
     pub(crate) object: String,
     pub(crate) value: &'a Value,
-    /// The pod's spec, and where it stands in the object.
+    /// The pod's spec; `path` is its field path in the object.
     pub(crate) pod: &'a Value,
     pub(crate) path: &'static str,
     pub(crate) is_daemon: bool,
-    /// Node requirements of the pod: any of these, at least one of which there is.
+    /// Node requirements of the pod: alternatives, at least one.
     pub(crate) wanted: Vec<Requirements>,
     pub(crate) tolerations: Vec<Toleration>,
-    /// Resources that only some machines have, such as nvidia.com/gpu.
+    /// Extended resources, such as nvidia.com/gpu.
     pub(crate) extended: BTreeSet<&'a str>,
 }
 
@@ -51,30 +51,30 @@ impl<'a> Workload<'a> {
         })
     }
 
-    /// The same workload where nodes of Provisioners are, which carry labels with dots as well.
-    pub(crate) fn beside_provisioners(self) -> Self {
+    /// The same workload in a cluster with nodes of Provisioners, which also have the dotted label keys.
+    pub(crate) fn with_dotted_labels(self) -> Self {
         Self { wanted: node_requirements(self.pod, true), ..self }
     }
 
-    /// The metadata that its pods get.
+    /// The metadata of its pods.
     pub(crate) fn pod_metadata(&self) -> Option<&'a Value> {
         let pointer = format!("/{}", self.path.replace('.', "/"));
         self.value.pointer(&format!("{}metadata", pointer.strip_suffix("spec")?))
     }
 
-    pub(crate) fn place(&self) -> (usize, &str) {
+    pub(crate) fn subject(&self) -> (usize, &str) {
         (self.input, &self.object)
     }
 
     pub(crate) fn tolerates(&self, pool: &Pool<'_>) -> bool {
-        self.tolerates_all(pool.hard_taints.iter().cloned())
+        self.tolerates_all(pool.repelling_taints.iter().cloned())
     }
 
     pub(crate) fn tolerates_all(&self, mut taints: impl Iterator<Item = Taint>) -> bool {
         taints.all(|taint| self.tolerations.iter().any(|one| one.tolerates(&taint)))
     }
 
-    /// Where the pod says which nodes it wants.
+    /// The field with the node requirements of the pod.
     pub(crate) fn selector_field(&self) -> String {
         let part =
             if self.pod.get("nodeSelector").is_some() { "nodeSelector" } else { "affinity.nodeAffinity" };
@@ -82,16 +82,16 @@ impl<'a> Workload<'a> {
     }
 }
 
-/// `has_dots`: whether nodes carry keys with dots, which otherwise are keys that nobody knows.
+/// `has_dots`: whether nodes have the dotted label keys of v1alpha5; otherwise those keys are unknown.
 fn node_requirements(pod: &Value, has_dots: bool) -> Vec<Requirements> {
-    let today = |mut requirement: Requirement| {
+    let undot = |mut requirement: Requirement| {
         if let Some(key) = labels::undotted(&requirement.key).filter(|_| has_dots) {
             requirement.key = key.into();
         }
         requirement
     };
     let selector: Requirements = pairs(pod, "/nodeSelector")
-        .map(|(key, value)| today(Requirement::in_values(labels::normalize(key), [value])))
+        .map(|(key, value)| undot(Requirement::in_values(labels::normalize(key), [value])))
         .collect();
     let terms =
         list(pod, "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms");
@@ -101,7 +101,7 @@ fn node_requirements(pod: &Value, has_dots: bool) -> Vec<Requirements> {
     let with_term = |term: &Value| {
         let mut all = selector.clone();
         for requirement in list(term, "/matchExpressions").iter().filter_map(read_requirement) {
-            all.add(today(requirement));
+            all.add(undot(requirement));
         }
         all
     };
@@ -116,7 +116,7 @@ fn read_toleration(value: &Value) -> Toleration {
     Toleration { key: text(value, "/key").into(), operator, effect: Effect::parse(text(value, "/effect")) }
 }
 
-/// Names with a domain are devices; without one they are what every machine has.
+/// Resources with a domain in their name are extended resources.
 fn extended_resources(pod: &Value) -> BTreeSet<&str> {
     let containers = list(pod, "/containers").iter().chain(list(pod, "/initContainers"));
     let amounts =

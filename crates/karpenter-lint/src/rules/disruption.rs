@@ -1,4 +1,4 @@
-//! Settings about when nodes go that cancel each other out.
+//! Contradicting disruption settings of a NodePool.
 
 use karpenter_model::cron::CronSchedule;
 use karpenter_model::duration::parse_go_duration;
@@ -6,16 +6,16 @@ use serde_json::Value;
 
 use crate::finding::{Code, Report};
 use crate::pool::Pool;
-use crate::{Scene, list, text};
+use crate::{Context, list, text};
 
-/// Any moment does: a window that is open at all times is open from here on.
-const SOME_MONDAY: i64 = 1_704_067_200;
-/// Enough for a year of hours and a month of minutes.
+/// An arbitrary Monday as the start of the search; a schedule that is always active is active from any time on.
+const SEARCH_START: i64 = 1_704_067_200;
+/// Upper limit of schedule hits that are compared: more than a year of hours or a month of minutes.
 const HITS_MAX: usize = 50_000;
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
-pub(crate) fn check(scene: &Scene<'_>, report: &mut Report) {
-    for pool in &scene.pools {
+pub(crate) fn check(context: &Context<'_>, report: &mut Report) {
+    for pool in &context.pools {
         check_schedules(pool, report);
         if pool.value.pointer("/spec/replicas").is_none() {
             check_times(pool, report);
@@ -31,7 +31,7 @@ fn policy<'a>(pool: &Pool<'a>) -> &'a str {
     }
 }
 
-/// Seconds, or nothing for `Never`.
+/// Seconds, or `None` for `Never`.
 fn seconds(pool: &Pool<'_>, pointer: &str, default: &str) -> Option<i64> {
     let written = text(pool.value, pointer);
     let written = if written.is_empty() { default } else { written };
@@ -47,33 +47,35 @@ fn check_times(pool: &Pool<'_>, report: &mut Report) {
     let expire_after = seconds(pool, "/spec/template/spec/expireAfter", "720h");
     match (consolidate_after(pool), expire_after) {
         (None, _) if policy(pool) != "WhenEmpty" => report.add(
-            Code::ConsolidationAgainstTime,
-            pool.place(),
+            Code::ConsolidateAfterConflict,
+            pool.subject(),
             field,
-            format!("Never switches off what consolidationPolicy {} switches on", policy(pool)),
-            "choose a time, or consolidationPolicy WhenEmpty where nothing is to be consolidated",
+            format!("Never disables what consolidationPolicy {} enables", policy(pool)),
+            "set a duration, or consolidationPolicy WhenEmpty to disable consolidation",
         ),
         (Some(after), Some(expire)) if after >= expire => report.add(
-            Code::ConsolidationAgainstTime,
-            pool.place(),
+            Code::ConsolidateAfterConflict,
+            pool.subject(),
             field,
-            "is not shorter than expireAfter, so that nodes expire before they could be consolidated",
+            "is not shorter than expireAfter; nodes expire before they can be consolidated",
             "make it shorter than spec.template.spec.expireAfter",
         ),
         _ => {}
     }
 }
 
-/// The pattern of the definition admits minutes and months that do not exist. Pools of fixed size have budgets too.
+/// The pattern of the CRD accepts minutes and months out of range. Static NodePools have budgets too.
 fn check_schedules(pool: &Pool<'_>, report: &mut Report) {
     for (index, budget) in list(pool.value, "/spec/disruption/budgets").iter().enumerate() {
         let Some(schedule) = budget.get("schedule").and_then(Value::as_str) else { continue };
         if let Err(error) = schedule.parse::<CronSchedule>() {
             report.add(
                 Code::BudgetUnreadable,
-                pool.place(),
+                pool.subject(),
                 format!("spec.disruption.budgets[{index}].schedule"),
-                format!("{error}; until it is corrected no budget of the pool lets a node go, whatever for"),
+                format!(
+                    "{error}; with an invalid schedule, no node of the NodePool is disrupted for any reason"
+                ),
                 "five cron fields in UTC, such as 0 9 * * 1-5, or a descriptor such as @daily",
             );
         }
@@ -86,14 +88,14 @@ fn check_budgets(pool: &Pool<'_>, report: &mut Report) {
     for (index, budget) in list(pool.value, "/spec/disruption/budgets").iter().enumerate() {
         let schedule = text(budget, "/schedule");
         if let Ok(parsed) = schedule.parse::<CronSchedule>()
-            && parsed.next_after(SOME_MONDAY).is_none()
+            && parsed.next_after(SEARCH_START).is_none()
         {
             report.add(
                 Code::BudgetNeverApplies,
-                pool.place(),
+                pool.subject(),
                 format!("spec.disruption.budgets[{index}].schedule"),
-                format!("{schedule:?} never comes, so that the budget never limits anything"),
-                "a day that exists in its month",
+                format!("{schedule:?} matches no date; the budget has no effect"),
+                "set a date that exists",
             );
             continue;
         }
@@ -111,37 +113,40 @@ fn check_budgets(pool: &Pool<'_>, report: &mut Report) {
     if let Some(index) = closes_all {
         report.add(
             Code::BudgetNeverOpens,
-            pool.place(),
+            pool.subject(),
             format!("spec.disruption.budgets[{index}].nodes"),
-            "is 0 at all times and for every reason: nothing is ever consolidated, and drift never reaches a node",
-            "a schedule with a duration, reasons, or a number above 0",
+            "is 0 at all times and for every reason: nodes are never consolidated and never replaced for drift",
+            "set a schedule with a duration, reasons, or a number above 0",
         );
     } else if is_on && wanted.iter().all(|reason| closed.contains(reason)) {
         report.add(
             Code::BudgetNeverOpens,
-            pool.place(),
+            pool.subject(),
             "spec.disruption.budgets",
-            format!("let no node go at any time for {}, which the policy asks for", wanted.join(" and ")),
-            "a schedule with a duration, or consolidateAfter Never if that is meant",
+            format!(
+                "never allow a disruption for {}, which the consolidation policy enables",
+                wanted.join(" and ")
+            ),
+            "set a schedule with a duration, or consolidateAfter Never if that is intended",
         );
     }
 }
 
-/// Without a schedule, or with windows that follow each other without a gap.
+/// Whether the budget has no schedule, or windows that follow each other without a gap.
 fn is_always_active(budget: &Value) -> bool {
     let Ok(schedule) = text(budget, "/schedule").parse::<CronSchedule>() else {
         return budget.get("schedule").is_none();
     };
     let Ok(nanos) = parse_go_duration(text(budget, "/duration")) else { return false };
     let duration = nanos / NANOS_PER_SECOND;
-    let mut hit = schedule.next_after(SOME_MONDAY);
+    let mut hit = schedule.next_after(SEARCH_START);
     for _ in 0..HITS_MAX {
         let Some(at) = hit else { return false };
         let Some(next) = schedule.next_after(at) else { return false };
         if next - at > duration {
             return false;
         }
-        if next - SOME_MONDAY > 366 * 86_400 {
+        if next - SEARCH_START > 366 * 86_400 {
             break;
         }
         hit = Some(next);

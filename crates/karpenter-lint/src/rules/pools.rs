@@ -1,4 +1,4 @@
-//! Pools by themselves and next to each other.
+//! Single NodePools, and NodePools compared with each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,29 +7,29 @@ use karpenter_model::requirements::Requirements;
 
 use crate::finding::{Code, Report};
 use crate::pool::Pool;
-use crate::{Scene, text};
+use crate::{Context, text};
 
-pub(crate) fn check(scene: &Scene<'_>, report: &mut Report) {
-    for pool in &scene.pools {
+pub(crate) fn check(context: &Context<'_>, report: &mut Report) {
+    for pool in &context.pools {
         check_contradiction(pool, report);
         check_types(pool, report);
-        check_class(scene, pool, report);
+        check_class(context, pool, report);
     }
-    check_overlaps(scene, report);
-    check_exclusive_labels(scene, report);
-    check_selected(scene, report);
+    check_overlaps(context, report);
+    check_exclusive_labels(context, report);
+    check_selected(context, report);
 }
 
-/// A label that the pool's own requirement excludes: no node can be both.
+/// A label that contradicts a requirement of the same NodePool: no node can have both.
 fn check_contradiction(pool: &Pool<'_>, report: &mut Report) {
     for (key, value) in &pool.labels {
         let Some(requirement) = pool.requirements.get(labels::normalize(key)) else { continue };
         if !requirement.has(value) {
             report.add(
                 Code::PoolUnselectable,
-                pool.place(),
+                pool.subject(),
                 format!("spec.template.metadata.labels[{key}]"),
-                format!("the label says {value}, and the requirement {requirement} allows no such node"),
+                format!("the label {value} contradicts the requirement {requirement}"),
                 "remove the label or the requirement",
             );
         }
@@ -41,7 +41,7 @@ fn check_types(pool: &Pool<'_>, report: &mut Report) {
     if pool.types(&Requirements::new()).next().is_some() {
         return;
     }
-    // The first requirement that alone leaves nothing is the one to name.
+    // Names the first requirement that no instance type meets by itself.
     let alone = pool.offered.iter().find(|requirement| {
         let only: Requirements = [(*requirement).clone()].into_iter().collect();
         !catalog.iter().any(|one| {
@@ -53,55 +53,58 @@ fn check_types(pool: &Pool<'_>, report: &mut Report) {
         Some(requirement) => format!("no instance type of {} has {requirement}", catalog.len()),
         None => format!("no instance type of {} meets all requirements together", catalog.len()),
     };
-    // Where the region is not said it is a guess, and zones are the one thing that is wrong everywhere else.
+    // Without --region the region is a guess, and zones are what differs between regions.
     let fix = match alone {
         Some(requirement) if &*requirement.key == labels::ZONE => {
-            "name a zone of the region whose types were looked at, or that region with --region"
+            "set a zone of the region whose instance types were checked, or set --region"
         }
-        _ => "widen the requirements; karpenter plan --explain names the types that come close",
+        _ => "widen the requirements; karpenter plan --explain lists the closest instance types",
     };
-    report.add(Code::PoolWithoutTypes, pool.place(), "spec.template.spec.requirements", why, fix);
+    report.add(Code::PoolWithoutTypes, pool.subject(), "spec.template.spec.requirements", why, fix);
 }
 
-fn check_class(scene: &Scene<'_>, pool: &Pool<'_>, report: &mut Report) {
+fn check_class(context: &Context<'_>, pool: &Pool<'_>, report: &mut Report) {
     let kind = text(pool.value, "/spec/template/spec/nodeClassRef/kind");
     let name = text(pool.value, "/spec/template/spec/nodeClassRef/name");
     let of_kind: Vec<&str> =
-        scene.classes.iter().filter(|(other, _)| *other == kind).map(|(_, name)| *name).collect();
-    // An input without any class of the kind is only a part of what is installed.
+        context.classes.iter().filter(|(other, _)| *other == kind).map(|(_, name)| *name).collect();
+    // An input without any class of the kind is probably a part of the installed objects.
     if !of_kind.is_empty() && !of_kind.contains(&name) {
         report.add(
             Code::ClassMissing,
-            pool.place(),
+            pool.subject(),
             "spec.template.spec.nodeClassRef.name",
-            format!("there is no {kind} {name} in the input, so that the pool never becomes ready"),
-            format!("one of: {}", of_kind.join(", ")),
+            format!("{kind} {name} is not in the input; the NodePool does not become ready"),
+            format!("set one of: {}", of_kind.join(", ")),
         );
     }
 }
 
-fn check_overlaps(scene: &Scene<'_>, report: &mut Report) {
-    for (position, one) in scene.pools.iter().enumerate() {
-        for other in &scene.pools[position + 1..] {
-            if one.weight != other.weight || one.hard_taints != other.hard_taints || !overlap(one, other) {
+fn check_overlaps(context: &Context<'_>, report: &mut Report) {
+    for (position, one) in context.pools.iter().enumerate() {
+        for other in &context.pools[position + 1..] {
+            if one.weight != other.weight
+                || one.repelling_taints != other.repelling_taints
+                || !overlap(one, other)
+            {
                 continue;
             }
             report.add(
                 Code::PoolsOverlap,
-                other.place(),
+                other.subject(),
                 "spec.weight",
                 format!(
-                    "pods that may use this pool may use NodePool {} as well, for the same instance types and with the same \
-                     weight, so that which one grows is left to chance and to prices",
+                    "pods that can use this NodePool can also use NodePool {}, with the same instance types and weight; which one \
+                     launches nodes depends on prices",
                     one.name
                 ),
-                "give one of them a weight, or tell them apart by a label that pods select or by a taint",
+                "set a weight on one of them, or distinguish them by a label that pods select or by a taint",
             );
         }
     }
 }
 
-/// Whether both pools could make a node for one pod: no label tells them apart, and they share a type.
+/// Whether both NodePools could launch a node for one pod: no label distinguishes them, and they share an instance type.
 fn overlap(one: &Pool<'_>, other: &Pool<'_>) -> bool {
     let mine = without_names(&one.offered);
     let theirs = without_names(&other.offered);
@@ -124,54 +127,54 @@ fn without_names(offered: &Requirements) -> Requirements {
     offered
 }
 
-/// Labels attract the pods that select them; they repel nobody.
-fn check_exclusive_labels(scene: &Scene<'_>, report: &mut Report) {
+/// A label attracts pods that select it, but does not keep other pods away.
+fn check_exclusive_labels(context: &Context<'_>, report: &mut Report) {
     let mut values: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for (key, value) in scene.pools.iter().flat_map(|pool| &pool.labels) {
-        if !scene.open_keys.contains(labels::normalize(key)) {
+    for (key, value) in context.pools.iter().flat_map(|pool| &pool.labels) {
+        if !context.open_keys.contains(labels::normalize(key)) {
             values.entry(key).or_default().insert(value);
         }
     }
-    for pool in scene.pools.iter().filter(|pool| pool.hard_taints.is_empty()) {
+    for pool in context.pools.iter().filter(|pool| pool.repelling_taints.is_empty()) {
         let exclusive =
             pool.labels.iter().find(|(key, _)| values.get(key).is_some_and(|values| values.len() > 1));
         if let Some((key, value)) = exclusive {
             report.add(
                 Code::LabelDoesNotRepel,
-                pool.place(),
+                pool.subject(),
                 format!("spec.template.metadata.labels[{key}]"),
-                format!("tells this pool from others, but pods that do not select {key} may still land here"),
-                format!("add the taint {key}={value}:NoSchedule and let its workloads tolerate it"),
+                format!("distinguishes this NodePool, but pods that do not select {key} can still be scheduled to its nodes"),
+                format!("add the taint {key}={value}:NoSchedule, and a toleration to its workloads"),
             );
         }
     }
 }
 
-fn check_selected(scene: &Scene<'_>, report: &mut Report) {
-    if scene.placeable().next().is_none() {
+fn check_selected(context: &Context<'_>, report: &mut Report) {
+    if context.schedulable().next().is_none() {
         return;
     }
-    for pool in &scene.pools {
+    for pool in &context.pools {
         let selects =
-            |requirements: &Requirements| pool.offered.compatible(requirements, scene.open_keys).is_ok();
-        let able: Vec<_> = scene.placeable().filter(|one| one.wanted.iter().any(selects)).collect();
-        let untolerated = pool.hard_taints.iter().find(|taint| {
+            |requirements: &Requirements| pool.offered.compatible(requirements, context.open_keys).is_ok();
+        let able: Vec<_> = context.schedulable().filter(|one| one.wanted.iter().any(selects)).collect();
+        let untolerated = pool.repelling_taints.iter().find(|taint| {
             !able.iter().any(|workload| workload.tolerations.iter().any(|one| one.tolerates(taint)))
         });
         match untolerated {
             _ if able.is_empty() => report.add(
                 Code::PoolUnselectable,
-                pool.place(),
+                pool.subject(),
                 "spec.template",
-                "no workload of the input can select this pool",
-                "remove the pool, or let a workload select its labels",
+                "no workload of the input can use this NodePool",
+                "remove the NodePool, or select its labels in a workload",
             ),
             Some(taint) => report.add(
                 Code::PoolUnselectable,
-                pool.place(),
+                pool.subject(),
                 "spec.template.spec.taints",
                 format!("no workload of the input tolerates {taint}"),
-                "remove the taint, or add a toleration to the workloads that are meant",
+                "remove the taint, or add a toleration to the workloads of this NodePool",
             ),
             None => {}
         }

@@ -1,4 +1,4 @@
-//! Workloads next to the pools that should take them.
+//! Workloads, and the NodePools that could run them.
 
 use std::collections::BTreeSet;
 
@@ -6,32 +6,32 @@ use karpenter_model::requirements::{Incompatible, Operator, Requirement, Require
 use serde_json::Value;
 
 use crate::finding::{Code, Report};
-use crate::pool::{Pool, read_hard_taint};
+use crate::pool::{Pool, read_repelling_taint};
 use crate::workload::{Workload, is_zero};
-use crate::{Scene, list, text};
+use crate::{Context, list, text};
 
 const PROVISIONER_NAME: &str = "karpenter.sh/provisioner-name";
 const DO_NOT_EVICT: &str = "karpenter.sh/do-not-evict";
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 
-pub(crate) fn check(scene: &Scene<'_>, report: &mut Report) {
-    for workload in &scene.workloads {
+pub(crate) fn check(context: &Context<'_>, report: &mut Report) {
+    for workload in &context.workloads {
         check_requests(workload, report);
         check_volumes(workload, report);
     }
-    if !scene.serves_provisioners() {
-        scene.workloads.iter().for_each(|workload| check_do_not_evict(workload, report));
+    if !context.has_provisioners() {
+        context.workloads.iter().for_each(|workload| check_do_not_evict(workload, report));
     }
-    for workload in scene.placeable() {
+    for workload in context.schedulable() {
         if is_karpenter(workload) {
-            check_karpenter(scene, workload, report);
-        } else if !scene.pools.is_empty() && !check_provisioner_name(scene, workload, report) {
-            check_placement(scene, workload, report);
+            check_karpenter(context, workload, report);
+        } else if !context.pools.is_empty() && !check_provisioner_name(context, workload, report) {
+            check_placement(context, workload, report);
         }
     }
 }
 
-/// Without requests everything fits everywhere, and nodes are sized for nothing.
+/// Pods without requests fit on every node, and nodes are too small for what they use.
 fn check_requests(workload: &Workload<'_>, report: &mut Report) {
     for (index, container) in list(workload.pod, "/containers").iter().enumerate() {
         let has = |resource: &str| {
@@ -43,16 +43,19 @@ fn check_requests(workload: &Workload<'_>, report: &mut Report) {
         if !missing.is_empty() {
             report.add(
                 Code::RequestsMissing,
-                workload.place(),
+                workload.subject(),
                 format!("{}.containers[{index}].resources.requests", workload.path),
-                format!("says nothing about {}; nodes are chosen by requests alone", missing.join(" and ")),
+                format!(
+                    "has no request for {}; instance types are chosen by requests only",
+                    missing.join(" and ")
+                ),
                 "set requests to what the container uses",
             );
         }
     }
 }
 
-/// An API server refuses such a pod, and a Deployment of it never gets one.
+/// The API server rejects such a pod; a Deployment with this template never gets a pod.
 fn check_volumes(workload: &Workload<'_>, report: &mut Report) {
     let claims =
         list(workload.value, "/spec/volumeClaimTemplates").iter().map(|one| text(one, "/metadata/name"));
@@ -66,9 +69,9 @@ fn check_volumes(workload: &Workload<'_>, report: &mut Report) {
                 if !known.contains(name) {
                     report.add(
                         Code::VolumeMissing,
-                        workload.place(),
+                        workload.subject(),
                         format!("{}.{list_name}[{index}].volumeMounts[{mount}].name", workload.path),
-                        format!("the pod has no volume {name:?}, so that the API server refuses it"),
+                        format!("the pod has no volume {name:?}; the API server rejects the pod"),
                         format!("add {name} to {}.volumes, for example as emptyDir", workload.path),
                     );
                 }
@@ -77,22 +80,22 @@ fn check_volumes(workload: &Workload<'_>, report: &mut Report) {
     }
 }
 
-/// Whoever wrote it wants to be left alone, and is not.
+/// do-not-evict does not protect the pods on nodes of v1 NodePools.
 fn check_do_not_evict(workload: &Workload<'_>, report: &mut Report) {
     let annotation = |key: &str| {
         workload.pod_metadata().and_then(|metadata| metadata.pointer("/annotations")?.get(key)?.as_str())
     };
-    // Any other value never kept a pod.
+    // Only the value "true" protected a pod.
     if annotation(DO_NOT_EVICT) != Some("true") || annotation(DO_NOT_DISRUPT).is_some() {
         return;
     }
     let metadata = workload.path.strip_suffix("spec").unwrap_or_default();
     report.add(
         Code::DoNotEvict,
-        workload.place(),
+        workload.subject(),
         format!("{metadata}metadata.annotations[{DO_NOT_EVICT}]"),
-        "means nothing on nodes of v1 pools, so that consolidation and drift move the pods",
-        format!("write {DO_NOT_DISRUPT}: \"true\"; it also counts on nodes of Provisioners"),
+        "has no effect on nodes of v1 NodePools; consolidation and drift evict the pods",
+        format!("set {DO_NOT_DISRUPT}: \"true\", which is valid on nodes of Provisioners too"),
     );
 }
 
@@ -114,7 +117,7 @@ fn is_karpenter(workload: &Workload<'_>) -> bool {
         })
 }
 
-fn check_karpenter(scene: &Scene<'_>, workload: &Workload<'_>, report: &mut Report) {
+fn check_karpenter(context: &Context<'_>, workload: &Workload<'_>, report: &mut Report) {
     let avoids = |requirements: &Requirements| {
         let excluded = requirements.get("karpenter.sh/nodepool");
         excluded.is_some_and(|one| one.operator() == Operator::DoesNotExist)
@@ -124,63 +127,63 @@ fn check_karpenter(scene: &Scene<'_>, workload: &Workload<'_>, report: &mut Repo
     }
     let may_land = |pool: &&Pool<'_>| {
         workload.tolerates(pool)
-            && workload.wanted.iter().any(|wanted| pool.offered.compatible(wanted, scene.open_keys).is_ok())
+            && workload.wanted.iter().any(|wanted| pool.offered.compatible(wanted, context.open_keys).is_ok())
     };
-    let why = match scene.pools.iter().find(may_land) {
+    let why = match context.pools.iter().find(may_land) {
         Some(pool) => format!(
-            "may be scheduled onto nodes of NodePool {}, which it manages: if such a node goes, nobody is left to replace it",
+            "can be scheduled to nodes of NodePool {}, which it manages; if such a node is terminated, Karpenter cannot launch a replacement",
             pool.name
         ),
-        None if scene.pools.is_empty() => {
-            "may be scheduled onto nodes that it manages: if such a node goes, nobody is left to replace it"
+        None if context.pools.is_empty() => {
+            "can be scheduled to nodes that it manages; if such a node is terminated, Karpenter cannot launch a replacement"
                 .to_owned()
         }
         None => return,
     };
     report.add(
         Code::KarpenterOnOwnNodes,
-        workload.place(),
+        workload.subject(),
         format!("{}.affinity.nodeAffinity", workload.path),
         why,
         "require that karpenter.sh/nodepool and karpenter.sh/provisioner-name do not exist, as the chart does",
     );
 }
 
-/// Whether the workload selects a Provisioner that no pool of the input comes from.
-fn check_provisioner_name(scene: &Scene<'_>, workload: &Workload<'_>, report: &mut Report) -> bool {
+/// Reports a workload that selects a Provisioner although no NodePool is converted from one; returns whether it does.
+fn check_provisioner_name(context: &Context<'_>, workload: &Workload<'_>, report: &mut Report) -> bool {
     let selects = |wanted: &Requirements| {
         wanted
             .get(PROVISIONER_NAME)
             .is_some_and(|one| matches!(one.operator(), Operator::In | Operator::Exists))
     };
-    if scene.serves_provisioners() || !workload.wanted.iter().all(selects) {
+    if context.has_provisioners() || !workload.wanted.iter().all(selects) {
         return false;
     }
     report.add(
         Code::ProvisionerNameSelected,
-        workload.place(),
+        workload.subject(),
         workload.selector_field(),
-        format!("selects {PROVISIONER_NAME}, which nodes of v1 pools do not carry"),
+        format!("selects {PROVISIONER_NAME}, which nodes of v1 NodePools do not have"),
         "select karpenter.sh/nodepool instead",
     );
     true
 }
 
-fn check_placement(scene: &Scene<'_>, workload: &Workload<'_>, report: &mut Report) {
-    if scene.foreign_nodes.iter().any(|(_, node)| fits(workload, node)) {
+fn check_placement(context: &Context<'_>, workload: &Workload<'_>, report: &mut Report) {
+    if context.unmanaged_nodes.iter().any(|(_, node)| fits(workload, node)) {
         return;
     }
     let wants = |pool: &&Pool<'_>| {
-        workload.wanted.iter().any(|wanted| pool.offered.compatible(wanted, scene.open_keys).is_ok())
+        workload.wanted.iter().any(|wanted| pool.offered.compatible(wanted, context.open_keys).is_ok())
     };
-    let selectable: Vec<&Pool<'_>> = scene.pools.iter().filter(wants).collect();
+    let selectable: Vec<&Pool<'_>> = context.pools.iter().filter(wants).collect();
     if selectable.is_empty() {
         report.add(
-            Code::NoSuchNode,
-            workload.place(),
+            Code::NoMatchingPool,
+            workload.subject(),
             workload.selector_field(),
-            nearest_refusal(scene, workload),
-            "select what a pool offers, or add a pool for it",
+            closest_mismatch(context, workload),
+            "select labels that a NodePool offers, or add a NodePool for the workload",
         );
         return;
     }
@@ -192,15 +195,15 @@ fn check_placement(scene: &Scene<'_>, workload: &Workload<'_>, report: &mut Repo
         let with =
             if devices.is_empty() { String::new() } else { format!(" with {}", devices.join(" and ")) };
         report.add(
-            Code::NoSuchNode,
-            workload.place(),
+            Code::NoMatchingPool,
+            workload.subject(),
             if devices.is_empty() {
                 workload.selector_field()
             } else {
                 format!("{}.containers", workload.path)
             },
-            format!("NodePool {} has no instance type for it{with}", names.join(", ")),
-            "select another type, or widen the pool's requirements",
+            format!("NodePool {} has no instance type for the workload{with}", names.join(", ")),
+            "select another instance type, or widen the requirements of the NodePool",
         );
         return;
     }
@@ -209,23 +212,23 @@ fn check_placement(scene: &Scene<'_>, workload: &Workload<'_>, report: &mut Repo
     }
     let Some((pool, taint)) = launchable.iter().find_map(|pool| {
         let untolerated = |taint: &&_| !workload.tolerations.iter().any(|one| one.tolerates(taint));
-        Some((pool, pool.hard_taints.iter().find(untolerated)?))
+        Some((pool, pool.repelling_taints.iter().find(untolerated)?))
     }) else {
         return;
     };
     report.add(
         Code::TaintNotTolerated,
-        workload.place(),
+        workload.subject(),
         format!("{}.tolerations", workload.path),
         format!(
-            "NodePool {} is for it, but its nodes carry {taint}, which the pods do not tolerate",
+            "NodePool {} matches, but its nodes have the taint {taint}, which the pods do not tolerate",
             pool.name
         ),
         format!("add a toleration: key {}, operator Exists, effect {}", taint.key, taint.effect.as_str()),
     );
 }
 
-/// A type of the pool that the workload may have, with all devices it asks for.
+/// An instance type of the NodePool that meets the workload's requirements and has all its extended resources.
 fn first_type<'a>(
     pool: &Pool<'a>,
     workload: &Workload<'_>,
@@ -235,7 +238,7 @@ fn first_type<'a>(
     })
 }
 
-/// Nodes of others take pods as well, and that is between them and the scheduler. Sizes are not compared.
+/// Whether the pods could run on a node that Karpenter does not manage. Resource amounts are not compared.
 fn fits(workload: &Workload<'_>, node: &Value) -> bool {
     let label = |key: &str| {
         node.pointer("/metadata/labels").and_then(|labels| labels.get(key)).and_then(Value::as_str)
@@ -249,29 +252,29 @@ fn fits(workload: &Workload<'_>, node: &Value) -> bool {
         amount.is_some_and(|amount| !is_zero(amount))
     };
     workload.wanted.iter().any(|wanted| wanted.iter().all(holds))
-        && workload.tolerates_all(list(node, "/spec/taints").iter().filter_map(read_hard_taint))
+        && workload.tolerates_all(list(node, "/spec/taints").iter().filter_map(read_repelling_taint))
         && workload.extended.iter().all(has_device)
 }
 
-/// Why the pool that comes closest does not do: one that contradicts is closer than one that says nothing.
-fn nearest_refusal(scene: &Scene<'_>, workload: &Workload<'_>) -> String {
-    let mut refusals = scene.pools.iter().flat_map(|pool| {
+/// Why the closest NodePool does not match: a conflicting label value is closer than an undefined label.
+fn closest_mismatch(context: &Context<'_>, workload: &Workload<'_>) -> String {
+    let mut mismatches = context.pools.iter().flat_map(|pool| {
         workload.wanted.iter().filter_map(move |wanted| {
-            pool.offered.compatible(wanted, scene.open_keys).err().map(|refusal| (pool.name, refusal))
+            pool.offered.compatible(wanted, context.open_keys).err().map(|mismatch| (pool.name, mismatch))
         })
     });
-    let all: Vec<_> = refusals.by_ref().collect();
-    let conflict = all.iter().find(|(_, refusal)| matches!(refusal, Incompatible::Conflict { .. }));
+    let all: Vec<_> = mismatches.by_ref().collect();
+    let conflict = all.iter().find(|(_, mismatch)| matches!(mismatch, Incompatible::Conflict { .. }));
     match conflict.or(all.first()) {
         Some((pool, Incompatible::Conflict { offered, wanted })) => {
             format!(
-                "no pool makes such nodes; NodePool {pool} comes closest with {offered}, and the pods want {wanted}"
+                "no NodePool can launch such nodes; the closest, NodePool {pool}, has {offered}, and the pods require {wanted}"
             )
         }
         Some((_, Incompatible::Undefined { wanted, hint })) => {
             let hint = hint.as_ref().map_or(String::new(), |hint| format!("; did you mean {hint}?"));
-            format!("no pool puts {} on its nodes{hint}", wanted.key)
+            format!("no NodePool has the label {}{hint}", wanted.key)
         }
-        None => "no pool makes such nodes".to_owned(),
+        None => "no NodePool can launch such nodes".to_owned(),
     }
 }

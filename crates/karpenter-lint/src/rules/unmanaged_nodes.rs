@@ -1,14 +1,14 @@
-//! Pools next to nodes of others: labels that pods use to choose between them must not be the same.
+//! NodePools and nodes that Karpenter does not manage must not share a label that pods select.
 
 use serde_json::Value;
 
 use crate::finding::{Code, Report};
-use crate::{Scene, text};
+use crate::{Context, text};
 
-pub(crate) fn check(scene: &Scene<'_>, report: &mut Report) {
-    for pool in &scene.pools {
+pub(crate) fn check(context: &Context<'_>, report: &mut Report) {
+    for pool in &context.pools {
         for (key, value) in &pool.labels {
-            let shared = scene.foreign_nodes.iter().find(|(_, node)| {
+            let shared = context.unmanaged_nodes.iter().find(|(_, node)| {
                 let label = node
                     .pointer("/metadata/labels")
                     .and_then(|labels| labels.get(key))
@@ -18,14 +18,14 @@ pub(crate) fn check(scene: &Scene<'_>, report: &mut Report) {
             if let Some((_, node)) = shared {
                 report.add(
                     Code::LabelShared,
-                    pool.place(),
+                    pool.subject(),
                     format!("spec.template.metadata.labels[{key}]"),
                     format!(
-                        "node {} of another node group carries {key}={value} as well, so that pods which select it belong to \
+                        "node {}, which Karpenter does not manage, has {key}={value} as well; pods that select it may run on nodes of \
                          two autoscalers",
                         text(node, "/metadata/name")
                     ),
-                    "a label of the pool's own",
+                    "use a label that only the NodePool has",
                 );
             }
         }
