@@ -1,5 +1,7 @@
-//! Amazon Linux 2, and images that follow its bootstrap script: a MIME archive with the user's parts first and the
-//! call of the script last.
+//! Amazon Linux 2 and AMIs with its bootstrap script: a MIME archive with the custom parts first and the call of the
+//! script last.
+//!
+//! Upstream: karpenter-provider-aws `pkg/providers/amifamily/bootstrap/eksbootstrap.go`.
 
 use crate::input::Input;
 use crate::mime::{Archive, Part, SHELL_SCRIPT};
@@ -8,7 +10,7 @@ use crate::{UserData, UserDataError, kubelet_args};
 pub(crate) fn render(input: &Input) -> Result<UserData, UserDataError> {
     let (mut archive, warnings) = match input.custom_text() {
         "" => (Archive::default(), Vec::new()),
-        text if Archive::is_written_in(text) => Archive::read(text)?,
+        text if Archive::is_archive(text) => Archive::read(text)?,
         script => (Archive::of(Part::new(SHELL_SCRIPT, script)), Vec::new()),
     };
     archive.push(Part::new(SHELL_SCRIPT, script(input)));
@@ -16,7 +18,7 @@ pub(crate) fn render(input: &Input) -> Result<UserData, UserDataError> {
 }
 
 fn script(input: &Input) -> String {
-    // The script parses its own arguments and knows no equal sign between a name and its value.
+    // bootstrap.sh does not accept `=` between the name of an argument and its value.
     let mut text = format!(
         "#!/bin/bash -xe\n\
          exec > >(tee /var/log/user-data.log|logger -t user-data -s 2>/dev/console) 2>&1\n\

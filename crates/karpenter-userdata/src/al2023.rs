@@ -1,5 +1,7 @@
-//! Amazon Linux 2023: a MIME archive with the user's parts first and a NodeConfig for nodeadm last, so that what the
-//! cluster needs wins where both speak of the same setting.
+//! Amazon Linux 2023: a MIME archive with the custom parts first and a NodeConfig for nodeadm last; the last part takes
+//! precedence for settings that both contain.
+//!
+//! Upstream: karpenter-provider-aws `pkg/providers/amifamily/bootstrap/nodeadm.go`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,7 +15,7 @@ pub(crate) fn render(input: &Input) -> Result<UserData, UserDataError> {
     let node_config = node_config(input)?;
     let (mut archive, warnings) = match input.custom_text() {
         "" => (Archive::default(), Vec::new()),
-        text if Archive::is_written_in(text) => {
+        text if Archive::is_archive(text) => {
             let (archive, warnings) = Archive::read(text)?;
             (archive.with_content_headers_only(), warnings)
         }
@@ -51,29 +53,29 @@ fn node_config(input: &Input) -> Result<String, UserDataError> {
             "kubelet": kubelet,
         },
     });
-    // Folded lines would be shorter and nobody's copy of a label list.
+    // Block scalars would fold long lines, such as the list of labels.
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     let yaml = serde_saphyr::to_string_with_options(&sorted(&document), options)
         .map_err(|error| UserDataError::Write { reason: error.to_string() })?;
     Ok(format!("# Karpenter Generated NodeConfig\n{yaml}"))
 }
 
-/// The user's configuration as written, with the settings that were decided per machine in their place.
+/// The kubelet configuration of the user, with the settings that are resolved per instance replaced.
 fn kubelet_config(input: &Input) -> Map<String, Value> {
     let Kubelet { raw, cluster_dns, max_pods, system_reserved, kube_reserved, .. } = &input.kubelet;
     let mut config = raw.clone();
-    let mut decide = |key: &str, decided: bool, value: Value| {
-        if decided {
+    let mut resolve = |key: &str, is_resolved: bool, value: Value| {
+        if is_resolved {
             config.insert(key.to_owned(), value);
         } else if config.get(key).is_some_and(|written| !is_empty(written)) {
-            // Nothing is left of what was written there (an expression without a value): it must not reach a kubelet.
+            // The value of the user is an expression without a result; the kubelet must not get it.
             config.remove(key);
         }
     };
-    decide("clusterDNS", !cluster_dns.is_empty(), json!(cluster_dns));
-    decide("maxPods", max_pods.is_some(), json!(max_pods));
-    decide("systemReserved", !system_reserved.is_empty(), json!(system_reserved));
-    decide("kubeReserved", !kube_reserved.is_empty(), json!(kube_reserved));
+    resolve("clusterDNS", !cluster_dns.is_empty(), json!(cluster_dns));
+    resolve("maxPods", max_pods.is_some(), json!(max_pods));
+    resolve("systemReserved", !system_reserved.is_empty(), json!(system_reserved));
+    resolve("kubeReserved", !kube_reserved.is_empty(), json!(kube_reserved));
     let taints = input.taints.iter().map(|taint| {
         let mut written = json!({ "effect": taint.effect.as_str(), "key": &*taint.key });
         if !taint.value.is_empty() {
@@ -101,7 +103,7 @@ fn one_line_base64(bundle: &str) -> Result<String, UserDataError> {
     Ok(STANDARD.encode(bytes))
 }
 
-/// Keys in order at every depth, whichever map `serde_json` was built with.
+/// Sorts keys at every depth; the order of `serde_json` maps depends on its features.
 fn sorted(value: &Value) -> Value {
     match value {
         Value::Array(items) => items.iter().map(sorted).collect(),
@@ -114,8 +116,8 @@ fn sorted(value: &Value) -> Value {
     }
 }
 
-/// Whether the first document of the text is a mapping. A document of comments counts as one without entries, which
-/// is harmless: a script that only has comments does nothing either.
+/// Whether the first document of the text is a mapping. A document of comments only counts as an empty mapping; it has no
+/// effect, as a script of comments would not have one.
 fn is_yaml_mapping(text: &str) -> bool {
     let first = first_document(text);
     let parsed = serde_saphyr::from_str::<Value>(first);

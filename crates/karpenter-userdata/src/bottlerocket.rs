@@ -1,7 +1,9 @@
-//! Bottlerocket: TOML settings. The user's settings are kept, what the cluster needs is written over them.
+//! Bottlerocket: TOML settings. Custom settings are kept; those that the cluster requires overwrite them.
 //!
-//! The table `settings.kubernetes` is rebuilt from the settings that are known to exist (`schema`); anything else
-//! under it is left out with a warning, because Bottlerocket refuses to boot with a setting it does not know.
+//! `settings.kubernetes` is rebuilt from known settings (`schema`); others are dropped with a warning, because Bottlerocket
+//! does not boot with an unknown setting.
+//!
+//! Upstream: karpenter-provider-aws `pkg/providers/amifamily/bootstrap/bottlerocket.go`.
 
 mod schema;
 pub mod version;
@@ -35,7 +37,7 @@ pub(crate) fn render(input: &Input) -> Result<UserData, UserDataError> {
 
 fn parse(text: &str) -> Result<Table, UserDataError> {
     text.parse::<Table>().map_err(|error| {
-        // The library's own rendering quotes the line, and user data may hold secrets.
+        // The message of the library quotes the line, and user data may contain secrets.
         let start = error.span().map_or(0, |span| span.start.min(text.len()));
         let line = text.as_bytes()[..start].iter().filter(|byte| **byte == b'\n').count() + 1;
         UserDataError::Toml { line, reason: error.message().to_owned() }
@@ -56,7 +58,7 @@ fn overwrite(kubernetes: &mut Table, input: &Input) {
     overwrite_kubelet(kubelet, &mut set);
     match &input.ca_bundle {
         Some(bundle) => set("cluster-certificate", Some(text(bundle))),
-        // The user's certificate would be for another cluster.
+        // A custom certificate would be for another cluster.
         None => {
             kubernetes.remove("cluster-certificate");
         }
@@ -72,7 +74,7 @@ fn overwrite_kubelet(kubelet: &Kubelet, set: &mut impl FnMut(&str, Option<Value>
     set("eviction-soft", texts(&kubelet.eviction_soft));
     set("eviction-soft-grace-period", texts(&kubelet.eviction_soft_grace_period));
     set("eviction-max-pod-grace-period", kubelet.eviction_max_pod_grace_period_seconds.map(integer));
-    // Bottlerocket's model has percentages as text.
+    // Bottlerocket's settings model has percentages as strings.
     set(
         "image-gc-high-threshold-percent",
         kubelet.image_gc_high_threshold_percent.map(|percent| text(percent.to_string())),
@@ -94,7 +96,7 @@ fn merge_labels(kubernetes: &mut Table, input: &Input) {
     }
 }
 
-/// The user's taints go: a taint that the claim does not know would keep the node from ever being ready.
+/// Replaces custom taints: a taint that the NodeClaim does not have would prevent initialization of the node.
 fn write_taints(kubernetes: &mut Table, input: &Input) {
     kubernetes.remove("node-taints");
     let mut by_key = Table::new();
@@ -119,7 +121,7 @@ fn bootstrap_commands(
         schema::known_map(written, "settings.bootstrap-commands", schema::BOOTSTRAP_COMMAND, unknown)?;
     if input.instance_store_raid0 {
         let bind = ["apiclient", "ephemeral-storage", "bind"];
-        // Newer images know by themselves what belongs on the disks.
+        // AMIs from 1.46.0 on choose the directories themselves.
         let directories = ["--dirs", "/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods"];
         let version = input.ami_version.as_deref().unwrap_or_default();
         let bind: Vec<Value> = match version::binds_by_default(version) {

@@ -1,18 +1,20 @@
-//! What a launch gets when its class is silent, and what a family's bootstrap can express at all.
+//! Defaults of a launch per AMI family, and kubelet features that the family's bootstrap supports.
+//!
+//! Upstream: karpenter-provider-aws `pkg/providers/amifamily/resolver.go`.
 
 use karpenter_model::quantity::Quantity;
 
 use crate::AmiFamily;
 
-/// What can be said to a machine of a family.
+/// Features of an AMI family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeatureFlags {
-    /// The memory kept for the kubelet follows the ENI limit, whatever the real number of pods.
+    /// Memory reserved for the kubelet follows the ENI limit of pods, not the configured number.
     pub uses_eni_limited_memory_overhead: bool,
     pub pods_per_core: bool,
-    /// ENIs limit how many pods fit.
+    /// ENIs limit the number of pods.
     pub supports_eni_limited_pod_density: bool,
-    /// Any field of a kubelet configuration reaches the kubelet; otherwise only those with a flag or a setting do.
+    /// Every field of the kubelet configuration is supported; otherwise only those with a flag or a setting are.
     pub supports_arbitrary_kubelet_config: bool,
 }
 
@@ -30,7 +32,7 @@ impl FeatureFlags {
     }
 }
 
-/// A volume of a machine whose class has no `blockDeviceMappings`. All of them are encrypted.
+/// A volume of an instance whose node class has no `blockDeviceMappings`. All are encrypted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefaultBlockDevice {
     pub device_name: &'static str,
@@ -49,11 +51,11 @@ impl DefaultBlockDevice {
     }
 }
 
-/// The default volumes of a family. None for custom images: EC2 takes what the image itself defines.
+/// The default volumes of a family. Empty for custom AMIs: EC2 uses the mappings of the AMI.
 pub fn block_devices(family: AmiFamily) -> Vec<DefaultBlockDevice> {
     match family {
         AmiFamily::Al2 | AmiFamily::Al2023 => vec![DefaultBlockDevice::new("/dev/xvda", 20)],
-        // One volume for the system, one for everything that pods and images write.
+        // One volume for the operating system, one for container images and data of pods.
         AmiFamily::Bottlerocket => {
             vec![DefaultBlockDevice::new("/dev/xvda", 4), DefaultBlockDevice::new("/dev/xvdb", 20)]
         }
@@ -64,29 +66,29 @@ pub fn block_devices(family: AmiFamily) -> Vec<DefaultBlockDevice> {
     }
 }
 
-/// Instance metadata options in EC2's own words.
+/// Instance metadata options, with EC2's values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetadataOptions {
     pub http_endpoint: &'static str,
-    /// Absent where the region's EC2 does not know the option; see [`knows_metadata_ipv6`].
+    /// `None` if EC2 in the region does not support the option; see [`supports_metadata_ipv6`].
     pub http_protocol_ipv6: Option<&'static str>,
     pub http_put_response_hop_limit: i64,
     pub http_tokens: &'static str,
 }
 
-/// For a class without metadata options, which only exists when its CRD's defaults were bypassed.
+/// Defaults for a node class without metadata options, which occurs only if the defaults of its CRD were bypassed.
 pub fn metadata_options(region: &str, cluster_is_ipv6: bool) -> MetadataOptions {
     let ipv6 = if cluster_is_ipv6 { "enabled" } else { "disabled" };
     MetadataOptions {
         http_endpoint: "disabled",
-        http_protocol_ipv6: knows_metadata_ipv6(region).then_some(ipv6),
+        http_protocol_ipv6: supports_metadata_ipv6(region).then_some(ipv6),
         http_put_response_hop_limit: 2,
         http_tokens: "required",
     }
 }
 
-/// Whether `httpProtocolIPv6` may be sent in a region at all, also when a class sets it.
-pub fn knows_metadata_ipv6(region: &str) -> bool {
+/// Whether EC2 in the region accepts `httpProtocolIPv6`.
+pub fn supports_metadata_ipv6(region: &str) -> bool {
     const WITHOUT: [&str; 6] = [
         "us-iso-east-1",
         "us-iso-west-1",
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_over_ipv6_follows_the_cluster_and_the_region() {
+    fn metadata_ipv6_depends_on_cluster_and_region() {
         for (region, ipv6, expected) in [
             ("us-east-1", false, Some("disabled")),
             ("us-east-1", true, Some("enabled")),

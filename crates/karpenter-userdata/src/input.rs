@@ -1,4 +1,4 @@
-//! Everything user data is made of, as plain values with every decision already taken.
+//! Input of [`crate::render`]: all values are resolved by the caller.
 
 use core::net::IpAddr;
 use std::collections::BTreeMap;
@@ -13,24 +13,24 @@ pub struct Input {
     pub family: AmiFamily,
     pub cluster_name: String,
     pub cluster_endpoint: String,
-    /// Base64, as in a kubeconfig. Absent when the machine is to trust what its image trusts.
+    /// Base64, as in a kubeconfig. `None` if the instance uses the certificate authorities of its AMI.
     pub ca_bundle: Option<String>,
-    /// The service address range. Only AL2023 has to know it.
+    /// The service CIDR. Only AL2023 needs it.
     pub cluster_cidr: Option<String>,
-    /// As the kubelet is to register the node; see [`crate::prepare::labels`].
+    /// Labels with which the kubelet registers the node; see [`crate::prepare::labels`].
     pub labels: BTreeMap<String, String>,
-    /// In the order they are registered; see [`crate::prepare::taints`].
+    /// Taints with which the kubelet registers the node, in order; see [`crate::prepare::taints`].
     pub taints: Vec<Taint>,
     pub kubelet: Kubelet,
     /// `instanceStorePolicy: RAID0`.
     pub instance_store_raid0: bool,
     pub custom_user_data: Option<String>,
-    /// The version of a Bottlerocket image where known; see [`crate::bottlerocket::version::of_class`].
+    /// The version of a Bottlerocket AMI, if known; see [`crate::bottlerocket::version::of_class`].
     pub ami_version: Option<String>,
 }
 
 impl Input {
-    /// An input with nothing but its family and cluster.
+    /// An input without optional values.
     pub fn new(
         family: AmiFamily,
         cluster_name: impl Into<String>,
@@ -56,10 +56,10 @@ impl Input {
     }
 }
 
-/// The kubelet's configuration for one group of instance types: expressions evaluated, defaults filled in.
+/// The kubelet configuration for one group of instance types, with expressions evaluated and defaults set.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Kubelet {
-    /// `spec.kubelet` as written. Only AL2023 passes it on; the fields below win over it there.
+    /// `spec.kubelet` of the node class. Only AL2023 uses it; the fields below take precedence.
     pub raw: serde_json::Map<String, serde_json::Value>,
     pub cluster_dns: Vec<String>,
     pub max_pods: Option<i32>,
@@ -76,8 +76,7 @@ pub struct Kubelet {
 }
 
 impl Kubelet {
-    /// The bootstrap scripts take the address family of a node from its first DNS server; only what can be written
-    /// as an IPv4 address counts as IPv4.
+    /// Bootstrap scripts derive the address family from the first DNS server. IPv4-mapped IPv6 addresses count as IPv4.
     pub(crate) fn is_ipv6(&self) -> bool {
         self.cluster_dns.first().is_some_and(|address| !is_ipv4(address))
     }

@@ -1,11 +1,11 @@
-//! The kubelet's command line, for the families whose bootstrap script takes one.
+//! Command line arguments of the kubelet, for the families whose bootstrap script accepts them.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
 use crate::input::{Input, Kubelet};
 
-/// All arguments, joined by spaces. Never empty: taints are always stated, so that a default of the image cannot win.
+/// All arguments, joined by spaces. Taints are always included, so that no default of the AMI applies.
 pub(crate) fn line(input: &Input) -> String {
     let taints: Vec<String> = input.taints.iter().map(ToString::to_string).collect();
     let mut arguments: Vec<String> = node_labels(input).into_iter().collect();
@@ -14,7 +14,7 @@ pub(crate) fn line(input: &Input) -> String {
     arguments.join(" ")
 }
 
-/// Labels have no place in a kubelet configuration file, so every family but Bottlerocket passes this one flag.
+/// A kubelet configuration file cannot set labels, so every family except Bottlerocket uses this flag.
 pub(crate) fn node_labels(input: &Input) -> Option<String> {
     pairs("--node-labels", &input.labels, "=")
 }
@@ -50,7 +50,7 @@ fn pairs<V: Display>(name: &str, values: &BTreeMap<String, V>, separator: &str) 
     Some(format!("{name}={}", quoted(&joined.join(","))))
 }
 
-/// Double quotes around a text, with the escapes the bootstrap scripts have always been given.
+/// The string in double quotes, with the escapes of Go's `%q`, which upstream uses.
 fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotes_hold_whatever_is_inside() {
+    fn special_characters_are_escaped() {
         for (text, expected) in [
             ("", r#""""#),
             ("a=b,c=d", r#""a=b,c=d""#),

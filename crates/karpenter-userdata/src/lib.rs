@@ -1,12 +1,14 @@
-//! What a machine is told when it boots: the user data of every AMI family, as text made from plain values.
+//! User data of every AMI family.
 //!
-//! [`render`] decides the text; it asks nobody, so the same [`Input`] gives the same bytes on every run. What the user
-//! wrote is merged in by the family's own rules: MIME parts for Amazon Linux, TOML for Bottlerocket, PowerShell for
-//! Windows, nothing at all for custom images.
+//! [`render`] is a function of [`Input`] only: equal inputs give equal bytes. Custom user data of the EC2NodeClass is merged
+//! by the rules of the family: MIME parts for Amazon Linux, TOML for Bottlerocket, PowerShell for Windows. For custom AMIs
+//! it is used unchanged.
 //!
-//! Next to it live the other facts about a family that a launch needs: default block devices, metadata options and
-//! what the family's bootstrap can express. Which image a machine boots, which labels a node may carry in the cluster
-//! and whether a kubelet configuration is valid is decided elsewhere.
+//! The crate also holds other properties of an AMI family that a launch needs: default block devices, metadata options, and
+//! which kubelet settings the bootstrap supports. It does not select AMIs, decide labels of nodes or validate kubelet
+//! configurations.
+//!
+//! Upstream: karpenter-provider-aws `pkg/providers/amifamily/bootstrap`.
 
 pub mod bottlerocket;
 pub mod defaults;
@@ -28,7 +30,7 @@ pub use karpenter_catalog::aws::AmiFamily;
 pub use mime::MimeError;
 pub use size::{Size, SizeVerdict};
 
-/// The text of a machine's user data, and what should be said about how it came to be.
+/// User data of an instance, and warnings about the custom user data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserData {
     pub text: String,
@@ -40,30 +42,30 @@ impl UserData {
         Self { text, warnings: Vec::new() }
     }
 
-    /// The form a launch template wants.
+    /// Base64, as launch templates require.
     pub fn base64(&self) -> String {
         STANDARD.encode(&self.text)
     }
 
-    /// EC2 counts the bytes before base64.
+    /// EC2's limit applies to the size before base64.
     pub fn size(&self) -> Size {
         Size::of(&self.text)
     }
 }
 
-/// Something the user wrote that has no effect.
+/// Custom user data without effect.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Warning {
-    #[error("user data: {path} is not a setting that can be passed on, it is left out")]
+    #[error("user data: unknown setting {path} is ignored")]
     UnknownSetting { path: String },
-    #[error("user data: the MIME archive has no parts, nothing of it is passed on")]
+    #[error("user data: MIME archive without parts is ignored")]
     EmptyArchive,
 }
 
-/// Why there is no user data. Every one of these is something an administrator has to change.
+/// Why user data cannot be rendered. Each needs a change of the EC2NodeClass or the cluster, except `ClusterCidrMissing`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UserDataError {
-    /// The caller treats this as a class that is not ready yet: the range is read from the cluster in the background.
+    /// The caller reports the node class as not ready: the CIDR is read from the cluster in the background.
     #[error("resolving cluster CIDR")]
     ClusterCidrMissing,
     #[error("decoding the cluster's CA bundle: {reason}")]
@@ -78,7 +80,7 @@ pub enum UserDataError {
     Write { reason: String },
 }
 
-/// The user data of one machine.
+/// Renders the user data of one instance.
 pub fn render(input: &Input) -> Result<UserData, UserDataError> {
     match input.family {
         AmiFamily::Al2 => al2::render(input),

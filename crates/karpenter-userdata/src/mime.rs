@@ -1,9 +1,10 @@
-//! MIME archives as cloud-init and nodeadm read them: one level of parts between boundary lines.
+//! Multipart MIME archives as cloud-init and nodeadm read them: one level of parts between boundary lines.
 //!
-//! Parts are carried over as they are, without looking at character sets or at archives inside of them; only
-//! quoted-printable is undone, because its line rules would not survive. A mail library would be more forgiving than
-//! this, and forgiving is wrong here: a part that was cut off must stop the launch and not boot half a machine.
-//! Carriage returns go, as everywhere in user data.
+//! Parts are copied; character sets and nested archives are not interpreted. Only quoted-printable is decoded, because its
+//! line rules would not survive the copy. Parsing is stricter than that of mail libraries: a truncated part must fail the
+//! launch, not boot an instance with half of its configuration. Carriage returns are removed.
+//!
+//! Upstream: karpenter-provider-aws `pkg/providers/amifamily/bootstrap/mime/mime.go`.
 
 mod read;
 #[cfg(test)]
@@ -19,20 +20,20 @@ pub(crate) const NODE_CONFIG: &str = "application/node.eks.aws";
 const CONTENT_TYPE: &str = "Content-Type";
 const TRANSFER_ENCODING: &str = "Content-Transfer-Encoding";
 
-/// Why an archive cannot be read.
+/// Why an archive is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MimeError {
-    #[error("line {line} is not a header: there is no colon")]
+    #[error("line {line} is not a header: missing colon")]
     HeaderWithoutColon { line: usize },
     #[error("the headers do not end with an empty line")]
     HeadersWithoutEnd,
-    #[error("there is no Content-Type header")]
+    #[error("missing Content-Type header")]
     NoContentType,
     #[error("the content type is {found}, not multipart")]
     NotMultipart { found: String },
-    #[error("the Content-Type header names no boundary")]
+    #[error("the Content-Type header has no boundary")]
     NoBoundary,
-    #[error("the part that starts at line {line} has no end: the boundary does not follow")]
+    #[error("the part that starts at line {line} has no closing boundary")]
     PartWithoutEnd { line: usize },
     #[error("line {line} is not quoted-printable")]
     QuotedPrintable { line: usize },
@@ -70,20 +71,20 @@ impl Archive {
         self.parts.push(part);
     }
 
-    /// Whether a text is an archive, and not a script or a document on its own.
-    pub(crate) fn is_written_in(text: &str) -> bool {
+    /// Whether the text is a MIME archive; otherwise it is a script or a document.
+    pub(crate) fn is_archive(text: &str) -> bool {
         let text = text.trim_start();
         text.starts_with("MIME-Version:") || text.starts_with("Content-Type:")
     }
 
-    /// An archive without parts is read as one, with a warning: that is what machines have always been given.
+    /// Parses an archive. One without parts is accepted with a warning, as upstream does.
     pub(crate) fn read(text: &str) -> Result<(Self, Vec<Warning>), MimeError> {
         let parts = read::parts(&text.trim_start().replace('\r', ""))?;
         let warnings = if parts.is_empty() { vec![Warning::EmptyArchive] } else { Vec::new() };
         Ok((Self { parts }, warnings))
     }
 
-    /// Only the headers that say how a body is to be read. nodeadm has no use for others.
+    /// Drops all headers except those that describe the body. nodeadm ignores others.
     pub(crate) fn with_content_headers_only(mut self) -> Self {
         for part in &mut self.parts {
             part.headers.retain(|name, values| match name.as_str() {
@@ -117,14 +118,14 @@ impl Archive {
         text
     }
 
-    /// `//` unless a part has such a line of its own, for example because it is an archive by another controller.
+    /// `//`, extended by `=` until no line of a part starts with it; a part may be an archive with the same boundary.
     fn boundary(&self) -> String {
-        let is_free = |candidate: &String| {
+        let is_unused = |candidate: &String| {
             let delimiter = format!("--{candidate}");
             !self.parts.iter().any(|part| part.body.lines().any(|line| line.starts_with(&delimiter)))
         };
         let mut candidate = String::from("//");
-        while !is_free(&candidate) {
+        while !is_unused(&candidate) {
             candidate.push('=');
         }
         candidate

@@ -1,7 +1,7 @@
-//! Which labels and taints a machine registers itself with, from what its claim says.
+//! Labels and taints with which the kubelet registers the node, from those of the NodeClaim.
 //!
-//! A kubelet may not give its own node labels of Kubernetes' domains: the API server would refuse the node. Those
-//! labels reach the node later, through the controller that registers it.
+//! The API server rejects a node whose kubelet sets labels of the Kubernetes domains (NodeRestriction). The registration
+//! controller sets those labels later.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use karpenter_model::taints::{Effect, Taint};
 
 use crate::AmiFamily;
 
-/// On a node: its kubelet set the claim's taints itself, so nobody needs to add them afterwards.
+/// Label of a node whose kubelet sets the taints of the NodeClaim, so that registration does not add them.
 pub const DO_NOT_SYNC_TAINTS: &str = "karpenter.sh/do-not-sync-taints";
-/// The taint that keeps pods off a node until the claim's labels and taints are on it.
+/// The taint that keeps pods off a node until registration has set labels and taints of the NodeClaim.
 pub const UNREGISTERED: &str = "karpenter.sh/unregistered";
 
 const FORBIDDEN_DOMAINS: [&str; 3] = ["node-restriction.kubernetes.io", "kubernetes.io", "k8s.io"];
 
-/// The labels of [`crate::Input::labels`].
+/// Labels for [`crate::Input::labels`].
 pub fn labels(
     family: AmiFamily,
     claim: &BTreeMap<String, String>,
@@ -25,7 +25,7 @@ pub fn labels(
 ) -> BTreeMap<String, String> {
     let mut labels = claim.clone();
     labels.insert(CAPACITY_TYPE.to_owned(), capacity_type.to_owned());
-    // A custom image's own user data may not set the taints, so there they have to be synced.
+    // The user data of a custom AMI may not set the taints, so registration must add them.
     if family != AmiFamily::Custom {
         labels.insert(DO_NOT_SYNC_TAINTS.to_owned(), "true".to_owned());
     }
@@ -33,7 +33,7 @@ pub fn labels(
     labels
 }
 
-/// The taints of [`crate::Input::taints`].
+/// Taints for [`crate::Input::taints`].
 pub fn taints(claim: &[Taint], startup: &[Taint]) -> Vec<Taint> {
     let mut taints: Vec<Taint> = claim.iter().chain(startup).cloned().collect();
     let is_unregistered = |taint: &Taint| &*taint.key == UNREGISTERED && taint.effect == Effect::NoExecute;
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_kubernetes_domains_are_left_to_the_registration() {
+    fn labels_of_kubernetes_domains_are_omitted() {
         for (key, kept) in [
             ("team", true),
             ("example.com/team", true),
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn every_family_but_custom_says_that_taints_are_set() {
+    fn every_family_except_custom_has_do_not_sync_taints() {
         for family in AmiFamily::ALL {
             let expected = match family {
                 AmiFamily::Custom => map(&[("karpenter.sh/capacity-type", "on-demand")]),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_launched_capacity_type_wins_over_the_claims_label() {
+    fn launched_capacity_type_overrides_label_of_claim() {
         let labels = labels(AmiFamily::Al2, &map(&[("karpenter.sh/capacity-type", "spot")]), "reserved");
         assert_eq!(labels["karpenter.sh/capacity-type"], "reserved");
     }
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn unregistered_is_not_added_twice_but_another_effect_is_another_taint() {
+    fn unregistered_is_added_unless_present_with_no_execute() {
         let present = taint(UNREGISTERED, "x", Effect::NoExecute);
         assert_eq!(taints(&[], std::slice::from_ref(&present)), [present]);
         let other = taint(UNREGISTERED, "", Effect::NoSchedule);

@@ -1,9 +1,9 @@
-//! Whether user data is small enough for EC2.
+//! EC2's size limit of user data.
 
-/// EC2 refuses to launch with more than this, counted before base64.
+/// EC2 rejects launches with more, counted before base64.
 pub const LIMIT_BYTES: usize = 16_384;
 
-/// Nine tenths of the limit: from here on an operator should hear of it, because labels and taints still grow.
+/// 90 % of the limit. Above it a warning is due, because labels and taints may still grow.
 pub const WARNING_BYTES: usize = 14_745;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verdicts_change_exactly_at_the_two_bounds() {
+    fn verdict_changes_at_warning_and_limit() {
         for (bytes, verdict) in [
             (0, SizeVerdict::Fits),
             (14_744, SizeVerdict::Fits),
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_count_and_not_characters() {
+    fn size_is_in_bytes() {
         assert_eq!(Size::of("ä").bytes, 2);
     }
 }

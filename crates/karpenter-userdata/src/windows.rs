@@ -1,6 +1,8 @@
-//! Windows: one PowerShell block, the user's lines first and the image's bootstrap script last.
+//! Windows: one PowerShell block with the custom lines first and the AMI's bootstrap script last.
 //!
-//! The user's text is not looked at; local disks have no policy here, because the script knows none.
+//! Custom user data is not parsed. `instanceStorePolicy` has no effect: the bootstrap script does not support it.
+//!
+//! Upstream: karpenter-provider-aws `pkg/providers/amifamily/bootstrap/windows.go`.
 
 use crate::input::Input;
 use crate::kubelet_args;

@@ -11,7 +11,7 @@ use karpenter_api::types::{
     BlockDevice, BlockDeviceMapping, ConnectionTracking, EC2NodeClass, EC2NodeClassSpec,
 };
 use karpenter_userdata::AmiFamily;
-use karpenter_userdata::defaults::{block_devices, knows_metadata_ipv6, metadata_options};
+use karpenter_userdata::defaults::{block_devices, metadata_options, supports_metadata_ipv6};
 
 use super::filters::Reservation;
 use crate::api::Tags;
@@ -201,7 +201,7 @@ fn metadata(spec: &EC2NodeClassSpec, region: &str, cluster_is_ipv6: bool) -> Met
     match &spec.metadata_options {
         Some(options) => MetadataOptionsSpec {
             http_endpoint: options.http_endpoint.clone(),
-            http_protocol_ipv6: options.http_protocol_ipv6.clone().filter(|_| knows_metadata_ipv6(region)),
+            http_protocol_ipv6: options.http_protocol_ipv6.clone().filter(|_| supports_metadata_ipv6(region)),
             http_put_response_hop_limit: options
                 .http_put_response_hop_limit
                 .and_then(|limit| i32::try_from(limit).ok()),

@@ -1,7 +1,8 @@
-//! The settings of Bottlerocket that are passed on by name, with the type each must have.
+//! Known settings of Bottlerocket with their types.
 //!
-//! A data table: a setting that a newer Bottlerocket adds is one line here. Values of a wrong type are refused, as
-//! Bottlerocket itself would at boot, when nobody is looking.
+//! A data table: a new setting is one line here. Values of a wrong type are rejected, as Bottlerocket would at boot.
+//!
+//! Upstream: karpenter-provider-aws `pkg/providers/amifamily/bootstrap/bottlerocketsettings.go`.
 
 use toml::{Table, Value};
 
@@ -10,7 +11,7 @@ use crate::UserDataError;
 pub(super) struct Field {
     name: &'static str,
     shape: Shape,
-    /// Written even when it is empty or missing, because the setting is not complete without it.
+    /// Written even if empty or missing, because Bottlerocket requires the setting.
     required: bool,
 }
 
@@ -113,7 +114,7 @@ pub(super) const BOOTSTRAP_COMMAND: &[Field] = &[
     required("essential", Shape::Bool),
 ];
 
-/// The known settings of `settings.kubernetes`; the paths of the others are added to `unknown`.
+/// The known settings of `settings.kubernetes`; the paths of unknown ones are added to `unknown`.
 pub(super) fn known(
     written: Option<Value>,
     fields: &[Field],
@@ -157,7 +158,7 @@ fn record(
         }
     }
     for field in fields.iter().filter(|field| field.required) {
-        known.entry(field.name).or_insert_with(|| nothing(&field.shape));
+        known.entry(field.name).or_insert_with(|| default_value(&field.shape));
     }
     Ok(known)
 }
@@ -187,7 +188,7 @@ fn shaped(
         Shape::Integer => checked(value, Value::is_integer, "an integer", path),
         Shape::Unsigned => {
             let fits = |value: &Value| value.as_integer().is_some_and(|number| u32::try_from(number).is_ok());
-            checked(value, fits, "an integer that is not negative", path)
+            checked(value, fits, "a non-negative integer", path)
         }
         Shape::TextList => list(value, &Shape::Text, path, unknown),
         Shape::TextLists => list(value, &Shape::TextList, path, unknown),
@@ -241,7 +242,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-fn nothing(shape: &Shape) -> Value {
+fn default_value(shape: &Shape) -> Value {
     match shape {
         Shape::Text => Value::String(String::new()),
         Shape::Integer | Shape::Unsigned => Value::Integer(0),
@@ -257,7 +258,7 @@ fn kind(value: &Value) -> &'static str {
     match value {
         Value::String(_) => "text",
         Value::Integer(_) => "an integer",
-        Value::Float(_) => "a number with a fraction",
+        Value::Float(_) => "a float",
         Value::Boolean(_) => "true or false",
         Value::Datetime(_) => "a date",
         Value::Array(_) => "a list",

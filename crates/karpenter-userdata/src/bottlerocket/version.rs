@@ -1,6 +1,6 @@
-//! The version of a Bottlerocket image, from the little that is known about it before it boots.
+//! The version of a Bottlerocket AMI, as far as it is known before the instance boots.
 
-/// One entry of `amiSelectorTerms`, as far as it can name a version.
+/// One entry of `amiSelectorTerms`, with the fields that may contain a version.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Term {
     pub alias: Option<String>,
@@ -8,15 +8,15 @@ pub struct Term {
     pub id: Option<String>,
 }
 
-/// An image that the class resolved to.
+/// An AMI that the node class resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     pub id: String,
     pub name: String,
 }
 
-/// The version a class's images have: what an alias says, else what a name says, else what the name of an image
-/// given by id says, else what the first of the resolved images says. `latest` is an answer.
+/// The version of the node class's AMIs: from the first alias, else from a name term, else from the name of an AMI selected
+/// by id, else from the first resolved AMI. `latest` is a valid result.
 pub fn of_class(terms: &[Term], images: &[Image]) -> Option<String> {
     let from_alias = || {
         let versions = terms.iter().filter_map(|term| term.alias.as_deref()?.split_once('@'));
@@ -40,7 +40,7 @@ fn in_name(name: &str) -> Option<&str> {
 }
 
 /// From 1.46.0 on, binding local disks needs no list of directories. An unknown version counts as older: the list is
-/// right for those too.
+/// valid for newer versions too.
 pub(crate) fn binds_by_default(version: &str) -> bool {
     if version == "latest" {
         return true;
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_bind_by_default() {
+    fn versions_from_1_46_bind_default_directories() {
         for (version, expected) in [
             ("latest", true),
             ("v1.46.0", true),
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_looked_for_in_the_order_alias_name_id_resolved() {
+    fn version_comes_from_alias_then_name_then_id_then_resolved_ami() {
         let image = |id: &str, name: &str| Image { id: id.to_owned(), name: name.to_owned() };
         let images = [
             image("ami-0", "ubuntu-v9.9.9"),

@@ -1,15 +1,15 @@
-//! Cuts an archive into its parts.
+//! Splits an archive into its parts.
 
 use super::{CONTENT_TYPE, Headers, MimeError, Part, TRANSFER_ENCODING};
 
-/// A position in the text, by lines, so that errors can say where.
+/// A cursor over the lines of the text, for line numbers in errors.
 struct Lines<'a> {
     lines: Vec<&'a str>,
     next: usize,
 }
 
 impl<'a> Lines<'a> {
-    /// Lines keep their newline: a body ends before the newline that precedes the boundary, not after it.
+    /// Lines keep their newline: a body ends before the newline that precedes the boundary.
     fn new(text: &'a str) -> Self {
         Self { lines: text.split_inclusive('\n').collect(), next: 0 }
     }
@@ -27,14 +27,14 @@ enum Delimiter {
     Last,
 }
 
-/// The text must be free of carriage returns.
+/// The text must not contain carriage returns.
 pub(super) fn parts(text: &str) -> Result<Vec<Part>, MimeError> {
     let mut lines = Lines::new(text);
     let headers = headers(&mut lines)?;
     let content_type = headers.get(CONTENT_TYPE).and_then(|values| values.first());
     let boundary = boundary(content_type.ok_or(MimeError::NoContentType)?)?;
     let delimiter = format!("--{boundary}");
-    // What comes before the first boundary is a note for people whose mail program knows no MIME.
+    // Lines before the first boundary are the preamble, which readers ignore.
     let mut found = loop {
         match lines.take() {
             None => return Ok(Vec::new()),
@@ -48,7 +48,7 @@ pub(super) fn parts(text: &str) -> Result<Vec<Part>, MimeError> {
     let mut parts = Vec::new();
     while found == Delimiter::Next {
         if lines.lines[lines.next..].iter().all(|line| line.trim().is_empty()) {
-            // A boundary with nothing behind it, written instead of the last one.
+            // A boundary without `--` at the end of the text, used instead of the closing one.
             break;
         }
         let (part, next) = part(&mut lines, &delimiter)?;
@@ -108,7 +108,7 @@ fn headers(lines: &mut Lines<'_>) -> Result<Headers, MimeError> {
     }
 }
 
-/// `content-type` and `CONTENT-TYPE` are `Content-Type`.
+/// `Content-Type` for `content-type` and `CONTENT-TYPE`.
 fn canonical(name: &str) -> String {
     let words = name.split('-').map(|word| {
         let mut characters = word.chars();
@@ -147,7 +147,7 @@ fn boundary(content_type: &str) -> Result<String, MimeError> {
     Err(MimeError::NoBoundary)
 }
 
-/// A token or a quoted string, and what follows it.
+/// A token or a quoted string, and the text after it.
 fn parameter_value(text: &str) -> (String, &str) {
     let Some(quoted) = text.strip_prefix('"') else {
         let end = text.find([';', ' ', '\t']).unwrap_or(text.len());
@@ -171,7 +171,7 @@ fn unquote(body: &str, first_line: usize) -> Result<String, MimeError> {
     while let Some((position, line)) = lines.next() {
         let wrong = MimeError::QuotedPrintable { line: first_line + position + 1 };
         let line = line.trim_end_matches([' ', '\t']);
-        let (line, goes_on) = line.strip_suffix('=').map_or((line, false), |line| (line, true));
+        let (line, is_continued) = line.strip_suffix('=').map_or((line, false), |line| (line, true));
         let mut rest = line.as_bytes();
         while let Some((&byte, after)) = rest.split_first() {
             rest = after;
@@ -185,7 +185,7 @@ fn unquote(body: &str, first_line: usize) -> Result<String, MimeError> {
             bytes.push(value);
             rest = after;
         }
-        if !goes_on && lines.peek().is_some() {
+        if !is_continued && lines.peek().is_some() {
             bytes.push(b'\n');
         }
     }

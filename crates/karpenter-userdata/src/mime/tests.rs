@@ -1,4 +1,4 @@
-//! What is read, what is refused and where the error points. Whole archives are compared in `tests/golden`.
+//! Parsing of valid archives, and errors with their line numbers. Whole archives are compared in `tests/golden`.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn bodies(text: &str) -> Result<Vec<String>, MimeError> {
 }
 
 #[test]
-fn archives_are_recognised_by_their_first_header() {
+fn archive_is_recognized_by_its_first_header() {
     for (text, expected) in [
         ("MIME-Version: 1.0\n", true),
         ("Content-Type: multipart/mixed\n", true),
@@ -18,12 +18,12 @@ fn archives_are_recognised_by_their_first_header() {
         ("#!/bin/bash\n# MIME-Version: 1.0", false),
         ("", false),
     ] {
-        assert_eq!(Archive::is_written_in(text), expected, "{text:?}");
+        assert_eq!(Archive::is_archive(text), expected, "{text:?}");
     }
 }
 
 #[test]
-fn bodies_are_cut_at_boundary_lines_only() {
+fn bodies_end_at_boundary_lines_only() {
     for (body, expected) in [
         ("--B\n\none\n--B--\n", vec!["one"]),
         ("--B\n\none\n\n--B--\n", vec!["one\n"]),
@@ -43,13 +43,13 @@ fn bodies_are_cut_at_boundary_lines_only() {
 }
 
 #[test]
-fn an_archive_without_parts_is_worth_a_warning() {
+fn archive_without_parts_gives_a_warning() {
     let (archive, warnings) = Archive::read(&format!("{HEAD}nothing")).expect("readable");
     assert_eq!((archive.parts.len(), warnings), (0, vec![Warning::EmptyArchive]));
 }
 
 #[test]
-fn broken_archives_are_refused_and_the_line_is_named() {
+fn invalid_archive_is_an_error_with_line_number() {
     for (text, expected) in [
         ("MIME-Version: 1.0\nno header\n\n".to_owned(), MimeError::HeaderWithoutColon { line: 2 }),
         ("MIME-Version: 1.0\n".to_owned(), MimeError::HeadersWithoutEnd),
@@ -73,7 +73,7 @@ fn broken_archives_are_refused_and_the_line_is_named() {
 }
 
 #[test]
-fn boundaries_are_found_among_other_parameters() {
+fn boundary_is_found_among_other_parameters() {
     for header in [
         "multipart/mixed; boundary=B",
         "Multipart/Mixed; charset=\"us;ascii\"; BOUNDARY=\"B\"",
@@ -87,7 +87,7 @@ fn boundaries_are_found_among_other_parameters() {
 }
 
 #[test]
-fn quoted_printable_is_undone_and_its_header_with_it() {
+fn quoted_printable_is_decoded_and_its_header_removed() {
     let text =
         format!("{HEAD}--B\nContent-Transfer-Encoding: Quoted-Printable\n\na=3Db =\nc  \n=C3=A4\n--B--");
     let (archive, _) = Archive::read(&text).expect("readable");
@@ -95,7 +95,7 @@ fn quoted_printable_is_undone_and_its_header_with_it() {
 }
 
 #[test]
-fn base64_parts_say_so_even_where_other_headers_are_dropped() {
+fn base64_header_is_kept_when_other_headers_are_dropped() {
     let text = format!(
         "{HEAD}--B\ncontent-type: text/x-shellscript\ncontent-transfer-encoding: base64\nX-Other: 1\n\nZWNobw==\n--B--"
     );
@@ -105,7 +105,7 @@ fn base64_parts_say_so_even_where_other_headers_are_dropped() {
 }
 
 #[test]
-fn a_part_with_our_boundary_in_it_stays_whole() {
+fn part_that_contains_our_boundary_stays_intact() {
     let inner = Archive::of(Part::new("text/plain", "inner")).write();
     let outer = Archive::of(Part::new("multipart/mixed; boundary=\"//\"", inner.clone())).write();
     assert!(

@@ -1,4 +1,4 @@
-//! Reads `cases.json`.
+//! Deserializes `cases.json`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

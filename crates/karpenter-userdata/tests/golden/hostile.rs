@@ -1,4 +1,4 @@
-//! User data is written by people and by programs: whatever it is, there is an answer.
+//! Property tests: arbitrary custom user data is rendered or rejected, without a panic.
 
 use karpenter_userdata::{AmiFamily, UserDataError, render};
 use proptest::prelude::*;
@@ -13,15 +13,15 @@ fn rendered(family: AmiFamily, text: String) -> Result<String, UserDataError> {
 
 proptest! {
     #[test]
-    fn any_text_has_an_answer(text in "\\PC*|(?s).*") {
+    fn arbitrary_text_does_not_panic(text in "\\PC*|(?s).*") {
         for family in AmiFamily::ALL {
             let _ = rendered(family, text.clone());
         }
     }
 
-    /// Near misses of the formats get further than noise does.
+    /// Lines of the supported formats in random order reach more code than random text.
     #[test]
-    fn texts_that_look_right_have_an_answer(
+    fn lines_of_known_formats_do_not_panic(
         lines in prop::collection::vec(
             prop::sample::select(vec![
                 "MIME-Version: 1.0", "Content-Type: multipart/mixed; boundary=\"B\"", "content-type: text/plain",
@@ -39,9 +39,9 @@ proptest! {
         }
     }
 
-    /// Parts survive being put into an archive, whatever they hold.
+    /// The body of every part of a valid archive is in the result unchanged.
     #[test]
-    fn parts_are_carried_over_whole(
+    fn parts_are_copied_unchanged(
         bodies in prop::collection::vec("([a-zA-Z0-9 #:=/.\\-äß\"']|--//|--B|--//--){0,40}(\n([a-z ]|--//){0,20}){0,4}", 1..5),
     ) {
         prop_assume!(bodies.iter().all(|body| body.lines().all(|line| !line.starts_with("--B"))));
@@ -50,7 +50,7 @@ proptest! {
             text.push_str(&format!("--B\nContent-Type: text/plain\n\n{body}\n"));
         }
         text.push_str("--B--\n");
-        let answer = rendered(AmiFamily::Al2, text).expect("a good archive");
+        let answer = rendered(AmiFamily::Al2, text).expect("a valid archive");
         let mut rest = answer.as_str();
         for body in &bodies {
             let part = format!("Content-Type: text/plain\n\n{body}\n--//");
@@ -61,9 +61,9 @@ proptest! {
     }
 }
 
-/// Documents that go deep must not end the process; a worker thread has two megabytes.
+/// Deeply nested documents must not overflow the stack; a worker thread has 2 MiB.
 #[test]
-fn deep_documents_are_refused_or_passed_on() {
+fn deeply_nested_documents_do_not_overflow_the_stack() {
     let run = || {
         for (family, text) in [
             (AmiFamily::Al2023, "[".repeat(100_000)),

@@ -1,9 +1,9 @@
-//! User data of every family against recorded answers.
+//! User data of every family, compared with recordings of upstream.
 //!
-//! `cases.json` holds inputs, each as its difference from `defaults`; `<name>.txt` is the decoded user data that the Go
-//! original printed for it (karpenter-provider-aws, main at 1d927085d, package bootstrap; the smallest of many runs,
-//! because it joins some lists in random order). A case that says `fails` has no file: there the original refuses.
-//! Shell and PowerShell are compared byte by byte; YAML and TOML by value, because writers differ in quoting and order.
+//! `cases.json` holds inputs, each as its difference from `defaults`; `<name>.txt` is the decoded user data that upstream
+//! returned for it (karpenter-provider-aws, main at 1d927085d, package bootstrap; the smallest of many runs, because it
+//! joins some lists in random order). A case with `fails` has no file: upstream returns an error. Shell and PowerShell are
+//! compared byte by byte; YAML and TOML by value, because writers differ in quoting and order.
 
 mod cases;
 mod hostile;
@@ -13,7 +13,7 @@ use karpenter_userdata::{AmiFamily, UserDataError, Warning, render};
 use cases::{Case, all};
 
 #[test]
-fn every_recorded_answer_is_given() {
+fn rendered_user_data_equals_recordings() {
     let cases = all();
     assert!(cases.len() >= 80, "{} cases were read", cases.len());
     let mut wrong = Vec::new();
@@ -62,7 +62,7 @@ fn node_config(text: &str) -> (&str, serde_json::Value) {
 }
 
 #[test]
-fn what_the_original_refuses_is_refused_with_a_reason() {
+fn inputs_that_upstream_rejects_are_errors() {
     let mut shown = Vec::new();
     for case in all().iter().filter(|case| case.fails) {
         let error = render(&case.input()).expect_err(&case.name);
@@ -71,19 +71,19 @@ fn what_the_original_refuses_is_refused_with_a_reason() {
     assert_eq!(
         shown,
         [
-            "al2_mime_cut_off: parsing custom user data: the part that starts at line 11 has no end: the boundary does not follow",
-            "al2_mime_bad_header: parsing custom user data: line 2 is not a header: there is no colon",
+            "al2_mime_cut_off: parsing custom user data: the part that starts at line 11 has no closing boundary",
+            "al2_mime_bad_header: parsing custom user data: line 2 is not a header: missing colon",
             "al2_mime_not_multipart: parsing custom user data: the content type is text/plain, not multipart",
             "al2023_bad_ca: decoding the cluster's CA bundle: Invalid symbol 32, offset 3.",
             "al2023_no_cidr: resolving cluster CIDR",
-            "al2023_mime_cut_off: parsing custom user data: the part that starts at line 11 has no end: the boundary does not follow",
+            "al2023_mime_cut_off: parsing custom user data: the part that starts at line 11 has no closing boundary",
             "al2023_mime_not_multipart: parsing custom user data: the content type is text/plain, not multipart",
             "bottlerocket_bad_toml: invalid user data: line 2: extra `=`, expected nothing",
             "bottlerocket_not_toml: invalid user data: line 2: key with no value, expected `=`",
             "bottlerocket_wrong_type: invalid user data: settings.kubernetes.registry-qps must be an integer, not text",
             "bottlerocket_integer_for_text: invalid user data: settings.kubernetes.image-gc-high-threshold-percent must be text, not an integer",
-            "bottlerocket_float_for_integer: invalid user data: settings.kubernetes.registry-qps must be an integer, not a number with a fraction",
-            "bottlerocket_negative_log_level: invalid user data: settings.kubernetes.log-level must be an integer that is not negative, not an integer",
+            "bottlerocket_float_for_integer: invalid user data: settings.kubernetes.registry-qps must be an integer, not a float",
+            "bottlerocket_negative_log_level: invalid user data: settings.kubernetes.log-level must be a non-negative integer, not an integer",
             "bottlerocket_settings_is_no_table: invalid user data: settings must be a table, not an integer",
             "bottlerocket_wrong_type_in_a_map: invalid user data: settings.kubernetes.node-labels.a must be text, not an integer",
         ]
@@ -91,8 +91,8 @@ fn what_the_original_refuses_is_refused_with_a_reason() {
 }
 
 #[test]
-fn what_is_left_out_is_told() {
-    let mut told = Vec::new();
+fn ignored_settings_give_warnings() {
+    let mut warnings = Vec::new();
     for case in all().iter().filter(|case| !case.fails) {
         let answer = render(&case.input()).expect(&case.name);
         for warning in answer.warnings {
@@ -100,11 +100,11 @@ fn what_is_left_out_is_told() {
                 Warning::UnknownSetting { path } => path,
                 Warning::EmptyArchive => "empty archive".to_owned(),
             };
-            told.push(format!("{}: {what}", case.name));
+            warnings.push(format!("{}: {what}", case.name));
         }
     }
     assert_eq!(
-        told,
+        warnings,
         [
             "al2_mime_without_boundary_lines: empty archive",
             "bottlerocket_merged: settings.kubernetes.standalone-mode",
@@ -119,7 +119,7 @@ fn what_is_left_out_is_told() {
 }
 
 #[test]
-fn secrets_of_a_broken_document_are_not_repeated() {
+fn parse_error_does_not_quote_user_data() {
     let mut input = cases::plain(AmiFamily::Bottlerocket);
     input.custom_user_data = Some("[settings]\npassword = hunter2\n".to_owned());
     let error = render(&input).expect_err("no TOML");
@@ -127,9 +127,9 @@ fn secrets_of_a_broken_document_are_not_repeated() {
     assert!(!error.to_string().contains("hunter2"), "{error}");
 }
 
-/// An expression that got no value must not reach a kubelet as text, and an empty map is left as it was written.
+/// An expression without a result must not reach the kubelet as text; an empty map stays as it is.
 #[test]
-fn decided_settings_replace_what_was_written() {
+fn resolved_settings_replace_expressions() {
     let mut input = cases::plain(AmiFamily::Al2023);
     let written = serde_json::json!({ "maxPods": "vcpus * 2", "kubeReserved": { "cpu": "vcpus" }, "systemReserved": {} });
     input.kubelet.raw = written.as_object().expect("an object").clone();
@@ -141,7 +141,7 @@ fn decided_settings_replace_what_was_written() {
 }
 
 #[test]
-fn equal_inputs_give_equal_bytes_and_base64_holds_the_text() {
+fn equal_inputs_give_equal_bytes_and_base64() {
     use base64::Engine as _;
     for case in all().iter().filter(|case| !case.fails) {
         let first = render(&case.input()).expect(&case.name);
@@ -152,9 +152,9 @@ fn equal_inputs_give_equal_bytes_and_base64_holds_the_text() {
     }
 }
 
-/// A class whose user data was taken from a running machine contains what we generated there.
+/// The user data of a running instance, which we rendered, can be the custom user data of a node class.
 #[test]
-fn our_own_answer_can_be_given_back_as_user_data() {
+fn rendered_user_data_is_valid_custom_user_data() {
     for case in
         all().iter().filter(|case| !case.fails && matches!(case.family(), AmiFamily::Al2 | AmiFamily::Al2023))
     {
