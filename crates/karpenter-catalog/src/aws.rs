@@ -1,10 +1,11 @@
-//! The AWS catalog: what EC2 offers, decoded from an embedded file, and how a node class turns
-//! each type into labels, capacity, overhead and offerings.
+//! The AWS catalog: instance types of EC2 from an embedded file, and their labels, capacity, overhead and offerings for a
+//! node class.
 //!
-//! The arithmetic is the AWS provider's, so a plan made offline agrees with what the provider
-//! would report for the same settings: a running provider uses the very same functions on live facts,
-//! see [`resolve`]. What differs by account or by the hour (spot prices, shortages, what is left of
-//! reservations, memory seen on real nodes) comes in through [`Market`]; the embedded catalog knows none of it.
+//! The arithmetic is that of upstream's AWS provider. Our AWS provider uses the same functions with live data, see
+//! [`resolve`], so a plan made offline agrees with it. Data that differs by account or changes over time (spot prices,
+//! insufficient capacity, reservations, memory of real nodes) comes from [`Market`]; the embedded catalog has none of it.
+//!
+//! Upstream: karpenter-provider-aws `pkg/providers/instancetype/types.go`.
 //!
 //! ```
 //! use karpenter_catalog::aws::{self, AwsNodeClass};
@@ -44,12 +45,12 @@ pub use capacity::{
 };
 pub use compatibility::{Incompatibility, incompatibility};
 pub use info::{Accelerator, Disk, Ebs, InstanceStorage, NetworkCard, NeuronDevice, TypeInfo, VpcLimits};
-pub use market::{Market, Pool};
+pub use market::{CapacityPool, Market};
 pub use node_class::{
     AmiFamily, AwsNodeClass, AwsZone, BlockDevice, DEFAULT_REGION, DEFAULT_SPOT_PRICE_FACTOR,
     DEFAULT_VM_MEMORY_OVERHEAD_PERCENT, EvictionThreshold, NetworkInterface,
 };
-pub use resolver::{Resolver, TypeLabelMaker, TypeLabels, resolve};
+pub use resolver::{Resolver, TypeLabelBuilder, TypeLabels, resolve};
 
 use market::EmbeddedMarket;
 use tables::Supplement;
@@ -57,24 +58,24 @@ use tables::Supplement;
 static DATA: &[u8] = include_bytes!("../data/aws.bin");
 
 static CATALOG: LazyLock<AwsCatalog> =
-    LazyLock::new(|| decode::decode(DATA).expect("the embedded file is checked in together with its reader"));
+    LazyLock::new(|| decode::decode(DATA).expect("the embedded file matches its decoder"));
 
 /// The embedded catalog. Decoded on first use.
 pub fn catalog() -> &'static AwsCatalog {
     &CATALOG
 }
 
-/// Where the embedded facts come from.
+/// The origins of the embedded data.
 pub fn sources() -> &'static [Source] {
     &catalog().sources
 }
 
-/// One origin of facts.
+/// One origin of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source {
     pub name: &'static str,
     pub version: &'static str,
-    /// Which facts were taken from it.
+    /// Which data comes from it.
     pub holds: &'static str,
 }
 
@@ -84,22 +85,22 @@ pub struct PriceTable {
     pub region: &'static str,
     /// `USD`, or `CNY` for the regions in China.
     pub currency: &'static str,
-    /// When the source made its table, as it states it.
+    /// When the source generated the table, as the source states it.
     pub generated_at: &'static str,
-    /// Per type, in catalog order; zero where the region has no price.
+    /// Micro-units of the currency per type, in catalog order; zero if the region has no price.
     micros: Vec<u64>,
 }
 
-/// Facts about all instance types, regions and prices.
+/// All instance types, regions and prices.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AwsCatalog {
     sources: Vec<Source>,
     types: Vec<TypeInfo>,
     regions: BTreeMap<&'static str, Vec<AwsZone>>,
     price_tables: BTreeMap<&'static str, PriceTable>,
-    /// Region to, per type in catalog order, one bit per zone of `regions`.
+    /// By region: per type in catalog order, one bit per zone of `regions`.
     offered_zones: BTreeMap<&'static str, Vec<u64>>,
-    /// What is known about types that the listing lacks.
+    /// Data about types that the listing of instance types does not contain.
     supplements: BTreeMap<&'static str, Supplement>,
 }
 
@@ -123,11 +124,11 @@ impl AwsCatalog {
         self.regions.get(region).map_or(&[], Vec::as_slice)
     }
 
-    /// The table used for a region: its own, or else the one of its partition, or else that of us-east-1.
+    /// The price table for a region: its own, else that of its partition, else that of us-east-1.
     pub fn price_table(&self, region: &str) -> Option<&PriceTable> {
-        let stands_in = partition::region_of_prices(partition::of_region(region));
+        let fallback = partition::fallback_price_region(partition::of_region(region));
         let table = |region: &str| self.price_tables.get(region);
-        table(region).or_else(|| table(stands_in)).or_else(|| table(DEFAULT_REGION))
+        table(region).or_else(|| table(fallback)).or_else(|| table(DEFAULT_REGION))
     }
 
     /// The on-demand price per hour, in the currency of [`AwsCatalog::price_table`].
@@ -140,20 +141,20 @@ impl AwsCatalog {
         (micros > 0).then(|| micros as f64 / 1e6)
     }
 
-    /// Whether the type exists in a zone of a region.
+    /// Whether the type is offered in a zone of a region.
     pub fn is_offered(&self, region: &str, zone: &str, name: &str) -> bool {
         self.position(name).is_some_and(|position| self.is_offered_at(region, zone, position))
     }
 
-    /// Every type as the engine sees it, ordered by name. Types that the class or region rules out
-    /// are included, with unavailable offerings only.
+    /// All instance types for a node class, ordered by name. Types that the class or region excludes have unavailable
+    /// offerings only.
     pub fn resolve(&self, class: &AwsNodeClass) -> Vec<InstanceType> {
         let market = self.market(class);
         let mut resolver = Resolver::new(class);
         self.types.iter().map(|info| resolver.resolve(info, &market)).collect()
     }
 
-    /// One type as the engine sees it.
+    /// One instance type for a node class.
     pub fn resolve_one(&self, name: &str, class: &AwsNodeClass) -> Option<InstanceType> {
         self.find(name).map(|info| resolve(info, class, &self.market(class)))
     }
@@ -166,8 +167,7 @@ impl AwsCatalog {
         self.types.binary_search_by(|info| (*info.name).cmp(name)).ok()
     }
 
-    /// Where no listing of offerings exists, a region's price table is the next best witness, and
-    /// without either the type is taken to exist.
+    /// Without a listing of offerings, a price in the region's price table counts as offered; without a table, every type does.
     fn is_offered_at(&self, region: &str, zone: &str, position: usize) -> bool {
         match (self.offered_zones.get(region), self.price_tables.get(region)) {
             (Some(offered), _) => {

@@ -1,18 +1,18 @@
-//! Shares equal strings and requirements: a catalog repeats the same ones tens of thousands of times.
+//! Shares equal strings and requirements: a catalog contains the same ones tens of thousands of times.
 
 use std::sync::Arc;
 
 use karpenter_model::requirements::Requirement;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Hands out one [`Arc`] per distinct text, and one per requirement of a single value. Only ever looked up, never
-/// walked, so hashing cannot leak an order into results.
+/// Returns one [`Arc`] per distinct string, and one per requirement with a single value. Its hash maps are never iterated,
+/// so results do not depend on hash order.
 #[derive(Default)]
 pub(crate) struct Interner {
     known: FxHashSet<Arc<str>>,
     /// By key and value.
     singles: FxHashMap<Arc<str>, FxHashMap<Arc<str>, Arc<Requirement>>>,
-    absents: FxHashMap<Arc<str>, Arc<Requirement>>,
+    absent_keys: FxHashMap<Arc<str>, Arc<Requirement>>,
 }
 
 impl Interner {
@@ -35,8 +35,8 @@ impl Interner {
         made
     }
 
-    /// A value that nobody else has, so nothing to share or to look up.
-    pub(crate) fn single_of_its_own(&mut self, key: &str, value: Arc<str>) -> Arc<Requirement> {
+    /// A requirement with a value that occurs once; it is not interned.
+    pub(crate) fn single_unshared(&mut self, key: &str, value: Arc<str>) -> Arc<Requirement> {
         Arc::new(Requirement::in_values(self.get(key), [value]))
     }
 
@@ -54,16 +54,16 @@ impl Interner {
     }
 
     pub(crate) fn absent(&mut self, key: &str) -> Arc<Requirement> {
-        if let Some(known) = self.absents.get(key) {
+        if let Some(known) = self.absent_keys.get(key) {
             return Arc::clone(known);
         }
         let key = self.get(key);
         let made = Arc::new(Requirement::does_not_exist(key.clone()));
-        self.absents.insert(key, Arc::clone(&made));
+        self.absent_keys.insert(key, Arc::clone(&made));
         made
     }
 
-    /// The value if there is one, and otherwise the statement that nodes of the type lack the label.
+    /// A requirement for the value, or `DoesNotExist` if there is none.
     pub(crate) fn single_or_absent(&mut self, key: &str, value: Option<&str>) -> Arc<Requirement> {
         match value {
             Some(value) => self.single(key, value),

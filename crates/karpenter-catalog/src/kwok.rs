@@ -1,8 +1,8 @@
-//! Catalogs for the kwok provider, which simulates nodes: a generic set made by formula, and any
-//! list in kwok's instance-types JSON format.
+//! Catalogs of the kwok provider, which simulates nodes: a generic set by formula, or a list in kwok's JSON format.
 //!
-//! Both give the same kind of instance type with the same labels and overhead. Reading the file is
-//! the caller's job.
+//! Both have the same labels and overhead. The caller reads the file.
+//!
+//! Upstream: `kwok/cloudprovider/helpers.go`.
 
 mod format;
 mod generic;
@@ -28,20 +28,20 @@ pub const INSTANCE_FAMILY: &str = "karpenter.kwok.sh/instance-family";
 pub const INSTANCE_CPU: &str = "karpenter.kwok.sh/instance-cpu";
 pub const INSTANCE_MEMORY: &str = "karpenter.kwok.sh/instance-memory";
 
-/// The kubelet's own default, for entries that do not say.
+/// The kubelet's default, for entries without pods.
 const DEFAULT_PODS: i64 = 110;
 const OVERHEAD_MILLI_CPU: i64 = 100;
 const OVERHEAD_MEMORY_BYTES: i64 = 10 << 20;
 
-/// The label keys a pool may leave open with this catalog, besides the core's: kwok's own and every
-/// key that an offering uses.
+/// Label keys that a NodePool need not define with this catalog, in addition to the core's: kwok's labels, and every key of
+/// an offering.
 pub fn well_known_labels(types: &[InstanceType]) -> BTreeSet<Arc<str>> {
     let own = [INSTANCE_SIZE, INSTANCE_FAMILY, INSTANCE_CPU, INSTANCE_MEMORY].map(Arc::from);
     let offerings = types.iter().flat_map(|resolved| &resolved.offerings);
     own.into_iter().chain(offerings.flat_map(|offering| offering.requirements.keys().cloned())).collect()
 }
 
-/// One instance type before labels and defaults are worked out.
+/// One instance type before labels and defaults are computed.
 struct Definition<'a> {
     name: &'a str,
     architecture: &'a str,
@@ -51,7 +51,7 @@ struct Definition<'a> {
 }
 
 struct OfferingDefinition {
-    /// As listed: of two statements about one key, the first decides the type's own labels.
+    /// In the order of the file: of two requirements for one key, the first determines the labels of the type.
     requirements: Vec<Arc<Requirement>>,
     price_per_hour: f64,
     reservation_capacity: Option<u32>,
@@ -87,7 +87,7 @@ impl Definition<'_> {
         let offerings = self.offerings.into_iter().map(|offering| Offering {
             requirements: offering.requirements.into_iter().collect(),
             price_per_hour: offering.price_per_hour,
-            // The simulation never runs out of capacity, whatever the file says.
+            // The simulation has unlimited capacity, whatever the file says.
             available: true,
             reservation_capacity: offering.reservation_capacity,
             reservation_id_label: offering.reservation_id_label,
@@ -103,7 +103,7 @@ impl Definition<'_> {
         }
     }
 
-    /// All values that offerings list for a key.
+    /// All values of a key in offerings.
     fn offered_values(&self, key: &str) -> BTreeSet<Arc<str>> {
         let first_statements = self
             .offerings

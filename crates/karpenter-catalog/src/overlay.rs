@@ -1,8 +1,9 @@
-//! Corrections of what a catalog says: other prices, additional capacity, for the types that an overlay selects.
+//! NodeOverlays: adjusted prices and additional capacity for the instance types that an overlay selects.
 //!
-//! Decides which overlays contradict each other and what the others make of a list of instance types. It does not
-//! decide whether an overlay is well formed, and knows nothing of the objects that overlays are written in.
-//! Upstream: pkg/controllers/nodeoverlay.
+//! Decides which overlays conflict, and applies the others to instance types. Validation of overlays and their Kubernetes
+//! objects are elsewhere.
+//!
+//! Upstream: `pkg/controllers/nodeoverlay`.
 
 #[cfg(test)]
 mod tests;
@@ -16,18 +17,18 @@ use karpenter_model::requirements::{Requirement, Requirements};
 use karpenter_model::resources::ResourceList;
 use karpenter_model::selector::Labels;
 
-/// One correction.
+/// One NodeOverlay.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Overlay {
     pub name: Arc<str>,
     pub weight: i32,
     pub requirements: Requirements,
     pub price: Option<PriceChange>,
-    /// Resources that nodes have beyond, or instead of, what the catalog says.
+    /// Resources that are added to the capacity of an instance type, or replace it.
     pub capacity: ResourceList,
 }
 
-/// What becomes of a price.
+/// An adjustment of a price per hour.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum PriceChange {
     To(f64),
@@ -36,7 +37,7 @@ pub enum PriceChange {
 }
 
 impl PriceChange {
-    /// Reads `0.5`, `+0.5`, `-0.5`, `+10%` or `-10%`.
+    /// Parses `0.5`, `+0.5`, `-0.5`, `+10%` or `-10%`.
     pub fn parse(text: &str) -> Option<Self> {
         let number = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite());
         if !text.starts_with(['+', '-']) {
@@ -48,7 +49,7 @@ impl PriceChange {
         }
     }
 
-    /// The price after the change; never below zero.
+    /// The price after the adjustment; at least zero.
     pub fn apply(self, price_per_hour: f64) -> f64 {
         match self {
             Self::To(price) => price,
@@ -58,31 +59,31 @@ impl PriceChange {
     }
 }
 
-/// A pool as far as overlays may select by it.
+/// Properties of a NodePool that overlays can select.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolView<'a> {
     pub name: &'a str,
-    /// Labels of the pool's template.
+    /// Labels of the NodePool's template.
     pub labels: &'a Labels,
 }
 
-/// Overlays that do not contradict each other, the stronger first.
+/// Overlays without conflicts, in order of precedence.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Corrections {
     overlays: Vec<Overlay>,
-    /// Keys that an overlay may leave open although an offering has them.
+    /// Keys that an overlay need not define although an offering has them.
     well_known: BTreeSet<Arc<str>>,
 }
 
-/// What overlays come to.
+/// Result of [`evaluate`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Evaluation {
     pub corrections: Corrections,
-    /// Overlays that say something else about the same thing as another of the same weight. They change nothing at all.
+    /// Overlays that set the same price or resource as another overlay with the same weight. They are not applied at all.
     pub conflicting: BTreeSet<Arc<str>>,
 }
 
-/// Instance types with their corrections, and which were touched.
+/// Instance types with overlays applied, and the names of those that changed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Corrected {
     pub types: Vec<InstanceType>,
@@ -90,17 +91,17 @@ pub struct Corrected {
     pub resized: BTreeSet<Arc<str>>,
 }
 
-/// Who spoke last about each thing, so that a second voice of the same weight is noticed.
+/// The weight of the overlay that set each price and resource, to detect conflicts.
 #[derive(Default)]
-struct Spoken {
-    /// By pool, type and offering, as positions.
+struct SetByWeight {
+    /// By positions of NodePool, instance type and offering.
     prices: BTreeMap<(usize, usize, usize), i32>,
-    /// By pool and type, as positions, and resource.
+    /// By positions of NodePool and instance type, and resource name.
     capacities: BTreeMap<(usize, usize, Arc<str>), i32>,
 }
 
-/// Sorts overlays out: the heavier one wins, and of two that are equally heavy the one whose name comes last in the
-/// alphabet, while the other one is a conflict.
+/// Orders overlays and finds conflicts. The higher weight takes precedence. Of two conflicting overlays with the same
+/// weight, the one with the alphabetically last name applies.
 pub fn evaluate(
     mut overlays: Vec<Overlay>,
     pools: &[(PoolView<'_>, &[InstanceType])],
@@ -108,7 +109,7 @@ pub fn evaluate(
 ) -> Evaluation {
     overlays.sort_by(|one, other| other.weight.cmp(&one.weight).then_with(|| other.name.cmp(&one.name)));
     let mut evaluation = Evaluation::default();
-    let mut spoken = Spoken::default();
+    let mut set_by_weight = SetByWeight::default();
     let described: Vec<Vec<Requirements>> = match overlays.is_empty() {
         true => Vec::new(),
         false => {
@@ -130,14 +131,14 @@ pub fn evaluate(
                 capacities.extend(overlay.capacity.names().map(|name| (pool_at, type_at, name.clone())));
             }
         }
-        let is_conflict = prices.iter().any(|key| spoken.prices.get(key) == Some(&overlay.weight))
-            || capacities.iter().any(|key| spoken.capacities.get(key) == Some(&overlay.weight));
+        let is_conflict = prices.iter().any(|key| set_by_weight.prices.get(key) == Some(&overlay.weight))
+            || capacities.iter().any(|key| set_by_weight.capacities.get(key) == Some(&overlay.weight));
         if is_conflict {
             evaluation.conflicting.insert(overlay.name.clone());
             continue;
         }
-        spoken.prices.extend(prices.into_iter().map(|key| (key, overlay.weight)));
-        spoken.capacities.extend(capacities.into_iter().map(|key| (key, overlay.weight)));
+        set_by_weight.prices.extend(prices.into_iter().map(|key| (key, overlay.weight)));
+        set_by_weight.capacities.extend(capacities.into_iter().map(|key| (key, overlay.weight)));
         evaluation.corrections.overlays.push(overlay);
     }
     evaluation.corrections.well_known.clone_from(well_known);
@@ -149,7 +150,7 @@ impl Corrections {
         self.overlays.is_empty()
     }
 
-    /// A pool's instance types as the overlays have them; `None` if they change nothing.
+    /// The NodePool's instance types with overlays applied; `None` if nothing changes.
     pub fn apply(&self, pool: &PoolView<'_>, types: &[InstanceType]) -> Option<Corrected> {
         if self.overlays.is_empty() {
             return None;
@@ -158,8 +159,8 @@ impl Corrections {
         for one in types {
             corrected.types.push(self.apply_to(pool, one, &mut corrected.repriced, &mut corrected.resized));
         }
-        let is_touched = !corrected.repriced.is_empty() || !corrected.resized.is_empty();
-        is_touched.then_some(corrected)
+        let is_changed = !corrected.repriced.is_empty() || !corrected.resized.is_empty();
+        is_changed.then_some(corrected)
     }
 
     fn apply_to(
@@ -204,7 +205,7 @@ impl Corrections {
     }
 }
 
-/// What a node of the type would be like in the pool.
+/// Labels of a node of the instance type in the NodePool, as requirements.
 fn describe(pool: &PoolView<'_>, instance_type: &InstanceType) -> Requirements {
     let mut description = Requirements::new();
     description.add(Requirement::in_values(labels::NODEPOOL, [Arc::from(pool.name)]));
@@ -213,7 +214,7 @@ fn describe(pool: &PoolView<'_>, instance_type: &InstanceType) -> Requirements {
     description
 }
 
-/// Positions of the offerings that an overlay speaks about.
+/// Positions of the offerings that an overlay selects.
 fn selected(
     overlay: &Overlay,
     description: &Requirements,

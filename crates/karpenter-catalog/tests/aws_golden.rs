@@ -1,8 +1,7 @@
-//! Compares every type with the values the AWS provider publishes on its instance-types page.
+//! Compares every type with the instance-types page of upstream's documentation.
 //!
-//! `testdata/aws_golden.csv` is that page, taken as it stands by `tools/catalog/golden.py`. The page was made from other
-//! snapshots of EC2's data than ours, so the few known differences are listed here with both values, and nothing else
-//! may differ.
+//! `testdata/aws_golden.csv` is that page, extracted by `tools/catalog/golden.py`. The page was generated from other
+//! snapshots of EC2's data than ours. The known differences are listed here with both values; any other difference fails.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +10,9 @@ use karpenter_model::resources::ResourceList;
 
 const CLOCK: &str = "karpenter.k8s.aws/instance-cpu-sustained-clock-speed-mhz";
 
-/// Types as a prefix of their name, column, the page's value, ours. EC2 changed the clock speed it reports for some
-/// families, and now reports the 15 interfaces of the largest i7ie, and the 24 of the i8ge, as two network cards: with
-/// fewer interfaces on the default card there are fewer pods and less memory is kept for them.
+/// Prefix of type names, column, value of the page, our value. EC2 changed the clock speed of some families, and now reports
+/// the 15 interfaces of the largest i7ie, and the 24 of the i8ge, as two network cards: with fewer interfaces on the default
+/// card there are fewer pods, and less memory is reserved for them.
 const CHANGED_FACTS: [(&str, &str, &str, &str); 14] = [
     ("c9g.", CLOCK, "2800", "3300"),
     ("c9gd.", CLOCK, "2800", "3300"),
@@ -31,12 +30,12 @@ const CHANGED_FACTS: [(&str, &str, &str, &str); 14] = [
     ("i8ge.metal-48xl", "pods", "1178", "590"),
 ];
 
-/// The page was made with the VPC limits of the provider's release. Our newer limits of the VPC resource controller add
+/// The page was generated with the VPC limits of the provider's release. Newer limits of the VPC resource controller add
 /// branch interfaces to types for which the page has none.
 const POD_ENI: &str = "vpc.amazonaws.com/pod-eni";
 const POD_ENI_ADDED: usize = 56;
 
-/// On the page, but not in the listing we have.
+/// On the page, but not in our listing.
 const UNLISTED: [&str; 5] = ["g4ad.16xlarge", "g4ad.2xlarge", "g4ad.4xlarge", "g4ad.8xlarge", "g4ad.xlarge"];
 
 #[test]
@@ -64,7 +63,7 @@ fn resolved_types_agree_with_the_published_page() {
                     .lookup(column)
                     .map(|amount| ResourceList::quantity(column, amount).to_string()),
             };
-            // The page leaves out what a type lacks, which the extract writes as a dash.
+            // The page omits labels that a type lacks; the extract has a dash for them.
             let ours = ours.unwrap_or("-".to_owned());
             if ours == *published {
                 continue;
@@ -84,7 +83,7 @@ fn resolved_types_agree_with_the_published_page() {
         }
     }
     assert_eq!(unexplained, Vec::<String>::new());
-    assert_eq!(explanations, BTreeSet::from(CHANGED_FACTS), "an explanation that nothing needs");
+    assert_eq!(explanations, BTreeSet::from(CHANGED_FACTS), "an unused explanation");
     assert_eq!(unlisted, UNLISTED);
     assert_eq!((type_count, difference_count, pod_eni_added), (1363, 74, POD_ENI_ADDED));
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use karpenter_catalog::aws::{self, TypeInfo, TypeLabelMaker, TypeLabels};
+use karpenter_catalog::aws::{self, TypeInfo, TypeLabelBuilder, TypeLabels};
 
 use crate::api::ec2::TypeOffering;
 
@@ -42,7 +42,7 @@ impl Discovered {
             aws::catalog().complete(&mut info);
             by_name.insert(Arc::clone(&info.name), info);
         }
-        let mut maker = TypeLabelMaker::default();
+        let mut maker = TypeLabelBuilder::default();
         let types = by_name
             .into_values()
             .map(|info| KnownType {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use karpenter_catalog::aws::{AwsZone, Market, Pool};
+use karpenter_catalog::aws::{AwsZone, CapacityPool, Market};
 
 use super::class_view::ClassView;
 use super::discovered::Discovered;
@@ -47,11 +47,11 @@ impl Market for LiveMarket<'_> {
         zones.iter().map(|zone| prices.in_zone(&zone.name)).collect()
     }
 
-    fn stated_price(&self, instance_type: &str) -> Option<f64> {
+    fn configured_price(&self, instance_type: &str) -> Option<f64> {
         self.stated_prices.get(instance_type).copied()
     }
 
-    fn is_short(&self, pool: Pool<'_>) -> bool {
+    fn has_insufficient_capacity(&self, pool: CapacityPool<'_>) -> bool {
         self.shortages.is_short(&Wish {
             instance_type: pool.instance_type,
             zone: pool.zone,

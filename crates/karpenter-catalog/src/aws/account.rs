@@ -1,19 +1,19 @@
-//! What an account holds that changes where a class can launch: capacity reservations and placement groups.
+//! Capacity reservations and placement groups of an account.
 //!
-//! Plain values. Finding them, and counting what is left of them, is done elsewhere.
+//! Plain values. Discovering them, and counting the remaining instances of reservations, is done elsewhere.
 
 use std::sync::Arc;
 
-/// One reservation that a class selects, as its status shows it.
+/// A capacity reservation that a node class selects, as in its status.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CapacityReservation {
     pub id: Arc<str>,
     pub instance_type: Arc<str>,
     pub zone: Arc<str>,
     pub kind: ReservationKind,
-    /// Whether its owner may take the instances back.
+    /// Whether the owner of the reservation may reclaim its instances.
     pub interruptible: bool,
-    /// About to end: what runs in it is moved out, and nothing new is launched.
+    /// About to end: its instances are drained, and no more are launched.
     pub expiring: bool,
 }
 
@@ -24,7 +24,7 @@ pub enum ReservationKind {
 }
 
 impl ReservationKind {
-    /// The spelling of the node label and of the class's status.
+    /// The spelling of the node label and of the node class's status.
     pub fn as_str(self) -> &'static str {
         match self {
             ReservationKind::Default => "default",
@@ -39,18 +39,18 @@ impl ReservationKind {
     }
 }
 
-/// The placement group that a class selects.
+/// The placement group that a node class selects.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PlacementGroup {
     pub id: Arc<str>,
     pub name: Arc<str>,
     pub strategy: PlacementStrategy,
-    /// Of a partition group; zero for others.
+    /// Of a group with strategy partition; zero for others.
     pub partition_count: u32,
 }
 
 impl PlacementGroup {
-    /// The partitions an instance can be launched into; empty if the group has none.
+    /// The numbers of the partitions of the group; empty if it has none.
     pub fn partitions(&self) -> impl Iterator<Item = u32> + use<> {
         let count = if self.strategy == PlacementStrategy::Partition { self.partition_count } else { 0 };
         1..=count

@@ -1,8 +1,9 @@
-//! How much of each resource a node of a type has, and how much of it pods cannot use.
+//! Capacity of a node of an instance type, and overhead that pods cannot use.
 //!
-//! Follows the provider's arithmetic step by step, including its roundings, because
-//! a different answer would pack pods that the real node cannot take. Zero amounts are left out:
-//! for the model a missing resource is zero.
+//! The arithmetic is upstream's, including its rounding: a larger result would plan pods that do not fit on the node. Zero
+//! amounts are omitted: a missing resource is zero.
+//!
+//! Upstream: karpenter-provider-aws `pkg/providers/instancetype/types.go`.
 
 use std::collections::BTreeMap;
 
@@ -27,10 +28,10 @@ const MIB: i64 = 1 << 20;
 const GIB: i64 = 1 << 30;
 const DECIMAL_GIGABYTE: i64 = 1_000_000_000;
 
-/// What the kubelet reports where no address limit applies.
+/// The kubelet's default, for families without an address limit.
 const DEFAULT_PODS: i64 = 110;
 
-/// Memory the kernel keeps for contiguous allocations on Arm.
+/// Memory that the kernel reserves for contiguous allocations on Arm.
 const ARM_RESERVED_MIB: i64 = 64;
 
 pub(super) fn capacity(info: &TypeInfo, class: &AwsNodeClass, names: &mut Interner) -> ResourceList {
@@ -71,7 +72,7 @@ pub(super) fn capacity(info: &TypeInfo, class: &AwsNodeClass, names: &mut Intern
     capacity
 }
 
-/// What the kubelet keeps for itself and the container runtime.
+/// Reservation for the kubelet and the container runtime.
 pub(super) fn kube_reserved(info: &TypeInfo, class: &AwsNodeClass, names: &mut Interner) -> ResourceList {
     let pods = if class.ami_family.reserves_memory_by_eni_limit() {
         eni_limited_pods(info, class, 0)
@@ -86,14 +87,14 @@ pub(super) fn kube_reserved(info: &TypeInfo, class: &AwsNodeClass, names: &mut I
     reserved
 }
 
-/// What the user set aside for the system; nothing by default.
+/// `kubelet.systemReserved` of the node class; empty by default.
 pub(super) fn system_reserved(class: &AwsNodeClass, names: &mut Interner) -> ResourceList {
     let mut reserved = ResourceList::new();
     overlay(&mut reserved, &class.system_reserved, names);
     reserved
 }
 
-/// What the kubelet keeps free by evicting pods.
+/// Amounts that the kubelet keeps free by eviction.
 pub(super) fn eviction_threshold(
     info: &TypeInfo,
     class: &AwsNodeClass,
@@ -101,7 +102,7 @@ pub(super) fn eviction_threshold(
 ) -> ResourceList {
     let signal = |name: &str, capacity: i64, default: i64| match class.eviction_hard.get(name) {
         Some(EvictionThreshold::Amount(amount)) => amount.value_ceil(),
-        // 100 % means "off", not "everything".
+        // For the kubelet, 100 % disables the threshold.
         Some(EvictionThreshold::Percent(100.0)) => 0,
         Some(EvictionThreshold::Percent(percent)) => (capacity as f64 / 100.0 * percent).ceil() as i64,
         None => default,
@@ -114,8 +115,8 @@ pub(super) fn eviction_threshold(
     threshold
 }
 
-/// Replaces amounts by the user's. Resources a node does not report, such as process ids, are
-/// left out: they cannot be subtracted from anything.
+/// Replaces amounts by those of the node class. Resources that are not part of a node's capacity, such as `pid`, are
+/// ignored.
 fn overlay(reserved: &mut ResourceList, given: &BTreeMap<String, Quantity>, names: &mut Interner) {
     for (name, quantity) in given {
         if [CPU, MEMORY, EPHEMERAL_STORAGE].contains(&name.as_str()) {
@@ -124,8 +125,8 @@ fn overlay(reserved: &mut ResourceList, given: &BTreeMap<String, Quantity>, name
     }
 }
 
-/// A falling share of each band of cores: 6 % of the first, 1 % of the second, 0.5 % of the next
-/// two, 0.25 % of the rest. Each band is truncated to whole thousandths on its own.
+/// A decreasing share per band of cores: 6 % of the first, 1 % of the second, 0.5 % of the next two, 0.25 % of the rest.
+/// Each band is truncated to whole millicores.
 fn kube_reserved_milli_cpu(milli_cpu: i64) -> i64 {
     const BANDS: [(i64, i64, f64); 4] =
         [(0, 1000, 0.06), (1000, 2000, 0.01), (2000, 4000, 0.005), (4000, i64::MAX, 0.0025)];
@@ -145,7 +146,7 @@ fn memory_bytes(info: &TypeInfo, class: &AwsNodeClass) -> i64 {
     (mib - overhead_mib.ceil() as i64) * MIB
 }
 
-/// How many pods the image family runs on a type when nobody says: what an expression for `maxPods` starts from.
+/// The number of pods of the AMI family without `maxPods`; the initial value of an expression for `maxPods`.
 pub fn family_max_pods(info: &TypeInfo, class: &AwsNodeClass) -> i64 {
     if class.ami_family.limits_pods_by_eni() {
         eni_limited_pods(info, class, class.reserved_enis)
@@ -154,7 +155,7 @@ pub fn family_max_pods(info: &TypeInfo, class: &AwsNodeClass) -> i64 {
     }
 }
 
-/// How many pods a node of the type takes.
+/// The number of pods of a node of the type.
 pub fn pods(info: &TypeInfo, class: &AwsNodeClass) -> i64 {
     let count = class.max_pods.map_or_else(|| family_max_pods(info, class), i64::from);
     if class.pods_per_core > 0 && class.ami_family.honours_pods_per_core() {
@@ -164,8 +165,8 @@ pub fn pods(info: &TypeInfo, class: &AwsNodeClass) -> i64 {
     }
 }
 
-/// Pods that get an address from the default card's interfaces: each interface keeps one address
-/// for itself, and two pods use the host's network.
+/// Pods with an address of the default card's interfaces: each interface uses one address itself, and two pods use the
+/// host network.
 fn eni_limited_pods(info: &TypeInfo, class: &AwsNodeClass, reserved_enis: u32) -> i64 {
     let interfaces = i64::from(info.default_card_interfaces());
     let efa_only =
@@ -183,7 +184,7 @@ fn ephemeral_storage_bytes(info: &TypeInfo, class: &AwsNodeClass) -> i64 {
     configured_volume(class).map_or(class.ami_family.default_volume_gib() * GIB, |size| size.value_floor())
 }
 
-/// The size the class gives the volume pods write to, if it gives one.
+/// The size of the volume with ephemeral storage, if the node class sets it.
 fn configured_volume(class: &AwsNodeClass) -> Option<Quantity> {
     let root = class.block_devices.iter().find(|device| device.root_volume);
     if let Some(size) = root.and_then(|device| device.volume_size) {
@@ -193,7 +194,7 @@ fn configured_volume(class: &AwsNodeClass) -> Option<Quantity> {
         Some(name) => {
             class.block_devices.iter().find(|device| device.device_name.as_deref() == Some(name))?.volume_size
         }
-        // A custom image's layout is unknown; the last mapping is the best guess.
+        // The layout of a custom AMI is unknown; the last mapping is used.
         None => class.block_devices.last()?.volume_size,
     }
 }

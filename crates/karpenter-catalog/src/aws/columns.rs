@@ -1,18 +1,17 @@
-//! Reads the container the catalog file uses: varints, strings, and compressed columns.
+//! Reads the container format of the catalog file: varints, strings and compressed columns.
 //!
-//! The layout is described in `tools/catalog/columns.py`, which writes it. This module knows
-//! nothing about instance types, and treats every byte as possibly wrong: a damaged file gives
-//! an error that says where, never a panic.
+//! `tools/catalog/columns.py` writes the format and describes it. A corrupt file gives an error with the position, never a
+//! panic.
 
 use std::collections::BTreeMap;
 
 use crate::CatalogError;
 
-/// A position in the file.
+/// A cursor over the file.
 pub(super) struct Reader {
     data: &'static [u8],
     at: usize,
-    /// Where `data` starts in the file, for error messages.
+    /// The position of `data` in the file, for error messages.
     offset: usize,
 }
 
@@ -21,7 +20,7 @@ impl Reader {
         Reader { data, at: 0, offset: 0 }
     }
 
-    /// A reader of the next `length` bytes only; this one goes on after them.
+    /// A reader for the next `length` bytes; this one continues after them.
     fn part(&mut self, length: usize) -> Result<Reader, CatalogError> {
         let offset = self.offset + self.at;
         Ok(Reader { data: self.bytes(length)?, at: 0, offset })
@@ -55,8 +54,7 @@ impl Reader {
         Err(self.damaged("an integer is longer than 63 bits"))
     }
 
-    /// A count of things that each take at least one byte, so no damaged count can ask for more
-    /// memory than the file is long.
+    /// A number of items. Each item has at least one byte, so a corrupt number cannot allocate more memory than the file's size.
     pub(super) fn count(&mut self) -> Result<usize, CatalogError> {
         let count = self.varint()?;
         let remaining = self.data.len() - self.at;
@@ -77,7 +75,7 @@ impl Reader {
     }
 }
 
-/// The values of one fact, one per row.
+/// One value per row.
 enum Column {
     Scalars(Vec<u64>),
     Sequences { distinct: Vec<Vec<u64>>, rows: Vec<usize> },
@@ -149,7 +147,7 @@ impl Columns {
     }
 }
 
-/// A column of sequences, with equal values stored once.
+/// A column of sequences; equal sequences are stored once.
 #[derive(Clone, Copy)]
 pub(super) struct Sequences<'a> {
     distinct: &'a [Vec<u64>],
@@ -162,7 +160,7 @@ impl<'a> Sequences<'a> {
     }
 }
 
-/// Reads a column's body into its distinct values and, per row, an index that is in range.
+/// Reads the body of a column: its distinct values, and per row a valid index into them.
 fn read_values<T>(
     reader: &mut Reader,
     encoding: u8,

@@ -1,12 +1,14 @@
-//! Whether a type can be launched with a class at all. A type that cannot is still listed, with
-//! unavailable offerings only, so that an explanation can name it.
+//! Whether a node class can launch an instance type. Incompatible types stay in the list with unavailable offerings, so
+//! that an explanation can name them.
+//!
+//! Upstream: karpenter-provider-aws `pkg/providers/instancetype/compatibility/compatibility.go`.
 
 use std::sync::Arc;
 
 use super::info::TypeInfo;
 use super::node_class::{AmiFamily, AwsNodeClass};
 
-/// Why a type can never be launched with a class, whatever the zone.
+/// Why a node class cannot launch an instance type in any zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Incompatibility {
     #[error("the type does not support elastic network adapters")]
@@ -17,7 +19,7 @@ pub enum Incompatibility {
     NoSuchDeviceIndex,
     #[error("the class configures more EFA interfaces than the type allows")]
     TooManyEfaInterfaces,
-    #[error("AL2023 images do not run on the type's processor")]
+    #[error("AL2023 does not support the processor of the type")]
     ImageFamily,
     #[error("the type does not support nested virtualization")]
     NoNestedVirtualization,
@@ -27,7 +29,7 @@ pub enum Incompatibility {
     NoConnectionTracking,
 }
 
-/// The first reason, in a fixed order, for which the class rules the type out.
+/// The first reason, in a fixed order, for which the node class cannot launch the type.
 pub fn incompatibility(info: &TypeInfo, class: &AwsNodeClass) -> Option<Incompatibility> {
     if let Some(interfaces) = &class.network_interfaces {
         if info.network_cards.is_empty() {

@@ -1,7 +1,7 @@
-//! Turns the columns of the catalog file into [`TypeInfo`] values, prices and zones.
+//! Decodes the columns of the catalog file into [`TypeInfo`] values, prices and zones.
 //!
-//! Column names and the order of items inside sequences are the contract with
-//! `tools/catalog/generate.py`. Values out of range are errors, not truncated.
+//! Column names and the order of items in sequences are the contract with `tools/catalog/generate.py`. Values out of range
+//! are errors.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const MAGIC: &[u8] = b"KCATAWS2";
 pub(super) fn decode(data: &'static [u8]) -> Result<AwsCatalog, CatalogError> {
     let mut reader = Reader::new(data);
     if reader.bytes(MAGIC.len())? != MAGIC {
-        return Err(reader.damaged("the file does not start with the catalog's mark"));
+        return Err(reader.damaged("the file does not start with the magic bytes of the catalog"));
     }
     let strings = list(&mut reader, |reader| reader.string().map(Arc::from))?;
     let sources = list(&mut reader, |reader| {
@@ -37,7 +37,7 @@ pub(super) fn decode(data: &'static [u8]) -> Result<AwsCatalog, CatalogError> {
     let supplements = list(&mut reader, |reader| supplement(reader, price_headers.len()))?;
     let columns = Columns::read(&mut reader)?;
     if !reader.is_at_end() {
-        return Err(reader.damaged("the file goes on after its last column"));
+        return Err(reader.damaged("there is data after the last column"));
     }
 
     let types = Rows { strings: &strings, columns: &columns }.types()?;
@@ -98,7 +98,7 @@ fn list<T>(
     (0..reader.count()?).map(|_| read(reader)).collect()
 }
 
-/// The columns together with the strings they refer to.
+/// The columns, and the strings that they refer to.
 struct Rows<'a> {
     strings: &'a [Arc<str>],
     columns: &'a Columns,
@@ -137,7 +137,7 @@ impl Rows<'_> {
         (0..self.columns.row_count())
             .map(|row| {
                 let (family, size) = (self.string(families[row])?, self.string(sizes[row])?);
-                // The same order of bits as in the generator.
+                // The bits are in the order of the generator.
                 let flag = |bit: u32| flags[row] >> bit & 1 == 1;
                 Ok(TypeInfo {
                     name: Arc::from(format!("{family}.{size}")),
@@ -239,7 +239,7 @@ impl Rows<'_> {
                 baseline_mbps: optional(*baseline)?,
                 maximum_mbps: optional(*maximum)?,
             }),
-            _ => Err(inconsistent("the EBS facts are not four")),
+            _ => Err(inconsistent("the EBS column does not have four values")),
         }
     }
 }
@@ -251,7 +251,7 @@ fn groups<T, const N: usize>(
 ) -> Result<Vec<T>, CatalogError> {
     let (whole, rest) = items.as_chunks::<N>();
     if !rest.is_empty() {
-        return Err(inconsistent("a sequence is cut off"));
+        return Err(inconsistent("a sequence is truncated"));
     }
     whole.iter().map(|group| make(*group)).collect()
 }
@@ -260,7 +260,7 @@ fn narrow(value: u64) -> Result<u32, CatalogError> {
     u32::try_from(value).map_err(|_| inconsistent("a value does not fit 32 bits"))
 }
 
-/// The writer stores absent as zero and a present value one higher.
+/// The generator writes 0 for an absent value and value + 1 otherwise.
 fn optional(value: u64) -> Result<Option<u32>, CatalogError> {
     value.checked_sub(1).map(narrow).transpose()
 }

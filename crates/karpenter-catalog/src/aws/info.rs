@@ -1,11 +1,11 @@
-//! What EC2 says about one instance type: raw facts, named and with units, nothing derived.
+//! EC2's description of one instance type, with units in the names; nothing is derived.
 //!
-//! The same struct whether the facts were read from the embedded file or from a live answer. Strings
-//! are EC2's own spellings. Labels, capacity and overhead are computed from these facts elsewhere.
+//! The struct is the same for the embedded file and for responses of EC2. Strings have EC2's spelling. Labels, capacity and
+//! overhead are computed elsewhere.
 
 use std::sync::Arc;
 
-/// The facts about one instance type. The default is a type about which nothing is known.
+/// The description of one instance type. The default is empty.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TypeInfo {
     /// For example `m5.large`.
@@ -23,7 +23,7 @@ pub struct TypeInfo {
     pub ipv6: bool,
     pub nitro_enclaves: bool,
     pub nitro_tpm: bool,
-    /// In EC2's order, which decides the architecture of types that list more than one.
+    /// In EC2's order; the first one that Kubernetes has a name for is the architecture of nodes.
     pub architectures: Vec<Arc<str>>,
     pub cpu_manufacturer: Arc<str>,
     /// Such as `nested-virtualization`.
@@ -41,11 +41,11 @@ pub struct TypeInfo {
     pub default_network_card: u32,
     /// In card-index order.
     pub network_cards: Vec<NetworkCard>,
-    /// Documented baseline; absent where the documentation has only a word such as "Moderate". EC2 does
-    /// not tell: [`super::AwsCatalog::complete`] fills it in.
+    /// Documented baseline; `None` if the documentation has only a word such as "Moderate". EC2's API does not return it;
+    /// [`super::AwsCatalog::complete`] sets it.
     pub network_bandwidth_mbps: Option<u32>,
-    /// Absent for types the VPC resource controller does not know. EC2 does not tell:
-    /// [`super::AwsCatalog::complete`] fills it in.
+    /// `None` for types that the VPC resource controller does not list. EC2's API does not return it;
+    /// [`super::AwsCatalog::complete`] sets it.
     pub vpc_limits: Option<VpcLimits>,
     pub instance_storage: Option<InstanceStorage>,
     pub ebs: Ebs,
@@ -65,12 +65,12 @@ impl TypeInfo {
         self.name.split('.').next().unwrap_or_default()
     }
 
-    /// Whether EC2 sells the type in a way of this name: `on-demand`, `spot`, `capacity-block`.
+    /// Whether EC2 offers the type with this usage class: `on-demand`, `spot`, `capacity-block`.
     pub fn has_usage_class(&self, usage_class: &str) -> bool {
         self.usage_classes.iter().any(|listed| &**listed == usage_class)
     }
 
-    /// Interfaces of the card that carries pods: those of the other cards get no pod addresses.
+    /// Interfaces of the default network card; those of other cards have no pod addresses.
     pub fn default_card_interfaces(&self) -> u32 {
         self.network_cards.get(self.default_network_card as usize).map_or(0, |card| card.interfaces_max)
     }
@@ -84,10 +84,10 @@ pub struct NetworkCard {
     pub efa: bool,
 }
 
-/// Limits that no public EC2 call reports.
+/// Limits that no public API of EC2 returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VpcLimits {
-    /// Whether the type can carry branch interfaces at all.
+    /// Whether the type supports branch interfaces.
     pub trunking: bool,
     pub branch_interfaces: u32,
     pub ipv4_addresses_per_interface: u32,
@@ -95,7 +95,7 @@ pub struct VpcLimits {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstanceStorage {
-    /// Absent where EC2 lists disks without a total.
+    /// `None` if EC2 lists disks without a total.
     pub total_gb: Option<u64>,
     /// `required`, `supported` or `unsupported`.
     pub nvme_support: Arc<str>,

@@ -1,71 +1,70 @@
-//! What can be bought at this moment: the questions that resolving a type asks about prices, shortages
-//! and what an account has seen.
+//! Current prices and availability of instance types, and other data of an account.
 //!
-//! Answers are a snapshot; nothing here fetches or ages anything. The embedded catalog answers for
-//! `karpenter plan`, a running provider with what it has learned.
+//! An implementation is a snapshot; this module neither fetches nor expires data. `karpenter plan` uses the embedded
+//! catalog, our AWS provider what it has discovered.
 
 use super::AwsCatalog;
 use super::node_class::AwsZone;
 
-/// One place to buy a type from, as a shortage may concern it.
+/// A capacity pool of EC2: the unit of insufficient capacity errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pool<'a> {
+pub struct CapacityPool<'a> {
     pub instance_type: &'a str,
     pub zone: &'a str,
-    /// `on-demand` or `spot`; reservations have their own counts.
+    /// `on-demand` or `spot`; reservations have counts of their own.
     pub capacity_type: &'a str,
-    /// The partition of the class's placement group, for groups that have any.
+    /// The partition of the node class's placement group, if it has partitions.
     pub partition: Option<u32>,
 }
 
-/// The state of the market for one class.
+/// Prices and availability for one node class.
 pub trait Market {
-    /// Whether the type exists in a zone at all.
+    /// Whether the type is offered in a zone.
     fn is_offered(&self, instance_type: &str, zone: &str) -> bool;
 
-    /// [`Market::is_offered`] for several zones, for those who can find a type once for all of them.
+    /// [`Market::is_offered`] for several zones; implementations may look up the type once.
     fn offered(&self, instance_type: &str, zones: &[&AwsZone]) -> Vec<bool> {
         zones.iter().map(|zone| self.is_offered(instance_type, &zone.name)).collect()
     }
 
-    /// Per hour. The same in all zones of a region.
+    /// On-demand price per hour; the same in all zones of a region.
     fn on_demand_price(&self, instance_type: &str) -> Option<f64>;
 
-    /// Per hour.
+    /// Spot price per hour.
     fn spot_price(&self, instance_type: &str, zone: &str) -> Option<f64>;
 
-    /// [`Market::spot_price`] in several zones.
+    /// [`Market::spot_price`] for several zones.
     fn spot_prices(&self, instance_type: &str, zones: &[&AwsZone]) -> Vec<Option<f64>> {
         zones.iter().map(|zone| self.spot_price(instance_type, &zone.name)).collect()
     }
 
-    /// A price that the user states for types without one.
-    fn stated_price(&self, _instance_type: &str) -> Option<f64> {
+    /// A price that the user configures for types without one.
+    fn configured_price(&self, _instance_type: &str) -> Option<f64> {
         None
     }
 
-    /// Whether a recent launch found the pool empty.
-    fn is_short(&self, _pool: Pool<'_>) -> bool {
+    /// Whether a recent launch failed with an insufficient capacity error.
+    fn has_insufficient_capacity(&self, _pool: CapacityPool<'_>) -> bool {
         false
     }
 
-    /// Whether traffic is being moved away from the zone.
+    /// Whether a zonal shift moves traffic away from the zone.
     fn is_shifted(&self, _zone: &AwsZone) -> bool {
         false
     }
 
-    /// How many more instances fit into a reservation.
+    /// The number of instances that can still be launched into a reservation.
     fn reservation_left(&self, _reservation_id: &str) -> u32 {
         0
     }
 
-    /// What nodes of the type with the class's images were seen to have.
+    /// Memory that nodes of the type reported with the node class's AMIs.
     fn discovered_memory_bytes(&self, _instance_type: &str) -> Option<i64> {
         None
     }
 }
 
-/// The embedded catalog as a market: everything that exists can be bought, spot at a fixed discount.
+/// The embedded catalog: everything that is offered is available, and spot has a fixed discount.
 pub(super) struct EmbeddedMarket<'a> {
     pub(super) catalog: &'a AwsCatalog,
     pub(super) region: &'a str,

@@ -1,8 +1,7 @@
-//! The settings of an EC2NodeClass and of the operator that change what an instance type offers.
+//! Settings of an EC2NodeClass and of the operator that affect instance types.
 //!
-//! A plain parameter struct with parsed values: reading manifests is done elsewhere, so resolving
-//! with one of these cannot fail. Settings that only matter at launch (user data, tags, roles)
-//! have no field here.
+//! A plain struct with parsed values, so resolving cannot fail; manifests are read elsewhere. Settings that only affect
+//! launches (user data, tags, roles) are not included.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -12,57 +11,56 @@ use karpenter_model::quantity::Quantity;
 use super::account::{CapacityReservation, PlacementGroup};
 use crate::CatalogError;
 
-/// What spot capacity is taken to cost, as a fraction of the on-demand price.
+/// The assumed spot price, as a fraction of the on-demand price.
 ///
-/// There is no offline source of spot prices, and real ones change by the hour and zone. A
-/// constant keeps the order between types and the preference for spot, which is what a plan
-/// needs; it is not a forecast. See [`AwsNodeClass::spot_price_factor`].
+/// There is no offline source of spot prices, and they change by the hour and zone. A constant keeps the order between types
+/// and the preference for spot; it is not a forecast. See [`AwsNodeClass::spot_price_factor`].
 pub const DEFAULT_SPOT_PRICE_FACTOR: f64 = 0.4;
 
-/// The operator's default for the share of memory that the hypervisor and firmware keep.
+/// The operator's default for the share of memory that the hypervisor and firmware use.
 pub const DEFAULT_VM_MEMORY_OVERHEAD_PERCENT: f64 = 0.075;
 
 pub const DEFAULT_REGION: &str = "us-east-1";
 
-/// What decides labels, capacity, overhead and offerings besides the instance type itself.
+/// Settings that determine labels, capacity, overhead and offerings of an instance type.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AwsNodeClass {
     pub region: String,
-    /// The zones of the class's subnets. Only these have offerings.
+    /// The zones of the node class's subnets. Only these have offerings.
     pub zones: Vec<AwsZone>,
     pub ami_family: AmiFamily,
     /// `kubelet.maxPods` as a number.
     pub max_pods: Option<u32>,
     /// `kubelet.podsPerCore`; zero means unset, as for the kubelet.
     pub pods_per_core: u32,
-    /// `kubelet.kubeReserved`: replaces the computed reservation resource by resource.
+    /// `kubelet.kubeReserved`: replaces the computed reservation per resource.
     pub kube_reserved: BTreeMap<String, Quantity>,
     pub system_reserved: BTreeMap<String, Quantity>,
-    /// `kubelet.evictionHard` by signal; only `memory.available` and `nodefs.available` matter here.
+    /// `kubelet.evictionHard` by signal; only `memory.available` and `nodefs.available` are used.
     pub eviction_hard: BTreeMap<String, EvictionThreshold>,
     pub block_devices: Vec<BlockDevice>,
     /// `instanceStorePolicy: RAID0`: local disks become the node's ephemeral storage.
     pub instance_store_raid0: bool,
-    /// `networkInterfaces`; absent and empty differ, because a present list decides the EFA count.
+    /// `networkInterfaces`. `None` and an empty list differ: a list determines the number of EFA interfaces.
     pub network_interfaces: Option<Vec<NetworkInterface>>,
     /// `cpuOptions.nestedVirtualization: enabled`.
     pub nested_virtualization: bool,
     /// Whether `connectionTracking` is set.
     pub connection_tracking: bool,
-    /// `status.capacityReservations`; empty where the operator does not use reservations.
+    /// `status.capacityReservations`; empty if the feature gate is off.
     pub capacity_reservations: Vec<CapacityReservation>,
-    /// What `placementGroupSelector` found.
+    /// The placement group that `placementGroupSelector` selects.
     pub placement_group: Option<PlacementGroup>,
-    /// Operator setting RESERVED_ENIS: interfaces that carry no pods.
+    /// Operator setting RESERVED_ENIS: network interfaces without pod addresses.
     pub reserved_enis: u32,
     /// Operator setting VM_MEMORY_OVERHEAD_PERCENT, as a fraction in spite of its name.
     pub vm_memory_overhead_percent: f64,
-    /// Spot price divided by on-demand price, for every type and zone; of the embedded catalog only.
+    /// Spot price divided by on-demand price, for every type and zone; used with the embedded catalog only.
     pub spot_price_factor: f64,
 }
 
 impl Default for AwsNodeClass {
-    /// AL2023 without any setting, in the first four zones of us-east-1.
+    /// AL2023 without settings, in the first four zones of us-east-1.
     fn default() -> Self {
         AwsNodeClass {
             region: DEFAULT_REGION.to_owned(),
@@ -90,13 +88,13 @@ impl Default for AwsNodeClass {
 }
 
 impl AwsNodeClass {
-    /// Interfaces of the class that are EFA-only: they carry no IP addresses.
+    /// Interfaces of the node class that are EFA-only: they have no IP addresses.
     pub(super) fn efa_only_interfaces(&self) -> impl Iterator<Item = &NetworkInterface> {
         self.network_interfaces.iter().flatten().filter(|interface| interface.efa_only)
     }
 }
 
-/// An availability zone, and its id where known.
+/// An availability zone, with its id if known.
 ///
 /// Zone names are per account: `us-east-1a` of one account may be another's `us-east-1b`, while
 /// ids such as `use1-az6` mean the same everywhere.
@@ -147,7 +145,7 @@ impl AmiFamily {
         }
     }
 
-    /// Reads `spec.amiFamily`; `None` for a spelling the API does not know.
+    /// Parses `spec.amiFamily`; `None` for an unknown value.
     pub fn parse(text: &str) -> Option<AmiFamily> {
         AmiFamily::ALL.into_iter().find(|family| family.as_str() == text)
     }
@@ -166,7 +164,7 @@ impl AmiFamily {
         self.windows_build().is_some()
     }
 
-    /// Whether the memory reserved for the kubelet follows the ENI limit instead of the real pod count.
+    /// Whether memory reserved for the kubelet follows the ENI limit instead of the number of pods.
     pub(super) fn reserves_memory_by_eni_limit(self) -> bool {
         matches!(self, AmiFamily::Al2 | AmiFamily::Al2023 | AmiFamily::Custom)
     }
@@ -175,12 +173,12 @@ impl AmiFamily {
         self != AmiFamily::Bottlerocket
     }
 
-    /// Whether each pod takes an address of an ENI, so that ENIs limit the pod count.
+    /// Whether each pod has an address of an ENI, so that ENIs limit the number of pods.
     pub(super) fn limits_pods_by_eni(self) -> bool {
         !self.is_windows()
     }
 
-    /// The device pods write to; unknown for custom images.
+    /// The device with ephemeral storage; unknown for custom AMIs.
     pub(super) fn ephemeral_device(self) -> Option<&'static str> {
         match self {
             AmiFamily::Al2 | AmiFamily::Al2023 => Some("/dev/xvda"),
@@ -195,7 +193,7 @@ impl AmiFamily {
     }
 }
 
-/// One entry of `blockDeviceMappings`, as far as capacity depends on it.
+/// One entry of `blockDeviceMappings`, with the fields that affect capacity.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BlockDevice {
     pub device_name: Option<String>,
@@ -211,11 +209,11 @@ pub struct NetworkInterface {
     pub efa_only: bool,
 }
 
-/// When the kubelet starts to evict: below an amount, or below a share of the capacity.
+/// Eviction threshold of the kubelet: an amount, or a share of the capacity.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum EvictionThreshold {
     Amount(Quantity),
-    /// 0 to 100. 100 switches the threshold off, as for the kubelet.
+    /// 0 to 100. For the kubelet, 100 disables the threshold.
     Percent(f64),
 }
 

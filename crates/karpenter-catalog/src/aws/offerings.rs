@@ -1,8 +1,10 @@
-//! Where and how a type can be bought: one offering per zone of the class and capacity type, one per
-//! reservation, and each of them once per partition of the class's placement group.
+//! Offerings of an instance type: one per zone of the node class and capacity type, one per reservation, and each of them
+//! once per partition of the class's placement group.
 //!
-//! An offering that cannot be used is listed as unavailable rather than left out, so that an
-//! explanation can tell "not offered there" from "no such type".
+//! Offerings that cannot be launched are listed as unavailable, so that an explanation can distinguish "not offered in this
+//! zone" from "no such type".
+//!
+//! Upstream: karpenter-provider-aws `pkg/providers/instancetype/offering`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,25 +17,24 @@ use super::account::{CapacityReservation, ReservationKind};
 use super::compatibility::incompatibility;
 use super::info::TypeInfo;
 use super::labels;
-use super::market::{Market, Pool};
+use super::market::{CapacityPool, Market};
 use super::node_class::{AwsNodeClass, AwsZone};
 use super::requirements::reservation_value;
 use crate::intern::Interner;
 
-/// Reserved capacity is paid for already. A price close to nothing keeps the order between types.
+/// Reserved capacity is already paid for. Dividing the on-demand price keeps the order between types.
 const RESERVED_PRICE_DIVISOR: f64 = 10_000_000.0;
 
-/// The labels of every offering a class can have. They do not depend on the type, so they are
-/// built once and shared.
+/// The labels of all offerings of a node class. They do not depend on the instance type, so they are built once and shared.
 pub(super) struct OfferingLabels {
-    /// Zone by zone, on-demand and spot.
+    /// Per zone, on-demand and spot.
     by_zone: Vec<[(&'static str, Partitioned); 2]>,
-    /// In the order of the class's reservations.
+    /// In the order of the node class's reservations.
     reserved: Vec<Partitioned>,
     reservation_id_label: Arc<str>,
 }
 
-/// One set of labels per partition, or a single one without a number.
+/// One set of labels per partition of the placement group, or a single one without a partition.
 type Partitioned = Vec<(Option<u32>, Requirements)>;
 
 impl OfferingLabels {
@@ -44,9 +45,10 @@ impl OfferingLabels {
     ) -> OfferingLabels {
         let partitions: Vec<u32> =
             class.placement_group.iter().flat_map(|group| group.partitions()).collect();
-        let mut bought_as = |capacity_type, zone: &AwsZone| {
-            let mut requirements = place_and_kind(capacity_type, &zone.name, zone.id.as_deref(), interner);
-            // Without these a pool that asks for a reservation would accept ordinary capacity.
+        let mut offering_labels = |capacity_type, zone: &AwsZone| {
+            let mut requirements =
+                zone_and_capacity_type(capacity_type, &zone.name, zone.id.as_deref(), interner);
+            // Without these, a NodePool that requires a reservation would match other offerings.
             for key in labels::RESERVATION {
                 requirements.add_shared(interner.absent(key));
             }
@@ -55,26 +57,31 @@ impl OfferingLabels {
         let by_zone = zones
             .iter()
             .map(|zone| {
-                [bought_as(core::CAPACITY_TYPE_ON_DEMAND, zone), bought_as(core::CAPACITY_TYPE_SPOT, zone)]
+                [
+                    offering_labels(core::CAPACITY_TYPE_ON_DEMAND, zone),
+                    offering_labels(core::CAPACITY_TYPE_SPOT, zone),
+                ]
             })
             .collect();
-        // There may be thousands, which differ in little but their ids.
-        let mut alike: BTreeMap<(&str, ReservationKind, bool), Requirements> = BTreeMap::new();
+        // There may be thousands of reservations that differ only in their ids.
+        let mut shared_by_kind: BTreeMap<(&str, ReservationKind, bool), Requirements> = BTreeMap::new();
         let of_reservation = |held: &'a CapacityReservation| {
-            let shared = alike.entry((&held.zone, held.kind, held.interruptible)).or_insert_with(|| {
-                let zone = zones.iter().find(|zone| *zone.name == *held.zone);
-                let id = zone.and_then(|zone| zone.id.as_deref());
-                let mut requirements = place_and_kind(core::CAPACITY_TYPE_RESERVED, &held.zone, id, interner);
-                for key in labels::RESERVATION {
-                    if key != labels::CAPACITY_RESERVATION_ID {
-                        requirements.add_shared(interner.single(key, reservation_value(held, key)));
+            let shared =
+                shared_by_kind.entry((&held.zone, held.kind, held.interruptible)).or_insert_with(|| {
+                    let zone = zones.iter().find(|zone| *zone.name == *held.zone);
+                    let id = zone.and_then(|zone| zone.id.as_deref());
+                    let mut requirements =
+                        zone_and_capacity_type(core::CAPACITY_TYPE_RESERVED, &held.zone, id, interner);
+                    for key in labels::RESERVATION {
+                        if key != labels::CAPACITY_RESERVATION_ID {
+                            requirements.add_shared(interner.single(key, reservation_value(held, key)));
+                        }
                     }
-                }
-                requirements
-            });
+                    requirements
+                });
             let mut requirements = shared.clone();
             requirements
-                .add_shared(interner.single_of_its_own(labels::CAPACITY_RESERVATION_ID, held.id.clone()));
+                .add_shared(interner.single_unshared(labels::CAPACITY_RESERVATION_ID, held.id.clone()));
             partitioned(requirements, &partitions, interner)
         };
         let reserved = class.capacity_reservations.iter().map(of_reservation).collect();
@@ -83,7 +90,7 @@ impl OfferingLabels {
     }
 }
 
-fn place_and_kind(
+fn zone_and_capacity_type(
     capacity_type: &str,
     zone: &str,
     zone_id: Option<&str>,
@@ -110,14 +117,14 @@ fn partitioned(requirements: Requirements, partitions: &[u32], interner: &mut In
     partitions.iter().map(with).collect()
 }
 
-/// The class's zones, and for each whether the type exists there.
+/// The zones of the node class, and whether the type is offered in each.
 #[derive(Clone, Copy)]
 pub(super) struct Zones<'a> {
     pub(super) zones: &'a [&'a AwsZone],
     pub(super) offered: &'a [bool],
 }
 
-/// `reserved` are the positions of the class's reservations of the type.
+/// `reserved` are the positions of the node class's reservations for the type.
 pub(super) fn offerings(
     info: &TypeInfo,
     (class, reserved): (&AwsNodeClass, &[usize]),
@@ -144,9 +151,9 @@ pub(super) fn offerings(
                 core::CAPACITY_TYPE_SPOT => spot_price,
                 _ => on_demand_price,
             };
-            let price = price.or_else(|| market.stated_price(&info.name));
+            let price = price.or_else(|| market.configured_price(&info.name));
             for (partition, requirements) in partitioned {
-                let pool = Pool {
+                let pool = CapacityPool {
                     instance_type: &info.name,
                     zone: &zone.name,
                     capacity_type,
@@ -155,7 +162,7 @@ pub(super) fn offerings(
                 offerings.push(Offering {
                     requirements: requirements.clone(),
                     price_per_hour: price.unwrap_or(0.0),
-                    available: reachable && price.is_some() && !market.is_short(pool),
+                    available: reachable && price.is_some() && !market.has_insufficient_capacity(pool),
                     ..Offering::default()
                 });
             }
@@ -169,7 +176,7 @@ pub(super) fn offerings(
         for (_, requirements) in partitioned {
             offerings.push(Offering {
                 requirements: requirements.clone(),
-                // Even without a price: instances that are paid for should be used.
+                // Available without a price too: instances that are paid for should be used.
                 price_per_hour: on_demand_price.unwrap_or(0.0) / RESERVED_PRICE_DIVISOR,
                 available: compatible && reachable && left > 0 && !held.expiring,
                 reservation_capacity: Some(left),

@@ -1,13 +1,13 @@
-//! The partitions of AWS: worlds of their own, with their own accounts, names and prices.
+//! Partitions of AWS, each with its own accounts, ARNs and prices.
 
 use super::DEFAULT_REGION;
 
-/// All of them, as ARNs name them.
+/// All partitions, with their names in ARNs.
 pub const PARTITIONS: [&str; 8] =
     ["aws", "aws-cn", "aws-eusc", "aws-iso", "aws-iso-b", "aws-iso-e", "aws-iso-f", "aws-us-gov"];
 
-/// By how the names of its regions begin.
-const BEGINNINGS: [(&str, &str); 7] = [
+/// Partitions by the prefix of their region names; all other regions are in `aws`.
+const REGION_PREFIXES: [(&str, &str); 7] = [
     ("cn-", "aws-cn"),
     ("eu-isoe-", "aws-iso-e"),
     ("eusc-", "aws-eusc"),
@@ -19,11 +19,11 @@ const BEGINNINGS: [(&str, &str); 7] = [
 
 /// The partition that a region belongs to.
 pub fn of_region(region: &str) -> &'static str {
-    BEGINNINGS.iter().find(|(beginning, _)| region.starts_with(beginning)).map_or("aws", |(_, name)| name)
+    REGION_PREFIXES.iter().find(|(prefix, _)| region.starts_with(prefix)).map_or("aws", |(_, name)| name)
 }
 
-/// The region whose prices stand in for those of others in the partition.
-pub(super) fn region_of_prices(partition: &str) -> &'static str {
+/// The region whose prices are used for regions of the partition without a price table.
+pub(super) fn fallback_price_region(partition: &str) -> &'static str {
     match partition {
         "aws-cn" => "cn-north-1",
         "aws-us-gov" => "us-gov-west-1",

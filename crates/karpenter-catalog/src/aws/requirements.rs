@@ -1,8 +1,8 @@
-//! The labels a node of a type will carry with a class, as requirements.
+//! Labels of a node of an instance type with a node class, as requirements.
 //!
-//! Adds to the labels of the type what the class decides: system, place, ways to buy, reservations and
-//! placement group. What a class does not have is stated as absent, placement groups aside: those labels
-//! exist only with a group, as pools cannot ask for them otherwise.
+//! Adds what the node class determines to the labels of the type: operating system, zones, capacity types, reservations and
+//! placement group. Labels that a class does not have are `DoesNotExist`, except those of placement groups, which are
+//! present only with a group: NodePools cannot require them otherwise.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,25 +19,30 @@ use super::resolver::TypeLabels;
 use super::type_labels::architecture;
 use crate::intern::Interner;
 
-/// What a class says about its types. Most types are sold in the same places and ways, so what follows from those is
-/// made once for each combination.
+/// Labels that a node class determines. Most types have the same zones and capacity types, so the labels are built once per
+/// combination.
 pub(super) struct ClassLabels {
     common: Vec<Arc<Requirement>>,
-    made: FxHashMap<Sold, Requirements>,
+    made: FxHashMap<OfferedAs, Requirements>,
 }
 
-/// Where and how a type is sold.
+/// Where and how a type is offered.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Sold {
-    /// Whether it exists in each zone of the class.
+pub(super) struct OfferedAs {
+    /// Whether it is offered in each zone of the node class.
     pub(super) offered: Vec<bool>,
     operating_system: Option<&'static str>,
     capacity_types: [Option<&'static str>; 3],
 }
 
-impl Sold {
-    pub(super) fn new(info: &TypeInfo, class: &AwsNodeClass, offered: Vec<bool>, is_reserved: bool) -> Sold {
-        // There are no Windows images for Arm: no operating system at all, so nothing can run there.
+impl OfferedAs {
+    pub(super) fn new(
+        info: &TypeInfo,
+        class: &AwsNodeClass,
+        offered: Vec<bool>,
+        is_reserved: bool,
+    ) -> OfferedAs {
+        // There are no Windows AMIs for Arm; without an operating system, no pod can be scheduled.
         let operating_system = match (class.ami_family.is_windows(), architecture(info)) {
             (false, _) => Some("linux"),
             (true, "amd64") => Some("windows"),
@@ -49,7 +54,7 @@ impl Sold {
             bought(core::CAPACITY_TYPE_SPOT),
             is_reserved.then_some(core::CAPACITY_TYPE_RESERVED),
         ];
-        Sold { offered, operating_system, capacity_types }
+        OfferedAs { offered, operating_system, capacity_types }
     }
 
     fn is_reserved(&self) -> bool {
@@ -74,26 +79,31 @@ impl ClassLabels {
         ClassLabels { common, made: FxHashMap::default() }
     }
 
-    /// What the class says about all types that are sold like this. What reservations say is another matter.
-    fn of(&mut self, sold: &Sold, zones: &[&AwsZone], interner: &mut Interner) -> &Requirements {
-        if !self.made.contains_key(sold) {
-            let made = self.make(sold, zones, interner);
-            self.made.insert(sold.clone(), made);
+    /// Labels of all types that are offered in the same way, without those of reservations.
+    fn of(&mut self, offered_as: &OfferedAs, zones: &[&AwsZone], interner: &mut Interner) -> &Requirements {
+        if !self.made.contains_key(offered_as) {
+            let made = self.make(offered_as, zones, interner);
+            self.made.insert(offered_as.clone(), made);
         }
-        &self.made[sold]
+        &self.made[offered_as]
     }
 
-    fn make(&self, sold: &Sold, zones: &[&AwsZone], interner: &mut Interner) -> Requirements {
+    fn make(&self, offered_as: &OfferedAs, zones: &[&AwsZone], interner: &mut Interner) -> Requirements {
         let mut made: Requirements = self.common.iter().cloned().collect();
-        let zones =
-            zones.iter().zip(&sold.offered).filter(|(_, is_offered)| **is_offered).map(|(zone, _)| *zone);
-        made.add_shared(interner.any_of(core::OS, sold.operating_system));
+        let zones = zones
+            .iter()
+            .zip(&offered_as.offered)
+            .filter(|(_, is_offered)| **is_offered)
+            .map(|(zone, _)| *zone);
+        made.add_shared(interner.any_of(core::OS, offered_as.operating_system));
         made.add_shared(interner.any_of(core::ZONE, zones.clone().map(|zone| zone.name.as_str())));
         if zones.clone().any(|zone| zone.id.is_some()) {
             made.add_shared(interner.any_of(labels::ZONE_ID, zones.filter_map(|zone| zone.id.as_deref())));
         }
-        made.add_shared(interner.any_of(core::CAPACITY_TYPE, sold.capacity_types.into_iter().flatten()));
-        if !sold.is_reserved() {
+        made.add_shared(
+            interner.any_of(core::CAPACITY_TYPE, offered_as.capacity_types.into_iter().flatten()),
+        );
+        if !offered_as.is_reserved() {
             for key in labels::RESERVATION {
                 made.add_shared(interner.absent(key));
             }
@@ -102,18 +112,18 @@ impl ClassLabels {
     }
 }
 
-/// `reserved` are the positions of the class's reservations of the type.
+/// `reserved` are the positions of the node class's reservations for the type.
 pub(super) fn requirements(
     of_type: &TypeLabels,
-    sold: &Sold,
+    offered_as: &OfferedAs,
     (class, reserved): (&AwsNodeClass, &[usize]),
     of_class: &mut ClassLabels,
     zones: &[&AwsZone],
     interner: &mut Interner,
 ) -> Requirements {
     let mut requirements = of_type.0.clone();
-    requirements.extend(of_class.of(sold, zones, interner));
-    if sold.is_reserved() {
+    requirements.extend(of_class.of(offered_as, zones, interner));
+    if offered_as.is_reserved() {
         let held = reserved.iter().map(|position| &class.capacity_reservations[*position]);
         let ids = held.clone().map(|held| held.id.clone());
         requirements.add(Requirement::in_values(interner.get(labels::CAPACITY_RESERVATION_ID), ids));
@@ -127,7 +137,7 @@ pub(super) fn requirements(
     requirements
 }
 
-/// What a reservation says for one of the keys in [`labels::RESERVATION`].
+/// The value of a reservation for one of the keys in [`labels::RESERVATION`].
 pub(super) fn reservation_value<'a>(held: &'a CapacityReservation, key: &str) -> &'a str {
     match key {
         labels::CAPACITY_RESERVATION_ID => &held.id,

@@ -1,7 +1,6 @@
-//! One type and one class make one instance type.
+//! Combines the description of an instance type with a node class.
 //!
-//! A [`Resolver`] holds what all types of a class have in common, label sets of offerings above all, so
-//! that a whole catalog shares them. Nothing is remembered between resolvers.
+//! A [`Resolver`] holds what all types of a node class share, mainly the labels of offerings. Resolvers share nothing.
 
 use std::collections::BTreeMap;
 
@@ -13,37 +12,37 @@ use super::info::TypeInfo;
 use super::market::Market;
 use super::node_class::{AwsNodeClass, AwsZone};
 use super::offerings::{self, OfferingLabels, Zones};
-use super::requirements::{self, ClassLabels, Sold};
+use super::requirements::{self, ClassLabels, OfferedAs};
 use super::{capacity, type_labels};
 use crate::intern::Interner;
 
-/// One type as a class sees it. To resolve many, make one [`Resolver`].
+/// The instance type for a node class. For many types, use one [`Resolver`].
 pub fn resolve(info: &TypeInfo, class: &AwsNodeClass, market: &dyn Market) -> InstanceType {
     Resolver::new(class).resolve(info, market)
 }
 
-/// The labels that follow from a type alone. Worth keeping next to a [`TypeInfo`]: they are most of the work.
+/// Labels that depend on the type only. Callers keep them with the [`TypeInfo`], because computing them is most of the work.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TypeLabels(pub(super) Requirements);
 
-/// Makes [`TypeLabels`] that share their texts.
+/// Builds [`TypeLabels`] with shared strings.
 #[derive(Default)]
-pub struct TypeLabelMaker {
+pub struct TypeLabelBuilder {
     interner: Interner,
 }
 
-impl TypeLabelMaker {
+impl TypeLabelBuilder {
     pub fn make(&mut self, info: &TypeInfo) -> TypeLabels {
         TypeLabels(type_labels::requirements(info, &mut self.interner))
     }
 }
 
-/// Applies one class to the facts about types.
+/// Resolves instance types for one node class.
 pub struct Resolver<'a> {
     class: &'a AwsNodeClass,
-    /// The class's zones by name, each once: several subnets may share a zone.
+    /// The zones of the node class by name, without duplicates: several subnets may be in one zone.
     zones: Vec<&'a AwsZone>,
-    /// Positions of the class's reservations by type: there may be many. Only ever looked up.
+    /// Positions of the node class's reservations by type. Never iterated.
     reservations: FxHashMap<&'a str, Vec<usize>>,
     interner: Interner,
     class_labels: ClassLabels,
@@ -53,7 +52,7 @@ pub struct Resolver<'a> {
 impl<'a> Resolver<'a> {
     pub fn new(class: &'a AwsNodeClass) -> Resolver<'a> {
         let mut zones: Vec<&AwsZone> = class.zones.iter().collect();
-        // Where a zone is listed with and without its id, the id is worth keeping.
+        // A zone may be listed with and without its id; the id is kept.
         zones.sort_by_key(|zone| (&zone.name, zone.id.is_none(), &zone.id));
         zones.dedup_by_key(|zone| &zone.name);
         let mut reservations: FxHashMap<&str, Vec<usize>> = FxHashMap::default();
@@ -71,7 +70,7 @@ impl<'a> Resolver<'a> {
         self.resolve_labelled(info, &labels, market)
     }
 
-    /// Resolves a type whose labels are at hand.
+    /// Resolves a type with labels that were computed before.
     pub fn resolve_labelled(
         &mut self,
         info: &TypeInfo,
@@ -81,8 +80,8 @@ impl<'a> Resolver<'a> {
         self.resolve_as(self.class, info, labels, market)
     }
 
-    /// Resolves a type with kubelet settings of its own, for classes that state them as expressions:
-    /// `class` is this resolver's class with other numbers in its kubelet fields.
+    /// Resolves a type with its own kubelet settings, for node classes with expressions: `class` is the resolver's class with
+    /// the evaluated values in its kubelet fields.
     pub fn resolve_as(
         &mut self,
         class: &AwsNodeClass,
@@ -91,7 +90,8 @@ impl<'a> Resolver<'a> {
         market: &dyn Market,
     ) -> InstanceType {
         let reserved = self.reservations.get(&*info.name).map_or(&[][..], Vec::as_slice);
-        let sold = Sold::new(info, self.class, market.offered(&info.name, &self.zones), !reserved.is_empty());
+        let offered_as =
+            OfferedAs::new(info, self.class, market.offered(&info.name, &self.zones), !reserved.is_empty());
         let mut overhead = capacity::kube_reserved(info, class, &mut self.interner);
         overhead.add(&capacity::system_reserved(class, &mut self.interner));
         overhead.add(&capacity::eviction_threshold(info, class, &mut self.interner));
@@ -103,22 +103,22 @@ impl<'a> Resolver<'a> {
             name: info.name.clone(),
             requirements: requirements::requirements(
                 labels,
-                &sold,
+                &offered_as,
                 (self.class, reserved),
                 &mut self.class_labels,
                 &self.zones,
                 &mut self.interner,
             ),
-            offerings: self.offerings_where(info, &sold.offered, market),
+            offerings: self.offerings_where(info, &offered_as.offered, market),
             capacity,
             overhead,
-            // EC2's limits are shared with network interfaces and local disks in ways that depend
-            // on the running node, so a number from here would be a guess.
+            // EC2's limits are shared with network interfaces and local disks, which depend on the running node; no limit can be
+            // computed here.
             volume_attachment_limits: BTreeMap::new(),
         }
     }
 
-    /// Only the offerings of a type: they change by the minute, the rest of it by the day.
+    /// Only the offerings of a type; they change more often than its other properties.
     pub fn offerings(&self, info: &TypeInfo, market: &dyn Market) -> Vec<Offering> {
         self.offerings_where(info, &market.offered(&info.name, &self.zones), market)
     }

@@ -1,28 +1,27 @@
-//! Facts that no EC2 call reports, by type name: what a running provider has to be shipped with.
+//! Data about instance types that EC2's API does not return: network bandwidth, VPC limits and price tables.
 //!
-//! The embedded file holds them for the types of its listing, and as supplements for types that the
-//! listing lacks but a live answer may have.
+//! The embedded file has it for the types of its listing, and as supplements for other types that EC2 may return.
 
 use super::AwsCatalog;
 use super::info::{TypeInfo, VpcLimits};
 
-/// What the tables say about a type outside the listing.
+/// Data about a type that is not in the listing.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Supplement {
     pub(super) network_bandwidth_mbps: Option<u32>,
     pub(super) vpc_limits: Option<VpcLimits>,
-    /// One per price table, in the order of the regions; zero where there is no price.
+    /// One per price table, in the order of the regions; zero if there is no price.
     pub(super) prices_micros: Vec<u64>,
 }
 
 impl AwsCatalog {
-    /// Whether any table has the type; one that EC2 sells and no table has is newer than they are.
+    /// Whether the type is in the listing or the supplements; otherwise it is newer than the embedded file.
     pub fn knows(&self, name: &str) -> bool {
         self.find(name).is_some() || self.supplements.contains_key(name)
     }
 
-    /// Adds to a live description what EC2 does not tell. A type newer than the tables gets its bandwidth
-    /// from its network cards; for a type the tables know, silence is an answer that other tools give too.
+    /// Sets what EC2's API does not return. A type that is newer than the embedded file gets the bandwidth of its network cards;
+    /// for other types, missing data stays missing, as in upstream.
     pub fn complete(&self, info: &mut TypeInfo) {
         let known = match (self.find(&info.name), self.supplements.get(&*info.name)) {
             (Some(listed), _) => Some((listed.network_bandwidth_mbps, listed.vpc_limits)),
@@ -42,7 +41,7 @@ impl AwsCatalog {
         }
     }
 
-    /// Every price of the table for a region, types outside the listing included, in name order.
+    /// All prices of the table for a region in name order, including types that are not in the listing.
     pub fn on_demand_prices(&self, region: &str) -> Vec<(&str, f64)> {
         let listed = self.types.iter().map(|info| &*info.name);
         let mut names: Vec<&str> = listed.chain(self.supplements.keys().copied()).collect();

@@ -1,5 +1,5 @@
-//! Checks of the arithmetic against values worked out by hand, of the settings that change it, and
-//! of invariants that hold for every type of the catalog.
+//! The arithmetic compared with values computed by hand, settings of node classes, and invariants of all types of the
+//! catalog.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ fn label(resolved: &InstanceType, key: &str) -> Option<String> {
 }
 
 #[test]
-fn m5_large_by_hand() {
+fn m5_large_matches_hand_computed_values() {
     let m5 = resolve_with("m5.large", |_| {});
     // 8192 MiB minus ceil(8192 × 0.075 = 614.4).
     assert_eq!(m5.capacity.get(MEMORY), (8192 - 615) * MIB);
@@ -58,7 +58,7 @@ fn m5_large_by_hand() {
 }
 
 #[test]
-fn arm_keeps_64_mib_before_the_overhead_is_taken() {
+fn arm_reserves_64_mib_before_overhead() {
     let t4g = resolve_with("t4g.nano", |_| {});
     // 512 − 64 = 448; minus ceil(33.6).
     assert_eq!(t4g.capacity.get(MEMORY), (448 - 34) * MIB);
@@ -66,7 +66,7 @@ fn arm_keeps_64_mib_before_the_overhead_is_taken() {
 }
 
 #[test]
-fn large_types_reserve_a_falling_share_of_cores() {
+fn reserved_share_of_cores_decreases() {
     // 96 vCPU: 60 + 10 + 10 + trunc(92000 × 0.0025) = 310.
     assert_eq!(resolve_with("m5.24xlarge", |_| {}).overhead.get(CPU), 310);
     // 1 vCPU: only the first band, and the zero width of the second adds nothing.
@@ -97,7 +97,7 @@ fn offerings_cover_zones_and_capacity_types() {
         .collect();
     assert_eq!(listed, expected);
     for offering in &m5.offerings {
-        let reservation = offering.requirements.get(labels::CAPACITY_RESERVATION_ID).expect("stated");
+        let reservation = offering.requirements.get(labels::CAPACITY_RESERVATION_ID).expect("defined");
         assert!(!reservation.complement && reservation.values.is_empty());
     }
 
@@ -106,7 +106,7 @@ fn offerings_cover_zones_and_capacity_types() {
 }
 
 #[test]
-fn a_zone_without_the_type_has_no_available_offering() {
+fn zone_without_the_type_has_no_available_offering() {
     // us-east-1e has only older hardware.
     let zones =
         || vec![AwsZone::named("us-east-1a"), AwsZone::named("us-east-1e"), AwsZone::named("nowhere-1a")];
@@ -118,7 +118,7 @@ fn a_zone_without_the_type_has_no_available_offering() {
 }
 
 #[test]
-fn the_order_and_repetition_of_zones_do_not_matter() {
+fn order_and_duplicates_of_zones_do_not_matter() {
     let zone = |letter: &str, id: Option<&str>| AwsZone {
         name: format!("us-east-1{letter}"),
         id: id.map(str::to_owned),
@@ -133,31 +133,31 @@ fn the_order_and_repetition_of_zones_do_not_matter() {
 }
 
 #[test]
-fn zone_ids_are_stated_when_known() {
+fn zone_ids_are_included_if_known() {
     let mut class = AwsNodeClass { region: "eu-west-1".to_owned(), ..AwsNodeClass::default() };
     class.zones = catalog().zones("eu-west-1").to_vec();
     assert_eq!(class.zones.len(), 3);
     let m5 = catalog().resolve_one("m5.large", &class).expect("known");
-    let ids = &m5.requirements.get(labels::ZONE_ID).expect("stated").values;
+    let ids = &m5.requirements.get(labels::ZONE_ID).expect("defined").values;
     assert_eq!(ids.iter().map(|id| &**id).collect::<Vec<_>>(), ["euw1-az1", "euw1-az2", "euw1-az3"]);
-    // No price list for the region: us-east-1's stands in.
+    // The region has no price table; that of us-east-1 is used.
     assert_eq!(m5.offerings[0].price_per_hour, 0.096);
     assert!(!resolve_with("m5.large", |_| {}).requirements.has_key(labels::ZONE_ID));
 }
 
 #[test]
-fn regions_with_their_own_prices_use_them() {
+fn price_table_of_region_or_partition_is_used() {
     let table = catalog().price_table("us-gov-west-1").expect("a table");
     assert_eq!((table.region, table.currency), ("us-gov-west-1", "USD"));
     assert_eq!(catalog().price_table("cn-north-1").map(|table| table.currency), Some("CNY"));
     assert_eq!(catalog().price_table("eu-west-1").map(|table| table.region), Some("us-east-1"));
-    // What is not listed costs what it does elsewhere in its partition, in the partition's currency.
-    let stands_in = |region| catalog().price_table(region).map(|table| (table.region, table.currency));
-    assert_eq!(stands_in("cn-northwest-1"), Some(("cn-north-1", "CNY")));
+    // Regions without a table use one of their partition, in its currency.
+    let fallback = |region| catalog().price_table(region).map(|table| (table.region, table.currency));
+    assert_eq!(fallback("cn-northwest-1"), Some(("cn-north-1", "CNY")));
     assert!(catalog().is_offered("cn-northwest-1", "cn-northwest-1a", "m5.large"));
-    assert!(stands_in("us-gov-east-1").is_some_and(|(region, _)| region.starts_with("us-gov-")));
-    assert_eq!(stands_in("us-gov-middle-1"), Some(("us-gov-west-1", "USD")));
-    assert_eq!(stands_in("us-iso-east-1"), Some(("us-east-1", "USD")));
+    assert!(fallback("us-gov-east-1").is_some_and(|(region, _)| region.starts_with("us-gov-")));
+    assert_eq!(fallback("us-gov-middle-1"), Some(("us-gov-west-1", "USD")));
+    assert_eq!(fallback("us-iso-east-1"), Some(("us-east-1", "USD")));
     let gov = catalog().on_demand_price("us-gov-west-1", "m5.large").expect("priced");
     assert!(gov > catalog().on_demand_price("us-east-1", "m5.large").expect("priced"));
     assert!(catalog().is_offered("us-gov-west-1", "us-gov-west-1a", "m5.large"));
@@ -166,7 +166,7 @@ fn regions_with_their_own_prices_use_them() {
 }
 
 #[test]
-fn pod_settings_follow_the_image_family() {
+fn pod_settings_depend_on_ami_family() {
     let pods = |change: fn(&mut AwsNodeClass)| resolve_with("m5.large", change).capacity.get(PODS);
     assert_eq!(pods(|class| class.max_pods = Some(110)), 110);
     assert_eq!(pods(|class| class.pods_per_core = 8), 16);
@@ -181,7 +181,7 @@ fn pod_settings_follow_the_image_family() {
 }
 
 #[test]
-fn kubelet_memory_follows_the_eni_limit_or_the_pods() {
+fn kubelet_memory_depends_on_eni_limit_or_pods() {
     let reserved = |family: AmiFamily| {
         resolve_with("m5.large", |class| {
             class.ami_family = family;
@@ -200,7 +200,7 @@ fn kubelet_memory_follows_the_eni_limit_or_the_pods() {
 }
 
 #[test]
-fn reservations_and_thresholds_replace_the_defaults() {
+fn kubelet_reservations_and_thresholds_replace_defaults() {
     let m5 = resolve_with("m5.large", |class| {
         class.kube_reserved =
             BTreeMap::from([("cpu".to_owned(), quantity("200m")), ("pid".to_owned(), quantity("1000"))]);
@@ -235,7 +235,7 @@ fn thresholds_are_percentages_or_amounts() {
 }
 
 #[test]
-fn ephemeral_storage_comes_from_the_class() {
+fn ephemeral_storage_comes_from_node_class() {
     let device = |name: &str, root_volume: bool, size: Option<&str>| BlockDevice {
         device_name: Some(name.to_owned()),
         root_volume,
@@ -260,7 +260,7 @@ fn ephemeral_storage_comes_from_the_class() {
     );
     let root = vec![device("/dev/sdz", true, Some("30G")), device("/dev/xvda", false, Some("100Gi"))];
     assert_eq!(storage("m5.large", AmiFamily::Al2, root, false), 30_000_000_000);
-    // Local disks win where there are any.
+    // Local disks take precedence.
     assert_eq!(storage("m5d.large", AmiFamily::Al2, xvda(), true), 75_000_000_000);
     assert_eq!(storage("m5.large", AmiFamily::Al2, xvda(), true), 100 * GIB);
 }
@@ -288,7 +288,7 @@ fn accelerators_become_resources_and_labels() {
     let dl2q = resolve_with("dl2q.24xlarge", |_| {});
     assert_eq!(label(&dl2q, labels::INSTANCE_ACCELERATOR_NAME).as_deref(), Some("qualcomm-ai100"));
 
-    // The catalog has no type with these makers' devices, so one is made up.
+    // The catalog has no type with devices of these manufacturers, so the test constructs one.
     let mut info = catalog().find("g5.xlarge").expect("known").clone();
     let gpu = |manufacturer: &str, count| Accelerator {
         name: "Some Thing".into(),
@@ -301,11 +301,11 @@ fn accelerators_become_resources_and_labels() {
     let resolved = resolve(&info, &class, &catalog().market(&class));
     assert_eq!((resolved.capacity.get(AMD_GPU), resolved.capacity.get(HABANA_GAUDI)), (2, 8));
     assert_eq!(resolved.capacity.lookup(NVIDIA_GPU), None);
-    assert_eq!(label(&resolved, labels::INSTANCE_GPU_NAME), None, "two kinds have no common name");
+    assert_eq!(label(&resolved, labels::INSTANCE_GPU_NAME), None, "a type with two kinds has no such label");
 }
 
 #[test]
-fn class_settings_rule_types_out() {
+fn node_class_settings_exclude_types() {
     let check = |name: &str, change: fn(&mut AwsNodeClass), expected: Option<Incompatibility>| {
         let mut class = AwsNodeClass::default();
         change(&mut class);
@@ -348,7 +348,7 @@ fn class_settings_rule_types_out() {
 }
 
 #[test]
-fn efa_only_interfaces_take_pod_addresses_away() {
+fn efa_only_interfaces_reduce_pod_addresses() {
     let c5n = resolve_with("c5n.18xlarge", |_| {});
     assert_eq!((c5n.capacity.get(PODS), c5n.capacity.get(AWS_EFA)), (15 * 49 + 2, 1));
     let with = |efa_only| {
@@ -377,8 +377,8 @@ fn every_type_is_complete() {
         labels::WELL_KNOWN.into_iter().filter(|key| !account_only.contains(key)).chain(always).collect();
     for resolved in catalog().resolve(&AwsNodeClass::default()) {
         let name = &resolved.name;
-        let stated: BTreeSet<&str> = resolved.requirements.keys().map(|key| &**key).collect();
-        assert_eq!(stated, keys, "{name}");
+        let defined: BTreeSet<&str> = resolved.requirements.keys().map(|key| &**key).collect();
+        assert_eq!(defined, keys, "{name}");
         assert!(matches!(label(&resolved, core::ARCH).as_deref(), Some("amd64" | "arm64")), "{name}");
         let allocatable = resolved.allocatable();
         for resource in [CPU, MEMORY, EPHEMERAL_STORAGE] {
@@ -391,9 +391,9 @@ fn every_type_is_complete() {
             assert!(!offering.available || offering.price_per_hour > 0.0, "{name}");
             assert!(offering.is_launchable() == offering.available, "{name}");
         }
-        // Any label of an offering is one the type allows.
+        // Every label of an offering is compatible with the type.
         for offering in &resolved.offerings {
-            let capacity_type = offering.capacity_type().expect("stated");
+            let capacity_type = offering.capacity_type().expect("defined");
             assert!(
                 resolved.requirements.get(core::CAPACITY_TYPE).is_some_and(|all| all.has(capacity_type)),
                 "{name}"
@@ -402,10 +402,10 @@ fn every_type_is_complete() {
     }
 }
 
-/// Families without a us-east-1 price in the sources: sold elsewhere only, or newer than the price
-/// table. A new entry here means that the sources no longer fit together.
+/// Families without a us-east-1 price in the sources: offered in other regions only, or newer than the price table. A new
+/// entry here means that the sources are inconsistent.
 #[test]
-fn unpriced_types_are_known() {
+fn types_without_price_are_listed() {
     let unpriced: BTreeSet<&str> = catalog()
         .types()
         .iter()
@@ -420,7 +420,7 @@ fn unpriced_types_are_known() {
 }
 
 #[test]
-fn the_catalog_says_what_it_holds() {
+fn catalog_lists_sources_types_and_regions() {
     assert_eq!(catalog().types().len(), 1386);
     let named: Vec<(&str, &str)> = sources().iter().map(|source| (source.name, source.version)).collect();
     let expected = [
@@ -436,7 +436,7 @@ fn the_catalog_says_what_it_holds() {
 }
 
 #[test]
-fn image_families_read_back() {
+fn ami_families_round_trip() {
     for family in AmiFamily::ALL {
         assert_eq!(AmiFamily::parse(family.as_str()), Some(family));
     }
@@ -444,16 +444,16 @@ fn image_families_read_back() {
 }
 
 #[test]
-fn damaged_files_give_errors() {
+fn corrupt_files_give_errors() {
     let decode = |data: Vec<u8>| decode::decode(Vec::leak(data));
     assert_eq!(decode(DATA.to_vec()).as_ref(), Ok(catalog()));
-    // Cut anywhere, a file lacks something.
+    // Every truncated file is an error.
     for length in (0..DATA.len()).step_by(977).chain([DATA.len() - 1]) {
-        assert!(decode(DATA[..length].to_vec()).is_err(), "cut at {length}");
+        assert!(decode(DATA[..length].to_vec()).is_err(), "truncated at {length}");
     }
     let longer = [DATA, &[0]].concat();
     assert!(matches!(decode(longer), Err(crate::CatalogError::Damaged { at, .. }) if at == DATA.len()));
-    // Any change is either noticed or gives another catalog, never a panic.
+    // Every changed byte gives an error or a different catalog, never a panic.
     for position in (0..DATA.len()).step_by(311) {
         let mut changed = DATA.to_vec();
         changed[position] ^= 0x81;

@@ -1,7 +1,7 @@
-//! The labels that follow from a type alone, whatever the class.
+//! Labels that depend on the instance type only.
 //!
-//! Every label the provider knows appears for every type: one that the type lacks is stated as
-//! absent, so that a pool asking for it is refused instead of matching by omission.
+//! Every label of the provider is present for every type: one that the type lacks is `DoesNotExist`, so that a NodePool that
+//! requires it does not match.
 
 use karpenter_model::labels as core;
 use karpenter_model::requirements::Requirements;
@@ -14,7 +14,7 @@ pub(super) fn requirements(info: &TypeInfo, interner: &mut Interner) -> Requirem
     let mut requirements = Requirements::new();
     requirements.add_shared(interner.single(core::INSTANCE_TYPE, &info.name));
     requirements.add_shared(interner.single(core::ARCH, architecture(info)));
-    // Whoever launches it decides between shared and dedicated hardware.
+    // The launch chooses between shared and dedicated tenancy.
     requirements.add_shared(interner.any_of(labels::INSTANCE_TENANCY, ["dedicated", "default"]));
     for (key, value) in values(info) {
         requirements.add_shared(interner.single_or_absent(key, value.as_deref()));
@@ -22,7 +22,7 @@ pub(super) fn requirements(info: &TypeInfo, interner: &mut Interner) -> Requirem
     requirements
 }
 
-/// Kubernetes' name for the first architecture it has one for.
+/// The Kubernetes name of the first architecture that has one.
 pub(super) fn architecture(info: &TypeInfo) -> &'static str {
     let known = info.architectures.iter().find_map(|architecture| match &**architecture {
         "x86_64" => Some("amd64"),
@@ -32,7 +32,7 @@ pub(super) fn architecture(info: &TypeInfo) -> &'static str {
     known.unwrap_or("")
 }
 
-/// The labels that follow from the type alone; `None` says that the label is absent.
+/// Values of the labels; `None` means that the label does not exist.
 fn values(info: &TypeInfo) -> Vec<(&'static str, Option<String>)> {
     let text = |value: &str| Some(value.to_owned());
     let (family, size) = info.family_and_size().unzip();
@@ -67,8 +67,8 @@ fn values(info: &TypeInfo) -> Vec<(&'static str, Option<String>)> {
     ]
 }
 
-/// Name, manufacturer and count of the only accelerator kind. Neuron devices are listed twice by
-/// EC2, once as inference accelerators; the Neuron listing wins.
+/// Name, manufacturer and count, if there is one kind of accelerator. EC2 lists Neuron devices twice; the listing as Neuron
+/// devices takes precedence over that as inference accelerators.
 fn accelerator(info: &TypeInfo) -> Option<(String, String, u32)> {
     match (info.neuron_devices.as_slice(), info.inference_accelerators.as_slice()) {
         ([device], _) => Some((lower_kebab(&device.name), "aws".to_owned(), device.count)),

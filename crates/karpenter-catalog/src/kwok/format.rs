@@ -1,8 +1,7 @@
-//! kwok's instance-types JSON: an array of types with resources and priced offerings.
+//! kwok's JSON format of instance types: a list of types with resources and priced offerings.
 //!
-//! Unknown fields are ignored and missing ones have the meaning the kwok provider gives them.
-//! What it would accept and then misread (a negative price, an operator that does not exist, two
-//! types of one name) is refused, with the entry and field named.
+//! Unknown fields are ignored, and missing ones have the kwok provider's defaults. Values that kwok accepts and
+//! misinterprets (a negative price, an unknown operator, two types with one name) are rejected with entry and field.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,9 +19,9 @@ use super::{Definition, OfferingDefinition};
 use crate::CatalogError;
 use crate::intern::Interner;
 
-/// Reads a list of instance types, in the order of the file.
+/// Parses a list of instance types; the order is that of the file.
 pub fn parse(json: &str) -> Result<Vec<InstanceType>, CatalogError> {
-    // Tracking the path costs time, so it is done only for input that is known to be wrong.
+    // Tracking the path is slow, so only invalid input is parsed with it.
     let entries: Vec<Entry<'_>> = serde_json::from_str(json).map_err(|error| locate(json, &error))?;
     let mut interner = Interner::default();
     let mut types = Vec::with_capacity(entries.len());
@@ -117,12 +116,12 @@ fn reservation_id_label(requirements: &[Arc<Requirement>]) -> Option<Arc<str>> {
     singles().find(|key| &***key == labels::AWS_CAPACITY_RESERVATION_ID).or(only).cloned()
 }
 
-/// Finds out which entry and field an error is about, by reading the text again.
+/// Parses invalid JSON again, to find the entry and field of the error.
 fn locate(json: &str, error: &serde_json::Error) -> CatalogError {
     let message = |error: &serde_json::Error| CatalogError::Format { message: error.to_string() };
     let reader = &mut serde_json::Deserializer::from_str(json);
     let Err(tracked) = serde_path_to_error::deserialize::<_, Vec<Entry<'_>>>(reader) else {
-        // Only text after the array is not seen by the second reading.
+        // The second parse does not see text after the list.
         return message(error);
     };
     let mut segments = tracked.path().iter();
@@ -148,11 +147,11 @@ fn locate(json: &str, error: &serde_json::Error) -> CatalogError {
     CatalogError::Entry { index: *index, name, field, message: tracked.inner().to_string() }
 }
 
-/// Text that is borrowed from the input unless it contains escapes.
+/// A string that is borrowed from the input unless it contains escapes.
 #[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-// Field names match in the two spellings in use; kwok itself ignores case.
+// kwok ignores the case of field names; the two spellings in use are accepted.
 #[derive(Debug, Deserialize)]
 struct Entry<'a> {
     #[serde(borrow, default, alias = "Name")]
@@ -191,14 +190,14 @@ struct EntryRequirement<'a> {
     values: Vec<Text<'a>>,
 }
 
-/// Only the name, to tell the user which entry is wrong when the rest cannot be read.
+/// Only the name, for error messages about entries that cannot be parsed.
 #[derive(Debug, Deserialize)]
 struct EntryName<'a> {
     #[serde(borrow, default, alias = "Name")]
     name: Text<'a>,
 }
 
-/// Go's encoder writes empty lists and maps as null.
+/// Go encodes empty lists and maps as null.
 fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,

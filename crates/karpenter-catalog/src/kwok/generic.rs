@@ -1,4 +1,6 @@
-//! kwok's built-in set: every combination of a few sizes, memory ratios, systems and architectures.
+//! kwok's built-in instance types: the combinations of sizes, memory ratios, operating systems and architectures.
+//!
+//! Upstream: `kwok/tools/gen_instance_types.go`.
 
 use std::collections::BTreeMap;
 
@@ -24,9 +26,8 @@ const PRICE_PER_CPU: f64 = 0.025;
 const PRICE_PER_GIGABYTE: f64 = 0.001;
 const SPOT_PRICE_FACTOR: f64 = 0.7;
 
-/// kwok's list was written out once by a program that adds the parts of a price in no fixed order.
-/// For these two the order shows in the last digit, which is enough to decide between two types
-/// that should cost the same.
+/// Upstream generated its list once, adding the parts of a price in random order. For these two types the order affects the
+/// last digit, which decides between two types that should have the same price.
 const ADDED_MEMORY_FIRST: [&str; 2] = ["c-48x-arm64-windows", "c-192x-arm64-linux"];
 
 /// The 144 generic types, smallest first.
@@ -68,7 +69,7 @@ fn resources(cpu: i64, memory_gib: i64) -> BTreeMap<&'static str, Quantity> {
 fn price(name: &str, cpu: i64, memory_gib: i64) -> f64 {
     let memory_price = PRICE_PER_GIGABYTE * (memory_gib << 30) as f64 / 1e9;
     if ADDED_MEMORY_FIRST.contains(&name) {
-        // One rounding instead of two, as on the machine that made the list.
+        // One rounding instead of two, as in upstream's list.
         PRICE_PER_CPU.mul_add(cpu as f64, memory_price)
     } else {
         PRICE_PER_CPU * cpu as f64 + memory_price

@@ -1,4 +1,4 @@
-//! The generic set against values of the kwok provider's own list, and the file format case by case.
+//! The generic types compared with upstream's list, and the file format case by case.
 
 use karpenter_model::labels;
 use karpenter_model::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
@@ -23,7 +23,7 @@ fn price(resolved: &InstanceType, capacity_type: &str) -> f64 {
 }
 
 #[test]
-fn the_generic_set_is_complete() {
+fn generic_set_is_complete() {
     let types = generic();
     assert_eq!(types.len(), 144);
     let names: BTreeSet<&str> = types.iter().map(|resolved| &*resolved.name).collect();
@@ -38,7 +38,7 @@ fn the_generic_set_is_complete() {
 }
 
 #[test]
-fn a_generic_type_by_hand() {
+fn generic_type_matches_hand_computed_values() {
     let types = generic();
     let m48 = find(&types, "m-48x-arm64-windows");
     assert_eq!(m48.capacity.get(CPU), 48_000);
@@ -56,7 +56,7 @@ fn a_generic_type_by_hand() {
     ] {
         assert_eq!(label(m48, key), value);
     }
-    let zones = &m48.requirements.get(labels::ZONE).expect("stated").values;
+    let zones = &m48.requirements.get(labels::ZONE).expect("defined").values;
     assert_eq!(zones.iter().map(|zone| &**zone).collect::<Vec<_>>(), generic_zones());
     assert_eq!(find(&types, "c-256x-amd64-linux").capacity.get(PODS), 1024);
 }
@@ -65,9 +65,9 @@ fn generic_zones() -> Vec<&'static str> {
     vec!["test-zone-a", "test-zone-b", "test-zone-c", "test-zone-d"]
 }
 
-/// Prices as the kwok provider's own list spells them.
+/// Prices with all digits of upstream's list.
 #[test]
-fn generic_prices_agree_to_the_last_digit() {
+fn generic_prices_equal_upstream() {
     let types = generic();
     for (name, on_demand, spot) in [
         ("c-1x-amd64-linux", 0.027147483648, 0.019003238553599998),
@@ -122,7 +122,7 @@ fn label_of_reservation_id_is_stated_or_known() {
 }
 
 #[test]
-fn a_file_entry_is_read() {
+fn file_entry_is_parsed() {
     let types = parse(ONE).expect("valid");
     let m5 = &types[0];
     assert_eq!(m5.capacity.get(CPU), 4020);
@@ -136,7 +136,7 @@ fn a_file_entry_is_read() {
     let values = |key| {
         m5.requirements
             .get(key)
-            .expect("stated")
+            .expect("defined")
             .values
             .iter()
             .map(|value| value.to_string())
@@ -157,13 +157,13 @@ fn a_file_entry_is_read() {
 }
 
 #[test]
-fn prices_are_read_to_the_last_digit() {
+fn prices_are_parsed_to_the_last_digit() {
     let types = parse(r#"[{"name": "x", "offerings": [{"Price": 0.019003238553599998}]}]"#).expect("valid");
     assert_eq!(types[0].offerings[0].price_per_hour.to_bits(), 0.019003238553599998_f64.to_bits());
 }
 
 #[test]
-fn missing_fields_have_kwoks_meaning() {
+fn missing_fields_have_kwok_defaults() {
     let types = parse(r#"[{"name": "x", "offerings": null, "resources": {"pods": null}}]"#).expect("valid");
     assert_eq!(types[0].capacity.lookup(PODS), Some(0), "null is zero, not the default");
     assert_eq!(label(&types[0], INSTANCE_CPU), "");

@@ -65,20 +65,20 @@ fn sized(name: &str, weight: i32, resources: &[(&str, i64)]) -> Overlay {
     Overlay { capacity, ..overlay(name, weight, &[]) }
 }
 
-struct World {
+struct Outcome {
     conflicting: Vec<String>,
     prices: Vec<f64>,
     capacities: Vec<ResourceList>,
 }
 
-/// What becomes of the types in pool `general`, whose nodes carry the label team=red.
-fn outcome(overlays: Vec<Overlay>) -> World {
+/// The instance types in NodePool `general`, whose nodes have the label team=red, after the overlays are applied.
+fn applied(overlays: Vec<Overlay>) -> Outcome {
     let types = types();
     let labels: Labels = [(Arc::from("team"), Arc::from("red"))].into();
     let pool = PoolView { name: "general", labels: &labels };
     let evaluation = evaluate(overlays, &[(pool, &types)], &well_known());
     let after = evaluation.corrections.apply(&pool, &types).map_or(types, |corrected| corrected.types);
-    World {
+    Outcome {
         conflicting: evaluation.conflicting.iter().map(ToString::to_string).collect(),
         prices: after.iter().flat_map(|one| &one.offerings).map(|one| one.price_per_hour).collect(),
         capacities: after.into_iter().map(|one| one.capacity).collect(),
@@ -86,7 +86,7 @@ fn outcome(overlays: Vec<Overlay>) -> World {
 }
 
 #[test]
-fn prices_change_as_written_and_never_below_zero() {
+fn price_adjustments_are_applied_and_not_negative() {
     let cases = [
         ("0.5", Some(0.5)),
         ("0", Some(0.0)),
@@ -106,7 +106,7 @@ fn prices_change_as_written_and_never_below_zero() {
 }
 
 #[test]
-fn an_overlay_touches_what_it_selects() {
+fn overlay_changes_selected_offerings_only() {
     let cases: [(&[Wanted<'_>], [f64; 4]); 8] = [
         (&[], [5.0, 5.0, 5.0, 5.0]),
         (&[("family", Operator::In, &["s"])], [5.0, 5.0, 10.0, 20.0]),
@@ -115,61 +115,61 @@ fn an_overlay_touches_what_it_selects() {
         (&[(labels::NODEPOOL, Operator::In, &["general"])], [5.0, 5.0, 5.0, 5.0]),
         (&[(labels::NODEPOOL, Operator::In, &["other"])], [1.0, 2.0, 10.0, 20.0]),
         (&[("team", Operator::In, &["red"]), ("family", Operator::In, &["l"])], [1.0, 2.0, 5.0, 5.0]),
-        // A key that neither pool nor type defines selects nothing.
-        (&[("unheard-of", Operator::In, &["x"])], [1.0, 2.0, 10.0, 20.0]),
+        // A key that neither NodePool nor type defines selects nothing.
+        (&[("undefined", Operator::In, &["x"])], [1.0, 2.0, 10.0, 20.0]),
     ];
     for (wanted, expected) in cases {
-        let world = outcome(vec![priced("one", 1, "5", wanted)]);
-        assert_eq!(world.prices, expected, "{wanted:?}");
-        assert!(world.conflicting.is_empty());
+        let outcome = applied(vec![priced("one", 1, "5", wanted)]);
+        assert_eq!(outcome.prices, expected, "{wanted:?}");
+        assert!(outcome.conflicting.is_empty());
     }
 }
 
 #[test]
-fn the_heavier_overlay_wins_offering_by_offering() {
+fn higher_weight_takes_precedence_per_offering() {
     let in_b: &[Wanted<'_>] = &[(labels::ZONE, Operator::In, &["b"])];
-    let world = outcome(vec![priced("all", 1, "5", &[]), priced("b", 10, "7", in_b)]);
-    assert_eq!(world.prices, [5.0, 7.0, 5.0, 7.0]);
-    assert!(world.conflicting.is_empty());
+    let outcome = applied(vec![priced("all", 1, "5", &[]), priced("b", 10, "7", in_b)]);
+    assert_eq!(outcome.prices, [5.0, 7.0, 5.0, 7.0]);
+    assert!(outcome.conflicting.is_empty());
 }
 
 #[test]
-fn equal_weights_conflict_only_over_the_same_thing() {
+fn equal_weights_conflict_for_the_same_offering_only() {
     let a: &[Wanted<'_>] = &[(labels::ZONE, Operator::In, &["a"])];
     let b: &[Wanted<'_>] = &[(labels::ZONE, Operator::In, &["b"])];
-    let world = outcome(vec![priced("one", 3, "5", a), priced("two", 3, "7", b)]);
-    assert_eq!((world.prices.as_slice(), world.conflicting.len()), (&[5.0, 7.0, 5.0, 7.0][..], 0));
-    // The later name stays, and the other one changes nothing, not even what nobody else speaks about.
-    let world = outcome(vec![priced("one", 3, "5", &[]), priced("two", 3, "7", b)]);
-    assert_eq!(world.prices, [1.0, 7.0, 10.0, 7.0]);
-    assert_eq!(world.conflicting, ["one"]);
-    // A lighter one below a heavier one meets others of its own weight.
-    let world = outcome(vec![priced("c", 9, "9", &[]), priced("b", 1, "5", &[]), priced("a", 1, "6", &[])]);
-    assert_eq!(world.prices, [9.0; 4]);
-    assert_eq!(world.conflicting, ["a"]);
-    // Without a weight they weigh the same.
-    assert_eq!(outcome(vec![priced("b", 0, "5", &[]), priced("a", 0, "6", &[])]).conflicting, ["a"]);
+    let outcome = applied(vec![priced("one", 3, "5", a), priced("two", 3, "7", b)]);
+    assert_eq!((outcome.prices.as_slice(), outcome.conflicting.len()), (&[5.0, 7.0, 5.0, 7.0][..], 0));
+    // The later name applies; the other overlay is not applied, also not where there is no conflict.
+    let outcome = applied(vec![priced("one", 3, "5", &[]), priced("two", 3, "7", b)]);
+    assert_eq!(outcome.prices, [1.0, 7.0, 10.0, 7.0]);
+    assert_eq!(outcome.conflicting, ["one"]);
+    // A conflict between equal weights below a higher weight.
+    let outcome = applied(vec![priced("c", 9, "9", &[]), priced("b", 1, "5", &[]), priced("a", 1, "6", &[])]);
+    assert_eq!(outcome.prices, [9.0; 4]);
+    assert_eq!(outcome.conflicting, ["a"]);
+    // Overlays without a weight have equal weights.
+    assert_eq!(applied(vec![priced("b", 0, "5", &[]), priced("a", 0, "6", &[])]).conflicting, ["a"]);
 }
 
 #[test]
-fn capacity_is_taken_resource_by_resource() {
-    let world = outcome(vec![
+fn capacity_is_merged_per_resource() {
+    let outcome = applied(vec![
         sized("heavy", 5, &[("example.com/gpu", 4)]),
         sized("light", 1, &[("example.com/gpu", 2), ("example.com/nic", 8)]),
         sized("same", 1, &[("example.com/disk", 3)]),
         sized("again", 1, &[("example.com/nic", 9)]),
     ]);
-    assert_eq!(world.conflicting, ["again"]);
+    assert_eq!(outcome.conflicting, ["again"]);
     let expected: ResourceList =
         [("cpu", 1000), ("example.com/disk", 3), ("example.com/gpu", 4), ("example.com/nic", 8)]
             .into_iter()
             .map(|(name, amount)| (Arc::from(name), amount))
             .collect();
-    assert_eq!(world.capacities, [expected.clone(), expected]);
+    assert_eq!(outcome.capacities, [expected.clone(), expected]);
 }
 
 #[test]
-fn what_is_not_touched_is_not_copied() {
+fn unchanged_types_are_not_copied() {
     let types = types();
     let labels = Labels::new();
     let pool = PoolView { name: "general", labels: &labels };
@@ -177,7 +177,7 @@ fn what_is_not_touched_is_not_copied() {
     let evaluation = evaluate(vec![priced("one", 1, "5", elsewhere)], &[(pool, &types)], &well_known());
     assert_eq!(evaluation.corrections.apply(&pool, &types), None);
     let other = PoolView { name: "other", labels: &labels };
-    let corrected = evaluation.corrections.apply(&other, &types).expect("the overlay is about this pool");
+    let corrected = evaluation.corrections.apply(&other, &types).expect("the overlay selects this pool");
     let both: BTreeSet<Arc<str>> = ["small".into(), "large".into()].into();
     assert_eq!((corrected.repriced, corrected.resized.len()), (both, 0));
 }

@@ -1,5 +1,5 @@
-//! The same functions on facts that were not read from the embedded file: prices, shortages, reservations,
-//! placement groups and memory as a running provider knows them.
+//! The same functions with live data: prices, insufficient capacity, reservations, placement groups and memory as the AWS
+//! provider has them.
 
 use std::collections::BTreeSet;
 
@@ -7,21 +7,21 @@ use karpenter_model::instance_type::Offering;
 
 use super::*;
 
-/// A market in plain maps, as a provider has it.
+/// A market in plain maps.
 #[derive(Default, Clone)]
-struct Learned {
+struct LiveMarket {
     offered: BTreeSet<(String, String)>,
     on_demand: BTreeMap<String, f64>,
     spot: BTreeMap<(String, String), f64>,
-    stated: BTreeMap<String, f64>,
-    /// Type, zone, capacity type, partition; no partition means all.
+    configured: BTreeMap<String, f64>,
+    /// Type, zone, capacity type, partition; `None` means all partitions.
     short: Vec<(&'static str, &'static str, &'static str, Option<u32>)>,
     shifted: BTreeSet<&'static str>,
     left: BTreeMap<&'static str, u32>,
     memory: BTreeMap<String, i64>,
 }
 
-impl Market for Learned {
+impl Market for LiveMarket {
     fn is_offered(&self, instance_type: &str, zone: &str) -> bool {
         self.offered.contains(&(instance_type.to_owned(), zone.to_owned()))
     }
@@ -31,10 +31,10 @@ impl Market for Learned {
     fn spot_price(&self, instance_type: &str, zone: &str) -> Option<f64> {
         self.spot.get(&(instance_type.to_owned(), zone.to_owned())).copied()
     }
-    fn stated_price(&self, instance_type: &str) -> Option<f64> {
-        self.stated.get(instance_type).copied()
+    fn configured_price(&self, instance_type: &str) -> Option<f64> {
+        self.configured.get(instance_type).copied()
     }
-    fn is_short(&self, pool: Pool<'_>) -> bool {
+    fn has_insufficient_capacity(&self, pool: CapacityPool<'_>) -> bool {
         self.short.iter().any(|(instance_type, zone, capacity_type, partition)| {
             (*instance_type, *zone, *capacity_type) == (pool.instance_type, pool.zone, pool.capacity_type)
                 && partition.is_none_or(|number| Some(number) == pool.partition)
@@ -58,15 +58,15 @@ fn zones() -> Vec<AwsZone> {
 }
 
 /// m5.large in two zones: 0.1 on demand, 0.03 and 0.04 on spot.
-fn learned() -> Learned {
+fn live_market() -> LiveMarket {
     let pair = |name: &str, zone: &str| (name.to_owned(), zone.to_owned());
-    let mut learned = Learned::default();
-    learned.on_demand.insert("m5.large".to_owned(), 0.1);
+    let mut live_market = LiveMarket::default();
+    live_market.on_demand.insert("m5.large".to_owned(), 0.1);
     for (zone, price) in [("us-east-1a", 0.03), ("us-east-1b", 0.04)] {
-        learned.offered.insert(pair("m5.large", zone));
-        learned.spot.insert(pair("m5.large", zone), price);
+        live_market.offered.insert(pair("m5.large", zone));
+        live_market.spot.insert(pair("m5.large", zone), price);
     }
-    learned
+    live_market
 }
 
 fn class() -> AwsNodeClass {
@@ -78,7 +78,7 @@ fn m5() -> &'static TypeInfo {
 }
 
 /// "zone-letter capacity-type/partition/reservation price availability", one line per offering.
-fn told(offerings: &[Offering]) -> Vec<String> {
+fn formatted(offerings: &[Offering]) -> Vec<String> {
     let single = |offering: &Offering, key: &str| -> String {
         let requirement = offering.requirements.get(key);
         requirement.and_then(|one| one.single_value()).map_or(String::new(), |value| format!(" {value}"))
@@ -99,14 +99,14 @@ fn told(offerings: &[Offering]) -> Vec<String> {
 }
 
 #[track_caller]
-fn check(class: &AwsNodeClass, market: &Learned, expected: &[&str]) {
+fn check(class: &AwsNodeClass, market: &LiveMarket, expected: &[&str]) {
     let resolved = resolve(m5(), class, market);
-    assert_eq!(told(&resolved.offerings), expected);
+    assert_eq!(formatted(&resolved.offerings), expected);
     assert_eq!(Resolver::new(class).offerings(m5(), market), resolved.offerings);
 }
 
 #[test]
-fn live_facts_give_what_the_embedded_catalog_gives() {
+fn live_data_gives_the_result_of_the_embedded_catalog() {
     let catalog = catalog();
     let classes: [fn(&mut AwsNodeClass); 6] = [
         |_| {},
@@ -129,7 +129,7 @@ fn live_facts_give_what_the_embedded_catalog_gives() {
     for change in classes {
         let mut class = AwsNodeClass::default();
         change(&mut class);
-        let mut market = Learned::default();
+        let mut market = LiveMarket::default();
         for info in catalog.types() {
             let name = info.name.to_string();
             for zone in &class.zones {
@@ -143,17 +143,17 @@ fn live_facts_give_what_the_embedded_catalog_gives() {
                 }
             }
         }
-        // What EC2 tells, and the rest from the tables.
+        // Clears what EC2's API does not return; the tables complete it.
         let live = catalog.types().iter().map(|info| {
-            let mut told = TypeInfo { vpc_limits: None, network_bandwidth_mbps: None, ..info.clone() };
-            catalog.complete(&mut told);
-            told
+            let mut live = TypeInfo { vpc_limits: None, network_bandwidth_mbps: None, ..info.clone() };
+            catalog.complete(&mut live);
+            live
         });
-        let mut maker = TypeLabelMaker::default();
+        let mut builder = TypeLabelBuilder::default();
         let mut resolver = Resolver::new(&class);
         let live: Vec<InstanceType> = live
             .map(|info| {
-                let labels = maker.make(&info);
+                let labels = builder.make(&info);
                 resolver.resolve_labelled(&info, &labels, &market)
             })
             .collect();
@@ -168,47 +168,47 @@ fn live_facts_give_what_the_embedded_catalog_gives() {
 #[test]
 fn spot_prices_are_zonal() {
     let all = ["a on-demand 0.1", "a spot 0.03", "b on-demand 0.1", "b spot 0.04"];
-    check(&class(), &learned(), &all);
+    check(&class(), &live_market(), &all);
 }
 
 #[test]
-fn without_a_price_nothing_is_available() {
-    let mut market = learned();
+fn offering_without_price_is_unavailable() {
+    let mut market = live_market();
     market.spot.remove(&("m5.large".to_owned(), "us-east-1b".to_owned()));
     check(&class(), &market, &["a on-demand 0.1", "a spot 0.03", "b on-demand 0.1", "b spot 0 no"]);
     market.on_demand.clear();
     check(&class(), &market, &["a on-demand 0 no", "a spot 0.03", "b on-demand 0 no", "b spot 0 no"]);
-    market.stated.insert("m5.large".to_owned(), 0.07);
+    market.configured.insert("m5.large".to_owned(), 0.07);
     check(&class(), &market, &["a on-demand 0.07", "a spot 0.03", "b on-demand 0.07", "b spot 0.07"]);
 }
 
 #[test]
-fn a_stated_price_does_not_replace_a_known_one() {
-    let mut market = learned();
-    market.stated.insert("m5.large".to_owned(), 0.07);
+fn configured_price_does_not_replace_a_known_price() {
+    let mut market = live_market();
+    market.configured.insert("m5.large".to_owned(), 0.07);
     check(&class(), &market, &["a on-demand 0.1", "a spot 0.03", "b on-demand 0.1", "b spot 0.04"]);
 }
 
 #[test]
-fn shortages_concern_one_pool() {
-    let mut market = learned();
+fn insufficient_capacity_affects_one_pool() {
+    let mut market = live_market();
     market.short = vec![("m5.large", "us-east-1a", "spot", None), ("m5.xlarge", "us-east-1b", "spot", None)];
     check(&class(), &market, &["a on-demand 0.1", "a spot 0.03 no", "b on-demand 0.1", "b spot 0.04"]);
 }
 
 #[test]
-fn a_shifted_zone_sells_nothing() {
-    let mut market = learned();
+fn zone_with_zonal_shift_is_unavailable() {
+    let mut market = live_market();
     market.shifted.insert("use1-az1");
     check(&class(), &market, &["a on-demand 0.1", "a spot 0.03", "b on-demand 0.1 no", "b spot 0.04 no"]);
 }
 
 #[test]
-fn only_listed_usage_classes_are_sold() {
+fn only_listed_usage_classes_are_offered() {
     let mut info = m5().clone();
     info.usage_classes = vec!["spot".into(), "capacity-block".into()];
-    let resolved = resolve(&info, &class(), &learned());
-    assert_eq!(told(&resolved.offerings), ["a spot 0.03", "b spot 0.04"]);
+    let resolved = resolve(&info, &class(), &live_market());
+    assert_eq!(formatted(&resolved.offerings), ["a spot 0.03", "b spot 0.04"]);
     assert_eq!(label(&resolved, core::CAPACITY_TYPE).as_deref(), Some("spot"));
 }
 
@@ -226,7 +226,7 @@ fn reservation(id: &str, zone: &str) -> CapacityReservation {
 const BASE: [&str; 4] = ["a on-demand 0.1", "a spot 0.03", "b on-demand 0.1", "b spot 0.04"];
 
 #[test]
-fn reservations_are_offered_nearly_for_free() {
+fn reserved_offerings_have_a_price_near_zero() {
     let mut class = class();
     class.capacity_reservations = vec![
         reservation("cr-full", "us-east-1a"),
@@ -235,7 +235,7 @@ fn reservations_are_offered_nearly_for_free() {
         reservation("cr-elsewhere", "us-east-1c"),
         CapacityReservation { instance_type: "m5.xlarge".into(), ..reservation("cr-other", "us-east-1a") },
     ];
-    let mut market = learned();
+    let mut market = live_market();
     market.left = BTreeMap::from([("cr-open", 3), ("cr-ends", 5), ("cr-elsewhere", 2), ("cr-other", 9)]);
     let reserved = [
         "a reserved cr-full 0.00000001 left 0 no",
@@ -250,15 +250,15 @@ fn reservations_are_offered_nearly_for_free() {
     let shifted = resolve(m5(), &class, &market);
     assert!(shifted.offerings.iter().filter(|one| one.is_reserved()).all(|one| !one.available));
 
-    // Paid for, so usable without a price.
-    market = Learned { left: market.left, offered: learned().offered, ..Learned::default() };
+    // Reserved capacity is paid for, so it is available without a price.
+    market = LiveMarket { left: market.left, offered: live_market().offered, ..LiveMarket::default() };
     let unpriced = resolve(m5(), &class, &market);
-    let told = told(&unpriced.offerings);
-    assert!(told.contains(&"b reserved cr-open 0 left 3".to_owned()), "{told:?}");
+    let formatted = formatted(&unpriced.offerings);
+    assert!(formatted.contains(&"b reserved cr-open 0 left 3".to_owned()), "{formatted:?}");
 }
 
 #[test]
-fn reservations_show_in_the_labels_of_their_type_only() {
+fn reservations_affect_labels_of_their_type_only() {
     let mut class = class();
     class.capacity_reservations = vec![
         reservation("cr-2", "us-east-1a"),
@@ -271,12 +271,12 @@ fn reservations_show_in_the_labels_of_their_type_only() {
     let values = |resolved: &InstanceType, key: &str| -> Vec<String> {
         resolved.requirements.get(key).expect(key).values.iter().map(|value| value.to_string()).collect()
     };
-    let m5 = resolve(m5(), &class, &learned());
+    let m5 = resolve(m5(), &class, &live_market());
     assert_eq!(values(&m5, labels::CAPACITY_RESERVATION_ID), ["cr-1", "cr-2"]);
     assert_eq!(values(&m5, labels::CAPACITY_RESERVATION_TYPE), ["capacity-block", "default"]);
     assert_eq!(values(&m5, labels::CAPACITY_RESERVATION_INTERRUPTIBLE), ["false", "true"]);
     assert_eq!(values(&m5, core::CAPACITY_TYPE), ["on-demand", "reserved", "spot"]);
-    let m6 = resolve(catalog().find("m6i.large").expect("known"), &class, &learned());
+    let m6 = resolve(catalog().find("m6i.large").expect("known"), &class, &live_market());
     for key in labels::RESERVATION {
         assert!(values(&m6, key).is_empty(), "{key}");
     }
@@ -284,11 +284,11 @@ fn reservations_show_in_the_labels_of_their_type_only() {
 }
 
 #[test]
-fn reserved_offerings_carry_all_their_labels() {
+fn reserved_offerings_have_all_reservation_labels() {
     let mut class = class();
     class.capacity_reservations =
         vec![CapacityReservation { interruptible: true, ..reservation("cr-1", "us-east-1b") }];
-    let resolved = resolve(m5(), &class, &learned());
+    let resolved = resolve(m5(), &class, &live_market());
     let reserved = resolved.offerings.iter().find(|one| one.is_reserved()).expect("listed");
     let expected = [
         (labels::CAPACITY_RESERVATION_ID, "cr-1"),
@@ -298,8 +298,8 @@ fn reserved_offerings_carry_all_their_labels() {
         (core::ZONE, "us-east-1b"),
     ];
     for (key, value) in expected {
-        let stated = reserved.requirements.get(key).and_then(|one| one.single_value());
-        assert_eq!(stated.map(|stated| &**stated), Some(value), "{key}");
+        let configured = reserved.requirements.get(key).and_then(|one| one.single_value());
+        assert_eq!(configured.map(|configured| &**configured), Some(value), "{key}");
     }
 }
 
@@ -313,7 +313,7 @@ fn partitions_multiply_offerings() {
     class.zones.truncate(1);
     class.placement_group = Some(group(PlacementStrategy::Partition, 2));
     class.capacity_reservations = vec![reservation("cr-1", "us-east-1a")];
-    let mut market = learned();
+    let mut market = live_market();
     market.left.insert("cr-1", 1);
     market.short = vec![("m5.large", "us-east-1a", "on-demand", Some(2))];
     let expected = [
@@ -327,27 +327,28 @@ fn partitions_multiply_offerings() {
     check(&class, &market, &expected);
     let resolved = resolve(m5(), &class, &market);
     assert_eq!(label(&resolved, labels::PLACEMENT_GROUP_ID).as_deref(), Some("pg-1"));
-    let partitions = &resolved.requirements.get(labels::PLACEMENT_GROUP_PARTITION).expect("stated").values;
+    let partitions =
+        &resolved.requirements.get(labels::PLACEMENT_GROUP_PARTITION).expect("configured").values;
     assert_eq!(partitions.iter().map(|number| &**number).collect::<Vec<_>>(), ["1", "2"]);
 }
 
 #[test]
-fn groups_without_partitions_only_name_themselves() {
+fn group_without_partitions_adds_its_id_only() {
     for (strategy, count) in
         [(PlacementStrategy::Cluster, 7), (PlacementStrategy::Spread, 0), (PlacementStrategy::Partition, 0)]
     {
         let class = AwsNodeClass { placement_group: Some(group(strategy, count)), ..class() };
-        check(&class, &learned(), &BASE);
-        let resolved = resolve(m5(), &class, &learned());
+        check(&class, &live_market(), &BASE);
+        let resolved = resolve(m5(), &class, &live_market());
         assert_eq!(label(&resolved, labels::PLACEMENT_GROUP_ID).as_deref(), Some("pg-1"));
         assert!(!resolved.requirements.has_key(labels::PLACEMENT_GROUP_PARTITION));
     }
-    assert!(!resolve(m5(), &class(), &learned()).requirements.has_key(labels::PLACEMENT_GROUP_ID));
+    assert!(!resolve(m5(), &class(), &live_market()).requirements.has_key(labels::PLACEMENT_GROUP_ID));
 }
 
 #[test]
-fn a_group_needs_types_of_its_strategy() {
-    // Burstable types cannot be clustered.
+fn placement_strategy_excludes_types() {
+    // Cluster placement groups do not support burstable types.
     let t3 = catalog().find("t3.large").expect("known");
     let with = |strategy| AwsNodeClass { placement_group: Some(group(strategy, 2)), ..class() };
     assert_eq!(
@@ -359,48 +360,48 @@ fn a_group_needs_types_of_its_strategy() {
 }
 
 #[test]
-fn memory_that_was_seen_replaces_memory_that_was_computed() {
-    let mut market = learned();
+fn discovered_memory_replaces_computed_memory() {
+    let mut market = live_market();
     market.memory.insert("m5.large".to_owned(), 7_900_000_000);
     let mut class = class();
     class.eviction_hard = BTreeMap::from([("memory.available".to_owned(), EvictionThreshold::Percent(10.0))]);
-    let (seen, computed) = (resolve(m5(), &class, &market), resolve(m5(), &class, &learned()));
+    let (seen, computed) = (resolve(m5(), &class, &market), resolve(m5(), &class, &live_market()));
     assert_eq!(seen.capacity.get(MEMORY), 7_900_000_000);
     assert_eq!(computed.capacity.get(MEMORY), 7577 * MIB);
-    // The share that is kept free is one of the computed size in both cases.
+    // The eviction threshold is a share of the computed size in both cases.
     assert_eq!(seen.overhead, computed.overhead);
 }
 
 #[test]
-fn a_type_can_have_kubelet_numbers_of_its_own() {
+fn kubelet_settings_may_differ_per_type() {
     let class = class();
     let own = AwsNodeClass {
         max_pods: Some(17),
         kube_reserved: BTreeMap::from([("cpu".to_owned(), quantity("500m"))]),
         ..class.clone()
     };
-    let labels = TypeLabelMaker::default().make(m5());
+    let labels = TypeLabelBuilder::default().make(m5());
     let mut resolver = Resolver::new(&class);
-    let resolved = resolver.resolve_as(&own, m5(), &labels, &learned());
-    assert_eq!(resolved, resolve(m5(), &own, &learned()));
+    let resolved = resolver.resolve_as(&own, m5(), &labels, &live_market());
+    assert_eq!(resolved, resolve(m5(), &own, &live_market()));
     assert_eq!((resolved.capacity.get(PODS), resolved.overhead.get(CPU)), (17, 500));
-    assert_eq!(resolver.resolve_labelled(m5(), &labels, &learned()).capacity.get(PODS), 29);
+    assert_eq!(resolver.resolve_labelled(m5(), &labels, &live_market()).capacity.get(PODS), 29);
     assert_eq!((family_max_pods(m5(), &own), pods(m5(), &own)), (29, 17));
 }
 
 #[test]
-fn tables_complete_what_ec2_does_not_tell() {
+fn tables_complete_what_ec2_does_not_return() {
     let complete = |name: &str| {
         let card = NetworkCard { interfaces_max: 4, baseline_mbps: 1500, peak_mbps: 9000, efa: false };
         let mut info = TypeInfo { name: name.into(), network_cards: vec![card, card], ..TypeInfo::default() };
         catalog().complete(&mut info);
         (info.network_bandwidth_mbps, info.vpc_limits.map(|limits| limits.branch_interfaces))
     };
-    // In the listing; outside of it; newer than all tables; known, but documented with a word only.
+    // In the listing; in the supplements; newer than both; listed, but documented with a word only.
     assert_eq!(complete("m5.large"), (Some(750), Some(9)));
     assert_eq!(complete("g4ad.xlarge"), (Some(2000), Some(12)));
     assert_eq!(complete("m99.large"), (Some(3000), None));
-    // Newer than the limits of the provider's last release; newer than its bandwidths too.
+    // Newer than the VPC limits of the provider's last release; newer than its bandwidths too.
     assert_eq!(complete("c9g.large"), (Some(1000), Some(9)));
     assert_eq!(complete("r9gd.large"), (None, Some(9)));
     assert!(catalog().knows("m5.large") && catalog().knows("g4ad.xlarge") && catalog().knows("r9gd.large"));
@@ -409,13 +410,13 @@ fn tables_complete_what_ec2_does_not_tell() {
 }
 
 #[test]
-fn prices_outlive_the_listing() {
+fn price_table_includes_types_outside_the_listing() {
     assert_eq!(catalog().on_demand_price("us-east-1", "g4ad.xlarge"), Some(0.37853));
     assert_eq!(catalog().on_demand_price("us-gov-west-1", "p3.2xlarge"), Some(3.672));
     assert_eq!(catalog().on_demand_price("us-gov-west-1", "g4ad.xlarge"), None);
     let all = catalog().on_demand_prices("eu-west-1");
     assert!(all.is_sorted_by(|earlier, later| earlier.0 < later.0));
-    assert_eq!(all.len(), 1361, "as many as the source states");
+    assert_eq!(all.len(), 1361, "the number of prices in the source");
     assert_eq!(
         catalog().on_demand_prices("us-gov-east-1").len() + catalog().on_demand_prices("us-gov-west-1").len(),
         1227
@@ -424,9 +425,9 @@ fn prices_outlive_the_listing() {
 }
 
 #[test]
-fn nothing_is_known_about_the_default_type() {
+fn default_type_info_is_empty() {
     let info = TypeInfo { name: "odd".into(), ..TypeInfo::default() };
-    let resolved = resolve(&info, &class(), &learned());
+    let resolved = resolve(&info, &class(), &live_market());
     assert!(resolved.offerings.is_empty());
     assert_eq!((resolved.capacity.get(PODS), resolved.capacity.get(CPU)), (0, 0));
     assert_eq!(label(&resolved, labels::INSTANCE_FAMILY), None);
