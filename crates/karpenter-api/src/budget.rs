@@ -1,7 +1,9 @@
-//! Disruption budgets: how many nodes of a pool may be disrupted for a reason at a given moment.
+//! Disruption budgets: how many nodes of a NodePool may be disrupted for a reason at a given time.
 //!
-//! Fails closed: if any budget of the pool cannot be evaluated, nothing may be disrupted, whatever reason that budget
-//! is for. Does not know how many nodes are being disrupted already.
+//! If any budget of the NodePool is invalid, no node may be disrupted for any reason. Nodes that are already being
+//! disrupted are not subtracted here.
+//!
+//! Upstream: `GetAllowedDisruptionsByReason` in `pkg/apis/v1/nodepool.go`.
 
 #[cfg(test)]
 mod tests;
@@ -10,7 +12,7 @@ use karpenter_model::cron::{CronError, CronSchedule, budget_is_active};
 
 use crate::types::{Budget, DisruptionReason};
 
-/// What a pool without an applicable budget allows.
+/// The result for a NodePool without an active budget.
 pub const UNLIMITED: i32 = i32::MAX;
 
 /// Why a budget cannot be evaluated.
@@ -26,7 +28,7 @@ pub enum BudgetError {
     ScheduleWithoutDuration { index: usize },
 }
 
-/// How many nodes may be disrupted for `reason`; zero if any budget is broken.
+/// How many nodes may be disrupted for `reason`; zero if any budget is invalid.
 pub fn allowed_disruptions(
     budgets: &[Budget],
     reason: &DisruptionReason,
@@ -36,7 +38,7 @@ pub fn allowed_disruptions(
     try_allowed_disruptions(budgets, reason, now_unix_seconds, node_count).unwrap_or(0)
 }
 
-/// As [`allowed_disruptions`], for callers that want to say what is wrong.
+/// As [`allowed_disruptions`], with the error of an invalid budget.
 pub fn try_allowed_disruptions(
     budgets: &[Budget],
     reason: &DisruptionReason,
@@ -73,7 +75,7 @@ fn budget_value(
     Ok(if is_active { value } else { UNLIMITED })
 }
 
-/// A count, or a percentage of the nodes rounded up.
+/// A count, or a percentage of the nodes, rounded up.
 fn parse_nodes(text: &str, node_count: usize) -> Option<i32> {
     let (digits, is_percentage) = match text.strip_suffix('%') {
         Some(digits) => (digits, true),
@@ -82,7 +84,7 @@ fn parse_nodes(text: &str, node_count: usize) -> Option<i32> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    // More digits than fit can only mean "as many as there are".
+    // A count that does not fit into i32 exceeds every number of nodes.
     let number: u128 = digits.parse().unwrap_or(u128::MAX);
     if !is_percentage {
         return Some(i32::try_from(number).unwrap_or(UNLIMITED));

@@ -1,9 +1,9 @@
-//! The CEL rules (`x-kubernetes-validations`) of a schema, compiled once and run against objects.
+//! CEL rules (`x-kubernetes-validations`) of a schema, compiled once and evaluated for objects.
 //!
-//! Evaluation is kube-cel's. This module adds what an API server does around it: nulls never reach a rule
-//! (`has()` would see them), transition rules run only with an old object, and every outcome other than
-//! `true` refuses the object. Ratcheting, by which a server tolerates unchanged violations on update, is not
-//! done: a manifest is reported wrong even if the stored object is wrong in the same way.
+//! kube-cel evaluates. This module adds what the API server does around it: rules do not see nulls (`has()` would be true),
+//! transition rules run only with an old object, and every result except `true` rejects the object. Ratcheting, with which
+//! the API server tolerates unchanged violations on update, is not implemented: a violation is reported even if the stored
+//! object has it too.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +15,13 @@ use crate::error::{FieldError, Rule};
 #[derive(Debug)]
 pub struct CelRules {
     compiled: kube_cel::CompiledSchema,
-    /// The message of each rule, by its expression. Needed where evaluation fails, which kube-cel reports
-    /// without it; equal expressions at several places have equal messages.
+    /// The message of each rule by its expression. kube-cel reports failed evaluations without it; equal expressions in several
+    /// places have equal messages.
     messages: BTreeMap<String, String>,
 }
 
 impl CelRules {
-    /// Compiles every rule of an OpenAPI v3 schema; the error names the first rule that is not CEL.
+    /// Compiles every rule of an OpenAPI v3 schema; the error names the first rule that does not compile.
     pub fn compile(schema: &Value) -> Result<Self, String> {
         let compiled = kube_cel::compile_schema(schema);
         match first_compilation_error(&compiled) {
@@ -42,14 +42,14 @@ impl CelRules {
         nodes(&self.compiled).iter().map(|node| node.validations.len()).sum()
     }
 
-    /// Runs all rules. The objects must be free of nulls and within the limits that `validate` sets.
+    /// Evaluates all rules. The objects must have no nulls and be within the limits of `validate`.
     pub fn errors(&self, object: &Value, old_object: Option<&Value>) -> Vec<FieldError> {
         let Err(failures) = kube_cel::validate_compiled(&self.compiled, object, old_object) else {
             return Vec::new();
         };
         let mut errors: Vec<FieldError> =
             failures.into_vec().into_iter().map(|failure| self.field_error(failure)).collect();
-        // kube-cel walks hash maps; reports must not depend on their order.
+        // kube-cel iterates hash maps; the order of errors must not depend on it.
         errors.sort();
         errors
     }
@@ -57,7 +57,7 @@ impl CelRules {
     fn field_error(&self, failure: kube_cel::ValidationError) -> FieldError {
         let message = match failure.kind {
             kube_cel::ErrorKind::ValidationFailure => failure.message,
-            // For example a field that the rule reads but the object lacks.
+            // For example, the rule reads a field that the object does not have.
             _ => {
                 let cause = failure.message.trim_start_matches("rule evaluation error: ").to_lowercase();
                 let rule = self.messages.get(&failure.rule).unwrap_or(&failure.rule);

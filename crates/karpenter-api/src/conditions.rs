@@ -1,7 +1,9 @@
-//! Status conditions: how a controller records progress in an object's status, and how the root condition sums it up.
+//! Status conditions: the progress of controllers in an object's status, and the root condition that summarizes them.
 //!
-//! Decides transition times, observed generations, ordering and the root. The current time is an argument; writing
-//! the object back is the caller's business.
+//! Computes transition times, observed generations, order and the root condition. The current time is an argument; the
+//! caller writes the object.
+//!
+//! Upstream: `status/condition_set.go` in github.com/awslabs/operatorpkg.
 
 #[cfg(test)]
 mod tests;
@@ -16,7 +18,7 @@ const MESSAGE_AWAITING: &str = "object is awaiting reconciliation";
 const REASON_UNHEALTHY_DEPENDENTS: &str = "UnhealthyDependents";
 const REASON_RECONCILING_DEPENDENTS: &str = "ReconcilingDependents";
 
-/// The root condition of a kind and the conditions it depends on. Other condition types may exist beside them.
+/// The root condition of a kind and the conditions it depends on. Objects may have other condition types too.
 #[derive(Clone, Copy, Debug)]
 pub struct ConditionTypes {
     pub root: &'static str,
@@ -29,7 +31,7 @@ pub const NODE_CLAIM_CONDITIONS: ConditionTypes =
     ConditionTypes { root: "Ready", dependents: &["Launched", "Registered", "Initialized"] };
 pub const NODE_OVERLAY_CONDITIONS: ConditionTypes =
     ConditionTypes { root: "Ready", dependents: &["ValidationSucceeded"] };
-/// Reservations are watched only while the feature gate ReservedCapacity is on.
+/// Capacity reservations are a dependent only if the feature gate ReservedCapacity is on.
 pub const fn ec2_node_class_conditions(reserved_capacity: bool) -> ConditionTypes {
     const ALL: &[&str] = &[
         "AMIsReady",
@@ -52,7 +54,7 @@ pub struct ClearError {
     pub root: &'static str,
 }
 
-/// The conditions of one object, opened for reading and changing.
+/// The conditions of one object, for reading and writing.
 #[derive(Debug)]
 pub struct ConditionSet<'a> {
     types: ConditionTypes,
@@ -64,14 +66,14 @@ pub struct ConditionSet<'a> {
 }
 
 impl<'a> ConditionSet<'a> {
-    /// Opens the conditions of an object; missing root and dependents appear as unknown.
+    /// Opens the conditions of an object; a missing root or dependent is added as unknown.
     pub fn open(
         types: ConditionTypes,
         metadata: &ObjectMeta,
         conditions: &'a mut Vec<Condition>,
         now: Timestamp,
     ) -> Self {
-        // Stored times have whole seconds; comparing finer ones would reorder conditions after a round trip.
+        // Stored times have whole seconds; comparing finer ones would change the order after a round trip.
         let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
         let mut set = Self {
             types,
@@ -81,12 +83,12 @@ impl<'a> ConditionSet<'a> {
             deleting: metadata.deletion_timestamp.is_some(),
             now,
         };
-        set.materialise();
+        set.add_missing();
         set
     }
 
-    /// Adds missing conditions. A root that was there before learns of the newcomers; a new one is awaited as they are.
-    fn materialise(&mut self) {
+    /// Adds missing conditions. An existing root is recomputed; a new root is unknown like its dependents.
+    fn add_missing(&mut self) {
         let types = self.types;
         let had_root = self.root().is_some();
         let mut added = false;
@@ -117,7 +119,7 @@ impl<'a> ConditionSet<'a> {
         })
     }
 
-    /// The reason of a true condition is its own name.
+    /// Sets the condition to true; the reason is the condition type.
     pub fn set_true(&mut self, condition_type: &str) -> bool {
         self.set(condition_type, ConditionStatus::True, condition_type, "")
     }
@@ -138,7 +140,7 @@ impl<'a> ConditionSet<'a> {
         self.set(condition_type, ConditionStatus::Unknown, reason, message)
     }
 
-    /// Removes a condition, if present. Conditions the root depends on stay for ever.
+    /// Removes a condition, if present. The root and its dependents cannot be removed.
     pub fn clear(&mut self, condition_type: &str) -> Result<bool, ClearError> {
         if self.is_root_or_dependent(condition_type) {
             return Err(ClearError { condition_type: condition_type.to_owned(), root: self.types.root });
@@ -155,7 +157,7 @@ impl<'a> ConditionSet<'a> {
         condition_type == self.types.root || self.types.dependents.contains(&condition_type)
     }
 
-    /// Returns whether anything changed.
+    /// Returns whether the condition changed.
     fn set(&mut self, condition_type: &str, status: ConditionStatus, reason: &str, message: &str) -> bool {
         let changed = self.put(condition_type, status, reason, message);
         if changed && condition_type != self.types.root {
@@ -170,7 +172,7 @@ impl<'a> ConditionSet<'a> {
                 present.last_transition_time.clone()
             }
             Some(_) => Some(self.now.clone()),
-            // The wait for these began when the object was created, not when somebody looked.
+            // Root and dependents are unknown since the creation of the object, not since now.
             None if self.is_root_or_dependent(condition_type) && self.created.is_some() => {
                 self.created.clone()
             }

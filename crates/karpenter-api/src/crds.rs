@@ -1,13 +1,13 @@
-//! The CustomResourceDefinitions of every kind this project serves, as text and as compiled schemas.
+//! The CustomResourceDefinitions of all kinds, as YAML and as compiled schemas.
 //!
-//! The YAML files are the source of truth: what `karpenter crds` prints is what the checks here enforce. Two
-//! kinds of one name in different groups would be fine; a lookup always takes the full `apiVersion`.
+//! The YAML files are the source of truth: `karpenter crds` prints them and the validation compiles them. Lookups use the
+//! full `apiVersion`.
 
 use std::sync::OnceLock;
 
 use crate::validate::ObjectSchema;
 
-/// One CustomResourceDefinition with its only served version.
+/// One CustomResourceDefinition; each serves one version.
 #[derive(Debug)]
 pub struct Crd {
     /// `<plural>.<group>`, the name of the CRD object.
@@ -15,7 +15,7 @@ pub struct Crd {
     pub kind: &'static str,
     pub group: &'static str,
     pub version: &'static str,
-    /// Whether objects live in a namespace.
+    /// Whether the kind is namespaced.
     pub namespaced: bool,
     /// The manifest, ready for `kubectl apply`.
     pub yaml: &'static str,
@@ -23,7 +23,7 @@ pub struct Crd {
 }
 
 impl Crd {
-    /// `<group>/<version>`, as objects write it.
+    /// `<group>/<version>`, as in `apiVersion`.
     pub fn api_version(&self) -> String {
         format!("{}/{}", self.group, self.version)
     }
@@ -68,13 +68,13 @@ static LEGACY: [Crd; 2] = [
     crd!("AWSNodeTemplate", "awsnodetemplates", "karpenter.k8s.aws", "v1alpha1", false, "legacy/"),
 ];
 
-/// The CRDs of the API before v1, which a cluster has only if asked for. [`find`] does not know them: what is read as
-/// one of our kinds is v1, and old objects are converted first.
+/// The CRDs of Provisioner and AWSNodeTemplate, which are installed on request only. [`find`] does not return them: manifests
+/// are validated as v1, and objects of these kinds are converted first.
 pub fn legacy() -> &'static [Crd] {
     &LEGACY
 }
 
-/// All CRDs, in the order in which they should be applied and printed.
+/// All CRDs, in the order in which they are applied and printed.
 pub fn all() -> &'static [Crd] {
     &ALL
 }

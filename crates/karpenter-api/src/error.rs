@@ -1,44 +1,41 @@
-//! The one error type of manifest validation: which field, which kind of rule, what is wrong and what
-//! would be right.
+//! The error type of manifest validation: field, rule, message and valid values.
 //!
-//! Values, not control flow: every check appends to a list, so a user sees all mistakes of a manifest at
-//! once. Nothing here decides whether a field is wrong, and nothing here knows where a manifest came from
-//! (file names and line numbers belong to the caller).
+//! Checks append errors to a list, so that all errors of a manifest are reported. Callers add file names and line numbers.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// The kind of rule a field broke. Tells callers how to group and colour errors without parsing messages.
+/// The kind of rule that a field violates. Callers group and color errors by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
     /// The value has the wrong JSON type.
     Type,
-    /// A mandatory field is absent.
+    /// A required field is absent.
     Required,
     /// The string does not match the regular expression of its schema.
     Pattern,
-    /// The value is not one of the listed ones.
+    /// The value is not one of the enum.
     Enum,
-    /// A number, length or count is outside of its limits.
+    /// A number, length or count is out of bounds.
     Bound,
-    /// The string is not in the format its schema names, e.g. `date-time`.
+    /// The string does not have the format of its schema, e.g. `date-time`.
     Format,
-    /// The schema has no such field; a server would drop or refuse it.
+    /// The schema does not have the field; the API server would prune or reject it.
     UnknownField,
-    /// An element of a set, or a key of a keyed list, occurs twice.
+    /// An element of a set, or a key of a map list, occurs twice.
     Duplicate,
     /// A CEL rule of the schema is not satisfied.
     Cel,
-    /// A rule that the controller, not the schema, enforces.
+    /// A rule that the controllers enforce, not the schema.
     Runtime,
-    /// The object is not of a kind this crate knows.
+    /// The object's kind is not one of ours.
     UnknownKind,
-    /// The object is too large or too deeply nested to be looked at.
+    /// The object is too large or too deeply nested to be validated.
     Limit,
 }
 
 impl Rule {
-    /// The name used in reports, in the words the API server uses where it has one.
+    /// The name in reports; the API server's term if it has one.
     pub fn as_str(self) -> &'static str {
         match self {
             Rule::Type => "invalid type",
@@ -63,26 +60,26 @@ impl fmt::Display for Rule {
     }
 }
 
-/// One broken rule of one field.
+/// One violated rule of one field.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub struct FieldError {
-    /// Where, as the API server writes it: `spec.template.spec.requirements[0].key`; empty for the whole object.
+    /// The path as the API server writes it: `spec.template.spec.requirements[0].key`; empty for the whole object.
     pub path: String,
-    /// Which kind of rule.
+    /// The kind of rule.
     pub rule: Rule,
-    /// What is wrong: lower case unless it quotes a rule's own text, no trailing dot.
+    /// The message: lower case unless it quotes a rule, no full stop.
     pub message: String,
-    /// What would be accepted instead, where that can be said.
+    /// What would be valid, if known.
     pub valid: Option<String>,
 }
 
 impl FieldError {
-    /// An error without a hint at what would be valid.
+    /// An error without valid values.
     pub fn new(path: impl Into<String>, rule: Rule, message: impl Into<String>) -> Self {
         Self { path: path.into(), rule, message: message.into(), valid: None }
     }
 
-    /// The same error with what would be accepted instead.
+    /// The error with valid values.
     #[must_use]
     pub fn with_valid(mut self, valid: impl Into<String>) -> Self {
         self.valid = Some(valid.into());
@@ -103,11 +100,11 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// Far more than any message of ours, far less than what would flood a terminal.
+/// Longer than any of our messages; the limit keeps quoted input from flooding a terminal.
 const MESSAGE_CHARS_MAX: usize = 2_000;
 
-/// A piece of a message that may quote input, safe to print: control characters and those that change the direction
-/// of text are escaped, and it ends where nobody would read on.
+/// Makes a message that may quote input safe to print: control characters and those that change text direction are escaped,
+/// and the length is limited.
 pub fn one_line(text: &str) -> Cow<'_, str> {
     let is_unsafe = |character: char| {
         character.is_control()
@@ -136,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quoted_input_stays_on_one_line_of_bounded_length() {
+    fn quoted_input_is_escaped_and_truncated() {
         assert_eq!(one_line("spec.weight: Größe"), "spec.weight: Größe");
         assert_eq!(one_line("a\nb\u{1b}[31m\u{202e}"), "a\\nb\\u{1b}[31m\\u{202e}");
         let long = one_line(&"ß".repeat(5_000)).into_owned();

@@ -1,9 +1,8 @@
-//! Hashes by which drift is found: a node is out of date when the hash it was launched with differs from the hash of
-//! the object it was launched from.
+//! Drift hashes: a node is drifted if the hash in its NodeClaim's annotation differs from that of its NodePool or node class.
 //!
-//! Reproduces existing values bit for bit, so that taking over a running cluster does not make every node look
-//! drifted. The structural scheme is in `structural`; which fields count is decided per kind. Comparing hashes and
-//! stamping them on objects is not done here.
+//! The values equal upstream's, so that replacing upstream in a running cluster does not drift all nodes. `structural` has
+//! the hash function; the other modules choose the fields per kind. Comparing hashes and writing annotations is done
+//! elsewhere.
 
 mod ec2_node_class;
 mod node_pool;
@@ -15,7 +14,7 @@ pub use ec2_node_class::{
 };
 pub use node_pool::{NODE_POOL_HASH_VERSION, node_pool_hash};
 
-/// The hash of a bare text in the same scheme, for names that end in one.
+/// The hash of a string with the same function, for generated names.
 pub fn text_hash(text: &str) -> u64 {
     structural::hash_text(text)
 }

@@ -1,7 +1,9 @@
-//! Names on the wire: label, annotation, taint and finalizer keys, and which label keys users may set.
+//! Keys of labels, annotations, taints and finalizers, and which label keys users may set.
 //!
-//! Decides whether a key is well known, restricted or deprecated, per provider. The few keys the engine gives a
-//! meaning to are defined in the model and repeated here, so that callers find all of them in one place.
+//! Decides per provider whether a label key is well known, restricted or deprecated. Keys that the planner interprets are
+//! defined in `karpenter-model` and re-exported here.
+//!
+//! Upstream: `pkg/apis/v1/labels.go`.
 
 mod aws;
 #[cfg(test)]
@@ -16,35 +18,35 @@ pub use karpenter_model::labels::{
     INITIALIZED, INSTANCE_TYPE, NODEPOOL, OS, REGION, REGISTERED, WINDOWS_BUILD, ZONE,
 };
 
-/// API group of the core kinds, and the label domain they own.
+/// API group of the core kinds, and their label domain.
 pub const GROUP: &str = "karpenter.sh";
-/// API group of capacity buffers.
+/// API group of CapacityBuffers.
 pub const CAPACITY_BUFFER_GROUP: &str = "autoscaling.x-k8s.io";
 
 // Labels.
-/// On a Node: leave its taints alone at registration.
+/// On a Node: registration does not change its taints.
 pub const DO_NOT_SYNC_TAINTS: &str = "karpenter.sh/do-not-sync-taints";
-/// On a Node while it drains: load balancers stop sending traffic.
+/// On a Node while it drains: load balancers stop sending traffic to it.
 pub const EXCLUDE_FROM_LOAD_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 pub const EXCLUDE_FROM_LOAD_BALANCERS_VALUE: &str = "karpenter";
-/// On nodes of the API before v1: the Provisioner they belong to.
+/// On a Node of a Provisioner: the name of the Provisioner.
 pub const PROVISIONER_NAME: &str = "karpenter.sh/provisioner-name";
-/// On objects that the controller made of objects of the API before v1: what they were made of.
+/// On derived objects: the kind that they are derived from.
 pub const DERIVED_FROM: &str = "compatibility.karpenter.sh/derived-from";
 pub const DERIVED_FROM_PROVISIONER: &str = "provisioner";
 pub const DERIVED_FROM_NODE_TEMPLATE: &str = "awsnodetemplate";
-/// On a pool that was made from a Provisioner: its ttlSecondsUntilExpired.
+/// On a NodePool derived from a Provisioner: its ttlSecondsUntilExpired.
 pub const ANNOTATION_TTL_UNTIL_EXPIRED: &str =
     "compatibility.karpenter.sh/v1alpha5-ttl-seconds-until-expired";
-/// On a class that was made from an AWSNodeTemplate whose selectors have ids beside tags: the ids, by commas. Of what the
-/// terms select, only these are meant.
+/// On an EC2NodeClass derived from an AWSNodeTemplate with ids and tags in a selector: the comma-separated ids. They restrict
+/// what the selector terms select.
 pub const ANNOTATION_SUBNET_IDS: &str = "compatibility.karpenter.sh/v1alpha1-subnet-ids";
 pub const ANNOTATION_SECURITY_GROUP_IDS: &str = "compatibility.karpenter.sh/v1alpha1-security-group-ids";
-/// On a Node of the API before v1: since when it is empty.
+/// On a Node of a Provisioner: since when it is empty.
 pub const ANNOTATION_EMPTINESS_TIMESTAMP: &str = "karpenter.sh/emptiness-timestamp";
-/// On a Node of the API before v1: `true` keeps it from consolidation, anything else offers it.
+/// On a Node of a Provisioner: `true` excludes it from consolidation, any other value includes it.
 pub const ANNOTATION_DO_NOT_CONSOLIDATE: &str = "karpenter.sh/do-not-consolidate";
-/// On a Pod: the do-not-disrupt of the API before v1, which never held up a drain.
+/// On a Pod: do-not-disrupt of v1alpha5; it does not block a drain.
 pub const ANNOTATION_DO_NOT_EVICT: &str = "karpenter.sh/do-not-evict";
 
 // Annotations.
@@ -65,43 +67,43 @@ pub const ANNOTATION_BUFFER_NAME: &str = "karpenter.sh/capacity-buffer-name";
 pub const ANNOTATION_BUFFER_NAMESPACE: &str = "karpenter.sh/capacity-buffer-namespace";
 pub const ANNOTATION_POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-// Annotations of a NodePool that upstream does not have, and ignores. See docs/consolidation.md.
-/// A move must save at least this share of what its nodes cost, in percent.
+// Annotations of a NodePool that upstream does not have and ignores. See docs/consolidation.md.
+/// Minimal saving of a command, in percent of the price of its candidates.
 pub const ANNOTATION_CONSOLIDATION_MIN_SAVING_PERCENT: &str = "karpenter.sh/consolidation-min-saving-percent";
-/// A move must save at least this much, in dollars per hour.
+/// Minimal saving of a command, in dollars per hour.
 pub const ANNOTATION_CONSOLIDATION_MIN_SAVING_PER_HOUR: &str =
     "karpenter.sh/consolidation-min-saving-per-hour";
-/// Nodes and pods that were moved are left alone for this duration.
+/// Nodes and pods that a command moved are not disrupted for this duration.
 pub const ANNOTATION_CONSOLIDATION_COOL_DOWN: &str = "karpenter.sh/consolidation-cool-down";
-/// The k of consolidationPolicy Balanced.
+/// The parameter k of consolidationPolicy Balanced.
 pub const ANNOTATION_CONSOLIDATION_BALANCED_K: &str = "karpenter.sh/consolidation-balanced-k";
-/// Pods that may be moved for savings within an hour.
+/// Maximal number of pods that consolidation moves within an hour.
 pub const ANNOTATION_CONSOLIDATION_MAX_MOVES_PER_HOUR: &str = "karpenter.sh/consolidation-max-moves-per-hour";
-/// `disabled`: nodes are never replaced by more than one.
+/// `disabled`: nodes are never replaced by more than one node.
 pub const ANNOTATION_CONSOLIDATION_MANY_TO_MANY: &str = "karpenter.sh/consolidation-many-to-many";
-/// The same by its shorter name.
+/// Alias of the previous annotation.
 pub const ANNOTATION_CONSOLIDATION_M_TO_N: &str = "karpenter.sh/consolidation-m-to-n";
-/// `true`: only say what would be done for savings.
+/// `true`: consolidation commands are reported and not executed.
 pub const ANNOTATION_CONSOLIDATION_DRY_RUN: &str = "karpenter.sh/consolidation-dry-run";
 
-// What this implementation writes down about moves, for the process after it.
-/// On a NodePool that bounds moves: pods moved for savings within the last hour, by time.
+// Records of moves, for the next process.
+/// On a NodePool with a limit of moves: pods that consolidation moved within the last hour, by time.
 pub const ANNOTATION_PODS_MOVED: &str = "karpenter.sh/pods-moved";
-/// On a NodeClaim whose pool has a cool-down: when pods were last moved there.
+/// On a NodeClaim of a NodePool with a cool-down: when pods were last moved to it.
 pub const ANNOTATION_PODS_MOVED_AT: &str = "karpenter.sh/pods-moved-at";
-/// On the claims that a command launches: which claims they are to take the place of.
+/// On NodeClaims that a command launches: the names of the claims that they replace.
 pub const ANNOTATION_REPLACES: &str = "karpenter.sh/replaces";
 
 // Taints and finalizers.
-/// With effect NoSchedule: the node is about to go away.
+/// With effect NoSchedule: the node is being disrupted.
 pub const TAINT_DISRUPTED: &str = "karpenter.sh/disrupted";
-/// With effect NoExecute: the node has not been registered yet.
+/// With effect NoExecute: the node is not registered.
 pub const TAINT_UNREGISTERED: &str = "karpenter.sh/unregistered";
 /// With effect NoSchedule: the node is being rebooted in place.
 pub const TAINT_REBOOTING: &str = "karpenter.sh/rebooting";
 pub const FINALIZER_TERMINATION: &str = "karpenter.sh/termination";
 
-/// On a Node that was closed to new pods by hand, or by a drain before v1.
+/// On a cordoned Node; Karpenter before v1 cordoned nodes that it drained.
 pub const TAINT_UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 const TAINT_NOT_READY: &str = "node.kubernetes.io/not-ready";
 const TAINT_UNREACHABLE: &str = "node.kubernetes.io/unreachable";
@@ -118,7 +120,7 @@ pub const KWOK_INSTANCE_MEMORY: &str = "karpenter.kwok.sh/instance-memory";
 const KWOK_WELL_KNOWN: [&str; 4] =
     [KWOK_INSTANCE_SIZE, KWOK_INSTANCE_FAMILY, KWOK_INSTANCE_CPU, KWOK_INSTANCE_MEMORY];
 
-/// Whether a taint goes away by itself while a new node starts, and so says nothing about the finished node.
+/// Whether a taint is removed by its owner while a new node starts, and so does not apply to the initialized node.
 pub fn is_ephemeral_taint(key: &str, effect: &str) -> bool {
     matches!(
         (key, effect),
@@ -128,7 +130,7 @@ pub fn is_ephemeral_taint(key: &str, effect: &str) -> bool {
     ) || key.starts_with(TAINT_READINESS_PREFIX)
 }
 
-/// The label that ties NodeClaims and Nodes to their node class, and marks a Node as managed.
+/// The label with the name of the node class, on NodeClaims and managed Nodes.
 pub fn node_class_label(group: &str, kind: &str) -> String {
     format!("{group}/{}", kind.to_ascii_lowercase())
 }
@@ -138,7 +140,7 @@ pub fn label_domain(key: &str) -> &str {
     key.split_once('/').map_or("", |(domain, _)| domain)
 }
 
-/// Who launches machines.
+/// A cloud provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Provider {
     Aws,
@@ -180,11 +182,11 @@ impl Provider {
 pub enum RestrictedLabel {
     #[error("label {key:?} belongs to the restricted domain {domain:?}")]
     Domain { key: String, domain: &'static str },
-    #[error("label {key:?} is set by the node itself and cannot be chosen")]
+    #[error("label {key:?} is set by the node itself and cannot be configured")]
     Reserved { key: String },
 }
 
-/// Which label keys and values mean something, for one provider or for all of them.
+/// Label keys and values of one provider or of all.
 #[derive(Clone, Debug)]
 pub struct LabelRules {
     well_known: BTreeSet<&'static str>,
@@ -197,7 +199,7 @@ impl LabelRules {
         Self::for_providers(&[provider])
     }
 
-    /// The rules to use when the provider is not known, e.g. for a pod or an overlay: what any provider knows.
+    /// Rules for objects without a provider, e.g. a pod or an overlay: the union over all providers.
     pub fn for_all_providers() -> Self {
         Self::for_providers(&Provider::ALL)
     }
@@ -219,7 +221,7 @@ impl LabelRules {
         rules
     }
 
-    /// Keys whose values instance types and nodes are expected to carry, in order.
+    /// Keys that instance types and nodes have, in order.
     pub fn well_known(&self) -> impl Iterator<Item = &'static str> {
         self.well_known.iter().copied()
     }
@@ -228,17 +230,17 @@ impl LabelRules {
         self.well_known.contains(key)
     }
 
-    /// The only values a key can have, where that is fixed.
+    /// All values that a key can have, if they are fixed.
     pub fn known_values(&self, key: &str) -> Option<&'static [&'static str]> {
         self.known_values.iter().find(|(known_key, _)| *known_key == key).map(|(_, values)| *values)
     }
 
-    /// The stable key for a possibly deprecated one.
+    /// The stable key of a possibly deprecated one.
     pub fn normalize<'a>(&self, key: &'a str) -> &'a str {
         karpenter_model::labels::normalize(key)
     }
 
-    /// Refuses keys that users may not set. Well-known keys always pass.
+    /// Rejects keys that users may not set. Well-known keys are always accepted.
     pub fn check_unrestricted(&self, key: &str) -> Result<(), RestrictedLabel> {
         if self.is_well_known(key) {
             return Ok(());
@@ -257,7 +259,7 @@ fn is_within_domain(domain: &str, owner: &str) -> bool {
     domain.strip_suffix(owner).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
-/// The Provisioner that a pool was derived from: it has the pool's name.
+/// The Provisioner that a NodePool is derived from; both have the same name.
 pub fn provisioner_of(metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> Option<&str> {
     let origin = metadata.labels.as_ref()?.get(DERIVED_FROM)?;
     (origin == DERIVED_FROM_PROVISIONER).then(|| metadata.name.as_deref().unwrap_or_default())

@@ -1,5 +1,5 @@
-//! Kubernetes API surface: the CRDs, the manifest validation an API server and the controller would do, the
-//! serde types of our kinds and the hashes derived from them. No client, no I/O (see ARCHITECTURE.md).
+//! The Kubernetes API of Karpenter: CRDs, validation of manifests as the API server and the controllers do it, serde types
+//! of the kinds, and drift hashes. No client, no I/O (see ARCHITECTURE.md).
 
 pub mod budget;
 pub mod cel;

@@ -1,10 +1,9 @@
-//! Reads manifest text into plain values: YAML streams, JSON (single, array or concatenated) and the `List` objects
-//! that `kubectl get` prints, flattened to one document per object.
+//! Parses manifests: YAML streams, JSON (one object, an array or concatenated objects) and `List` objects as `kubectl get`
+//! prints them, flattened to one document per object.
 //!
-//! Decides what is text and what is an object, never whether an object is right; file access belongs to the caller.
-//! One broken YAML document does not spoil its neighbours: every document that can be read is returned, next to an
-//! error for every one that cannot. Input is untrusted: nesting, alias replay and merge keys are bounded, and a key
-//! given twice is an error, because the reader of a manifest cannot know which of the two was meant.
+//! Objects are not validated, and the caller reads files. An invalid YAML document does not affect the others: all valid
+//! documents are returned, with an error for each invalid one. Input is untrusted: nesting, aliases and merge keys are
+//! limited, and duplicate keys are errors.
 
 mod json;
 mod parallel;
@@ -26,44 +25,44 @@ use json::Opened;
 /// One object of an input.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
-    /// The file name, or `-` for standard input; whatever the caller called it.
+    /// The file name, or `-` for standard input, as the caller passed it.
     pub source: Arc<str>,
-    /// The document's number within its source, from 1.
+    /// The number of the document in its source, from 1.
     pub index: usize,
-    /// The position within the list the object came in, from 0; `None` for a document of its own.
+    /// The index in the list that contained the object, from 0; `None` for a document that is no list.
     pub item: Option<usize>,
-    /// The line its document starts on, from 1, where known.
+    /// The first line of the document, from 1, if known.
     pub line: Option<u64>,
     pub value: Value,
 }
 
-/// Why a document could not be read.
+/// Why a document is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: document {index}{}: {message}", source_name, line.map(|line| format!(", line {line}")).unwrap_or_default(), message = one_line(message))]
 pub struct ManifestError {
     pub source_name: Arc<str>,
-    /// The document's number within its source, from 1.
+    /// The number of the document in its source, from 1.
     pub index: usize,
-    /// The line of the mistake, from 1, where known.
+    /// The line of the error, from 1, if known.
     pub line: Option<u64>,
     pub message: String,
 }
 
-/// Everything that could be read from one source, and everything that could not.
+/// The documents and errors of one source.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Manifests {
     pub documents: Vec<Document>,
     pub errors: Vec<ManifestError>,
 }
 
-/// Reads all documents of a text.
+/// Parses all documents of a text.
 pub fn read(source: &str, text: &str) -> Manifests {
     let mut documents = Vec::new();
     let errors = read_each(source, text, |document| documents.push(document));
     Manifests { documents, errors }
 }
 
-/// Hands over the documents of a text one by one, so that they need not all be in memory at once.
+/// Passes the documents of a text to `sink` one by one, so that they need not all be in memory.
 pub fn read_each(source: &str, text: &str, mut sink: impl FnMut(Document)) -> Vec<ManifestError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader = Reader { source: source.into(), sink: &mut sink, errors: Vec::new() };
@@ -81,7 +80,7 @@ struct Reader<'s> {
     errors: Vec<ManifestError>,
 }
 
-/// What the items of a list may leave out because the list says it.
+/// apiVersion and kind of list items that do not have their own.
 struct Defaults {
     kind: Option<String>,
     api_version: Option<Value>,
@@ -96,7 +95,7 @@ impl Reader<'_> {
                 Ok(Opened::Other(value)) => self.accept(index, None, value),
                 Ok(Opened::Array(items)) => self.read_json_items(index, text, &items, None),
                 Ok(Opened::WithItems(mut fields, items)) => {
-                    if names_list(&fields) {
+                    if is_object_list(&fields) {
                         let defaults = Defaults::of(&mut fields);
                         self.read_json_items(index, text, &items, Some(&defaults));
                     } else {
@@ -104,7 +103,7 @@ impl Reader<'_> {
                     }
                 }
                 Err(error) => {
-                    // Flow style YAML starts with a brace too; it is only read as YAML when it is not JSON.
+                    // YAML flow style starts with a brace too; it is parsed as YAML only if it is not JSON.
                     if index == 1 && error.is_syntax() && self.read_flow_yaml(text) {
                         return;
                     }
@@ -144,7 +143,7 @@ impl Reader<'_> {
         }
     }
 
-    /// An object that only looks like a list.
+    /// An object with `items` that is not a list.
     fn read_json_object(
         &mut self,
         index: usize,
@@ -216,7 +215,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Lists inside lists are what several `kubectl get` outputs merged by hand look like.
+    /// Lists may be nested, for example after several `kubectl get` outputs were merged by hand.
     fn flatten(&mut self, index: usize, line: Option<u64>, value: Value, position: &mut usize) {
         if !is_list(&value) {
             let item = *position;
@@ -248,7 +247,7 @@ impl Reader<'_> {
 }
 
 impl Defaults {
-    /// A typed list (PodList) may leave out what its items are; a plain List may not.
+    /// Items of a typed list (PodList) may omit apiVersion and kind; items of a plain List may not.
     fn of(list: &mut Map<String, Value>) -> Self {
         let kind = list
             .get("kind")
@@ -270,11 +269,11 @@ impl Defaults {
 }
 
 fn is_list(value: &Value) -> bool {
-    value.as_object().is_some_and(names_list) && value.get("items").is_some_and(Value::is_array)
+    value.as_object().is_some_and(is_object_list) && value.get("items").is_some_and(Value::is_array)
 }
 
-/// Whether an object with items is a list of objects, not an object of a kind that happens to have items.
-fn names_list(fields: &Map<String, Value>) -> bool {
+/// Whether an object with `items` is a list of objects, and not a kind with a field of that name.
+fn is_object_list(fields: &Map<String, Value>) -> bool {
     fields.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"))
         && !fields.contains_key("spec")
 }
@@ -284,13 +283,13 @@ fn type_name(value: &Value) -> &'static str {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
-        Value::String(_) => "text",
+        Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     }
 }
 
-/// serde_json appends the position, which the error already carries.
+/// serde_json appends the position, which the error has as a field.
 fn without_json_position(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let cut = text.rfind(" at line ").unwrap_or(text.len());

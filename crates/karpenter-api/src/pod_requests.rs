@@ -1,9 +1,10 @@
-//! How much of each resource a pod occupies, as the kube-scheduler counts it.
+//! Resource requests of a pod, as kube-scheduler computes them.
 //!
-//! Decides how containers, init containers, sidecars, in-place resizes, pod-level resources and overhead add up.
-//! Never turns limits into requests, because the API server has done that for real pods; pods made up from a
-//! DaemonSet's template are the exception and get it done in [`daemonset_pod`]. Does not round: that depends on what
-//! the amounts are compared with.
+//! Sums containers, init containers, sidecars, in-place resizes, pod-level resources and overhead. Limits are not used as
+//! requests, because the API server has defaulted them for real pods; for pods of a DaemonSet's template, [`daemonset_pod`]
+//! does. Amounts are not rounded: that depends on what they are compared with.
+//!
+//! Upstream: Kubernetes `k8s.io/component-helpers/resource/helpers.go`.
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +23,7 @@ use crate::types::Quantities;
 
 type RawQuantities = BTreeMap<String, RawQuantity>;
 
-/// What a pod occupies on a node: its requests, or what it still holds during a resize, and overhead.
+/// The requests of a pod, or the larger amounts that it holds during a resize, plus overhead.
 pub fn pod_requests(pod: &Pod) -> Result<Quantities, FieldError> {
     match &pod.spec {
         Some(spec) => occupied(spec, pod.status.as_ref()),
@@ -30,24 +31,24 @@ pub fn pod_requests(pod: &Pod) -> Result<Quantities, FieldError> {
     }
 }
 
-/// What a pod of this spec would occupy before anything is known about its status.
+/// The requests of a pod with this spec, without a status.
 pub fn spec_requests(spec: &PodSpec) -> Result<Quantities, FieldError> {
     occupied(spec, None)
 }
 
-/// The most a pod may use, where that is limited.
+/// The limits of a pod, for resources that are limited.
 pub fn pod_limits(pod: &Pod) -> Result<Quantities, FieldError> {
     pod.spec.as_ref().map_or_else(|| Ok(Quantities::new()), limits_of_spec)
 }
 
-/// The most a pod of this spec may use, where that is limited.
+/// The limits of a pod with this spec, for resources that are limited.
 pub fn limits_of_spec(spec: &PodSpec) -> Result<Quantities, FieldError> {
     let mut total = container_totals(spec, |container, path| {
         parse_all(limits_of(container.resources.as_ref()), &format!("{path}.resources.limits"))
     })?;
     override_with_pod_level(&mut total, limits_of(spec.resources.as_ref()), "spec.resources.limits")?;
     for (name, overhead) in parse_all(spec.overhead.as_ref(), "spec.overhead")? {
-        // Overhead must not turn an unlimited resource into a limited one.
+        // Overhead must not make an unlimited resource limited.
         if let Some(limit) = total.get_mut(&name).filter(|limit| !limit.is_zero()) {
             *limit += overhead;
         }
@@ -55,17 +56,17 @@ pub fn limits_of_spec(spec: &PodSpec) -> Result<Quantities, FieldError> {
     Ok(total)
 }
 
-/// The sum of what several pods occupy, with `pods` as their number.
+/// The sum of the requests of several pods, with `pods` as their number.
 pub fn requests_for_pods<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Result<Quantities, FieldError> {
     sum_with_count(pods, pod_requests)
 }
 
-/// The sum of what several pods may use, with `pods` as their number.
+/// The sum of the limits of several pods, with `pods` as their number.
 pub fn limits_for_pods<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Result<Quantities, FieldError> {
     sum_with_count(pods, pod_limits)
 }
 
-/// The pod a DaemonSet would put on a node, with requests defaulted from limits as the API server would do.
+/// The pod that a DaemonSet would create on a node, with requests defaulted from limits as the API server does.
 pub fn daemonset_pod(daemonset: &DaemonSet) -> Pod {
     let template = daemonset.spec.as_ref().map(|spec| &spec.template);
     let template_metadata = template.and_then(|template| template.metadata.clone()).unwrap_or_default();
@@ -113,13 +114,13 @@ fn sum_with_count<'a>(
     Ok(total)
 }
 
-/// What a pod of this spec occupies while its containers are as the status says.
+/// The requests of a pod with this spec and the allocated resources of this status.
 pub fn occupied(spec: &PodSpec, status: Option<&PodStatus>) -> Result<Quantities, FieldError> {
-    let held = HeldResources::new(status);
+    let held = StatusResources::new(status);
     let mut total = container_totals(spec, |container, path| {
         let requested =
             parse_all(requests_of(container.resources.as_ref()), &format!("{path}.resources.requests"))?;
-        // Ordinary init containers are never resized.
+        // Init containers that are not sidecars are never resized.
         if path.starts_with("spec.initContainers") && !is_sidecar(container) {
             return Ok(requested);
         }
@@ -130,13 +131,13 @@ pub fn occupied(spec: &PodSpec, status: Option<&PodStatus>) -> Result<Quantities
     Ok(total)
 }
 
-/// What containers hold according to the pod's status, which differs from the spec during an in-place resize.
-struct HeldResources<'a> {
+/// Resources of containers in the pod's status, which differ from the spec during an in-place resize.
+struct StatusResources<'a> {
     statuses: BTreeMap<&'a str, &'a ContainerStatus>,
     resize_is_infeasible: bool,
 }
 
-impl<'a> HeldResources<'a> {
+impl<'a> StatusResources<'a> {
     fn new(status: Option<&'a PodStatus>) -> Self {
         let Some(status) = status else {
             return Self { statuses: BTreeMap::new(), resize_is_infeasible: false };
@@ -155,8 +156,7 @@ impl<'a> HeldResources<'a> {
         }
     }
 
-    /// Until a resize is done the node must have room for the old and the new size; one that can never happen does
-    /// not count.
+    /// Until a resize is finished, the node must have capacity for the larger of both sizes; an infeasible resize does not count.
     fn larger_of(&self, container_name: &str, requested: Quantities) -> Result<Quantities, FieldError> {
         let Some(status) = self.statuses.get(container_name) else {
             return Ok(requested);
@@ -176,8 +176,8 @@ impl<'a> HeldResources<'a> {
     }
 }
 
-/// Adds containers up: all app containers and sidecars run together, and every init container runs once beside the
-/// sidecars started before it.
+/// Sums the containers: app containers and sidecars run together, and each init container runs with the sidecars that were
+/// started before it.
 fn container_totals(
     spec: &PodSpec,
     amounts: impl Fn(&Container, &str) -> Result<Quantities, FieldError>,
@@ -203,7 +203,7 @@ fn container_totals(
     Ok(total)
 }
 
-/// Pod-level amounts replace the containers' sum, for the resources that have a pod level.
+/// Pod-level requests replace the sum of the containers, for resources that support it.
 fn override_with_pod_level(
     total: &mut Quantities,
     pod_level: Option<&RawQuantities>,

@@ -1,8 +1,10 @@
-//! Rules that the controller enforces beyond the schema: an object may be admitted by the API server and still be
-//! refused here, which shows as a failed `ValidationSucceeded` condition.
+//! Validation by the controllers, beyond the schema. An object that the API server admits may fail it; its condition
+//! `ValidationSucceeded` is then false.
 //!
-//! Works on plain JSON and skips anything of the wrong type, because the schema has reported that already. Rules that
-//! need a cluster or a cloud are not here.
+//! Works on JSON and skips values of the wrong type, which the schema reports. Rules that need a cluster or a cloud API are
+//! elsewhere.
+//!
+//! Upstream: `pkg/apis/v1/nodepool_validation.go` and `nodeclaim_validation.go`.
 
 mod kubelet;
 pub mod kubelet_fields;
@@ -25,7 +27,7 @@ use crate::types::EC2NodeClassSpec;
 
 const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// The errors the controller would report for an object that the API server accepts.
+/// The errors that the controllers report for an object that the API server admits.
 pub fn runtime_errors(kind: &str, object: &Value) -> Vec<FieldError> {
     match kind {
         "NodePool" => node_pool_errors(object),
@@ -65,7 +67,7 @@ fn label_errors(rules: &LabelRules, labels: &Value) -> Vec<FieldError> {
     for (key, value) in labels.as_object().into_iter().flatten() {
         let path = format!("spec.template.metadata.labels[{key}]");
         if key == NODEPOOL {
-            let message = format!("{NODEPOOL} is set by the NodePool itself and cannot be chosen");
+            let message = format!("{NODEPOOL} is set by the NodePool itself and cannot be configured");
             errors.push(runtime_error(&path, message));
         }
         if let Some(problem) = qualified_name_problem(key) {
@@ -149,13 +151,13 @@ fn ec2_node_class_errors(object: &Value) -> Vec<FieldError> {
     let Some(kubelet) = object["spec"]["kubelet"].as_object() else {
         return Vec::new();
     };
-    // Only the family matters here, and the two fields it depends on are checked by the schema.
+    // Only these two fields determine the AMI family; the schema validates them.
     let family_fields = serde_json::json!({
         "amiFamily": object["spec"]["amiFamily"],
         "amiSelectorTerms": object["spec"]["amiSelectorTerms"],
     });
     let spec: EC2NodeClassSpec = serde_json::from_value(family_fields).unwrap_or_default();
-    // Expressions are behind a feature gate that is off unless the operator says otherwise.
+    // Expressions need a feature gate, which is off by default.
     kubelet_errors(kubelet, spec.resolved_ami_family(), false)
 }
 

@@ -1,7 +1,7 @@
-//! What Karpenter has to know about the cluster's scheduler: the spread constraints of pods that have none themselves.
+//! The default topology spread constraints of the cluster's scheduler, for pods that have none.
 //!
-//! Decodes and checks the document of `--scheduler-config`. It is strict, because a field that is not understood would
-//! make plans that the scheduler does not follow. Which pods the constraints apply to is decided elsewhere.
+//! Parses and validates the document of `--scheduler-config`. Unknown fields are errors, because the scheduler would not
+//! follow plans that ignore them. Another module decides to which pods the constraints apply.
 
 #[cfg(test)]
 mod tests;
@@ -13,10 +13,10 @@ use serde::de::IgnoredAny;
 use crate::error::one_line;
 use crate::runtime::qualified_name_problem;
 
-/// The settings, checked. Empty by default: nothing is added to pods.
+/// The validated settings. Empty by default: pods get no constraints.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SchedulerConfig {
-    /// Constraints of pods that have none; their selectors are found pod by pod.
+    /// Constraints for pods without any; the selector is derived for each pod.
     pub default_constraints: Vec<TopologySpreadConstraint>,
 }
 
@@ -57,7 +57,7 @@ struct Constraint {
     node_affinity_policy: Option<String>,
     #[serde(default)]
     node_taints_policy: Option<String>,
-    /// Known so that the answer can say why it must not be there.
+    /// Accepted by the parser so that the error can explain why it must not be set.
     #[serde(default)]
     label_selector: Option<IgnoredAny>,
     #[serde(default)]
@@ -65,7 +65,7 @@ struct Constraint {
 }
 
 impl SchedulerConfig {
-    /// Reads YAML or JSON; an empty text means no settings.
+    /// Parses YAML or JSON; an empty text means no settings.
     pub fn parse(text: &str) -> Result<Self, SchedulerConfigError> {
         if text.trim().is_empty() {
             return Ok(Self::default());
@@ -114,7 +114,7 @@ impl Constraint {
     }
 }
 
-/// What is wrong with a constraint, to be read after its place in the document.
+/// The error of a constraint, to be appended to its path in the document.
 fn problem_of(constraint: &Constraint) -> Option<String> {
     let Constraint { topology_key, when_unsatisfiable, .. } = constraint;
     if constraint.max_skew <= 0 {

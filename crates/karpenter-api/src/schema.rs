@@ -1,8 +1,9 @@
-//! Structural schemas: the part of OpenAPI v3 that CRDs may use, parsed into a tree that can be walked.
+//! Structural schemas: the part of OpenAPI v3 that CRDs may use, parsed into a tree.
 //!
-//! Parsing refuses every keyword the walker does not enforce, so a CRD cannot carry a rule that silently does
-//! nothing here. CEL rules are not looked at (see `cel`). The walk itself is in `check`, defaulting in
-//! `defaults`.
+//! Parsing rejects every keyword that validation does not enforce, so that no rule of a CRD is silently ignored. CEL rules
+//! are in `cel`, validation in `check`, defaulting in `defaults`.
+//!
+//! Upstream: Kubernetes `k8s.io/apiextensions-apiserver/pkg/apiserver/schema`.
 
 mod check;
 mod defaults;
@@ -19,7 +20,7 @@ pub use check::Findings;
 pub use hint::closest_name;
 pub use text::short_text;
 
-/// Why a schema document could not be used.
+/// Why a schema document is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum SchemaError {
     #[error("schema node {path}: must be an object")]
@@ -36,7 +37,7 @@ pub enum SchemaError {
     BadCrd(String),
 }
 
-/// The JSON type a node demands.
+/// The JSON type that a node requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum JsonType {
     Object,
@@ -72,7 +73,7 @@ impl JsonType {
     }
 }
 
-/// How the elements of a list relate to each other.
+/// `x-kubernetes-list-type`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ListType {
     Atomic,
@@ -80,7 +81,7 @@ enum ListType {
     Map(Vec<String>),
 }
 
-/// The formats that our schemas use and that a server enforces.
+/// Formats that our schemas use and that the API server enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     DateTime,
@@ -120,18 +121,17 @@ pub struct Schema {
     default: Option<Value>,
 }
 
-/// Keywords without effect on a single object, or handled elsewhere.
+/// Keywords that do not affect validation, or are handled elsewhere.
 const IGNORED_KEYWORDS: [&str; 4] =
     ["description", "title", "x-kubernetes-map-type", "x-kubernetes-validations"];
 
 impl Schema {
-    /// Parses an OpenAPI v3 schema, e.g. the `openAPIV3Schema` of a CRD version.
+    /// Parses an OpenAPI v3 schema, e.g. `openAPIV3Schema` of a CRD version.
     pub fn parse(document: &Value) -> Result<Self, SchemaError> {
         parse_node(document, "<root>")
     }
 
-    /// Replaces the schema of a top-level property; used to give `metadata` its real fields, which CRDs leave
-    /// to the server.
+    /// Replaces the schema of a top-level property. Used for `metadata`, whose fields CRDs do not describe.
     pub fn set_property(&mut self, name: &str, schema: Schema) {
         self.properties.insert(name.to_string(), schema);
     }
@@ -200,7 +200,7 @@ fn parse_node(document: &Value, path: &str) -> Result<Schema, SchemaError> {
     })
 }
 
-/// Reads the keywords of one schema node, naming the node in every error.
+/// Reads the keywords of one schema node; errors contain its path.
 struct NodeReader<'a> {
     node: &'a Map<String, Value>,
     path: &'a str,

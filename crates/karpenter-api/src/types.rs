@@ -1,9 +1,8 @@
-//! The objects users and controllers exchange with the API server, as serde types: one file per kind.
+//! Serde types of the kinds, one file per kind.
 //!
-//! Reading is lenient: unknown fields are ignored, absent or null ones take their zero value, and values outside
-//! an enum are kept as text, so that an object written by a newer version still loads. Nothing here judges a value;
-//! the schema checks and [`crate::runtime`] do. Absent and empty maps or lists stay different wherever a hash sees
-//! the difference.
+//! Deserialization is lenient: unknown fields are ignored, absent and null fields get the zero value, and unknown enum values
+//! are kept as strings, so that objects of newer versions can be read. Values are validated by the schemas and
+//! [`crate::runtime`]. Absent and empty maps or lists are distinguished where hashes do.
 
 mod capacity_buffer;
 mod ec2_node_class;
@@ -23,7 +22,7 @@ pub use node_overlay::*;
 pub use node_pool::*;
 pub use shared::*;
 
-/// Declares a top-level kind: the object with its type, metadata, spec and status, and how the API server names it.
+/// Declares a top-level kind: the struct with metadata, spec and status, and its resource name in the API.
 macro_rules! kubernetes_object {
     ($(#[$doc:meta])* $name:ident, $group:literal, $version:literal, $plural:literal, $scope:ident, $spec:ty, $status:ty) => {
         $(#[$doc])*

@@ -1,8 +1,7 @@
-//! Decides whether a manifest of one of our kinds would be accepted, and what it becomes once defaulted.
+//! Validates manifests of our kinds and applies defaults.
 //!
-//! `admit` answers for an API server with our CRDs and strict field validation; `validate` adds the rules that
-//! the controllers enforce on admitted objects. Objects of other kinds are refused, not passed through: the
-//! caller decides which objects to send here.
+//! `admit` does what the API server does with our CRDs and strict field validation; `validate` adds the rules that the
+//! controllers enforce. Objects of other kinds are rejected; the caller selects the objects.
 
 mod limits;
 mod metadata;
@@ -17,12 +16,12 @@ use crate::schema::{Schema, SchemaError, closest_name, short_text};
 
 pub use metadata::{errors as metadata_errors, is_label_value, is_qualified_name};
 
-/// Everything an API server checks for one version of one kind.
+/// All checks of the API server for one version of one kind.
 #[derive(Debug)]
 pub struct ObjectSchema {
     structure: Schema,
     rules: CelRules,
-    /// Where the scale subresource reads its number, as a JSON pointer.
+    /// JSON pointer to the replicas of the scale subresource.
     replicas: Option<String>,
 }
 
@@ -52,7 +51,7 @@ impl ObjectSchema {
         self.rules.rule_count()
     }
 
-    /// Defaults and checks an object as an API server would on create, or on update of `old`.
+    /// Applies defaults and validates an object, as the API server does on create, or on update of `old`.
     pub fn admit(&self, object: &Value, old: Option<&Value>) -> Result<Value, Vec<FieldError>> {
         let (object, findings) = self.examine(object, old);
         if findings.errors.is_empty() { Ok(object) } else { Err(findings.errors) }
@@ -86,7 +85,7 @@ impl ObjectSchema {
 }
 
 impl ObjectSchema {
-    /// A scale subresource holds 32 bits, whatever the schema allows.
+    /// The scale subresource has 32 bits, whatever the schema allows.
     fn scale_error(&self, object: &Value) -> Option<FieldError> {
         let path = self.replicas.as_deref()?;
         let replicas = object.pointer(path)?.as_i64()?;
@@ -98,25 +97,25 @@ impl ObjectSchema {
     }
 }
 
-/// Why no API server would look at the object: it is too large or nested too deeply. Holds for every kind.
+/// The error of an object that is too large or too deeply nested for the API server. Independent of the kind.
 pub fn size_error(object: &Value) -> Option<FieldError> {
     limits::errors(object)
 }
 
-/// Whether an API server would accept the object; returns it as stored, with all defaults.
+/// Whether the API server would accept the object; returns it as stored, with defaults.
 pub fn admit(object: &Value, old: Option<&Value>) -> Result<Value, Vec<FieldError>> {
     crd_of(object).map_err(|error| vec![error])?.schema().admit(object, old)
 }
 
-/// Whether the object would be accepted by an API server and then also by the controllers; returns it as
-/// stored, with all defaults. All errors are reported, server rules first.
+/// Whether the API server and then the controllers would accept the object; returns it as stored, with defaults. All errors
+/// are reported, those of the API server first.
 pub fn validate(object: &Value, old: Option<&Value>) -> Result<Value, Vec<FieldError>> {
     let crd = crd_of(object).map_err(|error| vec![error])?;
     let (object, findings) = crd.schema().examine(object, old);
     let mut errors = findings.errors;
     if !findings.blocks_rules {
-        // The controllers repeat some server rules; one report per field is enough. Errors of a surrounding
-        // field do not count: they may be about something else inside of it.
+        // Controllers repeat some rules of the API server; a field is reported once. An error of an outer field does not count: it
+        // may be about another inner field.
         let mut further = runtime_errors(crd.kind, &object);
         further.retain(|error| !errors.iter().any(|known| known.path == error.path));
         errors.extend(further);

@@ -1,4 +1,4 @@
-//! The embedded CRDs as manifests: complete, consistent with the lookup table, and portable between regular
+//! The embedded CRDs: complete, consistent with the lookup table, and with patterns that mean the same in both regular
 //! expression engines.
 
 use karpenter_api::crds;
@@ -27,7 +27,7 @@ fn visit(schema: &Value, path: &str, visitor: &mut impl FnMut(&str, &Value)) {
 }
 
 #[test]
-fn the_table_says_what_the_manifests_say() {
+fn lookup_table_matches_manifests() {
     for (crd, document) in documents() {
         assert_eq!(document["apiVersion"], "apiextensions.k8s.io/v1");
         assert_eq!(document["kind"], "CustomResourceDefinition");
@@ -51,7 +51,7 @@ fn the_table_says_what_the_manifests_say() {
 }
 
 #[test]
-fn lookups_need_group_version_and_kind() {
+fn lookup_needs_group_version_and_kind() {
     assert!(crds::find("karpenter.sh/v1", "NodePool").is_some());
     assert!(crds::find("karpenter.sh/v1beta1", "NodePool").is_none());
     assert!(crds::find("karpenter.sh/v1", "nodepool").is_none());
@@ -103,7 +103,7 @@ fn patterns_mean_the_same_in_every_engine() {
     }
 }
 
-/// A default that its own schema refuses would make every object invalid.
+/// A default that violates its own schema would make every object invalid.
 #[test]
 fn defaults_satisfy_their_schemas() {
     for (crd, document) in documents() {

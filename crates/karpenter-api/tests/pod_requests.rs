@@ -1,4 +1,4 @@
-//! Every recorded case of `tests/data/pod_requests.json` gives exactly the recorded amounts.
+//! Compares requests and limits of pods with the recordings in `tests/data/pod_requests.json`.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ struct Case {
 }
 
 #[test]
-fn amounts_match() {
+fn requests_equal_recordings() {
     let recorded: Recorded = serde_json::from_str(include_str!("data/pod_requests.json")).expect("data file");
     assert_eq!(recorded.cases.len(), 37);
     let (mut spec_cases, mut daemonset_cases) = (0, 0);

@@ -1,4 +1,4 @@
-//! Whatever JSON comes in, validation answers; it does not panic, overflow the stack or take long.
+//! Validation of arbitrary JSON does not panic, overflow the stack or take long.
 
 use karpenter_api::crds;
 use karpenter_api::error::Rule;
@@ -6,7 +6,7 @@ use karpenter_api::validate::{admit, validate};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-/// Words that occur in our schemas, so that random objects get past the first field.
+/// Names that occur in our schemas, so that random objects reach nested fields.
 const WORDS: [&str; 34] = [
     "spec",
     "status",
@@ -77,8 +77,8 @@ fn object(crd: &crds::Crd, spec: Value, status: Value) -> Value {
     json!({"apiVersion": crd.api_version(), "kind": crd.kind, "metadata": {"name": "x"}, "spec": spec, "status": status})
 }
 
-/// Acceptable objects, one per kind, in which single places are replaced.
-fn sound_objects() -> Vec<Value> {
+/// Valid objects, one per kind, of which single values are replaced.
+fn valid_objects() -> Vec<Value> {
     let class = json!({"group": "g", "kind": "k", "name": "n"});
     let requirement = json!({"key": "a", "operator": "In", "values": ["x", "y"], "minValues": 1});
     let taint = json!({"key": "k", "value": "v", "effect": "NoSchedule"});
@@ -112,8 +112,8 @@ fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
 }
 
 #[test]
-fn the_sound_objects_are_sound() {
-    for object in sound_objects() {
+fn base_objects_are_valid() {
+    for object in valid_objects() {
         if let Err(errors) = admit(&object, None) {
             panic!("{}: {errors:#?}", object["kind"]);
         }
@@ -122,27 +122,27 @@ fn the_sound_objects_are_sound() {
 
 proptest! {
     #[test]
-    fn arbitrary_json_gets_an_answer(value in any_json()) {
+    fn arbitrary_json_does_not_panic(value in any_json()) {
         prop_assert!(validate(&value, None).is_err(), "no random value is one of our kinds");
     }
 
     #[test]
-    fn arbitrary_specs_get_an_answer(crd in any_kind(), spec in any_json(), status in any_json(), old in any_json()) {
+    fn arbitrary_specs_do_not_panic(crd in any_kind(), spec in any_json(), status in any_json(), old in any_json()) {
         let object = object(crd, spec, status);
         let _ = validate(&object, None);
         let _ = validate(&object, Some(&old));
         let _ = validate(&object, Some(&object));
     }
 
-    /// One place of a sound object becomes anything. An accepted result must be a fixed point: admitting what
-    /// a server stored changes nothing and is no violation, not even as an update of itself.
+    /// One value of a valid object is replaced. An accepted result must be a fixed point: admitting the stored object changes
+    /// nothing and has no violations, also as an update of itself.
     #[test]
-    fn mutated_objects_get_an_answer(
+    fn admitted_mutated_objects_are_fixed_points(
         kind in 0usize..6,
         place in any::<prop::sample::Index>(),
         replacement in any_json(),
     ) {
-        let mut object = sound_objects().swap_remove(kind);
+        let mut object = valid_objects().swap_remove(kind);
         let mut places = Vec::new();
         pointers(&object, "", &mut places);
         let place = place.get(&places).clone();
@@ -157,7 +157,7 @@ proptest! {
 }
 
 #[test]
-fn a_ten_megabyte_string_is_refused_by_its_size() {
+fn ten_megabyte_string_is_rejected_by_size() {
     let long = "x".repeat(10 * 1024 * 1024);
     for crd in crds::all() {
         for object in [
@@ -171,14 +171,14 @@ fn a_ten_megabyte_string_is_refused_by_its_size() {
         }
     }
     let old = json!({"spec": long});
-    let errors = validate(&sound_objects()[0], Some(&old)).expect_err("the old object is too large");
+    let errors = validate(&valid_objects()[0], Some(&old)).expect_err("the old object is too large");
     assert_eq!(errors[0].rule, Rule::Limit);
 }
 
 #[test]
-fn a_string_just_within_the_limit_is_checked() {
+fn string_just_below_limit_is_validated() {
     let long = "x".repeat(900 * 1024);
-    let mut object = sound_objects().swap_remove(0);
+    let mut object = valid_objects().swap_remove(0);
     object["spec"]["template"]["metadata"]["labels"]["a"] = json!(long);
     object["spec"]["template"]["spec"]["requirements"][0]["key"] = json!(long);
     object["spec"]["disruption"]["consolidateAfter"] = json!(long);
@@ -191,25 +191,25 @@ fn a_string_just_within_the_limit_is_checked() {
 }
 
 #[test]
-fn deep_nesting_is_refused_before_anything_recurses() {
+fn deep_nesting_is_rejected_without_recursion() {
     for depth in [90, 101, 20_000] {
         let mut deep = json!(1);
         for level in 0..depth {
-            // Not json!, which would copy the value and recurse itself.
+            // Not json!, which would copy the value recursively.
             deep = if level % 2 == 0 {
                 Value::Array(vec![deep])
             } else {
                 Value::Object(Map::from_iter([("a".to_string(), deep)]))
             };
         }
-        let mut object = sound_objects().swap_remove(3);
+        let mut object = valid_objects().swap_remove(3);
         object["spec"]["kubelet"]["deep"] = deep;
         let verdict = admit(&object, None);
         assert_eq!(verdict.is_ok(), depth == 90, "at depth {depth}");
         if let Err(errors) = &verdict {
             assert_eq!(errors[0].rule, Rule::Limit);
         }
-        // Dropping a deep value recurses in serde_json, which is the caller's business, not ours.
+        // serde_json drops nested values recursively, so the test does not drop this one.
         std::mem::forget(object);
     }
 }

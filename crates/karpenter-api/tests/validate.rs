@@ -1,4 +1,4 @@
-//! The order of the checks as a caller sees it: server rules, then the rules of the controllers.
+//! The order of errors: first those of the API server, then those of the controllers.
 
 use karpenter_api::error::{FieldError, Rule};
 use karpenter_api::validate::{admit, validate};
@@ -21,14 +21,14 @@ fn found(errors: &[FieldError]) -> Vec<(&str, Rule)> {
 }
 
 #[test]
-fn a_sound_pool_is_returned_as_stored() {
+fn valid_pool_is_returned_with_defaults() {
     let stored = validate(&pool(), None).expect("a sound pool");
     assert_eq!(stored["spec"]["template"]["spec"]["expireAfter"], "720h");
     assert_eq!(validate(&stored, Some(&stored)).as_ref(), Ok(&stored));
 }
 
 #[test]
-fn rules_of_the_controllers_come_after_admission() {
+fn controller_errors_are_reported_after_admission() {
     let mut object = pool();
     object["spec"]["template"]["spec"]["taints"] = json!([
         {"key": "a", "effect": "NoSchedule"},
@@ -40,7 +40,7 @@ fn rules_of_the_controllers_come_after_admission() {
 }
 
 #[test]
-fn both_kinds_of_rules_are_reported_together_and_once_per_field() {
+fn server_and_controller_errors_are_merged_per_field() {
     let mut object = pool();
     object["spec"]["template"]["spec"]["requirements"] = json!([
         {"key": "karpenter.sh/nodepool", "operator": "In", "values": ["x"]},
@@ -54,7 +54,7 @@ fn both_kinds_of_rules_are_reported_together_and_once_per_field() {
 }
 
 #[test]
-fn all_structural_errors_are_reported_at_once_and_hold_back_the_rest() {
+fn structural_errors_are_all_reported_and_skip_other_rules() {
     let mut object = pool();
     object["spec"]["weight"] = json!("heavy");
     object["spec"]["limit"] = json!({});
@@ -76,7 +76,7 @@ fn all_structural_errors_are_reported_at_once_and_hold_back_the_rest() {
 }
 
 #[test]
-fn what_is_not_ours_is_refused_with_directions() {
+fn unknown_kinds_are_rejected_with_valid_kinds() {
     for (object, path, rule, hint) in [
         (json!([]), "", Rule::Type, "apiVersion"),
         (json!({"kind": "NodePool"}), "apiVersion", Rule::Required, "string"),
@@ -97,7 +97,7 @@ fn what_is_not_ours_is_refused_with_directions() {
 }
 
 #[test]
-fn an_error_reads_as_one_line() {
+fn error_is_displayed_on_one_line() {
     let mut object = pool();
     object["spec"]["wieght"] = json!(5);
     let errors = validate(&object, None).expect_err("a misspelt field");

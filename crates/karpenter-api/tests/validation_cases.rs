@@ -1,5 +1,5 @@
-//! Runs the accept/reject tables in `cases/` against the embedded CRDs. `e2e/validation` sends the same cases to
-//! a real API server.
+//! Runs the accept/reject tables in `cases/` with the embedded CRDs. `e2e/validation` sends the same cases to a real API
+//! server.
 
 #[path = "cases/table.rs"]
 mod table;
@@ -10,8 +10,8 @@ use karpenter_api::validate;
 use serde_json::Value;
 use table::{Case, Expectation, tables};
 
-/// What is wrong with the outcome of a case, if anything.
-fn complaint(case: &Case, base: &Value) -> Option<String> {
+/// The difference between the expected and the actual result of a case, if any.
+fn difference(case: &Case, base: &Value) -> Option<String> {
     let object = case.object(base);
     match (validate::admit(&object, case.old_object(base).as_ref()), case.expect) {
         (Ok(stored), Expectation::Accept) => case.defaulted.iter().find_map(|(pointer, expected)| {
@@ -36,8 +36,8 @@ fn every_case_has_the_expected_verdict() {
     let mut report = String::new();
     for (name, table) in tables() {
         for case in &table.cases {
-            if let Some(complaint) = complaint(case, &table.base) {
-                writeln!(report, "{name}: {}: {complaint}", case.name).expect("writing to a string");
+            if let Some(difference) = difference(case, &table.base) {
+                writeln!(report, "{name}: {}: {difference}", case.name).expect("writing to a string");
             }
         }
     }
@@ -45,7 +45,7 @@ fn every_case_has_the_expected_verdict() {
 }
 
 #[test]
-fn every_rejected_error_says_what_would_be_valid() {
+fn every_error_contains_valid_values() {
     let mut report = String::new();
     for (name, table) in tables() {
         for case in table.cases.iter().filter(|case| case.expect == Expectation::Reject) {
@@ -61,9 +61,9 @@ fn every_rejected_error_says_what_would_be_valid() {
     assert!(report.is_empty(), "{report}");
 }
 
-/// A rule without a case that breaks it could be deleted unnoticed.
+/// A CEL rule that no case violates could be deleted without a failing test.
 #[test]
-fn every_cel_rule_is_broken_by_some_case() {
+fn every_cel_rule_is_violated_by_a_case() {
     let mut broken = std::collections::BTreeSet::new();
     for (_, table) in tables() {
         for case in &table.cases {
@@ -82,7 +82,7 @@ fn every_cel_rule_is_broken_by_some_case() {
         let mut messages = Vec::new();
         collect_messages(&document["spec"]["versions"][0]["schema"]["openAPIV3Schema"], "", &mut messages);
         for (path, message) in messages {
-            // Rules of list elements are reported at an index; compare without indices.
+            // Rules of list elements are reported with an index; indices are removed before the comparison.
             let is_broken = broken.iter().any(|(kind, broken_path, broken_message)| {
                 kind == crd.kind && without_indices(broken_path) == path && *broken_message == message
             });

@@ -1,4 +1,4 @@
-//! Sends the cases to one API server, whatever CRDs it has. Nothing is left behind there.
+//! Sends the cases to one API server with its CRDs, and deletes all objects again.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use crate::table::{Case, tables};
 use crate::{Answer, Error, Verdict};
 
-/// A CRD is served a moment after it is established.
+/// A CRD is served shortly after it is established.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 const BETWEEN_TRIES: Duration = Duration::from_millis(200);
 
 const DRY_RUN: &str = "?dryRun=All&fieldValidation=Strict";
 const STRICT: &str = "?fieldValidation=Strict";
 
-/// The object that a server answered with, or its refusal.
+/// The object of the response, or the error.
 type Response = Result<Value, Verdict>;
 
 struct Server(kube::Client);
@@ -44,7 +44,7 @@ pub(crate) async fn ask(kubeconfig: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Where objects of the kind are created. A version that is not served is asked for all the same.
+/// The URL of the kind's collection. A version that is not served is requested too.
 fn collection(crd: &Crd, api_version: &str, object: &Value) -> String {
     let plural = crd.name.split('.').next().unwrap_or_default();
     if crd.namespaced {
@@ -56,7 +56,7 @@ fn collection(crd: &Crd, api_version: &str, object: &Value) -> String {
 }
 
 impl Server {
-    /// A create does not take the status from clients, so a case with one is asked about in two steps.
+    /// A create ignores the status, so a case with a status needs two requests.
     async fn judge(&self, crd: &Crd, case: &Case, object: &Value, base: &Value) -> Result<Verdict, Error> {
         let own_version = crd.api_version();
         let api_version =
@@ -80,7 +80,7 @@ impl Server {
         })
     }
 
-    /// Stores the old object, tries to replace it or its subresource, and removes it.
+    /// Creates the old object, tries to replace it or its subresource, and deletes it.
     async fn put_onto(
         &self,
         collection: &str,
@@ -117,7 +117,7 @@ impl Server {
         let text = String::from_utf8_lossy(&bytes).trim().to_string();
         let answer: Value = serde_json::from_str(&text).unwrap_or_default();
         let message = answer["message"].as_str().unwrap_or(&text);
-        // A server that is too busy has not judged.
+        // Too many requests: the server has not validated the object.
         if status.as_u16() == 429 || status.is_server_error() {
             return Err(format!("{path}: {status}: {message}").into());
         }

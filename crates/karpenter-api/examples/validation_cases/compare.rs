@@ -1,5 +1,5 @@
-//! Compares the answers to the cases. Everything on which not all agree must be listed with a reason, and everything
-//! listed must be such a thing.
+//! Compares the results of the cases. Every difference must be listed with a reason, and every listed difference must
+//! exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,10 @@ use karpenter_api::validate;
 use crate::table::tables;
 use crate::{Answer, Error, Verdict};
 
-/// The AWS provider ships the CRDs of an older core, with one more rule. Only that rule is of interest.
+/// The AWS provider ships CRDs of an older core with one additional rule. Only that rule matters.
 const RULE_OF_THE_AWS_PROVIDER: &str = "label domain \"karpenter.k8s.aws\" is restricted";
 
-/// True if all agree but for what is listed.
+/// Whether all results are equal, except for listed differences.
 pub(crate) fn compare(core: &str, aws: &str, ours: &str, differences: &str) -> Result<bool, Error> {
     let (core, aws, ours) = (answers(core)?, answers(aws)?, answers(ours)?);
     let listed = listed(differences)?;
@@ -62,7 +62,7 @@ fn original<'a>(core: &'a Verdict, aws: &'a Verdict) -> &'a Verdict {
     }
 }
 
-/// The same verdict, and the same object stored or the same fields blamed. Words may differ.
+/// Whether both accept or reject, and store the same object or report the same fields. Messages may differ.
 fn agree(left: &Verdict, right: &Verdict) -> bool {
     match (left, right) {
         (
@@ -70,15 +70,15 @@ fn agree(left: &Verdict, right: &Verdict) -> bool {
             Verdict::Accepted { spec: other_spec, status: other_status },
         ) => spec == other_spec && status == other_status,
         (Verdict::Refused { fields, .. }, Verdict::Refused { fields: other, .. }) => {
-            // A server that cannot read an object at all names no field.
+            // A server that cannot decode an object reports no field.
             fields.is_empty() || other.is_empty() || comparable(fields) == comparable(other)
         }
         _ => false,
     }
 }
 
-/// A server writes the keys of maps like fields, names the parts of metadata but roughly, and remarks on the whole
-/// object that some rules were not looked at.
+/// The API server writes keys of maps like fields, reports fields of metadata imprecisely, and adds an error for the whole
+/// object if it skipped rules.
 fn comparable(fields: &BTreeSet<String>) -> BTreeSet<String> {
     fields.iter().filter(|field| *field != "<nil>").map(|field| comparable_field(field)).collect()
 }
@@ -108,7 +108,7 @@ fn show(whose: &str, verdict: &Verdict) {
     }
 }
 
-/// What this crate says.
+/// The results of this crate.
 fn admitted() -> Vec<Answer> {
     let mut answers = Vec::new();
     for (table_name, table) in tables() {
@@ -140,7 +140,7 @@ fn answers(file: &str) -> Result<BTreeMap<String, Verdict>, Error> {
     Ok(answers)
 }
 
-/// Lines are: the table and the name of a case, a tab, the reason.
+/// Each line: table and name of a case, a tab, the reason.
 fn listed(file: &str) -> Result<BTreeMap<String, String>, Error> {
     let mut listed = BTreeMap::new();
     for line in std::fs::read_to_string(file)?.lines() {

@@ -1,10 +1,9 @@
-//! The accept/reject cases of this crate's tests, put to real API servers: `ask` writes down what one server says to
-//! every case, `compare` says where servers with different CRDs, and this crate, do not agree. `e2e/validation` starts
-//! the servers.
+//! Sends the accept/reject cases of this crate's tests to real API servers. `ask` records the results of one server;
+//! `compare` reports differences between servers with different CRDs and this crate. `e2e/validation` starts the servers.
 
 mod ask;
 mod compare;
-// Expected verdicts are for the tests; here everybody is asked.
+// The expected results are for the tests; this program records actual ones.
 #[allow(dead_code)]
 #[path = "../../tests/cases/table.rs"]
 mod table;
@@ -26,19 +25,19 @@ Usage: validation_cases ask KUBECONFIG
 
 type Error = Box<dyn std::error::Error>;
 
-/// What somebody says to a case.
+/// The result of a case.
 #[derive(Serialize, Deserialize)]
 struct Answer {
-    /// The table and the name of the case.
+    /// Table and name of the case.
     case: String,
     verdict: Verdict,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
 enum Verdict {
-    /// What would be stored, as far as the answer shows it.
+    /// The stored object, as far as the response contains it.
     Accepted { spec: Value, status: Value },
-    /// Why not, and which fields are named.
+    /// The error message, and the fields that it reports.
     Refused { message: String, fields: BTreeSet<String> },
 }
 

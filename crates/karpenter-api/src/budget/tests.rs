@@ -48,7 +48,7 @@ fn values_are_counts_or_percentages_rounded_up() {
 }
 
 #[test]
-fn the_smallest_applicable_budget_counts() {
+fn smallest_active_budget_applies() {
     assert_eq!(allowed(&[], 10), UNLIMITED);
     assert_eq!(allowed(&[budget("5"), budget("3"), budget("50%")], 10), 3);
     let drifted = for_reasons("1", &[DisruptionReason::Drifted, DisruptionReason::Empty]);
@@ -62,12 +62,12 @@ fn the_smallest_applicable_budget_counts() {
 }
 
 #[test]
-fn an_empty_list_of_reasons_restricts_nothing() {
+fn budget_with_empty_reasons_does_not_apply() {
     assert_eq!(allowed(&[for_reasons("0", &[])], 10), UNLIMITED);
 }
 
 #[test]
-fn a_scheduled_budget_restricts_only_while_active() {
+fn scheduled_budget_applies_only_while_active() {
     let office_hours = scheduled("0", "0 9 * * 1-5", 8);
     for (hour, expected) in
         [(8, UNLIMITED), (9, 0), (16, 0), (17, UNLIMITED), (24 + 9, 0), (-24 + 12, UNLIMITED)]
@@ -80,7 +80,7 @@ fn a_scheduled_budget_restricts_only_while_active() {
 }
 
 #[test]
-fn any_broken_budget_blocks_every_reason() {
+fn invalid_budget_blocks_every_reason() {
     let broken = [
         scheduled("1", "0 9 * *", 8),
         scheduled("1", "TZ=UTC 0 9 * * *", 8),
@@ -100,7 +100,7 @@ fn any_broken_budget_blocks_every_reason() {
 }
 
 #[test]
-fn errors_name_the_budget() {
+fn errors_contain_index_of_budget() {
     let error = try_allowed_disruptions(&[budget("1"), budget("x")], &DisruptionReason::Empty, MONDAY, 1);
     assert_eq!(error, Err(BudgetError::Nodes { index: 1, nodes: "x".to_owned() }));
     let error = try_allowed_disruptions(&[scheduled("1", "", 1)], &DisruptionReason::Empty, MONDAY, 1);

@@ -11,7 +11,7 @@ fn minute(minute: i64) -> Timestamp {
     Timestamp::from_second(time(CREATED).as_second() + 60 * minute).expect("in range")
 }
 
-/// An object whose conditions survive between passes, as they would in the API server.
+/// An object whose conditions persist between passes, as in the API server.
 struct Subject {
     metadata: ObjectMeta,
     conditions: Vec<Condition>,
@@ -47,7 +47,7 @@ impl Subject {
 }
 
 #[test]
-fn opening_materialises_root_and_dependents_as_of_creation() {
+fn opening_adds_unknown_root_and_dependents_with_creation_time() {
     let mut subject = Subject::new();
     subject.open(minute(5));
     assert_eq!(subject.types(), ["Launched", "Registered", "Ready"]);
@@ -63,7 +63,7 @@ fn opening_materialises_root_and_dependents_as_of_creation() {
 }
 
 #[test]
-fn a_dependent_added_later_makes_an_existing_root_unknown() {
+fn new_dependent_makes_existing_root_unknown() {
     let mut subject = Subject::new();
     let mut conditions = subject.open(minute(1));
     conditions.set_true("Launched");
@@ -83,14 +83,14 @@ fn opening_again_changes_nothing() {
 }
 
 #[test]
-fn other_conditions_begin_now() {
+fn other_conditions_have_current_transition_time() {
     let mut subject = Subject::new();
     subject.open(minute(5)).set_true("Consolidatable");
     assert_eq!(subject.condition("Consolidatable").last_transition_time, Some(Time(minute(5))));
 }
 
 #[test]
-fn a_true_condition_is_its_own_reason() {
+fn reason_of_true_condition_is_its_type() {
     let mut subject = Subject::new();
     subject.open(minute(1)).set_true("Launched");
     let condition = subject.condition("Launched");
@@ -116,7 +116,7 @@ fn transition_time_moves_only_with_the_status() {
 }
 
 #[test]
-fn setting_the_same_again_reports_no_change() {
+fn setting_equal_condition_reports_no_change() {
     let mut subject = Subject::new();
     assert!(subject.open(minute(1)).set_true("Launched"));
     assert!(!subject.open(minute(2)).set_true("Launched"));
@@ -125,7 +125,7 @@ fn setting_the_same_again_reports_no_change() {
 }
 
 #[test]
-fn every_set_observes_the_current_generation() {
+fn set_updates_observed_generation() {
     let mut subject = Subject::new();
     subject.open(minute(1)).set_true("Launched");
     subject.metadata.generation = Some(2);
@@ -145,7 +145,7 @@ fn root_is_true_only_if_all_dependents_are_true_for_the_current_generation() {
     subject.open(minute(2)).set_true("Registered");
     assert_eq!(subject.root(), (ConditionStatus::True, "Ready", ""));
     assert_eq!(subject.condition("Ready").last_transition_time, Some(Time(minute(2))));
-    // A dependent that has not seen the new generation makes the root unknown again.
+    // A dependent with an older observed generation makes the root unknown.
     subject.metadata.generation = Some(2);
     subject.open(minute(3)).set_true("Registered");
     assert_eq!(subject.root(), (ConditionStatus::Unknown, "ReconcilingDependents", "Launched=True"));
@@ -162,14 +162,14 @@ fn root_is_false_if_a_dependent_is_false_for_the_current_generation() {
         subject.root(),
         (ConditionStatus::False, "UnhealthyDependents", "Launched=Unknown, Registered=False")
     );
-    // An outdated failure only means that the answer is not known yet.
+    // A failure of an older generation makes the root unknown, not false.
     subject.metadata.generation = Some(2);
     subject.open(minute(2)).set_true("Launched");
     assert_eq!(subject.root(), (ConditionStatus::Unknown, "ReconcilingDependents", "Registered=False"));
 }
 
 #[test]
-fn other_conditions_do_not_decide_the_root() {
+fn other_conditions_do_not_affect_the_root() {
     let mut subject = Subject::new();
     let mut conditions = subject.open(minute(1));
     conditions.set_true("Launched");
@@ -179,7 +179,7 @@ fn other_conditions_do_not_decide_the_root() {
 }
 
 #[test]
-fn while_deleting_any_set_observes_the_generation_for_all() {
+fn set_on_terminating_object_updates_generation_of_all() {
     let mut subject = Subject::new();
     subject.open(minute(1)).set_true("Launched");
     subject.metadata.generation = Some(2);
@@ -200,7 +200,7 @@ fn conditions_are_ordered_by_transition_with_the_root_last() {
 }
 
 #[test]
-fn clearing_removes_other_conditions_only_and_sorts_by_name() {
+fn clear_removes_other_conditions_only_and_sorts_by_name() {
     let mut subject = Subject::new();
     let mut conditions = subject.open(minute(1));
     conditions.set_true("Registered");
@@ -216,14 +216,14 @@ fn clearing_removes_other_conditions_only_and_sorts_by_name() {
 }
 
 #[test]
-fn times_are_kept_in_whole_seconds() {
+fn times_are_truncated_to_seconds() {
     let mut subject = Subject::new();
     subject.open(time("2026-01-01T00:01:00.9Z")).set_true("Launched");
     assert_eq!(subject.condition("Launched").last_transition_time, Some(Time(minute(1))));
 }
 
 #[test]
-fn reservations_count_only_with_their_gate() {
+fn reservation_condition_depends_on_feature_gate() {
     let [with, without] = [true, false].map(|gate| ec2_node_class_conditions(gate).dependents);
     assert!(with.contains(&"CapacityReservationsReady") && !without.contains(&"CapacityReservationsReady"));
     assert_eq!(with.len(), without.len() + 1);

@@ -1,16 +1,18 @@
-//! The static-drift hash of a NodePool: everything in its template that ends up fixed in a node.
+//! The static drift hash of a NodePool: the fields of its template that are fixed for a node.
 //!
-//! Requirements do not count (they are compared value by value elsewhere), nor does anything outside the template.
+//! Requirements are not hashed (drift compares their values), nor are fields outside of the template.
+//!
+//! Upstream: `NodePool.Hash` in `pkg/apis/v1/nodepool.go`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::structural::{Record, hash_bytes, hash_duration, hash_i64, hash_list, hash_text_map};
 use crate::types::{NodeClassReference, NodePool, Taint};
 
-/// Goes into the annotation next to the hash; a different version makes hashes incomparable.
+/// The hash version in its annotation; hashes of different versions are not compared.
 pub const NODE_POOL_HASH_VERSION: &str = "v3";
 
-/// The value of annotation `karpenter.sh/nodepool-hash`, to be printed in decimal.
+/// The value of annotation `karpenter.sh/nodepool-hash`, printed in decimal.
 pub fn node_pool_hash(pool: &NodePool) -> u64 {
     let template = &pool.spec.template;
     let metadata = template.metadata.as_ref().and_then(|metadata| {
@@ -31,7 +33,7 @@ pub fn node_pool_hash(pool: &NodePool) -> u64 {
         )
         .field(
             "ExpireAfter",
-            // Unlike a plain duration, zero counts; only `Never` and absence do not.
+            // Unlike other durations, zero is hashed; only `Never` and absence are not.
             expire_after
                 .map(|nanos| Record::new("NillableDuration").field("Duration", Some(hash_i64(nanos))).hash()),
         )
@@ -61,10 +63,10 @@ fn hash_taints(taints: &[Taint]) -> u64 {
 /// Seconds from the first day of year 1 to the Unix epoch.
 const UNIX_EPOCH_SECONDS: i64 = 62_135_596_800;
 
-/// A point in time counts as the 15 bytes of Go's binary form, in UTC.
+/// A time is hashed as the 15 bytes of Go's binary encoding, in UTC.
 fn hash_time(time: &Time) -> u64 {
     let nanos = time.0.subsec_nanosecond();
-    // A point before 1970 counts backwards with a negative fraction; the binary form wants a positive one.
+    // Before 1970 the fraction is negative here; Go's encoding has a positive one.
     let (seconds, nanos) = match nanos {
         ..0 => (time.0.as_second() - 1, nanos + 1_000_000_000),
         _ => (time.0.as_second(), nanos),

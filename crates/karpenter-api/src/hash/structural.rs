@@ -1,14 +1,16 @@
-//! The structural hash: 64-bit FNV-1 over a value's shape, with every part combined through the same function.
+//! The structural hash: 64-bit FNV-1 over the fields of a value, combined with the same function.
 //!
-//! Fields with a zero value do not count; an absent field is `None` here. Elements of lists and entries of maps
-//! always count, and their order never does.
+//! Fields with a zero value are skipped; they are `None` here. Elements of lists and entries of maps are always hashed, and
+//! their order does not matter.
+//!
+//! Upstream: `hashstructure.go` in github.com/mitchellh/hashstructure/v2.
 
 use std::collections::BTreeMap;
 
 const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0000_0100_0000_01b3;
 
-/// FNV-1: multiply first, then combine. (The common variant 1a does it the other way round.)
+/// FNV-1: multiply, then XOR. (FNV-1a does it in the opposite order.)
 pub(super) fn hash_bytes(bytes: &[u8]) -> u64 {
     bytes.iter().fold(OFFSET_BASIS, |hash, byte| hash.wrapping_mul(PRIME) ^ u64::from(*byte))
 }
@@ -40,7 +42,7 @@ fn finish(hash: u64) -> u64 {
     hash_bytes(&hash.to_le_bytes())
 }
 
-/// A list counts as a set whose equal elements cancel out.
+/// A list is hashed as a set; two equal elements cancel each other out.
 pub(super) fn hash_list(elements: impl IntoIterator<Item = u64>) -> u64 {
     elements.into_iter().fold(0, |hash, element| hash ^ element)
 }
@@ -53,7 +55,7 @@ pub(super) fn hash_text_map(entries: &BTreeMap<String, String>) -> u64 {
     hash_map(entries, |value| hash_text(value))
 }
 
-/// A record under its type's name; fields must be given in declaration order.
+/// A struct with its type name; fields must be added in declaration order.
 pub(super) struct Record {
     hash: u64,
     has_fields: bool,
@@ -73,12 +75,12 @@ impl Record {
         self
     }
 
-    /// Adds a text field that counts as absent when empty.
+    /// Adds a string field that is skipped if empty.
     pub(super) fn plain_text(self, name: &str, value: &str) -> Self {
         self.field(name, (!value.is_empty()).then(|| hash_text(value)))
     }
 
-    /// Adds a text field that counts whenever it is set, even to nothing.
+    /// Adds a string field that is hashed if set, even if empty.
     pub(super) fn optional_text(self, name: &str, value: Option<&str>) -> Self {
         self.field(name, value.map(hash_text))
     }
@@ -87,13 +89,13 @@ impl Record {
         self.hash
     }
 
-    /// The hash, or `None` when no field counted: the record itself is then a zero value.
+    /// The hash, or `None` if all fields were skipped: the struct is then a zero value.
     pub(super) fn hash_unless_zero(self) -> Option<u64> {
         self.has_fields.then_some(self.hash)
     }
 }
 
-/// A duration is a record of one number, and the number of a zero duration does not count.
+/// A duration is a struct with one number, which is skipped if zero.
 pub(super) fn hash_duration(nanos: i64) -> u64 {
     Record::new("Duration").field("Duration", (nanos != 0).then(|| hash_i64(nanos))).hash()
 }

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn restricted_keys_are_refused_unless_well_known() {
+fn restricted_keys_are_rejected_unless_well_known() {
     let aws = LabelRules::for_provider(Provider::Aws);
     let kwok = LabelRules::for_provider(Provider::Kwok);
     let all = LabelRules::for_all_providers();
@@ -45,7 +45,7 @@ fn well_known_keys_depend_on_the_provider() {
 }
 
 #[test]
-fn deprecated_keys_are_read_as_the_stable_ones() {
+fn deprecated_keys_are_normalized() {
     let rules = LabelRules::for_all_providers();
     for (deprecated, stable) in [
         ("failure-domain.beta.kubernetes.io/zone", ZONE),
@@ -61,7 +61,7 @@ fn deprecated_keys_are_read_as_the_stable_ones() {
 }
 
 #[test]
-fn ephemeral_taints_are_told_by_key_and_effect() {
+fn ephemeral_taint_depends_on_key_and_effect() {
     for (key, effect, ephemeral) in [
         ("node.kubernetes.io/not-ready", "NoSchedule", true),
         ("node.kubernetes.io/not-ready", "NoExecute", true),
@@ -82,7 +82,7 @@ fn ephemeral_taints_are_told_by_key_and_effect() {
 }
 
 #[test]
-fn node_class_labels_and_providers_follow_the_group() {
+fn node_class_label_and_provider_depend_on_group() {
     assert_eq!(node_class_label(AWS_GROUP, "EC2NodeClass"), AWS_NODE_CLASS);
     assert_eq!(node_class_label(KWOK_GROUP, "KWOKNodeClass"), KWOK_NODE_CLASS);
     assert_eq!(Provider::from_group("karpenter.k8s.aws"), Some(Provider::Aws));

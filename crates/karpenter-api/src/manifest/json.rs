@@ -1,7 +1,7 @@
-//! JSON, opened one level deep: the items of a list stay text until their turn comes.
+//! JSON, parsed one level deep: items of a list stay text until each is parsed.
 //!
-//! A cluster's pods are one list of hundreds of megabytes; as a tree it would need several times that. The text of all
-//! items is checked for syntax on the way, but equal keys and depth only when an item is parsed.
+//! The pods of a cluster may be a list of hundreds of megabytes; as a tree it would need several times that. The syntax of
+//! all items is checked in the first pass; duplicate keys and depth when an item is parsed.
 
 use std::fmt;
 
@@ -14,19 +14,19 @@ use super::tree::{TreeVisitor, UniqueKeys};
 /// One value of a JSON stream.
 pub(super) enum Opened<'a> {
     Array(Vec<&'a RawValue>),
-    /// An object whose `items` is a list; the other fields are parsed.
+    /// An object whose `items` is a list; other fields are parsed.
     WithItems(Map<String, Value>, Vec<&'a RawValue>),
     Other(Value),
 }
 
-/// Parses an item of an opened value.
+/// Parses an item of a list.
 pub(super) fn parse(item: &RawValue) -> Result<Value, serde_json::Error> {
     serde_json::from_str::<UniqueKeys>(item.get()).map(|UniqueKeys(value)| value)
 }
 
-/// Line breaks in the text before the item.
+/// The number of line breaks before the item.
 pub(super) fn lines_before(text: &str, item: &RawValue) -> u64 {
-    // The item is a part of the text, so the difference of their addresses is its position.
+    // The item is a slice of the text, so the difference of the addresses is its offset.
     let offset = (item.get().as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
     let before = &text.as_bytes()[..offset.min(text.len())];
     before.iter().filter(|byte| **byte == b'\n').count() as u64
@@ -84,7 +84,7 @@ impl<'de> Visitor<'de> for OpeningVisitor {
         let mut items = None;
         while let Some(key) = entries.next_key::<String>()? {
             if fields.contains_key(&key) || (items.is_some() && key == "items") {
-                return Err(A::Error::custom(format!("key {key:?} is given twice")));
+                return Err(A::Error::custom(format!("duplicate key {key:?}")));
             }
             if key == "items" {
                 match entries.next_value()? {

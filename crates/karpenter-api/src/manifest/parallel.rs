@@ -1,18 +1,18 @@
-//! Work on many pieces by several threads, with the results handed over one by one in the order of the pieces.
+//! Processes items on several threads and passes the results to the caller in the order of the items.
 //!
-//! Results are handed over while later pieces are still being worked on, so they need not all be in memory at once.
+//! Results are passed on while later items are processed, so they need not all be in memory.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 
-/// Pieces per errand of a thread: enough that the hand-over costs nothing next to the work.
+/// Items per unit of work; large enough that passing results costs little compared to the work.
 const BATCH: usize = 64;
-/// Parsing is bound by memory beyond this.
+/// With more threads, memory bandwidth limits parsing.
 const THREADS_MAX: usize = 8;
 
-/// Calls `sink` with the result of every piece, in order.
+/// Calls `sink` with the result of every item, in order.
 pub(super) fn in_order<T: Sync, R: Send>(
     pieces: &[T],
     work: impl Fn(&T) -> R + Sync,
@@ -37,7 +37,7 @@ pub(super) fn in_order<T: Sync, R: Send>(
                         return;
                     }
                     let results: Vec<R> = batch_of(batch).iter().map(work).collect();
-                    // Nobody listens any more only if the sink panicked.
+                    // The channel is closed only if the sink panicked.
                     if sender.send((batch, results)).is_err() {
                         return;
                     }
@@ -47,7 +47,7 @@ pub(super) fn in_order<T: Sync, R: Send>(
         drop(sender);
         let mut early: BTreeMap<usize, Vec<R>> = BTreeMap::new();
         let mut due = 0;
-        // Owned here, so that a panic in the sink closes the channel before the threads are waited for.
+        // The receiver is moved here, so that a panic in the sink closes the channel before the threads are joined.
         for (batch, results) in receiver {
             early.insert(batch, results);
             while let Some(results) = early.remove(&due) {

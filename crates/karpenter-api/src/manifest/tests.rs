@@ -13,7 +13,7 @@ fn errors(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn yaml_streams_are_cut_into_numbered_documents_with_lines() {
+fn yaml_stream_is_split_into_documents_with_numbers_and_lines() {
     let text = "# header\n---\nkind: A\n---\n\n---\n# comment\nkind: B\n...\n--- # tail\nkind: C\n---\n";
     let found: Vec<_> = read("in.yaml", text)
         .documents
@@ -24,7 +24,7 @@ fn yaml_streams_are_cut_into_numbered_documents_with_lines() {
 }
 
 #[test]
-fn scalars_are_read_as_kubectl_reads_them() {
+fn scalars_are_parsed_as_by_kubectl() {
     let text = "a: 1\nb: -2\nc: 1.5\nd: true\ne: ~\nf: '1'\ng: 2024-01-01T00:00:00Z\nh: 0644\ni: on\nj: 100m\nk: |\n  ---x\n  y\nl: 1.5Gi\nm: 12345678901234567890\n";
     let expected = json!({"a": 1, "b": -2, "c": 1.5, "d": true, "e": null, "f": "1", "g": "2024-01-01T00:00:00Z",
         "h": 420, "i": true, "j": "100m", "k": "---x\ny\n", "l": "1.5Gi", "m": 12345678901234567890u64});
@@ -32,7 +32,7 @@ fn scalars_are_read_as_kubectl_reads_them() {
 }
 
 #[test]
-fn lists_are_flattened_and_typed_lists_name_their_items() {
+fn lists_are_flattened_and_typed_lists_set_kind_of_items() {
     let text = r#"
 apiVersion: v1
 kind: List
@@ -62,7 +62,7 @@ items:
 }
 
 #[test]
-fn an_empty_list_is_no_document_and_a_list_like_object_is_one() {
+fn empty_list_has_no_documents_and_object_with_items_is_one() {
     assert_eq!(values("apiVersion: v1\nkind: List\nitems: []\n").len(), 0);
     assert_eq!(values("apiVersion: x/v1\nkind: AllowList\nspec: {}\nitems: []\n").len(), 1);
 }
@@ -77,7 +77,7 @@ fn json_may_be_one_object_an_array_or_many_objects() {
 }
 
 #[test]
-fn a_broken_document_names_source_document_and_line_and_spares_the_others() {
+fn invalid_document_is_reported_with_position_and_others_are_parsed() {
     let manifests = read("in.yaml", "kind: A\n---\nkind: B\nspec: [1,\n---\nkind: C\n");
     let kinds: Vec<_> = manifests.documents.iter().map(|d| d.value["kind"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["A", "C"]);
@@ -89,7 +89,7 @@ fn a_broken_document_names_source_document_and_line_and_spares_the_others() {
 }
 
 #[test]
-fn keys_given_twice_are_errors() {
+fn duplicate_keys_are_errors() {
     for text in ["a: 1\nb: 2\na: 3\n", "{\"a\": 1, \"b\": 2,\n \"a\": 3}", "x:\n  a: 1\n  a: 2\n"] {
         let found = errors(text);
         assert_eq!(found.len(), 1, "{text}");
@@ -101,7 +101,7 @@ fn keys_given_twice_are_errors() {
 fn documents_that_are_not_objects_are_errors() {
     assert_eq!(
         errors("just text\n"),
-        ["in.yaml: document 1, line 1: expected an object with apiVersion and kind, found text"]
+        ["in.yaml: document 1, line 1: expected an object with apiVersion and kind, found a string"]
     );
     assert_eq!(errors("[1]"), ["in.yaml: document 1: items[0]: expected an object, found a number"]);
     assert_eq!(errors("{\"a\": 1 \"b\": 2}").len(), 1);
@@ -110,7 +110,7 @@ fn documents_that_are_not_objects_are_errors() {
 }
 
 #[test]
-fn alias_bombs_and_deep_nesting_are_refused() {
+fn alias_bombs_and_deep_nesting_are_rejected() {
     let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
     for level in 1..12 {
         let previous = format!("*a{}", level - 1);
@@ -125,13 +125,13 @@ fn alias_bombs_and_deep_nesting_are_refused() {
 }
 
 #[test]
-fn ordinary_anchors_and_merge_keys_work() {
+fn anchors_and_merge_keys_are_resolved() {
     let text = "base: &base {cpu: 1}\nuse:\n  <<: *base\n  memory: 2\n";
     assert_eq!(values(text), [json!({"base": {"cpu": 1}, "use": {"cpu": 1, "memory": 2}})]);
 }
 
 #[test]
-fn large_streams_and_large_lists_are_read_whole() {
+fn large_streams_and_lists_are_parsed_completely() {
     let one = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: p\n  labels: {app: web, tier: front}\n";
     let stream: String = (0..20_000).map(|_| format!("---\n{one}")).collect();
     assert!(stream.len() > 1 << 20);
@@ -145,15 +145,15 @@ fn large_streams_and_large_lists_are_read_whole() {
 }
 
 #[test]
-fn a_large_json_list_keeps_its_order_and_loses_only_broken_items() {
+fn large_json_list_keeps_order_and_drops_invalid_items_only() {
     let items: Vec<String> = (0..30_000)
         .map(|n| match n {
-            // The first key stands on the line of the item, the second one on the next.
+            // The first key is on the line of the item, the second one on the next.
             777 => "{\"kind\": \"Pod\",\n \"kind\": \"Pod\"}".to_owned(),
             _ => format!("{{\"metadata\": {{\"name\": \"p{n}\", \"labels\": {{\"app\": \"web\"}}}}}}"),
         })
         .collect();
-    // The way kubectl sorts it: what the items are comes after them.
+    // kubectl sorts keys: kind follows items.
     let text =
         format!("{{\"apiVersion\": \"v1\",\n\"items\": [\n{}\n], \"kind\": \"PodList\"}}", items.join(",\n"));
     assert!(text.len() > 1 << 20);
@@ -166,11 +166,11 @@ fn a_large_json_list_keeps_its_order_and_loses_only_broken_items() {
         assert_eq!((&document.value["kind"], &document.value["apiVersion"]), (&json!("Pod"), &json!("v1")));
     }
     let errors: Vec<String> = manifests.errors.iter().map(ToString::to_string).collect();
-    assert_eq!(errors, ["in.json: document 1, line 781: key \"kind\" is given twice"]);
+    assert_eq!(errors, ["in.json: document 1, line 781: duplicate key \"kind\""]);
 }
 
 #[test]
-fn json_objects_with_items_of_their_own_are_read_whole() {
+fn json_objects_with_a_field_items_are_not_flattened() {
     let text = r#"{"kind": "AllowList", "spec": {}, "items": [{"a": 1}, 2]}"#;
     assert_eq!(values(text), [json!({"kind": "AllowList", "spec": {}, "items": [{"a": 1}, 2]})]);
     assert_eq!(values(r#"{"kind": "X", "items": {"a": []}}"#), [json!({"kind": "X", "items": {"a": []}})]);
@@ -180,6 +180,6 @@ fn json_objects_with_items_of_their_own_are_read_whole() {
     for twice in
         [r#"{"items": [], "items": []}"#, r#"{"items": 1, "items": []}"#, r#"{"items": [], "items": 1}"#]
     {
-        assert_eq!(errors(twice), ["in.yaml: document 1, line 1: key \"items\" is given twice"], "{twice}");
+        assert_eq!(errors(twice), ["in.yaml: document 1, line 1: duplicate key \"items\""], "{twice}");
     }
 }

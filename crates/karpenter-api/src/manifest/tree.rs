@@ -1,6 +1,6 @@
-//! A value tree whose objects have every key once.
+//! A JSON tree that rejects duplicate keys.
 //!
-//! `serde_json::Value` itself silently keeps the last of two equal keys.
+//! `serde_json::Value` keeps the last of two equal keys without an error.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ impl<'de> Deserialize<'de> for UniqueKeys {
     }
 }
 
-/// Object keys: YAML allows any scalar, JSON only text. Kubernetes has only text keys.
+/// Object keys: YAML allows any scalar; Kubernetes has strings only.
 struct Key(String);
 
 impl<'de> Deserialize<'de> for Key {
@@ -46,9 +46,9 @@ impl<'de> Visitor<'de> for TreeVisitor {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
-        Number::from_f64(value).map(Value::Number).ok_or_else(|| {
-            E::custom(format!("{value} is not a number a manifest can hold; quote it if it is text"))
-        })
+        Number::from_f64(value)
+            .map(Value::Number)
+            .ok_or_else(|| E::custom(format!("{value} is not a valid number; quote it if it is a string")))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
@@ -83,7 +83,7 @@ impl<'de> Visitor<'de> for TreeVisitor {
         let mut map = Map::new();
         while let Some(Key(key)) = entries.next_key()? {
             if map.contains_key(&key) {
-                return Err(A::Error::custom(format!("key {key:?} is given twice")));
+                return Err(A::Error::custom(format!("duplicate key {key:?}")));
             }
             let UniqueKeys(value) = entries.next_value()?;
             map.insert(key, value);

@@ -1,8 +1,8 @@
-//! YAML streams, cut into documents before they are parsed.
+//! YAML streams, split into documents before they are parsed.
 //!
-//! A line that starts with `---` begins a document wherever it stands: it can be part of no scalar. Cutting there
-//! first keeps a mistake inside its own document, gives every document its own line and budget, and lets large
-//! streams be parsed on several threads. Directives (`%YAML`, `%TAG`) are not carried over to a document.
+//! A line that starts with `---` always begins a document: no scalar can contain it. Splitting first limits an error to its
+//! document, gives each document its own line numbers and limits, and allows parsing on several threads. Directives
+//! (`%YAML`, `%TAG`) are not applied to other documents.
 
 use serde_json::Value;
 use serde_saphyr::{DuplicateKeyPolicy, NonFiniteFloatPolicy, Options};
@@ -10,32 +10,32 @@ use serde_saphyr::{DuplicateKeyPolicy, NonFiniteFloatPolicy, Options};
 use super::parallel;
 use super::tree::UniqueKeys;
 
-/// Deep enough for any Kubernetes object (CRD schemas are the deepest) with room to spare for the stack.
+/// More than any Kubernetes object needs (CRD schemas are the deepest), and safe for the stack.
 const DEPTH_MAX: usize = 100;
-/// Aliases are for people; a few thousand in one document are already a machine's work.
+/// People write few aliases; more in one document is generated or an attack.
 const ALIASES_MAX: usize = 10_000;
-/// Bounds the work that aliases can cause, whatever the size of the document.
+/// Limits the work that aliases can cause, independent of the size of the document.
 const REPLAYED_EVENTS_MAX: usize = 2_000_000;
-/// Below this much text a second thread costs more than it saves.
+/// For smaller texts, a second thread costs more than it saves.
 pub(super) const PARALLEL_BYTES_MIN: usize = 1 << 20;
 
-/// The text of one document and where it stands.
+/// The text of one document and its position.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Chunk<'a> {
     text: &'a str,
-    /// The line of the text's first character, from 1.
+    /// The line of the first character, from 1.
     pub(super) first_line: u64,
-    /// The first line with something on it that is not a comment or a marker.
+    /// The first line that is not empty, a comment or a marker.
     pub(super) content_line: u64,
 }
 
 pub(super) struct YamlError {
-    /// Counted within the chunk, from 1.
+    /// Line within the chunk, from 1.
     pub(super) line: Option<u64>,
     pub(super) message: String,
 }
 
-/// Hands every document to `sink`, in order.
+/// Passes every document to `sink`, in order.
 pub(super) fn parse_documents(text: &str, mut sink: impl FnMut(&Chunk<'_>, Result<Value, YamlError>)) {
     let chunks = split(text);
     if text.len() < PARALLEL_BYTES_MIN {
@@ -53,7 +53,7 @@ fn parse(chunk: &Chunk<'_>) -> Result<Value, YamlError> {
     })
 }
 
-/// A parser event takes at least one byte of text, so the text's own length bounds everything but aliases.
+/// A parser event needs at least one byte, so the length of the text limits everything except aliases.
 fn options(text_len: usize) -> Options {
     let events_max = text_len.saturating_mul(2).saturating_add(1_000);
     serde_saphyr::options! {
@@ -73,7 +73,7 @@ fn options(text_len: usize) -> Options {
             max_total_replayed_events: REPLAYED_EVENTS_MAX,
         },
         duplicate_keys: DuplicateKeyPolicy::Error,
-        // What kubectl reads: 0644 is octal, yes and no are booleans.
+        // As kubectl: 0644 is octal; yes and no are booleans.
         legacy_octal_numbers: true,
         non_finite_float_policy: NonFiniteFloatPolicy::Reject,
         with_snippet: false,
@@ -81,7 +81,7 @@ fn options(text_len: usize) -> Options {
     }
 }
 
-/// The parser's own words without the position, which is given apart.
+/// The message of the parser without the position, which is a field.
 fn message(error: &serde_saphyr::Error) -> String {
     let text = error.without_snippet().to_string();
     let first = text.lines().next().unwrap_or_default();
@@ -109,7 +109,7 @@ fn is_document_start(line: &str) -> bool {
     line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
 }
 
-/// Leaves out chunks without content, so that documents are numbered as a reader counts them.
+/// Skips chunks without content, so that the numbers of documents match what a reader counts.
 fn push_chunk<'a>(chunks: &mut Vec<Chunk<'a>>, text: &'a str, first_line: u64) {
     let is_content = |line: &str| {
         let line = if is_document_start(line) { &line[3..] } else { line };

@@ -7,7 +7,7 @@ fn pod(object: Value) -> Pod {
 }
 
 #[test]
-fn malformed_amounts_are_reported_with_their_place() {
+fn invalid_quantity_is_reported_with_path() {
     let cases = [
         (
             json!({"containers": [{"name": "a"}, {"name": "b", "resources": {"requests": {"cpu": "lots"}}}]}),
@@ -33,13 +33,13 @@ fn malformed_amounts_are_reported_with_their_place() {
 }
 
 #[test]
-fn a_pod_without_a_spec_occupies_nothing() {
+fn pod_without_spec_has_no_requests() {
     assert_eq!(pod_requests(&Pod::default()), Ok(Quantities::new()));
     assert_eq!(pod_limits(&Pod::default()), Ok(Quantities::new()));
 }
 
 #[test]
-fn the_pod_of_a_daemonset_keeps_what_placement_depends_on() {
+fn daemonset_pod_keeps_scheduling_fields() {
     let daemonset: DaemonSet = serde_json::from_value(json!({
         "metadata": {"name": "agent", "namespace": "kube-system", "labels": {"of": "the daemonset"}},
         "spec": {

@@ -1,7 +1,9 @@
 //! Rules for the kubelet settings of an EC2NodeClass.
 //!
-//! The schema leaves these settings open, so that new kubelet fields need no new CRD; the controller checks them.
-//! Expressions are recognised but not compiled here.
+//! The schema accepts any setting, so that new kubelet fields need no new CRD; the controller validates them. Expressions
+//! are recognized but not compiled here.
+//!
+//! Upstream: karpenter-provider-aws `pkg/apis/v1/kubeletconfiguration_validation.go`.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +15,7 @@ use super::kubelet_fields::{Kind, field_kind};
 use super::runtime_error;
 use crate::error::FieldError;
 
-/// The settings Karpenter itself understands and translates for every image family.
+/// Settings that Karpenter supports for every AMI family.
 const MANAGED_FIELDS: [&str; 12] = [
     "clusterDNS",
     "maxPods",
@@ -39,7 +41,7 @@ const EVICTION_SIGNALS: [&str; 6] = [
 const RESERVABLE_RESOURCES: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
 const EXPRESSION_GATE: &str = "NodeClassCEL";
 
-/// What is wrong with kubelet settings for nodes of an image family.
+/// The errors of kubelet settings for an AMI family.
 pub fn kubelet_errors(
     kubelet: &Map<String, Value>,
     ami_family: &str,
@@ -78,7 +80,7 @@ impl<'a> Check<'a> {
         self.kubelet.get(field).and_then(Value::as_i64)
     }
 
-    /// Every field exists upstream and has the right type; null counts as absent.
+    /// Every field must exist in the kubelet's configuration and have its type; null counts as absent.
     fn fields(&mut self) {
         for (field, value) in self.kubelet {
             if value.is_null() {
@@ -106,7 +108,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Records are looked into, however deep they are; a list or map of anything else is told about as a whole.
+    /// Objects are checked recursively; a list or map of other values is reported as a whole.
     fn shape(&mut self, path: String, field: &str, kind: &Kind, value: &Value) {
         match (kind, value) {
             (_, Value::Null) => {}
@@ -205,7 +207,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// AL2023 takes the settings as they are and custom images ignore them; the others need each one translated.
+    /// AL2023 passes the settings to the kubelet, and custom AMIs ignore them; other families need a translation of each setting.
     fn family(&mut self, family: &str) {
         if matches!(family, "AL2023" | "Custom") {
             return;
@@ -213,7 +215,7 @@ impl<'a> Check<'a> {
         for (field, value) in self.kubelet {
             let unsupported = !MANAGED_FIELDS.contains(&field.as_str())
                 || field == "podsPerCore" && family == "Bottlerocket";
-            // A setting that exists nowhere has been reported already.
+            // A setting that does not exist is already reported.
             if unsupported && !value.is_null() && field_kind(field).is_some() {
                 self.push(path(field), format!("{field} is not supported for AMI family {family}"));
             }
@@ -236,19 +238,19 @@ fn holds_records(kind: &Kind) -> bool {
 
 fn type_problem(kind: &Kind, value: &Value) -> Option<&'static str> {
     let expected = match kind {
-        Kind::Bool => "true or false",
-        Kind::Map(Kind::Bool) => "a map of true or false",
+        Kind::Bool => "a boolean",
+        Kind::Map(Kind::Bool) => "a map of booleans",
         Kind::Duration => "a duration such as 30s or 5m",
-        Kind::Int32 => "a 32-bit whole number",
-        Kind::List(Kind::Int32) => "a list of 32-bit whole numbers",
-        Kind::Int64 | Kind::Uint32 => "a whole number",
+        Kind::Int32 => "a 32-bit integer",
+        Kind::List(Kind::Int32) => "a list of 32-bit integers",
+        Kind::Int64 | Kind::Uint32 => "an integer",
         Kind::Number | Kind::DurationOrNumber | Kind::Quantity => "a number",
         Kind::Record(_) => "an object",
         Kind::List(Kind::Record(_)) => "a list of objects",
-        Kind::Text | Kind::Time => "text",
-        Kind::List(_) => "a list of texts",
-        Kind::Map(Kind::List(_)) => "a map of lists of texts",
-        Kind::Map(_) => "a map of texts",
+        Kind::Text | Kind::Time => "a string",
+        Kind::List(_) => "a list of strings",
+        Kind::Map(Kind::List(_)) => "a map of lists of strings",
+        Kind::Map(_) => "a map of strings",
     };
     (!has_shape(kind, value)).then_some(expected)
 }
@@ -269,7 +271,7 @@ fn has_shape(kind: &Kind, value: &Value) -> bool {
     }
 }
 
-/// A threshold is a percentage or an amount.
+/// A threshold is a percentage or a quantity.
 fn threshold_problem(value: &str) -> Option<String> {
     if let Some(number) = value.strip_suffix('%') {
         let is_valid = number.parse::<f64>().is_ok_and(|percent| (0.0..=100.0).contains(&percent));

@@ -1,10 +1,10 @@
-//! The fields of the kubelet's own configuration (kubelet.config.k8s.io/v1beta1, Kubernetes 1.36), all the way down.
+//! The fields of the kubelet configuration (kubelet.config.k8s.io/v1beta1, Kubernetes 1.36) at every depth.
 //!
-//! A data table; a newer Kubernetes adds lines. What values mean is nobody's business here.
+//! A data table; a newer Kubernetes adds lines. Only types are given, no valid values.
 
 use Kind::*;
 
-/// The shape of a value.
+/// The type of a value.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Kind {
     Bool,
@@ -13,12 +13,12 @@ pub enum Kind {
     Uint32,
     Number,
     Text,
-    /// Text in Go's notation, such as `30s`.
+    /// A string in Go's duration format, such as `30s`.
     Duration,
     /// A duration, or a number of nanoseconds.
     DurationOrNumber,
     Quantity,
-    /// Text as in RFC 3339.
+    /// A string in RFC 3339 format.
     Time,
     List(&'static Kind),
     Map(&'static Kind),
@@ -27,7 +27,7 @@ pub enum Kind {
 
 pub type Field = (&'static str, Kind);
 
-/// The type of a field at the top, or `None` if there is no such field.
+/// The type of a top-level field, or `None` if it does not exist.
 pub(super) fn field_kind(name: &str) -> Option<&'static Kind> {
     KUBELET.binary_search_by_key(&name, |(field, _)| field).ok().map(|index| &KUBELET[index].1)
 }
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_sorted_so_that_every_field_is_found() {
+    fn table_is_sorted_for_binary_search() {
         assert!(KUBELET.is_sorted_by(|a, b| a.0 < b.0));
         for (name, kind) in KUBELET {
             assert_eq!(field_kind(name), Some(kind));

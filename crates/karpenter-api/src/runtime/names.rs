@@ -1,9 +1,9 @@
-//! What Kubernetes accepts as a label key and as a label value.
+//! Valid label keys and label values.
 
 const NAME_CHARACTERS_MAX: usize = 63;
 const DOMAIN_CHARACTERS_MAX: usize = 253;
 
-/// Why a text is not a qualified name (`name` or `domain/name`), or `None` if it is one.
+/// Why a string is not a qualified name (`name` or `domain/name`), or `None` if it is one.
 pub fn qualified_name_problem(text: &str) -> Option<String> {
     let (domain, name) = match text.split_once('/') {
         Some((_, name)) if name.contains('/') => return Some(format!("{text:?} has more than one slash")),
@@ -12,7 +12,7 @@ pub fn qualified_name_problem(text: &str) -> Option<String> {
     };
     if let Some(domain) = domain {
         if domain.is_empty() {
-            return Some(format!("{text:?} has nothing before the slash"));
+            return Some(format!("{text:?} has no domain before the slash"));
         }
         if domain.len() > DOMAIN_CHARACTERS_MAX {
             return Some(format!("has a domain of more than {DOMAIN_CHARACTERS_MAX} characters"));
@@ -30,7 +30,7 @@ pub fn qualified_name_problem(text: &str) -> Option<String> {
     name_problem(name)
 }
 
-/// Why a text is not a label value, or `None` if it is one. Empty values are fine.
+/// Why a string is not a label value, or `None` if it is one. Empty values are valid.
 pub fn label_value_problem(text: &str) -> Option<String> {
     if text.is_empty() { None } else { name_problem(text) }
 }

@@ -1,4 +1,4 @@
-//! Rules for one label requirement, whether of a NodePool, an overlay or a pod.
+//! Rules for one label requirement of a NodePool, NodeOverlay or pod.
 
 use super::names::{label_value_problem, qualified_name_problem};
 use super::{restricted_label_error, runtime_error};
@@ -9,7 +9,7 @@ pub const SUPPORTED_OPERATORS: [&str; 8] =
     ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"];
 const NUMERIC_OPERATORS: [&str; 4] = ["Gt", "Lt", "Gte", "Lte"];
 
-/// What is wrong with a requirement when the provider is not known, as for pods.
+/// The errors of a requirement without a provider, as for pods.
 pub fn requirement_errors(
     key: &str,
     operator: &str,
@@ -20,7 +20,7 @@ pub fn requirement_errors(
     requirement_errors_with(&LabelRules::for_all_providers(), key, operator, values, min_values, path)
 }
 
-/// What is wrong with a requirement under the label rules of a provider.
+/// The errors of a requirement with the label rules of a provider.
 pub fn requirement_errors_with(
     rules: &LabelRules,
     key: &str,
@@ -62,13 +62,13 @@ pub fn requirement_errors_with(
         errors.extend(message.map(|message| runtime_error(format!("{path}.values"), message)));
     }
     if NUMERIC_OPERATORS.contains(&operator) && !is_single_natural_number(values) {
-        let message = format!("operator {operator} needs exactly one value, a whole number not below zero");
+        let message = format!("operator {operator} needs exactly one value, a non-negative integer");
         errors.push(runtime_error(format!("{path}.values"), message));
     }
     errors
 }
 
-/// Values that cannot occur are tolerated as long as enough others remain.
+/// Unknown values are accepted if enough known values remain.
 fn known_value_error(
     rules: &LabelRules,
     key: &str,

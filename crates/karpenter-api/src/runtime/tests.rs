@@ -40,7 +40,7 @@ fn node_pool_labels() {
         (
             "karpenter.sh/nodepool",
             "x",
-            Some("karpenter.sh/nodepool is set by the NodePool itself and cannot be chosen"),
+            Some("karpenter.sh/nodepool is set by the NodePool itself and cannot be configured"),
         ),
         (
             "karpenter.sh/custom",
@@ -55,7 +55,7 @@ fn node_pool_labels() {
         (
             "kubernetes.io/hostname",
             "x",
-            Some("label \"kubernetes.io/hostname\" is set by the node itself and cannot be chosen"),
+            Some("label \"kubernetes.io/hostname\" is set by the node itself and cannot be configured"),
         ),
         (
             "spaces in key",
@@ -95,7 +95,7 @@ fn restricted_labels_depend_on_the_node_class() {
              karpenter.kwok.sh/instance-memory, karpenter.kwok.sh/instance-size"
         )
     );
-    // An unknown provider gets the restrictions of all known ones.
+    // An unknown provider has the restrictions of all known ones.
     assert_eq!(runtime_errors("NodePool", &node_pool("example.com", template)).len(), 1);
 }
 
@@ -135,7 +135,7 @@ fn node_pool_taints() {
 }
 
 #[test]
-fn node_pool_requirements_may_not_name_the_pool() {
+fn node_pool_requirement_on_nodepool_label_is_an_error() {
     let requirement = json!({"key": "karpenter.sh/nodepool", "operator": "In", "values": ["x"]});
     assert_eq!(
         node_pool_shown(json!({"spec": {"requirements": [requirement.clone()]}})),
@@ -143,7 +143,7 @@ fn node_pool_requirements_may_not_name_the_pool() {
             "spec.template.spec.requirements[0].key: karpenter.sh/nodepool is set by the NodePool itself and cannot be required"
         ]
     );
-    // An overlay may select by pool.
+    // A NodeOverlay may select by NodePool.
     assert!(runtime_errors("NodeOverlay", &json!({"spec": {"requirements": [requirement]}})).is_empty());
 }
 
@@ -166,7 +166,7 @@ fn requirements() {
             "In",
             &["a"],
             None,
-            &["p.key: label \"kubernetes.io/hostname\" is set by the node itself and cannot be chosen"],
+            &["p.key: label \"kubernetes.io/hostname\" is set by the node itself and cannot be configured"],
         ),
         (
             "a.karpenter.sh/x",
@@ -199,7 +199,7 @@ fn requirements() {
             &["p.values: no value of karpenter.k8s.aws/instance-tenancy is known"],
         ),
         ("", "Exists", &[], None, &["p.key: key \"\" has no name"]),
-        ("/x", "Exists", &[], None, &["p.key: key \"/x\" has nothing before the slash"]),
+        ("/x", "Exists", &[], None, &["p.key: key \"/x\" has no domain before the slash"]),
         ("x/", "Exists", &[], None, &["p.key: key \"x/\" has no name"]),
         (
             "Example.com/x",
@@ -233,28 +233,28 @@ fn requirements() {
             "Gt",
             &[],
             None,
-            &["p.values: operator Gt needs exactly one value, a whole number not below zero"],
+            &["p.values: operator Gt needs exactly one value, a non-negative integer"],
         ),
         (
             "example.com/x",
             "Lt",
             &["1", "2"],
             None,
-            &["p.values: operator Lt needs exactly one value, a whole number not below zero"],
+            &["p.values: operator Lt needs exactly one value, a non-negative integer"],
         ),
         (
             "example.com/x",
             "Gte",
             &["1.5"],
             None,
-            &["p.values: operator Gte needs exactly one value, a whole number not below zero"],
+            &["p.values: operator Gte needs exactly one value, a non-negative integer"],
         ),
         (
             "example.com/x",
             "Lte",
             &["a"],
             None,
-            &["p.values: operator Lte needs exactly one value, a whole number not below zero"],
+            &["p.values: operator Lte needs exactly one value, a non-negative integer"],
         ),
     ];
     for (key, operator, values, min_values, expected) in cases {
@@ -286,19 +286,19 @@ fn kubelet_settings() {
             vec![],
         ),
         (json!({"maxPodz": 10}), vec![".maxPodz: the kubelet has no setting \"maxPodz\""]),
-        (json!({"podsPerCore": "10"}), vec![".podsPerCore: podsPerCore must be a 32-bit whole number"]),
+        (json!({"podsPerCore": "10"}), vec![".podsPerCore: podsPerCore must be a 32-bit integer"]),
         (
             json!({"podsPerCore": 3_000_000_000_i64}),
-            vec![".podsPerCore: podsPerCore must be a 32-bit whole number"],
+            vec![".podsPerCore: podsPerCore must be a 32-bit integer"],
         ),
-        (json!({"clusterDNS": "10.0.0.10"}), vec![".clusterDNS: clusterDNS must be a list of texts"]),
+        (json!({"clusterDNS": "10.0.0.10"}), vec![".clusterDNS: clusterDNS must be a list of strings"]),
         (
             json!({"syncFrequency": "soon"}),
             vec![".syncFrequency: syncFrequency must be a duration such as 30s or 5m"],
         ),
         (
             json!({"featureGates": {"A": "true"}}),
-            vec![".featureGates: featureGates must be a map of true or false"],
+            vec![".featureGates: featureGates must be a map of booleans"],
         ),
         (
             json!({"authentication": {"anonymous": {"enable": false}, "webhok": {}}}),
@@ -309,16 +309,16 @@ fn kubelet_settings() {
         ),
         (
             json!({"logging": {"options": {"json": {"splitStream": "yes"}}, "vmodule": null}}),
-            vec![".logging.options.json.splitStream: splitStream must be true or false"],
+            vec![".logging.options.json.splitStream: splitStream must be a boolean"],
         ),
         (
             json!({"shutdownGracePeriodByPodPriority": [{"priority": 1}, {"priority": "high"}, 5]}),
             vec![
-                ".shutdownGracePeriodByPodPriority[1].priority: priority must be a 32-bit whole number",
+                ".shutdownGracePeriodByPodPriority[1].priority: priority must be a 32-bit integer",
                 ".shutdownGracePeriodByPodPriority[2]: shutdownGracePeriodByPodPriority must be an object",
             ],
         ),
-        (json!({"kubeReserved": {"cpu": 1}}), vec![".kubeReserved: kubeReserved must be a map of texts"]),
+        (json!({"kubeReserved": {"cpu": 1}}), vec![".kubeReserved: kubeReserved must be a map of strings"]),
         (
             json!({"registerWithTaints": []}),
             vec![
@@ -383,7 +383,7 @@ fn kubelet_settings() {
 }
 
 #[test]
-fn kubelet_settings_an_image_family_cannot_take() {
+fn kubelet_settings_unsupported_by_ami_family_are_errors() {
     let unmanaged = json!({"serializeImagePulls": false});
     let per_core = json!({"podsPerCore": 10});
     let two_servers = json!({"clusterDNS": ["10.0.0.10", "fd00::a"]});
@@ -410,7 +410,7 @@ fn kubelet_settings_an_image_family_cannot_take() {
 }
 
 #[test]
-fn expressions_pass_once_enabled() {
+fn expressions_are_valid_with_feature_gate() {
     let kubelet = json!({"maxPods": "vcpus * 10", "kubeReserved": {"memory": "memory_mib / 10"}});
     let kubelet = kubelet.as_object().expect("object");
     assert!(kubelet_errors(kubelet, "AL2023", true).is_empty());
@@ -418,7 +418,7 @@ fn expressions_pass_once_enabled() {
 }
 
 #[test]
-fn objects_of_the_wrong_shape_are_left_to_the_schema() {
+fn values_of_wrong_type_are_skipped() {
     for kind in ["NodePool", "NodeOverlay", "EC2NodeClass", "NodeClaim", "Pod"] {
         for object in [
             json!(null),

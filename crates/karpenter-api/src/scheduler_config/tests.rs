@@ -12,7 +12,7 @@ fn keys(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn documents_without_constraints_add_nothing() {
+fn document_without_constraints_is_empty() {
     for text in [
         "",
         " \n",
@@ -26,7 +26,7 @@ fn documents_without_constraints_add_nothing() {
 }
 
 #[test]
-fn yaml_and_json_are_read() {
+fn yaml_and_json_are_parsed() {
     let zone = "topology.kubernetes.io/zone";
     let any = "{maxSkew: 3, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: ScheduleAnyway, minDomains: 2, \
                nodeTaintsPolicy: Honor, nodeAffinityPolicy: Ignore}";
@@ -42,7 +42,7 @@ fn yaml_and_json_are_read() {
         (one.node_taints_policy.as_deref(), one.node_affinity_policy.as_deref()),
         (Some("Honor"), Some("Ignore"))
     );
-    // One key may be there once per kind of constraint.
+    // A topology key may occur once per value of whenUnsatisfiable.
     assert_eq!(
         keys(&document(&format!("{ZONE}, {}", ZONE.replace("DoNotSchedule", "ScheduleAnyway")))),
         [zone, zone]
@@ -50,7 +50,7 @@ fn yaml_and_json_are_read() {
 }
 
 #[test]
-fn mistakes_are_named() {
+fn errors_contain_path_and_reason() {
     let cases = [
         (document(&ZONE.replace("maxSkew: 1", "maxSkew: 0")), "[0].maxSkew must be greater than 0"),
         (

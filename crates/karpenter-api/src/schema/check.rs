@@ -1,10 +1,10 @@
-//! The walk of a value along a structural schema. Collects every violation; never stops at the first.
+//! Validates a value with a structural schema and collects all violations.
 //!
-//! Recursion follows the schema, not the value, so its depth is bounded by the CRD. Parts of the value without
-//! a schema are reported (unknown field) or left alone (preserve-unknown-fields), never entered.
+//! Recursion follows the schema, not the value, so that the CRD limits its depth. Parts of the value without a schema are
+//! reported (unknown field) or skipped (preserve-unknown-fields).
 //!
-//! Verdicts are those of an API server, with one exception: its library takes some lists for a string with
-//! a format, which no controller could then read. That is refused here.
+//! Results are those of the API server, with one exception: its library accepts some lists for a string with a format,
+//! which no controller could read. They are rejected here.
 
 use std::collections::BTreeSet;
 
@@ -15,12 +15,12 @@ use super::text::{quoted, short_text, type_name};
 use super::{Format, JsonType, ListType, Schema, formats};
 use crate::error::{FieldError, Rule};
 
-/// What a walk found.
+/// Result of a validation.
 #[derive(Debug, Default)]
 pub struct Findings {
     pub errors: Vec<FieldError>,
-    /// Whether a violation makes CEL rules meaningless: a wrong type, a missing field, a wrong choice, or
-    /// something too long. An API server skips all rules then, and so do we.
+    /// Whether CEL rules must be skipped, as the API server does: after a wrong type, a missing field, an unsupported value, or
+    /// a value that is too long.
     pub blocks_rules: bool,
 }
 
@@ -30,14 +30,14 @@ impl Findings {
         self.errors.push(error);
     }
 
-    fn push_too_much(&mut self, error: FieldError) {
+    fn push_exceeded_limit(&mut self, error: FieldError) {
         self.blocks_rules = true;
         self.errors.push(error);
     }
 }
 
 impl Schema {
-    /// Checks a defaulted value; `path` is where it sits in the object.
+    /// Validates a value with defaults applied; `path` is its path in the object.
     pub fn check(&self, path: &str, value: &Value) -> Findings {
         let mut findings = Findings::default();
         self.walk(&mut path.to_string(), value, &mut findings);
@@ -125,7 +125,7 @@ impl Schema {
                 );
             }
             if let Some(limit) = self.length_max.filter(|limit| length > *limit) {
-                findings.push_too_much(
+                findings.push_exceeded_limit(
                     FieldError::new(
                         path,
                         Rule::Bound,
@@ -157,7 +157,7 @@ impl Schema {
         }
     }
 
-    /// The formats int32 and int64 are notes to the reader: a server does not hold numbers to them.
+    /// The API server does not enforce the formats int32 and int64.
     fn check_number(&self, path: &str, number: &Number, findings: &mut Findings) {
         let Some(approximate) = number.as_f64() else { return };
         let valid = match (self.minimum, self.maximum) {
@@ -266,7 +266,7 @@ fn check_count(
         );
     }
     if let Some(limit) = high.filter(|limit| count > *limit) {
-        findings.push_too_much(
+        findings.push_exceeded_limit(
             FieldError::new(
                 path,
                 Rule::Bound,
@@ -301,7 +301,7 @@ fn check_unique(
     }
 }
 
-/// The key fields of an element of a keyed list, as text; none for elements that are no objects.
+/// The key fields of an element of a map list, as text; `None` for elements that are not objects.
 fn keyed_identity(element: &Value, keys: &[String]) -> Option<String> {
     let fields = element.as_object()?;
     let parts: Vec<String> = keys
@@ -315,8 +315,8 @@ fn is_whole(value: &Value) -> bool {
     value.as_number().is_some_and(|number| whole_number(number).is_some())
 }
 
-/// The number as a server's integer, if it is one. JSON does not tell 5.0 from 5, and neither does a server,
-/// but it takes a number written as a float only as far as floats are exact.
+/// The number as an integer, if it is one. JSON does not distinguish 5.0 and 5, and neither does the API server; a number
+/// written as a float is accepted only in the range in which floats are exact.
 pub(super) fn whole_number(number: &Number) -> Option<i64> {
     const EXACT_FLOAT_MAX: f64 = ((1_u64 << 53) - 1) as f64;
     number.as_i64().or_else(|| {

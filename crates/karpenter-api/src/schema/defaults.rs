@@ -1,9 +1,9 @@
-//! Fills in defaults in place, and drops nulls as an API server does before it looks at an object.
+//! Applies defaults in place, and drops nulls as the API server does before validation.
 //!
-//! Also writes whole floats in integer fields as integers (7.0 as 7), as clients do when they turn YAML into
-//! JSON; typed readers would refuse the float.
+//! Also writes whole floats in integer fields as integers (7.0 as 7), as clients do when they convert YAML to JSON; typed
+//! deserialization would reject the float.
 //!
-//! Values of the wrong type are left alone; `check` reports them.
+//! Values of the wrong type are not changed; `check` reports them.
 
 use serde_json::Value;
 
@@ -11,8 +11,8 @@ use super::check::whole_number;
 use super::{JsonType, Schema};
 
 impl Schema {
-    /// Removes nulls of fields that may not be null and have no default, then applies defaults everywhere,
-    /// also inside of values that themselves came from a default.
+    /// Removes nulls of fields that are not nullable and have no default, then applies defaults, also inside of values that are
+    /// defaults themselves.
     pub fn apply_defaults(&self, value: &mut Value) {
         self.drop_nulls(value);
         self.fill(value);
@@ -72,7 +72,7 @@ impl Schema {
         }
     }
 
-    /// The schema of an object's field: its own, or the one for all fields without one.
+    /// The schema of a field: its own, or that of additionalProperties.
     pub(super) fn field_schema(&self, name: &str) -> Option<&Schema> {
         self.properties.get(name).or(self.additional_properties.as_deref())
     }

@@ -1,5 +1,5 @@
-//! Formats with a grammar of their own. Follows what an API server accepts, which for `date-time` is a little
-//! wider than RFC 3339 (any character before the fraction of a second; leap seconds are refused).
+//! String formats. As in the API server, `date-time` is wider than RFC 3339 (any character before the fraction of a
+//! second), and leap seconds are rejected.
 
 use std::sync::LazyLock;
 
@@ -10,9 +10,9 @@ static TIME: LazyLock<Regex> = LazyLock::new(|| {
         .expect("a constant pattern")
 });
 
-/// Whether an API server takes the text for a `date-time`.
+/// Whether the API server accepts the string as `date-time`.
 pub(crate) fn is_date_time(text: &str) -> bool {
-    // The longest sensible value is far shorter; do not lower-case megabytes.
+    // Valid values are much shorter; do not convert megabytes to lower case.
     if text.len() > 128 {
         return false;
     }
@@ -26,7 +26,7 @@ pub(crate) fn is_date_time(text: &str) -> bool {
 }
 
 fn is_date(text: &str) -> bool {
-    // jiff would also take signs and week dates, so the shape is checked first.
+    // jiff also accepts signs and week dates, so the format is checked first.
     text.len() == 10
         && text.bytes().enumerate().all(|(position, byte)| match position {
             4 | 7 => byte == b'-',
@@ -60,7 +60,7 @@ mod tests {
             "2024-01-01T00:00:00",
             "2024-01-01 00:00:00Z",
         ] {
-            assert!(!is_date_time(text), "{text} should be refused");
+            assert!(!is_date_time(text), "{text} should be rejected");
         }
     }
 }

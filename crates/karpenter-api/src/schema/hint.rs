@@ -1,11 +1,11 @@
-//! "Did you mean": finds the known name closest to a mistyped one.
+//! "Did you mean": finds the known name that is closest to a misspelled one.
 
-/// Longer names are certainly not typing mistakes, and comparing them would cost time.
+/// Longer names are not compared: they are no typing errors, and comparing them is slow.
 const NAME_BYTES_MAX: usize = 64;
 
-/// The candidate that a typing mistake most likely meant, or none if all are too different.
+/// The closest candidate, or `None` if all are too different.
 ///
-/// Equal distances are decided by the order of the candidates.
+/// Of equally close candidates, the first is returned.
 pub fn closest_name<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > NAME_BYTES_MAX {
         return None;
@@ -23,7 +23,7 @@ pub fn closest_name<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str
         .map(|(_, candidate)| candidate)
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours that turn one text into the other.
+/// Number of insertions, deletions, replacements and swaps of adjacent characters that turn one text into the other.
 fn edit_distance(left: &[char], right: &[char]) -> usize {
     let mut before_previous: Vec<usize> = Vec::new();
     let mut previous: Vec<usize> = (0..=right.len()).collect();
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_the_name_that_was_meant() {
+    fn closest_name_is_found() {
         let names = ["limits", "replicas", "requirements", "template", "weight"];
         for (typed, meant) in [
             ("replica", Some("replicas")),
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_swap_of_neighbours_is_one_mistake() {
+    fn swap_of_adjacent_characters_has_distance_one() {
         let chars = |text: &str| text.chars().collect::<Vec<_>>();
         assert_eq!(edit_distance(&chars("ab"), &chars("ba")), 1);
         assert_eq!(edit_distance(&chars("kitten"), &chars("sitting")), 3);

@@ -1,10 +1,10 @@
-//! How values and keys are quoted in messages: as JSON, cut to a length people can read.
+//! Quotes values and keys in messages: as JSON, truncated.
 
 use serde_json::Value;
 
 const QUOTED_CHARS_MAX: usize = 80;
 
-/// The value as JSON, cut off where it gets long. Containers are named, not printed.
+/// The value as JSON, truncated. Objects and lists are named, not printed.
 pub(crate) fn quoted(value: &Value) -> String {
     match value {
         Value::Object(_) => "an object".to_string(),
@@ -14,7 +14,7 @@ pub(crate) fn quoted(value: &Value) -> String {
     }
 }
 
-/// The text itself, or its beginning followed by `...`.
+/// The text, or its beginning followed by `...`.
 pub fn short_text(text: &str) -> String {
     match text.char_indices().nth(QUOTED_CHARS_MAX) {
         None => text.to_string(),
@@ -22,7 +22,7 @@ pub fn short_text(text: &str) -> String {
     }
 }
 
-/// What a JSON value is, in the words schemas use.
+/// The JSON type of a value, as schemas name it.
 pub(crate) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

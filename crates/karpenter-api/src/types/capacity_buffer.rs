@@ -1,11 +1,13 @@
-//! CapacityBuffer: spare room kept free for a workload before its pods exist.
+//! CapacityBuffer: capacity that is kept free for pods that do not exist yet.
+//!
+//! Upstream: `pkg/apis/autoscaling/v1beta1/capacitybuffer.go`.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Condition, Quantities, kubernetes_object, null_as_default};
 
 kubernetes_object!(
-    /// A wish for spare capacity, counted in pods of a template or of a scalable workload.
+    /// Spare capacity, counted in pods of a template or of a scalable workload.
     CapacityBuffer, "autoscaling.x-k8s.io", "v1beta1", "capacitybuffers", NamespaceResourceScope, CapacityBufferSpec,
     CapacityBufferStatus
 );
@@ -15,7 +17,7 @@ kubernetes_object!(
 pub struct CapacityBufferSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provisioning_strategy: Option<String>,
-    /// Excludes `scalable_ref`.
+    /// Mutually exclusive with `scalable_ref`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_template_ref: Option<LocalObjectReference>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,6 @@
-//! EC2NodeClass: launch settings of AWS instances (image, network, disks, kubelet).
+//! EC2NodeClass: launch settings of EC2 instances (AMI, network, volumes, kubelet).
+//!
+//! Upstream: karpenter-provider-aws `pkg/apis/v1/ec2nodeclass.go`.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use super::{Condition, Requirement, kubernetes_object, null_as_default};
 
 kubernetes_object!(
-    /// Everything AWS needs to know to launch a node.
+    /// The configuration of the AWS provider for nodes.
     EC2NodeClass, "karpenter.k8s.aws", "v1", "ec2nodeclasses", ClusterResourceScope, EC2NodeClassSpec,
     EC2NodeClassStatus
 );
 
-/// A kubelet configuration as written: known and unknown keys alike.
+/// A kubelet configuration with known and unknown keys.
 pub type KubeletValues = BTreeMap<String, serde_json::Value>;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -64,11 +66,11 @@ pub struct EC2NodeClassSpec {
     pub cpu_options: Option<CpuOptions>,
 }
 
-/// The AMI family used when none can be told from the spec.
+/// The AMI family if the spec determines none.
 pub const AMI_FAMILY_CUSTOM: &str = "Custom";
 
 impl EC2NodeClassSpec {
-    /// The AMI family to launch with: the explicit one, else the one an alias implies, else `Custom`.
+    /// The AMI family: `amiFamily`, else that of an alias, else `Custom`.
     pub fn resolved_ami_family(&self) -> &str {
         if let Some(family) = self.ami_family.as_deref().filter(|family| !family.is_empty()) {
             return family;

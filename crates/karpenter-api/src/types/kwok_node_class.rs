@@ -1,4 +1,6 @@
-//! KWOKNodeClass: launch settings of the simulated provider.
+//! KWOKNodeClass: launch settings of the kwok provider.
+//!
+//! Upstream: `kwok/apis/v1alpha1/kwoknodeclass.go`.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +15,7 @@ kubernetes_object!(
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KWOKNodeClassSpec {
-    /// How long after launch the node object appears.
+    /// Delay between launch and registration of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_registration_delay: Option<GoDuration>,
 }

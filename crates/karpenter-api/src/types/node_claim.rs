@@ -1,4 +1,6 @@
-//! NodeClaim: one machine, from the wish for it to its end.
+//! NodeClaim: one instance from launch to termination.
+//!
+//! Upstream: `pkg/apis/v1/nodeclaim.go`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
@@ -9,11 +11,11 @@ use super::{
 };
 
 kubernetes_object!(
-    /// A request for one node and the record of what became of it.
+    /// A request for one node, and its status.
     NodeClaim, "karpenter.sh", "v1", "nodeclaims", ClusterResourceScope, NodeClaimSpec, NodeClaimStatus
 );
 
-/// Immutable once created.
+/// Immutable.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeClaimSpec {
@@ -32,7 +34,7 @@ pub struct NodeClaimSpec {
     pub expire_after: Option<NillableDuration>,
 }
 
-/// The least the node must be able to hold.
+/// Resources that the node must have at least.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceRequests {

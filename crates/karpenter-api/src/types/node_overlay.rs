@@ -1,11 +1,13 @@
-//! NodeOverlay: corrects prices and extra capacity of the instance types it selects.
+//! NodeOverlay: adjusts prices and capacity of the instance types that it selects.
+//!
+//! Upstream: `pkg/apis/v1alpha1/nodeoverlay.go`.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Condition, Quantities, Requirement, kubernetes_object, null_as_default};
 
 kubernetes_object!(
-    /// A correction of what the provider says about instance types.
+    /// An adjustment of instance types.
     NodeOverlay, "karpenter.sh", "v1alpha1", "nodeoverlays", ClusterResourceScope, NodeOverlaySpec, NodeOverlayStatus
 );
 
@@ -14,10 +16,10 @@ kubernetes_object!(
 pub struct NodeOverlaySpec {
     #[serde(deserialize_with = "null_as_default")]
     pub requirements: Vec<Requirement>,
-    /// Absolute hourly price; excludes `price_adjustment`.
+    /// Price per hour; mutually exclusive with `price_adjustment`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub price: Option<String>,
-    /// `+0.5`, `-10%`, …
+    /// Change of the price, such as `+0.5` or `-10%`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub price_adjustment: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

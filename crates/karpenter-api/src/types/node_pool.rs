@@ -1,4 +1,6 @@
-//! NodePool: which nodes Karpenter may create, how many, and when it may take them away again.
+//! NodePool: which nodes Karpenter may launch, how many, and how it disrupts them.
+//!
+//! Upstream: `pkg/apis/v1/nodepool.go`.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +12,7 @@ use super::{
 };
 
 kubernetes_object!(
-    /// A class of nodes with its template, limits and disruption rules.
+    /// A template of nodes with limits and disruption rules.
     NodePool, "karpenter.sh", "v1", "nodepools", ClusterResourceScope, NodePoolSpec, NodePoolStatus
 );
 
@@ -23,10 +25,10 @@ pub struct NodePoolSpec {
     /// Any resource name, and `nodes` for the number of nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<Quantities>,
-    /// Pools with a higher weight are tried first; absent is 0.
+    /// NodePools with a higher weight are tried first; the default is 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<i32>,
-    /// Set for a pool of fixed size.
+    /// The number of nodes of a static NodePool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
 }
@@ -53,7 +55,7 @@ pub struct NodeClaimTemplateMetadata {
 pub struct NodeClaimTemplateSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taints: Option<Vec<Taint>>,
-    /// Taken off by something else before the node counts as initialised; pods need not tolerate them.
+    /// Taints that another controller removes before the node is initialized; pods need not tolerate them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub startup_taints: Option<Vec<Taint>>,
     #[serde(deserialize_with = "null_as_default")]
@@ -82,7 +84,7 @@ pub enum ConsolidationPolicy {
     #[default]
     WhenEmptyOrUnderutilized,
     Balanced,
-    /// A policy of another version.
+    /// An unknown value, of another version.
     #[serde(untagged)]
     Other(String),
 }
@@ -93,10 +95,10 @@ pub enum ConsolidationPolicy {
 pub struct Budget {
     /// A count such as `5`, or a percentage such as `10%`.
     pub nodes: String,
-    /// Absent: every reason. Present and empty: none.
+    /// Absent: all reasons. Empty: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasons: Option<Vec<DisruptionReason>>,
-    /// Cron schedule in UTC at whose firings the budget becomes active, for `duration`.
+    /// Cron schedule in UTC; each hit activates the budget for `duration`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,7 +111,7 @@ pub enum DisruptionReason {
     Empty,
     Drifted,
     Unhealthy,
-    /// A reason of another version.
+    /// An unknown value, of another version.
     #[serde(untagged)]
     Other(String),
 }

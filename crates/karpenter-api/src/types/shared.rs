@@ -1,4 +1,4 @@
-//! Parts that several kinds have in common.
+//! Types that several kinds share.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub use karpenter_model::duration::{GoDuration, NillableDuration};
 /// Amounts by resource name.
 pub type Quantities = BTreeMap<String, Quantity>;
 
-/// A constraint on one label of a node.
+/// A requirement for one label of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Requirement {
@@ -21,12 +21,12 @@ pub struct Requirement {
     pub operator: String,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub values: Vec<String>,
-    /// How many distinct values the chosen instance types must offer.
+    /// `minValues`: the number of distinct values that the instance types must have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_values: Option<i64>,
 }
 
-/// Points to the provider's object with launch settings.
+/// A reference to a node class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeClassReference {
@@ -35,7 +35,7 @@ pub struct NodeClassReference {
     pub name: String,
 }
 
-/// One observation in an object's status. More lenient than the standard type: older objects may lack a reason.
+/// A status condition. Unlike in the standard type, the reason is optional: older objects may lack it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
@@ -69,7 +69,7 @@ impl ConditionStatus {
     }
 }
 
-/// The API server stores an explicit null as if the field were absent.
+/// Deserializes null like an absent field, as the API server stores it.
 pub(super) fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Reads the object, writes it again and expects the same JSON.
+/// Deserializes and serializes the object, and expects the same JSON.
 fn round_trip<K>(object: Value) -> K
 where
     K: Resource + serde::Serialize + serde::de::DeserializeOwned,

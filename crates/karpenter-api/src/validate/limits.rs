@@ -1,19 +1,18 @@
-//! Refuses objects that no API server would take because of their sheer size or nesting, before anything
-//! walks or copies them.
+//! Rejects objects that are too large or too deeply nested for the API server, before other code processes them.
 
 use serde_json::Value;
 
 use crate::error::{FieldError, Rule};
 
-/// Request bodies above this are refused by API servers.
+/// The API server rejects larger request bodies.
 const OBJECT_BYTES_MAX: usize = 3 * 1024 * 1024;
-/// Deeper than any field of our kinds; keeps recursive code elsewhere within its stack.
+/// Deeper than any field of our kinds; keeps recursive code within the stack.
 const NESTING_MAX: usize = 100;
 
-/// At most one error: the first limit that is passed.
+/// The first limit that is exceeded.
 pub(super) fn errors(object: &Value) -> Option<FieldError> {
     let mut bytes: usize = 0;
-    // An explicit stack: the value may be deeper than the thread's stack allows.
+    // An explicit stack: recursion could overflow the thread's stack.
     let mut pending = vec![(object, 0usize)];
     while let Some((value, depth)) = pending.pop() {
         if depth > NESTING_MAX {

@@ -1,7 +1,7 @@
-//! The `metadata` of an object. CRDs cannot describe it; an API server has these fields and rules built in.
+//! Schema and rules of `metadata`. CRDs cannot describe them; the API server has them built in.
 //!
-//! Fields that only a server writes (uid, managedFields, ...) are known but hardly checked, so that an object
-//! read from a cluster can be checked again.
+//! Fields that only the server writes (uid, managedFields, ...) are accepted with little validation, so that objects from
+//! a cluster can be validated.
 
 use serde_json::{Value, json};
 
@@ -10,11 +10,11 @@ use crate::schema::{Schema, SchemaError, short_text};
 
 const NAME_CHARS_MAX: usize = 253;
 const WORD_CHARS_MAX: usize = 63;
-/// What is longer is cut off before a name is made from it.
+/// The API server truncates longer prefixes before it generates a name.
 const GENERATED_PREFIX_CHARS_MAX: usize = 58;
-/// Keys and values of all annotations together.
+/// Total size of keys and values of all annotations.
 const ANNOTATION_BYTES_MAX: usize = 256 * 1024;
-/// Finalizers by which a deletion says what becomes of dependents.
+/// Finalizers that determine the deletion of dependents; they exclude each other.
 const DELETION_POLICIES: [&str; 2] = ["orphan", "foregroundDeletion"];
 const SUBDOMAIN: &str =
     "at most 253 lower case letters, digits, '-' and '.', starting and ending with a letter or digit";
@@ -100,8 +100,8 @@ pub fn errors(object: &Value) -> Vec<FieldError> {
         .with_valid(SUBDOMAIN)
     };
     if let Some(prefix) = text("generateName") {
-        let makes_names = text("name").is_some() || makes_names(prefix);
-        if !is_name_prefix(prefix) || !makes_names {
+        let generates_valid_names = text("name").is_some() || generates_valid_names(prefix);
+        if !is_name_prefix(prefix) || !generates_valid_names {
             errors.push(not_a_subdomain("generateName", prefix));
         }
     }
@@ -148,7 +148,7 @@ pub fn errors(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// A prefix is judged with a letter in place of its last two characters if it ends with a dash, as API servers do.
+/// As in the API server, the last two characters of a prefix with a trailing dash are replaced by a letter before the check.
 fn is_name_prefix(prefix: &str) -> bool {
     let mut characters: Vec<char> = prefix.chars().collect();
     if characters.len() > 1 && characters.last() == Some(&'-') {
@@ -158,8 +158,8 @@ fn is_name_prefix(prefix: &str) -> bool {
     is_subdomain(&characters.into_iter().collect::<String>())
 }
 
-/// Whether names made from the prefix, by five letters or digits, are names.
-fn makes_names(prefix: &str) -> bool {
+/// Whether the prefix with five letters or digits appended is a valid name.
+fn generates_valid_names(prefix: &str) -> bool {
     let kept: String = prefix.chars().take(GENERATED_PREFIX_CHARS_MAX).collect();
     is_subdomain(&format!("{kept}aaaaa"))
 }
@@ -209,7 +209,7 @@ fn owner_errors(owners: Option<&Value>) -> Vec<FieldError> {
     let owners = owners.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     for (index, owner) in owners.iter().enumerate() {
         let path = format!("metadata.ownerReferences[{index}]");
-        // Absent ones are reported by the schema.
+        // The schema reports absent fields.
         for name in ["apiVersion", "kind", "name", "uid"] {
             if owner[name].as_str() == Some("") {
                 errors.push(
@@ -249,12 +249,12 @@ fn owner_errors(owners: Option<&Value>) -> Vec<FieldError> {
     errors
 }
 
-/// Whether the text can be the value of a label.
+/// Whether the string is a valid label value.
 pub fn is_label_value(value: &str) -> bool {
     value.is_empty() || is_word(value)
 }
 
-/// Whether the text can be the key of a label or the name of a resource.
+/// Whether the string is a valid label key or resource name.
 pub fn is_qualified_name(key: &str) -> bool {
     let (prefix, name) = match key.split_once('/') {
         None => (None, key),

@@ -1,5 +1,5 @@
-//! The accept/reject tables: how they are written and which objects a case is about. What becomes of the objects is
-//! for those who include this file: the tests, and the comparison with a real API server.
+//! The accept/reject tables: their format, and the objects of each case. The tests and the comparison with a real API server
+//! include this file.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -16,7 +16,7 @@ const TABLES: [(&str, &str); 6] = [
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Table {
-    /// An acceptable object that every case starts from.
+    /// A valid object on which every case is based.
     pub(crate) base: Value,
     pub(crate) cases: Vec<Case>,
 }
@@ -25,24 +25,24 @@ pub(crate) struct Table {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Case {
     pub(crate) name: String,
-    /// JSON pointers to remove, first.
+    /// Step 1: JSON pointers to remove.
     #[serde(default)]
     remove: Vec<String>,
-    /// JSON pointers to set, second. Missing objects on the way are created.
+    /// Step 2: JSON pointers to set. Missing parent objects are created.
     #[serde(default)]
     set: Map<String, Value>,
-    /// A list of equal elements to set, third.
+    /// Step 3: a list of equal elements to set.
     repeat: Option<Many>,
-    /// A map of that many keys with equal values to add to, third.
+    /// Step 3: a map with this number of keys with equal values to add to.
     fill: Option<Many>,
     /// Makes the case an update: the stored object is the base with these pointers set.
     update_from: Option<Map<String, Value>>,
     pub(crate) expect: Expectation,
-    /// Where one of the errors must be.
+    /// The path of one of the errors.
     pub(crate) path: Option<String>,
     /// Text that the `rule: message` of that error must contain.
     pub(crate) contains: Option<String>,
-    /// Pointers into the stored object and what must be there.
+    /// Pointers into the stored object with expected values.
     #[serde(default)]
     pub(crate) defaulted: Map<String, Value>,
 }
@@ -69,13 +69,13 @@ impl Case {
             remove(&mut object, pointer);
         }
         for (pointer, value) in &self.set {
-            *place(&mut object, pointer) = value.clone();
+            *value_at(&mut object, pointer) = value.clone();
         }
         if let Some(many) = &self.repeat {
-            *place(&mut object, &many.at) = Value::Array(vec![many.value.clone(); many.times]);
+            *value_at(&mut object, &many.at) = Value::Array(vec![many.value.clone(); many.times]);
         }
         if let Some(many) = &self.fill {
-            let map = place(&mut object, &many.at);
+            let map = value_at(&mut object, &many.at);
             for number in 0..many.times {
                 map[format!("key-{number}")] = many.value.clone();
             }
@@ -87,14 +87,14 @@ impl Case {
         self.update_from.as_ref().map(|changes| {
             let mut object = base.clone();
             for (pointer, value) in changes {
-                *place(&mut object, pointer) = value.clone();
+                *value_at(&mut object, pointer) = value.clone();
             }
             object
         })
     }
 }
 
-fn place<'a>(object: &'a mut Value, pointer: &str) -> &'a mut Value {
+fn value_at<'a>(object: &'a mut Value, pointer: &str) -> &'a mut Value {
     pointer.split('/').skip(1).fold(object, |current, name| match current {
         Value::Array(elements) => &mut elements[name.parse::<usize>().expect("an index")],
         _ => &mut current[name],
@@ -103,7 +103,7 @@ fn place<'a>(object: &'a mut Value, pointer: &str) -> &'a mut Value {
 
 fn remove(object: &mut Value, pointer: &str) {
     let (parent, name) = pointer.rsplit_once('/').expect("a pointer");
-    place(object, parent)
+    value_at(object, parent)
         .as_object_mut()
         .and_then(|fields| fields.remove(name))
         .expect("something to remove");
