@@ -1,8 +1,8 @@
 //! Cron schedules of disruption budgets: five fields or an `@` descriptor, always in UTC.
 //!
-//! Follows the rules of the widespread Go cron parser, because that is what existing manifests were written
-//! against: day-of-month and day-of-week are alternatives unless one of them is a star, Sunday is 0 only, and a
-//! search gives up after five years. A time zone prefix is an error here, as it is in a budget.
+//! The rules are those of Go's cron library (github.com/robfig/cron), which upstream uses: a day matches if day-of-month or
+//! day-of-week matches, or both if one of them is a star; Sunday is 0 only; a search ends after five years. A time zone
+//! prefix is an error, as in a budget.
 
 mod parse;
 #[cfg(test)]
@@ -15,9 +15,9 @@ use std::str::FromStr;
 const SECONDS_PER_MINUTE: i64 = 60;
 const SECONDS_PER_DAY: i64 = 86_400;
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
-/// Calendar years searched after the one the search starts in.
+/// Number of calendar years that are searched after the current one.
 const YEARS_SEARCHED: i64 = 5;
-/// Beyond this (about 30 000 years either way) a timestamp is nonsense and calendar arithmetic could overflow.
+/// About 30 000 years before and after 1970. Later timestamps are invalid and could overflow calendar arithmetic.
 const UNIX_SECONDS_MAX: i64 = 1 << 40;
 
 /// A parsed schedule.
@@ -29,7 +29,7 @@ pub struct CronSchedule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ScheduleKind {
     Calendar(CalendarFields),
-    /// `@every <duration>`: counted from the instant asked about, not from any calendar boundary.
+    /// `@every <duration>`: relative to the given time, not to a calendar boundary.
     Every {
         seconds: i64,
     },
@@ -56,7 +56,7 @@ impl FromStr for CronSchedule {
 }
 
 impl CronSchedule {
-    /// The first firing strictly after `unix_seconds`, or `None` if there is none within five years.
+    /// The first hit strictly after `unix_seconds`, or `None` if there is none within five years.
     pub fn next_after(&self, unix_seconds: i64) -> Option<i64> {
         if !(-UNIX_SECONDS_MAX..=UNIX_SECONDS_MAX).contains(&unix_seconds) {
             return None;
@@ -73,7 +73,7 @@ impl CalendarFields {
         let first_day = unix_seconds.div_euclid(SECONDS_PER_DAY);
         let year_limit = civil_from_days(first_day).0 + YEARS_SEARCHED;
         let second_of_day = unix_seconds.rem_euclid(SECONDS_PER_DAY);
-        // Firings are on whole minutes.
+        // Hits are on whole minutes.
         let mut minute_of_day_min = (second_of_day + SECONDS_PER_MINUTE - 1) / SECONDS_PER_MINUTE;
         let mut day = first_day;
         loop {
@@ -129,11 +129,10 @@ fn civil_from_days(day: i64) -> (i64, u32, u32) {
     (year, month as u32, day_of_month as u32)
 }
 
-/// Whether a budget with this schedule and duration restricts disruption at `now_unix_seconds`: the schedule fired
-/// within the last `duration_nanos`.
+/// Whether a budget with this schedule and duration is active at `now_unix_seconds`: the schedule had a hit within the last
+/// `duration_nanos`.
 ///
-/// A schedule that never fires (30 February) counts as active. Existing clusters behave this way, and restricting
-/// disruption is the safe side.
+/// A schedule without hits (30 February) counts as active, as in upstream. That restricts disruption, which is safe.
 pub fn budget_is_active(schedule: &CronSchedule, duration_nanos: i64, now_unix_seconds: i64) -> bool {
     let window_start_nanos = i128::from(now_unix_seconds) * NANOS_PER_SECOND - i128::from(duration_nanos);
     let Ok(window_start_seconds) = i64::try_from(window_start_nanos.div_euclid(NANOS_PER_SECOND)) else {

@@ -1,8 +1,9 @@
-//! Durations as Go programs write them: `1h30m`, `720h`, `1.5h`, `100ms`, `-2s`.
+//! Go durations: `1h30m`, `720h`, `1.5h`, `100ms`, `-2s`.
 //!
-//! Decides how the text is read into nanoseconds and how nanoseconds are printed. Two wrappers carry them through
-//! manifests: [`GoDuration`], printed in Go's canonical form, and [`NillableDuration`], which also knows `Never`
-//! and gives back the text exactly as it was written. Holds no clock and no calendar.
+//! Parses and formats nanoseconds. [`GoDuration`] is printed in Go's canonical form; [`NillableDuration`] can be `Never` and
+//! keeps the original text.
+//!
+//! Upstream: Go's `time.ParseDuration`, and `pkg/apis/v1/duration.go`.
 
 #[cfg(test)]
 mod tests;
@@ -21,7 +22,7 @@ const NANOS_PER_HOUR: u64 = 60 * NANOS_PER_MINUTE;
 /// One more than the largest positive duration; its negation is the smallest one.
 const NANOS_LIMIT: u64 = 1 << 63;
 
-/// Why a text is not a duration.
+/// Why a string is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
     #[error("duration {text:?} is not valid; write numbers with units, such as 30s, 1h30m or 720h")]
@@ -34,7 +35,7 @@ pub enum DurationError {
     TooLong { text: String },
 }
 
-/// Reads a Go duration into nanoseconds.
+/// Parses a Go duration into nanoseconds.
 pub fn parse_go_duration(text: &str) -> Result<i64, DurationError> {
     let malformed = || DurationError::Malformed { text: excerpt(text) };
     let too_long = || DurationError::TooLong { text: excerpt(text) };
@@ -90,7 +91,7 @@ pub fn parse_go_duration(text: &str) -> Result<i64, DurationError> {
     }
 }
 
-/// Go drops fraction digits that overflow and scales the rest as a 64-bit float; results must agree to the nanosecond.
+/// Go drops fraction digits that overflow and scales the rest as a 64-bit float; the result must be equal to the nanosecond.
 fn fraction_nanos(digits: &str, unit_nanos: u64) -> u64 {
     let (mut value, mut scale) = (0u64, 1f64);
     for digit in digits.bytes().map(|byte| u64::from(byte - b'0')) {
@@ -118,7 +119,7 @@ fn excerpt(text: &str) -> String {
     }
 }
 
-/// A duration in nanoseconds; prints and serialises as `1h30m0s`.
+/// A duration in nanoseconds; printed and serialized as `1h30m0s`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GoDuration {
     pub nanos: i64,
@@ -202,8 +203,8 @@ impl<'de> Deserialize<'de> for GoDuration {
 
 /// A duration or `Never`.
 ///
-/// The text it was read from is given back verbatim, so that a manifest kept in version control never differs from
-/// what the cluster reports. Equality looks at the meaning only.
+/// Prints the text that it was parsed from, so that a manifest in version control does not differ from the stored object.
+/// Equality compares the durations only.
 #[derive(Clone, Debug)]
 pub struct NillableDuration {
     nanos: Option<i64>,

@@ -1,7 +1,8 @@
-//! Instance types and their offerings: what can be bought, where, in which capacity type and at what price.
+//! Instance types and their offerings: zone, capacity type, price and availability.
 //!
-//! A catalog is a plain list of instance types; providers build it, the engine only reads it.
-//! Upstream: pkg/cloudprovider/types.go.
+//! A catalog is a list of instance types. Providers build it; the planner reads it.
+//!
+//! Upstream: `pkg/cloudprovider/types.go`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use crate::resources::{MEMORY, ResourceList};
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Offering {
-    /// All labels of the offering, zone, capacity type and reservation included.
+    /// All labels of the offering, including zone, capacity type and reservation.
     pub requirements: Requirements,
     pub price_per_hour: f64,
-    /// Healthy now. A full reservation stays available; see [`Offering::is_launchable`].
+    /// Whether the provider offers it now. A full reservation stays available; see [`Offering::is_launchable`].
     pub available: bool,
     /// For reserved offerings: how many more instances fit into the reservation.
     pub reservation_capacity: Option<u32>,
@@ -57,7 +58,7 @@ impl Offering {
         Some((label, self.single(label)?))
     }
 
-    /// Available, and for a reservation with room left in it.
+    /// Whether it is available and, if reserved, the reservation is not full.
     pub fn is_launchable(&self) -> bool {
         self.available && (!self.is_reserved() || self.reservation_capacity.unwrap_or(0) > 0)
     }
@@ -69,9 +70,9 @@ pub struct InstanceType {
     pub requirements: Requirements,
     pub offerings: Vec<Offering>,
     pub capacity: ResourceList,
-    /// Kube-reserved, system-reserved and eviction threshold together.
+    /// Sum of kube-reserved, system-reserved and eviction threshold.
     pub overhead: ResourceList,
-    /// How many volumes of a CSI driver a node of this type can attach; a missing driver has no known limit.
+    /// Number of volumes per CSI driver that a node of this type can attach; a missing driver has no known limit.
     pub volume_attachment_limits: BTreeMap<Arc<str>, u32>,
 }
 
@@ -105,7 +106,7 @@ impl InstanceType {
         self.offerings.iter().any(|offering| offering.overrides.is_some())
     }
 
-    /// The cheapest price among available offerings, if any.
+    /// The lowest price of available offerings, if any.
     pub fn cheapest_price(&self) -> Option<f64> {
         self.offerings.iter().filter(|o| o.available).map(|o| o.price_per_hour).min_by(f64::total_cmp)
     }

@@ -1,6 +1,6 @@
-//! The label keys and values the engine itself gives a meaning to.
+//! Label keys and values that the planner interprets.
 //!
-//! The full list of API labels and annotations lives with the API types; the engine needs only these.
+//! `karpenter-api` has the complete list of labels and annotations.
 
 pub const NODEPOOL: &str = "karpenter.sh/nodepool";
 pub const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
@@ -16,14 +16,14 @@ pub const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 pub const ARCH: &str = "kubernetes.io/arch";
 pub const OS: &str = "kubernetes.io/os";
 pub const WINDOWS_BUILD: &str = "node.kubernetes.io/windows-build";
-/// The label that carries a reservation's id; providers may add their own key.
+/// The label with the id of a capacity reservation; providers may have other keys.
 pub const AWS_CAPACITY_RESERVATION_ID: &str = "karpenter.k8s.aws/capacity-reservation-id";
 
-/// Keys a NodePool may leave undefined for any provider.
+/// Keys that a NodePool need not define, for any provider.
 pub const WELL_KNOWN: [&str; 8] =
     [NODEPOOL, ZONE, REGION, INSTANCE_TYPE, ARCH, OS, CAPACITY_TYPE, WINDOWS_BUILD];
 
-/// Deprecated keys and what they are read as.
+/// Deprecated keys and their stable keys.
 pub const NORMALIZED: [(&str, &str); 6] = [
     ("failure-domain.beta.kubernetes.io/zone", ZONE),
     ("failure-domain.beta.kubernetes.io/region", REGION),
@@ -33,8 +33,8 @@ pub const NORMALIZED: [(&str, &str); 6] = [
     ("topology.ebs.csi.aws.com/zone", ZONE),
 ];
 
-/// Keys with dots, as they were before 0.15, and those of today. Only nodes of the API before v1 carry them, so they are
-/// no deprecated keys like those above: a pod that selects one cannot run on other nodes.
+/// Label keys with dots, from before v0.15, and their current keys. Only nodes of Provisioners have them, so they are not
+/// normalized like deprecated keys: a pod that selects one cannot run on other nodes.
 pub const DOTTED: [(&str, &str); 8] = [
     ("karpenter.k8s.aws/instance.family", "karpenter.k8s.aws/instance-family"),
     ("karpenter.k8s.aws/instance.size", "karpenter.k8s.aws/instance-size"),
@@ -46,7 +46,7 @@ pub const DOTTED: [(&str, &str); 8] = [
     ("karpenter.k8s.aws/instance.gpu.memory", "karpenter.k8s.aws/instance-gpu-memory"),
 ];
 
-/// The key of today for one with dots.
+/// The current key of a key with dots.
 pub fn undotted(key: &str) -> Option<&'static str> {
     DOTTED.iter().find(|(dotted, _)| *dotted == key).map(|(_, today)| *today)
 }

@@ -1,7 +1,7 @@
-//! The vocabulary of Karpenter as plain values: quantities, requirements, instance types, pods, the planning
-//! [`problem::Problem`] and the [`plan::Plan`] that answers it.
+//! The data model: quantities, requirements, instance types, pods, the input of a planning run ([`problem::Problem`]) and
+//! its result ([`plan::Plan`]).
 //!
-//! Pure: no I/O, no clock, no randomness, no logging; malformed input is turned away before it gets here.
+//! Pure: no I/O, no clock, no randomness, no logging. Values are validated before they are built.
 
 pub mod cron;
 pub mod duration;

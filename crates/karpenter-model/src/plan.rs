@@ -1,6 +1,7 @@
-//! The answer to a [`crate::problem::Problem`]: nodes to launch, pods on existing nodes, pods left over and why.
+//! The result of planning a [`crate::problem::Problem`]: new nodes, pods on existing nodes, and unschedulable pods with
+//! reasons.
 //!
-//! Pods are named by (group, position range), so an answer's size grows with nodes and groups, not with pods.
+//! Pods are identified by group and range of positions, so the size of a plan depends on nodes and groups, not on pods.
 
 use crate::reason::Refusal;
 use crate::requirements::Requirements;
@@ -14,7 +15,7 @@ pub struct PodRun {
     pub count: u32,
 }
 
-/// Where the plan puts a run of pods.
+/// The node of a run of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
     /// Index into [`Plan::new_nodes`].
@@ -28,13 +29,13 @@ pub struct Plan {
     pub new_nodes: Vec<PlannedNode>,
     pub existing: Vec<ExistingPlacement>,
     pub unschedulable: Vec<Unschedulable>,
-    /// An order in which the pods can be bound without breaking a constraint on the way. Covers every placed pod.
+    /// An order in which the pods can be bound without violating a constraint in between. Contains every planned pod.
     pub order: Vec<(PodRun, Place)>,
-    /// Sum of the planned nodes' prices.
+    /// Sum of the prices of new nodes.
     pub price_per_hour: f64,
-    /// No valid fleet for the placed pods can cost less than this.
+    /// A lower bound of the price of any valid fleet for the planned pods.
     pub lower_bound_per_hour: f64,
-    /// What upstream's order and choices would cost for the same input.
+    /// The price of the plan in compat mode for the same input.
     pub compat_price_per_hour: f64,
     pub stats: PlanStats,
 }
@@ -44,18 +45,18 @@ pub struct Plan {
 pub struct PlannedNode {
     /// Index into `Problem::pools`.
     pub pool: usize,
-    /// The cheapest option: index into the pool's catalog, and of the offering within the type.
+    /// The cheapest option: index into the NodePool's catalog, and of the offering within the type.
     pub instance_type: usize,
     pub offering: usize,
     pub price_per_hour: f64,
-    /// Every type the claim may launch as, cheapest first; indexes into the pool's catalog.
+    /// Instance type options, cheapest first; indexes into the NodePool's catalog.
     pub instance_type_options: Vec<usize>,
-    /// What the NodeClaim asks for (instance types excluded).
+    /// Requirements of the NodeClaim, without instance types.
     pub requirements: Requirements,
-    /// Pods plus the smallest daemon overhead over the options.
+    /// Requests of the pods plus the smallest DaemonSet overhead of the options.
     pub requests: ResourceList,
     pub pods: Vec<PodRun>,
-    /// minValues could not be met and were lowered (BestEffort).
+    /// minValues could not be met and were lowered (policy BestEffort).
     pub min_values_relaxed: bool,
 }
 
@@ -76,6 +77,6 @@ pub struct Unschedulable {
 pub struct PlanStats {
     pub pods: u64,
     pub classes: u32,
-    /// Work units spent by the cost search.
+    /// Work units that the search in cost mode used.
     pub work: u64,
 }

@@ -1,6 +1,6 @@
-//! What the engine knows of a pod: everything that decides where it may run, parsed and normalised, and nothing else.
+//! The fields of a pod that affect scheduling, parsed and normalized.
 //!
-//! Equal specs are one class with a count; a pod's name is looked at only when a plan is written out.
+//! Pods with equal specs are one class with a count; names are used only when a plan is printed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,22 +18,22 @@ pub struct PodSpec {
     /// Includes `pods: 1`.
     pub requests: ResourceList,
     pub node_selector: Requirements,
-    /// Required node-affinity terms: any one of them must hold. Empty: no such constraint.
+    /// Required node affinity terms, which are ORed. Empty: no constraint.
     pub required_terms: Vec<Requirements>,
-    /// Preferred node-affinity terms, heaviest first.
+    /// Preferred node affinity terms, highest weight first.
     pub preferred_terms: Vec<(i32, Requirements)>,
     pub tolerations: Vec<Toleration>,
     pub spread: Vec<TopologySpread>,
     pub affinity: Vec<PodAffinityTerm>,
     pub anti_affinity: Vec<PodAffinityTerm>,
-    /// Heaviest first.
+    /// Highest weight first.
     pub preferred_affinity: Vec<(i32, PodAffinityTerm)>,
-    /// Heaviest first.
+    /// Highest weight first.
     pub preferred_anti_affinity: Vec<(i32, PodAffinityTerm)>,
     pub host_ports: BTreeSet<HostPort>,
     pub volumes: PodVolumes,
     pub priority: i32,
-    /// Set when the pod must be left alone or cannot be planned at all (invalid requirement, missing claim, opt-out).
+    /// Why the pod cannot be planned, if so (invalid requirement, missing volume claim, opt-out).
     pub refusal: Option<Reason>,
 }
 
@@ -44,7 +44,7 @@ pub struct TopologySpread {
     pub min_domains: Option<u32>,
     /// `false`: ScheduleAnyway.
     pub hard: bool,
-    /// `None` matches nothing. `matchLabelKeys` are already folded in.
+    /// `None` matches nothing. `matchLabelKeys` are merged into it.
     pub selector: Option<LabelSelector>,
     /// nodeAffinityPolicy Honor (the default).
     pub honor_affinity: bool,
@@ -57,13 +57,13 @@ pub struct PodAffinityTerm {
     pub key: Arc<str>,
     /// `None` matches nothing.
     pub selector: Option<LabelSelector>,
-    /// Resolved namespaces: named ones, selected ones, or the pod's own.
+    /// Resolved namespaces: listed ones, selected ones, or the namespace of the pod.
     pub namespaces: BTreeSet<Arc<str>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostPort {
-    /// "" or "0.0.0.0" or "::" means every address.
+    /// "", "0.0.0.0" and "::" mean every address.
     pub address: Arc<str>,
     pub port: u16,
     pub protocol: Arc<str>,
@@ -78,17 +78,17 @@ impl HostPort {
     }
 }
 
-/// The volumes of a pod as far as they decide placement.
+/// Properties of a pod's volumes that affect scheduling.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PodVolumes {
-    /// Node requirements of the volumes: any one of them must hold. Empty: no constraint.
+    /// Node requirements of the volumes, which are ORed. Empty: no constraint.
     pub alternatives: Vec<Requirements>,
-    /// (CSI driver, claim key) pairs; the same claim used by two pods counts once per node.
+    /// (CSI driver, claim key) pairs; a claim that two pods use counts once per node.
     pub attachments: BTreeSet<(Arc<str>, Arc<str>)>,
 }
 
 impl PodSpec {
-    /// Requirements of the node selector plus the first required term and, unless ignored, the heaviest preference.
+    /// Requirements of the node selector, the first required term and, if `with_preferences`, the preference with the highest weight.
     pub fn node_requirements(&self, with_preferences: bool) -> Requirements {
         let mut requirements = self.strict_requirements();
         if with_preferences && let Some((_, term)) = self.preferred_terms.first() {

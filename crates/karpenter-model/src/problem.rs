@@ -1,6 +1,6 @@
-//! The whole input of a plan: pools, catalogs, nodes and pods at one moment, plus the knobs.
+//! The input of a planning run: NodePools, catalogs, nodes and pods at one time, and options.
 //!
-//! A `Problem` is a value. It holds no handles, and nothing in it changes while it is being solved.
+//! A `Problem` is a plain value without references to live state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,11 +18,11 @@ pub struct Problem {
     pub catalogs: Vec<Arc<Vec<InstanceType>>>,
     pub pools: Vec<NodePool>,
     pub nodes: Vec<Node>,
-    /// Pods that need a place, grouped; each group's pods are identical for scheduling.
+    /// Pending pods in groups; the pods of a group are equal for scheduling.
     pub pods: Vec<PodGroup>,
-    /// One spec per DaemonSet whose pod every fitting node will run.
+    /// One spec per DaemonSet; every node that it fits runs its pod.
     pub daemons: Vec<Daemon>,
-    /// Label keys that a pool may leave undefined (well-known to core and to the provider).
+    /// Label keys that a NodePool need not define (well-known keys of the core and the provider).
     pub well_known: BTreeSet<Arc<str>>,
     pub options: Options,
 }
@@ -33,7 +33,7 @@ pub struct NodePool {
     pub weight: i32,
     /// spec.template.spec.requirements, with minValues.
     pub requirements: Requirements,
-    /// Template labels plus the pool label and the NodeClass label.
+    /// Labels of the template, the label of the NodePool and that of the node class.
     pub labels: Labels,
     pub taints: Vec<Taint>,
     pub startup_taints: Vec<Taint>,
@@ -45,12 +45,12 @@ pub struct NodePool {
     pub catalog: usize,
 }
 
-/// An existing or in-flight node, with taints as the scheduler will see them once it is initialised.
+/// An existing or in-flight node, with the taints that it has once initialized.
 #[derive(Debug, Clone)]
 pub struct Node {
     pub name: Arc<str>,
     pub labels: Labels,
-    /// Start-up and ephemeral taints of nodes still coming up are already left out.
+    /// Without startup taints and ephemeral taints of nodes that are not initialized.
     pub taints: Vec<Taint>,
     pub initialized: bool,
     pub pool: Option<Arc<str>>,
@@ -59,7 +59,7 @@ pub struct Node {
     /// Volume attachment limits per CSI driver; a missing driver is unlimited.
     pub volume_limits: BTreeMap<Arc<str>, u32>,
     pub price_per_hour: Option<f64>,
-    /// Closed to pods that run elsewhere now, though open to waiting ones: its pool wants it left alone for a while.
+    /// Only pending pods may be planned here, no pods of other nodes: the node is in a cool-down or about to be disrupted.
     pub is_settling: bool,
 }
 
@@ -70,26 +70,26 @@ impl Node {
     }
 }
 
-/// A pod that sits on a node and stays there.
+/// A pod that is bound to a node and is not planned.
 #[derive(Debug, Clone)]
 pub struct BoundPod {
     pub spec: Arc<PodSpec>,
     pub is_daemon: bool,
-    /// Terminating pods hold resources but are not counted by topology constraints.
+    /// Terminating pods use resources, but topology constraints do not count them.
     pub is_terminating: bool,
-    /// What becomes of it if its node is taken away.
+    /// Whether it must be rescheduled if its node is disrupted.
     pub mobility: Mobility,
 }
 
-/// Whether a bound pod needs another place when its node goes.
+/// Whether a bound pod must be rescheduled when its node is disrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
 pub enum Mobility {
-    /// It ends with its node, or is not worth a place: daemons, mirror pods, terminating and finished pods.
+    /// No: it is deleted with its node. DaemonSet pods, mirror pods, terminating and finished pods.
     #[default]
     Stays,
-    /// It would need a place, but may not be evicted at present.
+    /// Yes, but it may not be evicted at present.
     Blocked,
-    /// It needs a place and may be evicted.
+    /// Yes, and it may be evicted.
     Moves,
 }
 
@@ -100,8 +100,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Whether nodes reserve capacity for its pods. Upstream leaves out daemons that use resource claims while requests
-    /// for dynamic resources are ignored, and they always are here.
+    /// Whether nodes reserve capacity for its pods. Upstream omits DaemonSets that use resource claims while it ignores dynamic
+    /// resource requests; this planner always ignores them.
     pub fn reserves_capacity(&self) -> bool {
         self.spec.refusal != Some(Reason::DynamicResources)
     }
@@ -111,11 +111,11 @@ impl Daemon {
 pub struct PodGroup {
     pub spec: Arc<PodSpec>,
     pub names: PodNames,
-    /// Seconds since the epoch; older pods are placed first among equals. 0 if unknown.
+    /// Seconds since 1970; of otherwise equal pods, older ones are planned first. 0 if unknown.
     pub created_at_secs: i64,
 }
 
-/// Names of a group's pods without writing each of them down.
+/// Names of a group's pods; generated names are not stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PodNames {
     Listed(Vec<Arc<str>>),
@@ -158,7 +158,7 @@ impl PodGroup {
         self.names.len()
     }
 
-    /// Order key among groups that are otherwise equal.
+    /// Sort key of groups that are otherwise equal.
     pub fn order_name(&self) -> (Arc<str>, String) {
         (self.spec.namespace.clone(), self.names.first())
     }
@@ -166,10 +166,10 @@ impl PodGroup {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// The cheapest valid fleet found within the effort.
+    /// Cost mode: the cheapest valid fleet found within the effort.
     #[default]
     Cost,
-    /// Upstream's order and choices.
+    /// Compat mode: upstream's order and choices.
     Compat,
 }
 
@@ -187,13 +187,13 @@ pub enum MinValuesPolicy {
     BestEffort,
 }
 
-/// How reserved capacity is treated when it runs out.
+/// What happens if reserved capacity is exhausted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReservedMode {
-    /// Wait for the reservation rather than fall back (provisioning).
+    /// The pod stays pending until the reservation has capacity (provisioning).
     #[default]
     Strict,
-    /// Fall back to other capacity (simulations).
+    /// Other offerings are used (simulations).
     Fallback,
     /// Use reservations up, then fall back: where the rounds of provisioning end (plans).
     Exhaust,
@@ -205,7 +205,7 @@ pub struct Options {
     pub preference_policy: PreferencePolicy,
     pub min_values_policy: MinValuesPolicy,
     pub reserved_mode: ReservedMode,
-    /// Work units the cost search may spend; the same number gives the same plan on every machine.
+    /// Work units that the search in cost mode may use; independent of the speed of the machine.
     pub effort: u64,
     /// How many instance types a spot node keeps at least, where the pool allows it.
     pub min_spot_types: usize,

@@ -1,8 +1,9 @@
-//! Exact Kubernetes resource quantities: a number of nanounits plus the notation it was written in.
+//! Kubernetes resource quantities: an exact number of nanounits, and the format it was written in.
 //!
-//! Decides how the text form is read (suffixes, exponents, rounding below a nanounit) and how it is printed
-//! again (the canonical form the API server stores). Deliberately knows nothing about resource names, and keeps
-//! no floating point number anywhere: two quantities are equal exactly when their values are.
+//! Parses (suffixes, exponents, rounding below a nanounit) and prints the canonical form of the API server. Resource names
+//! do not matter here. There is no floating point: quantities are equal if their values are.
+//!
+//! Upstream: Kubernetes `k8s.io/apimachinery/pkg/api/resource/quantity.go`.
 
 mod parse;
 #[cfg(test)]
@@ -23,7 +24,7 @@ use serde::ser::{Serialize, Serializer};
 pub(crate) const NANOS_PER_UNIT: i128 = 1_000_000_000;
 pub(crate) const NANOS_PER_MILLI: i128 = 1_000_000;
 
-/// The notation a quantity was written in; printing keeps to it where that loses no precision.
+/// The format of a quantity; it is printed in it unless that loses precision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum QuantityFormat {
     /// Powers of 1024: `Ki`, `Mi`, …, `Ei`.
@@ -35,10 +36,10 @@ pub enum QuantityFormat {
     DecimalExponent,
 }
 
-/// An exact amount of some resource.
+/// An exact amount of a resource.
 ///
-/// Comparison, equality and hashing look at the value only: `1` equals `1000m`. Arithmetic saturates at the ends
-/// of the 128-bit nanounit range, which is far beyond anything the text form accepts.
+/// Comparison, equality and hash use the value only: `1` equals `1000m`. Arithmetic saturates at the limits of 128-bit
+/// nanounits, which exceed what can be parsed.
 #[derive(Clone, Copy, Default)]
 pub struct Quantity {
     nanos: i128,
@@ -52,7 +53,7 @@ impl Quantity {
         Self { nanos, format }
     }
 
-    /// A quantity of `milli` thousandths, printed in decimal notation.
+    /// A quantity of `milli` thousandths in decimal format.
     pub const fn from_milli(milli: i64) -> Self {
         Self { nanos: milli as i128 * NANOS_PER_MILLI, format: QuantityFormat::DecimalSi }
     }
@@ -78,27 +79,27 @@ impl Quantity {
         self.nanos < 0
     }
 
-    /// Thousandths, rounded towards positive infinity: what a request must be counted as.
+    /// Thousandths, rounded up, for requests.
     pub fn milli_ceil(self) -> i64 {
         saturate(div_ceil(self.nanos, NANOS_PER_MILLI))
     }
 
-    /// Thousandths, rounded towards negative infinity: what a capacity may be counted as.
+    /// Thousandths, rounded down, for capacities.
     pub fn milli_floor(self) -> i64 {
         saturate(self.nanos.div_euclid(NANOS_PER_MILLI))
     }
 
-    /// Whole units, rounded towards positive infinity.
+    /// Whole units, rounded up.
     pub fn value_ceil(self) -> i64 {
         saturate(div_ceil(self.nanos, NANOS_PER_UNIT))
     }
 
-    /// Whole units, rounded towards negative infinity.
+    /// Whole units, rounded down.
     pub fn value_floor(self) -> i64 {
         saturate(self.nanos.div_euclid(NANOS_PER_UNIT))
     }
 
-    /// The value as a floating point number, for reports only; never for a decision.
+    /// The value as a float, for reports only, not for decisions.
     pub fn to_f64_lossy(self) -> f64 {
         self.nanos as f64 / NANOS_PER_UNIT as f64
     }
@@ -140,7 +141,7 @@ impl Hash for Quantity {
 }
 
 impl AddAssign for Quantity {
-    /// A zero left side has no notation worth keeping, so it takes over the right side's.
+    /// If the left side is zero, the result has the format of the right side.
     fn add_assign(&mut self, other: Self) {
         if self.is_zero() {
             self.format = other.format;
@@ -254,7 +255,7 @@ impl Serialize for Quantity {
 }
 
 impl<'de> Deserialize<'de> for Quantity {
-    /// Accepts text, a number, or null (which Kubernetes reads as zero).
+    /// Accepts a string, a number, or null, which Kubernetes treats as zero.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(QuantityVisitor)
     }
@@ -282,7 +283,7 @@ impl Visitor<'_> for QuantityVisitor {
     }
 
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<Quantity, E> {
-        // The shortest decimal text that reads back as the same number is what the author wrote.
+        // The shortest decimal that parses to the same float is the number in the input.
         value.to_string().parse().map_err(E::custom)
     }
 

@@ -1,4 +1,4 @@
-//! Why not: the structured answers behind "this pod does not fit". Logs, events and the command line render these.
+//! Reasons why a pod is unschedulable, as structured values. Logs, events and the command line print them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::requirements::{Incompatible, Requirement};
 use crate::resources::ResourceList;
 use crate::taints::Taint;
 
-/// One "no", and who said it.
+/// A reason, and what it applies to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Refusal {
     pub scope: Scope,
@@ -16,9 +16,9 @@ pub struct Refusal {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
-    /// The pod itself, whatever the nodes are like.
+    /// The pod itself, independent of nodes.
     Pod,
-    /// No NodePool in particular.
+    /// All NodePools.
     Cluster,
     ExistingNodes {
         count: u32,
@@ -28,11 +28,11 @@ pub enum Scope {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
-    /// No dynamic, ready NodePool was given.
+    /// There is no dynamic, ready NodePool.
     NoNodePools,
-    /// The pod asks not to run on Karpenter's nodes.
+    /// The pod's requirements exclude nodes of Karpenter.
     OptedOut,
-    /// A field of the pod is not usable; `what` says which and what would be.
+    /// A field of the pod is invalid; `what` names it and what would be valid.
     InvalidPod {
         what: Arc<str>,
     },
@@ -40,7 +40,7 @@ pub enum Reason {
     Volume {
         what: Arc<str>,
     },
-    /// Dynamic resource claims are not planned.
+    /// Dynamic resource claims are not supported.
     DynamicResources,
     Taint(Taint),
     UndefinedLabel {
@@ -51,21 +51,21 @@ pub enum Reason {
         offered: Requirement,
         wanted: Requirement,
     },
-    /// Instance types remain for the labels, but none is large enough. `largest` is the most any of them has.
+    /// Instance types match the labels, but none is large enough. `largest` is the maximum of each resource.
     TooLarge {
         requests: ResourceList,
         largest: ResourceList,
         short_of: Vec<Arc<str>>,
     },
-    /// The pool's requirements leave no instance type at all.
+    /// No instance type meets the requirements of the NodePool.
     PoolMatchesNoInstanceType {
         culprit: Option<Requirement>,
     },
-    /// No instance type meets the pod's and the pool's labels together.
+    /// No instance type meets the requirements of pod and NodePool together.
     NoInstanceTypeMatches {
         wanted: Vec<Requirement>,
     },
-    /// Instance types match, but no offering (zone × capacity type) of a type that fits.
+    /// Instance types match, but none of them has an available offering (zone and capacity type) that matches.
     NoOffering {
         wanted: Vec<Requirement>,
     },
@@ -102,7 +102,7 @@ pub enum Reason {
     },
     ReservationFull,
     NotEnoughRoom,
-    /// The planner is at fault: it cannot plan the pod in a way that its validator accepts.
+    /// Planner fault: no plan for the pod passes validation.
     PlannerFault,
 }
 

@@ -1,14 +1,14 @@
-//! Requirement algebra over node labels: what a pod, a NodePool, an instance type or an offering says about one
-//! label key, how two such statements intersect, and when a node side is compatible with a pod side.
+//! Requirements on node labels of pods, NodePools, instance types and offerings: intersection and compatibility.
 //!
-//! Values are sets or complements of sets with optional integer bounds. Nothing here knows about scheduling order or
-//! prices. Upstream: pkg/scheduling/requirement.go, requirements.go.
+//! Values are sets or complements of sets with optional integer bounds.
+//!
+//! Upstream: `pkg/scheduling/requirement.go`, `requirements.go`.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// The eight operators of a requirement as users write them.
+/// The eight operators of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operator {
     In,
@@ -22,7 +22,7 @@ pub enum Operator {
 }
 
 impl Operator {
-    /// Parses the spelling of the API; `None` for anything else.
+    /// Parses the operator's name in the API.
     pub fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "In" => Self::In,
@@ -51,7 +51,7 @@ impl Operator {
     }
 }
 
-/// What is allowed for one label key.
+/// The allowed values of one label key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Requirement {
     pub key: Arc<str>,
@@ -64,8 +64,8 @@ pub struct Requirement {
 }
 
 impl Requirement {
-    /// Builds a requirement. A bound operator whose value is not an integer yields a requirement nothing satisfies:
-    /// manifests are validated before they reach the model, so this is only a safe answer, not an error path.
+    /// Builds a requirement. If the value of a bound operator is not an integer, no value satisfies the requirement; manifests
+    /// are validated before, so this is only a safe fallback.
     pub fn new<I, S>(key: impl Into<Arc<str>>, operator: Operator, values: I) -> Self
     where
         I: IntoIterator<Item = S>,
@@ -124,7 +124,7 @@ impl Requirement {
         self
     }
 
-    /// The operator that describes the requirement now; bounds do not change it.
+    /// The operator of the requirement after intersections; bounds do not change it.
     pub fn operator(&self) -> Operator {
         match (self.complement, self.values.is_empty()) {
             (true, true) => Operator::Exists,
@@ -134,7 +134,7 @@ impl Requirement {
         }
     }
 
-    /// Whether a node label value satisfies the requirement.
+    /// Whether a label value satisfies the requirement.
     pub fn has(&self, value: &str) -> bool {
         self.values.contains(value) != self.complement && self.within_bounds(value)
     }
@@ -148,7 +148,7 @@ impl Requirement {
             .is_ok_and(|n| self.gte.is_none_or(|bound| n >= bound) && self.lte.is_none_or(|bound| n <= bound))
     }
 
-    /// The requirement that both sides allow. An empty result is `DoesNotExist`.
+    /// The requirement that allows what both allow. An empty result is `DoesNotExist`.
     pub fn intersection(&self, other: &Self) -> Self {
         let gte = self.gte.max(other.gte);
         let lte = match (self.lte, other.lte) {
@@ -181,7 +181,7 @@ impl Requirement {
         result
     }
 
-    /// Whether `intersection` would be satisfiable, without building it.
+    /// Whether `intersection` is satisfiable, without building it.
     pub fn has_intersection(&self, other: &Self) -> bool {
         let gte = self.gte.max(other.gte);
         let lte = match (self.lte, other.lte) {
@@ -203,20 +203,20 @@ impl Requirement {
         }
     }
 
-    /// The single value the requirement allows, if it is that narrow.
+    /// The only allowed value, if there is exactly one.
     pub fn single_value(&self) -> Option<&Arc<str>> {
         if self.complement || self.values.len() != 1 { None } else { self.values.first() }
     }
 
-    /// A value to stamp on a node for this requirement: the first listed value, or the smallest non-negative integer
-    /// inside the bounds that is not excluded. `None` when no label may exist.
+    /// A label value for a node: the first listed value, or the smallest non-negative integer within the bounds that is not
+    /// excluded. `None` if the label must not exist.
     pub fn any_value(&self) -> Option<Arc<str>> {
         if !self.complement {
             return self.values.first().cloned();
         }
         let low = self.gte.unwrap_or(0).max(0);
         let high = self.lte.unwrap_or(i64::MAX);
-        // At most |values| candidates can be excluded, so one of the next |values| + 1 integers is free.
+        // At most |values| integers can be excluded, so one of the next |values| + 1 is allowed.
         (0..=self.values.len() as i64)
             .filter_map(|step| low.checked_add(step))
             .take_while(|n| *n <= high)
@@ -251,22 +251,22 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// Why two sides do not go together on one key.
+/// Why two sets of requirements are incompatible for one key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Incompatible {
-    /// The node side says nothing about the key and the key is not one that may be left open.
+    /// The node side does not define the key, and the key is not well known.
     Undefined { wanted: Requirement, hint: Option<Arc<str>> },
-    /// Both sides speak about the key and no value satisfies both.
+    /// Both sides define the key, and no value satisfies both.
     Conflict { offered: Requirement, wanted: Requirement },
 }
 
 /// A conjunction of requirements, at most one per key.
 ///
-/// Copies share what they say until one of them changes, and a changed copy still shares the single requirements: a
-/// catalog has tens of thousands of offerings and types that say mostly the same.
+/// Clones share their content until one is changed, and then still share single requirements: a catalog has tens of
+/// thousands of offerings and types with mostly equal requirements.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Requirements {
-    /// Ordered by key. There are a few dozen at most, for which a list is faster than a tree.
+    /// Sorted by key. There are at most a few dozen, for which a list is faster than a tree.
     all: Arc<Vec<Arc<Requirement>>>,
 }
 
@@ -275,7 +275,7 @@ impl Requirements {
         Self::default()
     }
 
-    /// Every label as an `In` requirement of one value.
+    /// An `In` requirement for every label.
     pub fn from_labels<'a, I>(labels: I) -> Self
     where
         I: IntoIterator<Item = (&'a Arc<str>, &'a Arc<str>)>,
@@ -287,7 +287,7 @@ impl Requirements {
         self.all.binary_search_by(|present| (*present.key).cmp(key))
     }
 
-    /// The list to change, no longer shared. Copied at its new size: most copies are made to be added to.
+    /// The list for changes, unshared if necessary. The clone has capacity for `count` more, because most changes add.
     fn all_with_room(&mut self, count: usize) -> &mut Vec<Arc<Requirement>> {
         if Arc::get_mut(&mut self.all).is_none() {
             let mut copy = Vec::with_capacity(self.all.len() + count);
@@ -297,12 +297,12 @@ impl Requirements {
         Arc::make_mut(&mut self.all)
     }
 
-    /// Adds a requirement, intersecting with what is already there for the key.
+    /// Adds a requirement; one for the same key is intersected.
     pub fn add(&mut self, requirement: Requirement) {
         self.add_shared(Arc::new(requirement));
     }
 
-    /// [`Requirements::add`] of what others say too.
+    /// [`Requirements::add`] for a shared requirement.
     pub fn add_shared(&mut self, requirement: Arc<Requirement>) {
         let position = self.position(&requirement.key);
         let all = self.all_with_room(1);
@@ -323,7 +323,7 @@ impl Requirements {
         }
     }
 
-    /// Replaces whatever is there for the key.
+    /// Replaces the requirement for the key.
     pub fn replace(&mut self, requirement: Requirement) {
         let position = self.position(&requirement.key);
         let all = Arc::make_mut(&mut self.all);
@@ -334,7 +334,7 @@ impl Requirements {
     }
 
     pub fn remove(&mut self, key: &str) -> Option<Requirement> {
-        // What is shared is not copied for nothing.
+        // Does not unshare the list if the key is absent.
         let position = self.position(key).ok()?;
         Some(Arc::unwrap_or_clone(Arc::make_mut(&mut self.all).remove(position)))
     }
@@ -367,12 +367,12 @@ impl Requirements {
         self.iter().any(|requirement| requirement.min_values.is_some())
     }
 
-    /// Whether every key that both sides name can be satisfied. Two sides that both only exclude values never conflict.
+    /// Whether all keys that both sides define can be satisfied. Two requirements that only exclude values never conflict.
     pub fn intersects(&self, incoming: &Self) -> bool {
         self.first_conflict(incoming).is_none()
     }
 
-    /// The first key (in key order) on which `intersects` fails.
+    /// The first key (in order) for which `intersects` fails.
     pub fn first_conflict(&self, incoming: &Self) -> Option<Incompatible> {
         let (small, large) = if self.len() <= incoming.len() { (self, incoming) } else { (incoming, self) };
         for one in small.iter() {
@@ -386,8 +386,8 @@ impl Requirements {
         None
     }
 
-    /// Whether a node described by `self` may take something that asks for `incoming`. Keys in `open` may be left
-    /// undefined by the node side; any other key must be defined unless the incoming side only excludes values.
+    /// Whether a node with the requirements `self` is compatible with `incoming`, e.g. those of a pod. The node side need not
+    /// define keys in `open`; it must define any other key, unless `incoming` only excludes values.
     pub fn compatible(&self, incoming: &Self, open: &BTreeSet<Arc<str>>) -> Result<(), Incompatible> {
         for wanted in incoming.iter() {
             if self.has_key(&wanted.key) || only_excludes(wanted) || open.contains(&wanted.key) {
@@ -435,7 +435,7 @@ fn only_excludes(requirement: &Requirement) -> bool {
     matches!(requirement.operator(), Operator::NotIn | Operator::DoesNotExist)
 }
 
-/// A known key that looks like what the user may have meant: one contains the other, or the part after '/' is equal.
+/// A known key that the user may have meant: one contains the other, or the parts after '/' are equal.
 fn typo_hint<'a>(key: &str, known: impl Iterator<Item = &'a Arc<str>>) -> Option<Arc<str>> {
     let suffix = key.rsplit('/').next().unwrap_or(key);
     known

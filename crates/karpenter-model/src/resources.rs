@@ -1,7 +1,8 @@
-//! Resource amounts in the engine's fixed-point units: cpu in thousandths, everything else in whole units.
+//! Resource amounts as integers: CPU in millicores, everything else in whole units.
 //!
-//! Quantities are parsed once at the edge ([`crate::quantity`]); requests round up and capacities round down on the
-//! way in, so the engine can only err on the safe side. Upstream: pkg/utils/resources.
+//! Requests are rounded up and capacities down when quantities are converted, so that plans err on the safe side.
+//!
+//! Upstream: `pkg/utils/resources/resources.go`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ pub const CPU: &str = "cpu";
 pub const MEMORY: &str = "memory";
 pub const PODS: &str = "pods";
 pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
-/// Pseudo resource of NodePool limits: how many nodes a pool may have.
+/// Pseudo resource of NodePool limits: the number of nodes.
 pub const NODES: &str = "nodes";
 
 /// Amounts per resource name. A missing name means zero.
@@ -89,13 +90,13 @@ impl ResourceList {
         self.iter().map(|(name, amount)| (name.clone(), amount.saturating_mul(factor))).collect()
     }
 
-    /// Whether `requests` fit into `self`: no negative total, and every requested amount is there.
+    /// Whether `requests` fit into `self`: no amount is negative, and every request is covered.
     pub fn holds(&self, requests: &Self) -> bool {
         self.amounts.values().all(|amount| *amount >= 0)
             && requests.iter().all(|(name, amount)| amount <= self.get(name))
     }
 
-    /// The quantity of one amount, formatted as Kubernetes prints it.
+    /// An amount as a quantity, in the format of Kubernetes.
     pub fn quantity(name: &str, amount: i64) -> Quantity {
         if name == CPU { Quantity::from_milli(amount) } else { quantity_of_units(name, amount) }
     }

@@ -1,7 +1,6 @@
-//! Label selectors of Kubernetes objects, evaluated over label maps.
+//! Label selectors of Kubernetes.
 //!
-//! `nil` selectors (match nothing) are expressed by `Option` at the place that holds them; an empty selector here
-//! matches everything.
+//! A nil selector, which matches nothing, is an `Option` in the containing type; an empty selector here matches everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +15,7 @@ pub enum Match {
     DoesNotExist,
 }
 
-/// A conjunction of expressions; canonical (sorted, deduplicated) so that equal selectors compare equal.
+/// A conjunction of expressions, sorted and without duplicates, so that equal selectors compare equal.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LabelSelector {
     expressions: BTreeSet<(Arc<str>, Match)>,
@@ -39,7 +38,7 @@ impl LabelSelector {
         self.expressions.insert((key, expression));
     }
 
-    /// Requires everything that the other selector requires as well.
+    /// Adds all expressions of the other selector.
     pub fn require_all(&mut self, other: &Self) {
         self.expressions.extend(other.expressions.iter().cloned());
     }
@@ -56,7 +55,7 @@ impl LabelSelector {
         })
     }
 
-    /// The label keys the selector looks at.
+    /// The label keys of the selector.
     pub fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
         self.expressions.iter().map(|(key, _)| key)
     }
@@ -65,7 +64,7 @@ impl LabelSelector {
         self.expressions.is_empty()
     }
 
-    /// A `label = value` pair that everything selected must carry, if the selector has one. Lets callers index.
+    /// A `label = value` pair that every match must have, if there is one. Callers use it as an index.
     pub fn one_required_pair(&self) -> Option<(Arc<str>, Arc<str>)> {
         self.expressions.iter().find_map(|(key, expression)| match expression {
             Match::In(values) if values.len() == 1 => {

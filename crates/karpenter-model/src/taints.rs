@@ -1,7 +1,8 @@
-//! Taints and tolerations: who may sit on a node that pushes pods away.
+//! Taints and tolerations.
 //!
-//! `PreferNoSchedule` is treated as hard here; the engine relaxes it by adding a toleration, as upstream does.
-//! Upstream: pkg/scheduling/taints.go.
+//! `PreferNoSchedule` is treated as a hard taint; the planner relaxes it by adding a toleration, as upstream does.
+//!
+//! Upstream: `pkg/scheduling/taints.go`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -54,17 +55,17 @@ impl fmt::Display for Taint {
 pub enum TolerationOperator {
     Exists,
     Equal(Arc<str>),
-    /// Numeric comparison of newer API servers: taint value greater than the number.
+    /// Numeric comparison of newer Kubernetes versions: the taint's value is greater than the number.
     Gt(i64),
     Lt(i64),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Toleration {
-    /// Empty with `Exists` tolerates every key.
+    /// Empty with operator `Exists`: tolerates every key.
     pub key: Arc<str>,
     pub operator: TolerationOperator,
-    /// `None` tolerates every effect.
+    /// `None`: tolerates every effect.
     pub effect: Option<Effect>,
 }
 
@@ -84,13 +85,13 @@ impl Toleration {
         }
     }
 
-    /// The toleration that relaxation adds for preferred taints.
+    /// The toleration that relaxation adds for taints with PreferNoSchedule.
     pub fn prefer_no_schedule() -> Self {
         Self { key: "".into(), operator: TolerationOperator::Exists, effect: Some(Effect::PreferNoSchedule) }
     }
 }
 
-/// The first taint that none of the tolerations accepts.
+/// The first taint that no toleration tolerates.
 pub fn first_untolerated<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
     taints.iter().find(|taint| !tolerations.iter().any(|toleration| toleration.tolerates(taint)))
 }

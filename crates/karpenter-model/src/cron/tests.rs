@@ -13,7 +13,7 @@ fn schedule(text: &str) -> CronSchedule {
 }
 
 #[test]
-fn finds_the_next_firing() {
+fn next_after_finds_next_hit() {
     for (text, after, expected) in [
         ("* * * * *", "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"),
         ("* * * * *", "2026-01-01T00:00:59Z", "2026-01-01T00:01:00Z"),
@@ -33,16 +33,16 @@ fn finds_the_next_firing() {
         ("@hourly", "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"),
         ("@every 90m", "2026-01-01T00:00:07Z", "2026-01-01T01:30:07Z"),
         ("@every 10ms", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"),
-        // Both day fields restricted: either may match. 2026-01-13 is a Tuesday.
+        // Both day fields are restricted: one must match. 2026-01-13 is a Tuesday.
         ("0 0 13 * fri", "2026-01-10T00:00:00Z", "2026-01-13T00:00:00Z"),
         ("0 0 13 * fri", "2026-01-13T00:00:00Z", "2026-01-16T00:00:00Z"),
-        // A star in one of them: both must match.
+        // One of them is a star: both must match.
         ("0 0 13 * *", "2026-01-10T00:00:00Z", "2026-01-13T00:00:00Z"),
         ("0 0 ? * fri", "2026-01-10T00:00:00Z", "2026-01-16T00:00:00Z"),
-        // A stepped star is a restriction, a step of one is not.
+        // A star with a step is a restriction, except for step one.
         ("0 0 */2 * fri", "2026-01-10T00:00:00Z", "2026-01-11T00:00:00Z"),
         ("0 0 */1 * fri", "2026-01-10T00:00:00Z", "2026-01-16T00:00:00Z"),
-        // A star anywhere in a list counts.
+        // A star anywhere in a list counts as a star.
         ("0 0 13,* * fri", "2026-01-10T00:00:00Z", "2026-01-16T00:00:00Z"),
         ("1,,3 * * * *", "2026-01-01T00:01:00Z", "2026-01-01T00:03:00Z"),
         ("+5 * * * *", "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"),
@@ -54,9 +54,9 @@ fn finds_the_next_firing() {
 }
 
 #[test]
-fn gives_up_after_five_years() {
+fn search_ends_after_five_years() {
     assert_eq!(schedule("0 0 30 2 *").next_after(unix("2026-01-01T00:00:00Z")), None);
-    // 2100 is no leap year: from 2096-03 the next 29 February is in 2104.
+    // 2100 is not a leap year: after 2096-03 the next 29 February is in 2104.
     assert_eq!(schedule("0 0 29 2 *").next_after(unix("2098-12-31T00:00:00Z")), None);
     assert_eq!(
         schedule("0 0 29 2 *").next_after(unix("2099-01-01T00:00:00Z")),
@@ -68,7 +68,7 @@ fn gives_up_after_five_years() {
 }
 
 #[test]
-fn rejects_what_is_not_a_schedule() {
+fn invalid_schedules_are_errors() {
     for (text, message) in [
         ("", "schedule is empty"),
         ("   ", "schedule is empty"),
@@ -101,7 +101,7 @@ fn rejects_what_is_not_a_schedule() {
 }
 
 #[test]
-fn budget_is_active_for_its_duration_after_each_firing() {
+fn budget_is_active_for_duration_after_each_hit() {
     const HOUR: i64 = 3_600_000_000_000;
     let nine_to_five = schedule("0 9 * * 1-5");
     for (now, active) in [
@@ -116,7 +116,7 @@ fn budget_is_active_for_its_duration_after_each_firing() {
     // Windows longer than the interval overlap: always active.
     assert!(budget_is_active(&schedule("@daily"), 24 * HOUR, unix("2026-01-05T23:59:59Z")));
     assert!(budget_is_active(&schedule("@daily"), 48 * HOUR, unix("2026-01-05T12:00:00Z")));
-    // Zero length: never active, not even at the firing itself, which is not strictly after the window's start.
+    // Zero duration: never active, not even at the hit, which is not strictly after the start of the window.
     assert!(!budget_is_active(&schedule("@daily"), 0, unix("2026-01-05T00:00:00Z")));
     assert!(budget_is_active(&schedule("@daily"), 1, unix("2026-01-05T00:00:00Z")));
     assert!(budget_is_active(&schedule("0 0 30 2 *"), HOUR, unix("2026-01-05T00:00:00Z")));
@@ -124,7 +124,7 @@ fn budget_is_active_for_its_duration_after_each_firing() {
     assert!(budget_is_active(&schedule("@daily"), HOUR, i64::MIN));
 }
 
-/// Values of one field as a reader of the manual would list them.
+/// A random cron field with its values listed.
 #[derive(Clone, Debug)]
 struct AnyField {
     text: String,
@@ -156,9 +156,9 @@ fn weekday_number(weekday: Weekday) -> i64 {
 }
 
 proptest! {
-    /// Against a day-by-day search over an independent calendar.
+    /// Compares with a day-by-day search with another calendar library.
     #[test]
-    fn agrees_with_a_naive_search(
+    fn next_hit_equals_naive_search(
         minute in any_field(0, 59), hour in any_field(0, 23), day in any_field(1, 31), month in any_field(1, 12),
         week_day in any_field(0, 6), after in 0i64..4_000_000_000,
     ) {

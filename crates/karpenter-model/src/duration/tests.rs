@@ -5,7 +5,7 @@ use super::*;
 const SECOND: i64 = 1_000_000_000;
 
 #[test]
-fn reads_and_prints_like_go() {
+fn parses_and_prints_like_go() {
     for (text, nanos, printed) in [
         ("0", 0, "0s"),
         ("-0", 0, "0s"),
@@ -36,7 +36,7 @@ fn reads_and_prints_like_go() {
 }
 
 #[test]
-fn rejects_what_is_not_a_duration() {
+fn invalid_durations_are_errors() {
     use DurationError::{Malformed, MissingUnit, TooLong, UnknownUnit};
     for text in ["", "-", "+", ".", "s", ".s", "h1", " 1h", "--1s"] {
         assert!(matches!(parse_go_duration(text), Err(Malformed { .. })), "{text}");
@@ -59,7 +59,7 @@ fn rejects_what_is_not_a_duration() {
 }
 
 #[test]
-fn nillable_duration_gives_back_the_text_as_written() {
+fn nillable_duration_prints_original_text() {
     for (json, nanos) in [
         ("\"Never\"", None),
         ("\"720h\"", Some(2_592_000 * SECOND)),
@@ -76,7 +76,7 @@ fn nillable_duration_gives_back_the_text_as_written() {
 }
 
 #[test]
-fn nillable_duration_without_text_prints_its_meaning() {
+fn nillable_duration_without_text_prints_canonical_form() {
     assert_eq!(NillableDuration::NEVER.to_string(), "Never");
     assert_eq!(NillableDuration::from_nanos(5400 * SECOND).to_string(), "1h30m0s");
     assert_eq!("90m".parse(), Ok(NillableDuration::from_nanos(5400 * SECOND)));
@@ -85,7 +85,7 @@ fn nillable_duration_without_text_prints_its_meaning() {
 
 proptest! {
     #[test]
-    fn printed_form_reads_back(nanos in any::<i64>(), shift in 0u32..63) {
+    fn printed_form_round_trips(nanos in any::<i64>(), shift in 0u32..63) {
         let nanos = nanos >> shift;
         prop_assert_eq!(parse_go_duration(&GoDuration::from_nanos(nanos).to_string()), Ok(nanos));
     }

@@ -1,8 +1,8 @@
-//! Reads the text form of a quantity digit by digit, so that no length of input can lose precision or overflow.
+//! Parses a quantity digit by digit, so that long input neither loses precision nor overflows.
 
 use super::{NANOS_PER_UNIT, QuantityFormat};
 
-/// Why a text is not a quantity.
+/// Why a string is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     #[error("quantity is empty; write a number with an optional suffix, such as 2, 500m or 1.5Gi")]
@@ -20,7 +20,7 @@ pub enum QuantityError {
     TooLarge { text: String },
 }
 
-/// Kubernetes caps quantities in powers of 1024 at the largest signed 64-bit integer instead of rejecting them.
+/// Kubernetes caps quantities with binary suffixes at the largest signed 64-bit integer instead of rejecting them.
 const BINARY_NANOS_MAX: u128 = i64::MAX as u128 * NANOS_PER_UNIT as u128;
 
 enum Scale {
@@ -49,7 +49,7 @@ pub(super) fn parse(text: &str) -> Result<(i128, QuantityFormat), QuantityError>
     let (scale, mut format) = interpret_suffix(suffix).ok_or_else(unknown_suffix)?;
     let magnitude = match scale {
         Scale::PowerOfTen(exponent) => decimal_nanos(whole, fraction, exponent),
-        // A binary quantity too large for the accumulator is above the cap all the same.
+        // A binary quantity that overflows the accumulator is above the cap.
         Scale::PowerOfTwo(exponent) => Some(
             binary_nanos(whole, fraction, exponent)
                 .map_or(BINARY_NANOS_MAX, |nanos| nanos.min(BINARY_NANOS_MAX)),
@@ -69,7 +69,7 @@ fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// Input may be of any length; an error message should not be.
+/// Limits the length of quoted input in error messages.
 fn excerpt(text: &str) -> String {
     const CHARACTERS_MAX: usize = 60;
     match text.char_indices().nth(CHARACTERS_MAX) {
@@ -107,8 +107,8 @@ fn interpret_suffix(suffix: &str) -> Option<(Scale, QuantityFormat)> {
 
 /// `whole.fraction × 10^exponent` in nanounits, rounded up; `None` if it does not fit.
 ///
-/// Moving the decimal point needs no arithmetic: the digits left of its new place are the nanounits, and any
-/// non-zero digit right of it rounds up.
+/// Moving the decimal point needs no arithmetic: the digits left of its new position are the nanounits, and a non-zero digit
+/// right of it rounds up.
 fn decimal_nanos(whole: &str, fraction: &str, exponent: i64) -> Option<u128> {
     let point = i128::from(exponent) + 9 + whole.len() as i128;
     let mut nanos: u128 = 0;
@@ -137,8 +137,8 @@ fn binary_nanos(whole: &str, fraction: &str, exponent: u32) -> Option<u128> {
     for digit in whole.bytes().map(|byte| u128::from(byte - b'0')) {
         units = units.checked_mul(10)?.checked_add(digit)?;
     }
-    // Horner's rule from the last digit: nested floors equal the floor of the whole, and any remainder on the
-    // way means the exact product is not an integer.
+    // Horner's rule from the last digit: nested floors equal the floor of the total, and a remainder in any step means that
+    // the exact product is not an integer.
     let mut part: u128 = 0;
     let mut round_up = false;
     for digit in fraction.bytes().rev().map(|byte| u128::from(byte - b'0')) {

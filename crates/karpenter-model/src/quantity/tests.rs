@@ -66,7 +66,7 @@ fn prints_the_canonical_form() {
 }
 
 #[test]
-fn rejects_what_is_not_a_quantity() {
+fn invalid_quantities_are_errors() {
     use QuantityError::{Empty, NoDigits, TooLarge, UnknownSuffix};
     assert_eq!("".parse::<Quantity>(), Err(Empty));
     for text in ["-", "+", ".", "Ki", "m", "-.", "--1", " 1", "é"] {
@@ -101,7 +101,7 @@ fn rejects_what_is_not_a_quantity() {
 }
 
 #[test]
-fn error_messages_say_what_would_be_valid() {
+fn error_messages_contain_valid_values() {
     assert_eq!(
         "1K".parse::<Quantity>().map_err(|error| error.to_string()),
         Err("quantity \"1K\" has unknown suffix \"K\"; valid suffixes are n u m k M G T P E Ki Mi Gi Ti Pi Ei or an \
@@ -131,7 +131,7 @@ fn rounds_to_units_and_thousandths() {
 }
 
 #[test]
-fn compares_and_adds_by_value() {
+fn comparison_and_addition_use_the_value() {
     assert_eq!(parsed("1"), parsed("1000m"));
     assert_eq!(parsed("1Ki"), parsed("1024"));
     assert!(parsed("1G") < parsed("1Gi"));
@@ -144,7 +144,7 @@ fn compares_and_adds_by_value() {
 }
 
 #[test]
-fn reads_text_numbers_and_null_from_json() {
+fn deserializes_strings_numbers_and_null() {
     for (json, canonical) in [
         ("\"1.5Gi\"", "\"1536Mi\""),
         ("2", "\"2\""),
@@ -172,7 +172,7 @@ fn any_format() -> impl Strategy<Value = QuantityFormat> {
 
 proptest! {
     #[test]
-    fn printed_form_reads_back_as_the_same_value(nanos in any::<i128>(), shift in 0u32..127, format in any_format()) {
+    fn printed_form_round_trips(nanos in any::<i128>(), shift in 0u32..127, format in any_format()) {
         let quantity = Quantity::from_nanos(nanos >> shift, format);
         let again = parsed(&quantity.to_string());
         prop_assert!(again == quantity || quantity.format() == QuantityFormat::BinarySi && quantity.value_ceil() == i64::MAX

@@ -5,7 +5,7 @@ fn req(operator: Operator, values: &[&str]) -> Requirement {
 }
 
 #[test]
-fn has_follows_the_operator() {
+fn has_depends_on_operator() {
     let cases: &[(Operator, &[&str], &str, bool)] = &[
         (Operator::In, &["a", "b"], "a", true),
         (Operator::In, &["a", "b"], "c", false),
@@ -86,7 +86,7 @@ fn compatible_needs_defined_keys_unless_open_or_excluding() {
 }
 
 #[test]
-fn two_sides_that_only_exclude_do_not_conflict() {
+fn requirements_that_only_exclude_do_not_conflict() {
     let a: Requirements = [Requirement::does_not_exist("k")].into_iter().collect();
     let b: Requirements = [Requirement::new("k", Operator::NotIn, ["x"])].into_iter().collect();
     assert!(a.intersects(&b));
@@ -105,14 +105,14 @@ fn any_value_avoids_excluded_integers() {
 }
 
 #[test]
-fn display_cuts_long_lists() {
+fn display_truncates_long_lists() {
     let r = req(Operator::In, &["1", "2", "3", "4", "5", "6", "7"]);
     assert_eq!(r.to_string(), "k In [1 2 3 4 5 and 2 others]");
     assert_eq!(req(Operator::Gt, &["3"]).to_string(), "k Exists >=4");
 }
 
 #[test]
-fn copies_share_until_they_change() {
+fn clones_share_content_until_changed() {
     let key = |name: &str| Requirement::in_values(name, ["a", "b"]);
     let first: Requirements = [key("m"), key("c"), key("x")].into_iter().collect();
     let mut second = first.clone();
@@ -135,7 +135,7 @@ fn copies_share_until_they_change() {
 }
 
 #[test]
-fn a_conflict_says_which_side_offers() {
+fn conflict_contains_both_sides() {
     let few: Requirements = [Requirement::in_values("k", ["a"])].into_iter().collect();
     let many: Requirements =
         [Requirement::in_values("k", ["b"]), Requirement::exists("l")].into_iter().collect();
