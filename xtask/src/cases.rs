@@ -1,8 +1,8 @@
-//! `cases`: counts what the tests of the AWS provider try, and writes the counts to docs/aws-cases.md. What follows
+//! `cases`: counts the test cases of the AWS provider and writes the counts to docs/aws-cases.md. What follows
 //! [`HAND_WRITTEN`] in that document is kept.
 //!
-//! A case is a row of a table in a test: a list of tuples that the test goes through. A test without one is one case.
-//! Golden files, properties and loops over whole catalogs count as one each, so the numbers are lower bounds.
+//! A case is a row of a table in a test: a list of tuples that the test iterates over. A test without a table is one
+//! case. Golden files, properties and loops over whole catalogs count as one each, so the numbers are lower bounds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,15 +11,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::rust_text::{Kind, texts};
+
 const DOCUMENT: &str = "docs/aws-cases.md";
 /// The heading of the part of the document that is not generated.
 const HAND_WRITTEN: &str = "\n## On the wire\n";
 const CASES_MIN: usize = 300;
 const CRATES: [(&str, &str); 4] = [
     ("crates/karpenter-aws", "the provider, on an in-process AWS and an embedded API server"),
-    ("crates/karpenter-aws-sdk", "what goes over the wire"),
+    ("crates/karpenter-aws-sdk", "requests and responses of the AWS SDK"),
     ("crates/karpenter-catalog/src/aws", "instance types: labels, capacity, overhead, offerings"),
-    ("crates/karpenter-userdata", "user data of instances"),
+    ("crates/karpenter-userdata", "user data"),
 ];
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -30,7 +32,7 @@ struct Count {
 
 pub(crate) fn write(root: &Path) -> Result<()> {
     let mut text = String::from(
-        "# What the tests of the AWS provider try\n\nThe counts are written by `cargo run -p xtask -- cases`. A case is a row of a \
+        "# Test cases of the AWS provider\n\nThe counts are written by `cargo run -p xtask -- cases`. A case is a row of a \
          table in a test; a test without a table, a golden file, a property or a loop over the whole catalog is one \
          each. The rules for objects (CEL) and the comparison with upstream's hashes are counted elsewhere.\n",
     );
@@ -55,7 +57,7 @@ pub(crate) fn write(root: &Path) -> Result<()> {
     fs::write(document, text)?;
     println!("cases: {} cases in {} tests", total.cases, total.tests);
     if total.cases < CASES_MIN {
-        bail!("there should be at least {CASES_MIN} cases");
+        bail!("{} cases, at least {CASES_MIN} are required", total.cases);
     }
     Ok(())
 }
@@ -65,7 +67,7 @@ fn hand_written(document: &str) -> Result<&str> {
     Ok(&document[begin..])
 }
 
-/// By area: the file, or for files of a folder that folder, below `src` or `tests`.
+/// Counts by area: the file or folder directly below `src` or `tests`.
 fn count_folder(folder: &Path) -> Result<BTreeMap<String, Count>> {
     let mut areas: BTreeMap<String, Count> = BTreeMap::new();
     for file in rust_files(folder)? {
@@ -122,7 +124,7 @@ fn next_test(code: &str, from: usize) -> Option<usize> {
         .min()
 }
 
-/// Elements of the outermost lists of tuples.
+/// The number of elements of the outermost lists of tuples.
 fn rows(body: &str) -> usize {
     let bytes = body.as_bytes();
     let mut total = 0;
@@ -140,7 +142,7 @@ fn rows(body: &str) -> usize {
     total
 }
 
-/// How many elements a list has, if all of them are tuples.
+/// The number of elements of a list if all of them are tuples, else 0.
 fn tuples(list: &str) -> usize {
     let (mut found, mut depth, mut is_start) = (0, 0_usize, true);
     for byte in list.bytes() {
@@ -164,7 +166,7 @@ fn tuples(list: &str) -> usize {
     found
 }
 
-/// Where the bracket at `open` ends, one past it.
+/// The position after the bracket that closes the one at `open`.
 fn closing(code: &str, open: usize) -> usize {
     let mut depth = 0_usize;
     for (offset, byte) in code.bytes().enumerate().skip(open) {
@@ -182,88 +184,14 @@ fn closing(code: &str, open: usize) -> usize {
     code.len()
 }
 
-/// The same with spaces for comments and for what is between quotes: brackets there count for nothing.
+/// The code with spaces for comments and underscores for literals, whose brackets do not count. Code is ASCII otherwise.
 fn without_texts(source: &str) -> String {
-    let bytes = source.as_bytes();
-    let mut kept: Vec<u8> = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let end = match bytes[at] {
-            b'/' if source[at..].starts_with("//") => line_end(source, at),
-            b'"' => text_end(bytes, at),
-            b'r' if !after_word(bytes, at) => raw_text_end(source, at).unwrap_or(at),
-            b'\'' => character_end(bytes, at).unwrap_or(at),
-            _ => at,
-        };
-        if end > at {
-            kept.resize(kept.len() + (end - at), b'_');
-            at = end;
-        } else {
-            // Names and texts may be anything; code is ASCII.
-            kept.push(if bytes[at].is_ascii() { bytes[at] } else { b'_' });
-            at += 1;
-        }
+    let ascii = |byte: u8| if byte.is_ascii() { byte } else { b'_' };
+    let mut code: Vec<u8> = source.bytes().map(ascii).collect();
+    for text in texts(source) {
+        code[text.range].fill(if text.kind == Kind::Comment { b' ' } else { b'_' });
     }
-    String::from_utf8_lossy(&blank_comments(source, kept)).into_owned()
-}
-
-/// Comments between elements of a list are no elements.
-fn blank_comments(source: &str, mut kept: Vec<u8>) -> Vec<u8> {
-    for at in 0..kept.len() {
-        let is_comment = kept[at] == b'_'
-            && source.as_bytes()[at..].starts_with(b"//")
-            && (at == 0 || kept[at - 1] != b'_');
-        if is_comment {
-            for byte in &mut kept[at..line_end(source, at)] {
-                *byte = b' ';
-            }
-        }
-    }
-    kept
-}
-
-fn after_word(bytes: &[u8], at: usize) -> bool {
-    at > 0 && (bytes[at - 1].is_ascii_alphanumeric() || bytes[at - 1] == b'_')
-}
-
-fn line_end(source: &str, at: usize) -> usize {
-    source.as_bytes()[at..].iter().position(|byte| *byte == b'\n').map_or(source.len(), |offset| at + offset)
-}
-
-fn text_end(bytes: &[u8], open: usize) -> usize {
-    let mut at = open + 1;
-    while at < bytes.len() {
-        match bytes[at] {
-            b'\\' => at += 2,
-            b'"' => return at + 1,
-            _ => at += 1,
-        }
-    }
-    bytes.len()
-}
-
-fn raw_text_end(source: &str, at: usize) -> Option<usize> {
-    let bytes = source.as_bytes();
-    let hashes = bytes[at + 1..].iter().take_while(|byte| **byte == b'#').count();
-    if bytes.get(at + 1 + hashes) != Some(&b'"') {
-        return None;
-    }
-    let mark: Vec<u8> = std::iter::once(b'"').chain(std::iter::repeat_n(b'#', hashes)).collect();
-    let inside = at + 2 + hashes;
-    let found = bytes[inside..].windows(mark.len()).position(|window| window == mark)?;
-    Some(inside + found + mark.len())
-}
-
-/// A lifetime is no character.
-fn character_end(bytes: &[u8], open: usize) -> Option<usize> {
-    let longest = bytes.len().min(open + 12);
-    if bytes.get(open + 1) == Some(&b'\\') {
-        return (open + 3..longest).find(|at| bytes[*at] == b'\'').map(|at| at + 1);
-    }
-    // One character of up to four bytes.
-    let closes = (open + 2..longest.min(open + 6)).find(|at| bytes[*at] == b'\'')?;
-    let is_one = std::str::from_utf8(&bytes[open + 1..closes]).is_ok_and(|text| text.chars().count() == 1);
-    is_one.then_some(closes + 1)
+    String::from_utf8_lossy(&code).into_owned()
 }
 
 #[cfg(test)]

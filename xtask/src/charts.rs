@@ -1,8 +1,8 @@
-//! Copies of the CustomResourceDefinitions in the charts. Helm reads nothing outside of a chart, so the files that
-//! `karpenter crds` prints have to lie in both charts as well: `charts` writes them, `tidy` says if they differ. It also
-//! keeps the versions of the charts equal to that of the workspace.
+//! Copies of the CustomResourceDefinitions in the charts. Helm reads only files of a chart, so both charts need their
+//! own copies: `charts` writes them, and `tidy` reports differences. `tidy` also compares the versions of the charts
+//! with that of the workspace.
 //!
-//! Nothing here looks into a definition or a template; `e2e/charts` renders them.
+//! This module does not parse definitions or templates; `e2e/charts` renders the charts.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,13 +15,13 @@ use crate::tidy::Findings;
 const SOURCE: &str = "crates/karpenter-api/crds";
 const CHARTS: [&str; 3] = ["karpenter", "karpenter-config", "karpenter-crd"];
 
-/// What a folder of the charts must hold, by file name.
+/// The files that a folder of the charts must have, by file name.
 struct Copy {
     target: PathBuf,
     files: BTreeMap<String, String>,
 }
 
-/// Writes the copies that are missing or differ, and removes those of definitions that are no more.
+/// Writes copies that are missing or differ, and deletes copies of definitions that were removed.
 pub(crate) fn write(root: &Path) -> Result<()> {
     let mut changed = 0;
     for copy in copies(root)? {
@@ -47,7 +47,7 @@ pub(crate) fn check(root: &Path, findings: &mut Findings) -> Result<()> {
         let present = yaml_files(&root.join(&copy.target))?;
         for name in differing(&present, &copy.files) {
             findings.error(format!(
-                "{}/{name}: not what {SOURCE} says; run cargo run -p xtask -- charts",
+                "{}/{name}: differs from {SOURCE}; run cargo run -p xtask -- charts",
                 copy.target.display()
             ));
         }
@@ -79,7 +79,7 @@ fn copies(root: &Path) -> Result<Vec<Copy>> {
     ])
 }
 
-/// The definitions of a folder by file name; none if there is no such folder.
+/// The YAML files of a folder by name; empty if the folder does not exist.
 fn yaml_files(folder: &Path) -> Result<BTreeMap<String, String>> {
     let mut files = BTreeMap::new();
     let Ok(entries) = fs::read_dir(folder) else { return Ok(files) };
@@ -94,7 +94,7 @@ fn yaml_files(folder: &Path) -> Result<BTreeMap<String, String>> {
     Ok(files)
 }
 
-/// Names that are in only one of the two, or with another text.
+/// Names that are in only one of the two maps, or have different text.
 fn differing(present: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> Vec<String> {
     let mut names: Vec<String> = present.keys().chain(wanted.keys()).cloned().collect();
     names.sort();
@@ -103,7 +103,7 @@ fn differing(present: &BTreeMap<String, String>, wanted: &BTreeMap<String, Strin
     names
 }
 
-/// What follows a key at the beginning of the first line that has it, without quotes.
+/// The value of a key, without quotes, on the first line that starts with it.
 fn value_of<'text>(text: &'text str, key: &str) -> Option<&'text str> {
     text.lines().find_map(|line| line.strip_prefix(key)).map(|value| value.trim().trim_matches('"'))
 }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_changed_and_left_over_files_differ() {
+    fn missing_changed_and_removed_files_differ() {
         let wanted = files(&[("a", "1"), ("b", "1"), ("c", "1")]);
         let present = files(&[("a", "1"), ("b", "2"), ("d", "1")]);
         assert_eq!(differing(&present, &wanted), ["b", "c", "d"]);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_read_from_the_first_line_of_that_key() {
+    fn value_is_read_from_the_first_line_with_the_key() {
         assert_eq!(value_of("name = \"x\"\nversion = \"0.1.0\"\n", "version = "), Some("0.1.0"));
         assert_eq!(
             value_of("apiVersion: v2\nversion: 0.1.0\nappVersion: 0.2.0\n", "version: "),

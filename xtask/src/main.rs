@@ -1,18 +1,21 @@
-//! Checks and chores of this repository that cargo has no command for: `cargo run -p xtask -- tidy` looks, `charts` copies
-//! the CustomResourceDefinitions into the charts, `cases` counts what the tests of the AWS provider try.
+//! Checks and chores of this repository that cargo has no command for. `cargo run -p xtask -- tidy` checks the
+//! repository, `lower-words` lowers the numbers of words that `tidy` still allows, `charts` copies the
+//! CustomResourceDefinitions into the charts, `cases` counts the test cases of the AWS provider.
 
 mod cases;
 mod charts;
+mod rust_text;
 mod tidy;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo run -p xtask -- tidy|charts|cases";
+const USAGE: &str = "usage: cargo run -p xtask -- tidy|lower-words|charts|cases";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let result = match (arguments.next().as_deref(), arguments.next()) {
         (Some("tidy"), None) => tidy::run(),
+        (Some("lower-words"), None) => tidy::lower_words().map(|()| true),
         (Some("charts"), None) => charts::write(&tidy::root()).map(|()| true),
         (Some("cases"), None) => cases::write(&tidy::root()).map(|()| true),
         _ => {

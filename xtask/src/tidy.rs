@@ -1,10 +1,11 @@
-//! `tidy`: rules of this repository that neither rustc nor clippy knows. Every finding names a file and what to do.
+//! `tidy`: rules of this repository that rustc and clippy do not check. Every finding names a file and the remedy.
 //!
-//! Errors fail the check; warnings (long files) are only printed, because where to split is a matter of judgement.
+//! Errors fail the check; warnings (long files) are only printed, because where to split a file is a matter of judgement.
 
 mod dependencies;
 mod sources;
 mod table;
+mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,13 +28,15 @@ impl Findings {
     }
 }
 
-/// Prints what is wrong; true if nothing is.
+/// Prints the findings; true if there are no errors.
 pub(crate) fn run() -> Result<bool> {
     let root = root();
     let mut findings = Findings::default();
     dependencies::check(&root, &mut findings)?;
     table::check_document(&root, &mut findings)?;
-    sources::check(&root, &tracked_files(&root)?, &mut findings)?;
+    let files = tracked_files(&root)?;
+    sources::check(&root, &files, &mut findings)?;
+    words::check(&root, &files, &mut findings)?;
     crate::charts::check(&root, &mut findings)?;
     for warning in &findings.warnings {
         println!("warning: {warning}");
@@ -43,6 +46,12 @@ pub(crate) fn run() -> Result<bool> {
     }
     println!("tidy: {} errors, {} warnings", findings.errors.len(), findings.warnings.len());
     Ok(findings.errors.is_empty())
+}
+
+/// Lowers the allowances of words to the hits that remain.
+pub(crate) fn lower_words() -> Result<()> {
+    let root = root();
+    words::lower(&root, &tracked_files(&root)?)
 }
 
 pub(crate) fn root() -> PathBuf {

@@ -1,4 +1,4 @@
-//! The dependency rule, checked against what cargo really links (`cargo metadata`); dev-dependencies are free.
+//! Compares the dependency table with `cargo metadata`. Dev-dependencies are not restricted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::Findings;
 use super::table::{CRATES, Crate};
 
-/// What a pure crate must not link, not even through another crate. The `log` facade is not listed: crates that we use
-/// for their data types link it and do nothing with it.
+/// Crates that a pure crate must not link, directly or indirectly. The `log` facade is not listed: crates that we use
+/// for their data types link it without logging.
 const NOT_PURE: [&str; 9] =
     ["tokio", "kube", "kube-client", "k8s-openapi", "tracing", "rand", "rand_core", "getrandom", "mio"];
 
@@ -129,7 +129,7 @@ mod tests {
         let packages: Vec<Value> =
             members.iter().chain(&others).map(|name| json!({ "id": name, "name": name })).collect();
         let mut nodes = vec![node("karpenter-scheduling", scheduling_uses), node("helper", helper_uses)];
-        // Test-only use of anything is nobody's business.
+        // Dev-dependencies are not restricted.
         nodes.push(json!({ "id": "karpenter-catalog", "deps": [dependency("rand", json!("dev"))] }));
         let metadata =
             json!({ "packages": packages, "resolve": { "nodes": nodes }, "workspace_members": members });
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forbidden_edge_and_a_hidden_impurity_are_named() {
+    fn forbidden_and_indirect_impure_dependencies_are_errors() {
         assert_eq!(
             findings(&["karpenter-api", "helper"], &["rand"]),
             [

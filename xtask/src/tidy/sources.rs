@@ -1,5 +1,5 @@
-//! Rules about source text: what pure crates must not call, module headers, file sizes, and no paths of anybody's
-//! machine in the repository.
+//! Rules about source text: calls that pure crates must not make, module headers, file sizes, and no absolute paths of
+//! a developer's machine.
 
 use std::path::{Path, PathBuf};
 
@@ -22,8 +22,8 @@ const NOT_PURE: [(&str, &str); 12] = [
     ("dbg!", "pure crates return values, the binary prints"),
     ("std::fs", "pure crates get contents, the binary reads files"),
     ("std::env", "pure crates get options, the binary reads the environment"),
-    ("std::net", "pure crates talk to nobody"),
-    ("thread::spawn", "work that outlives its call makes answers depend on timing"),
+    ("std::net", "pure crates do no I/O"),
+    ("thread::spawn", "results must not depend on the timing of threads"),
 ];
 
 pub(crate) fn check(root: &Path, files: &[PathBuf], findings: &mut Findings) -> Result<()> {
@@ -31,7 +31,7 @@ pub(crate) fn check(root: &Path, files: &[PathBuf], findings: &mut Findings) -> 
     for file in files {
         let path = root.join(file);
         let Ok(bytes) = std::fs::read(&path) else {
-            // Tracked but deleted in the work tree: not this check's business.
+            // Tracked by git but deleted in the work tree.
             continue;
         };
         let Ok(text) = String::from_utf8(bytes) else { continue };
@@ -44,7 +44,7 @@ pub(crate) fn check(root: &Path, files: &[PathBuf], findings: &mut Findings) -> 
 }
 
 fn check_machine_paths(file: &Path, text: &str, findings: &mut Findings) {
-    // Written in pieces, or this file would find itself.
+    // In pieces, so that this file does not match.
     let needles =
         [concat!("/ro", "ot/"), concat!("/ho", "me/"), concat!("/wo", "rk/"), concat!("/Us", "ers/")];
     for (number, line) in text.lines().enumerate() {
@@ -66,11 +66,12 @@ fn check_rust(file: &Path, text: &str, findings: &mut Findings) {
     }
     let lines = text.lines().count();
     if lines > LINES_MAX {
-        findings.warning(format!("{shown}: {lines} lines; look for a seam ({LINES_MAX} is plenty)"));
+        findings.warning(format!("{shown}: {lines} lines, more than {LINES_MAX}; split it"));
     }
     if is_source(file) && !is_test(file) && !text.starts_with("//!") {
-        findings
-            .error(format!("{shown}: starts without //! (what it decides or holds, and what it does not)"));
+        findings.error(format!(
+            "{shown}: no module header (//!); state what it decides or holds, and what it does not"
+        ));
     }
     if !is_pure(file) || is_test(file) {
         return;
@@ -100,7 +101,7 @@ fn is_pure(file: &Path) -> bool {
         .any(|entry| file.starts_with(Path::new("crates").join(entry.name).join("src")))
 }
 
-/// Numbered lines of code, without comments and without what follows a test module's attribute.
+/// Numbered lines of code, without comments and without the test module at the end.
 fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines()
         .enumerate()
@@ -108,7 +109,7 @@ fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .map(|(number, line)| (number + 1, line.split("//").next().unwrap_or_default()))
 }
 
-/// Whether the text appears as a word of its own: `FxHashMap` does not mention `HashMap`.
+/// Whether the text occurs as a whole word: `FxHashMap` does not contain the word `HashMap`.
 fn mentions(line: &str, needle: &str) -> bool {
     let is_word = |character: char| character.is_alphanumeric() || character == '_';
     line.match_indices(needle).any(|(at, found)| {
@@ -118,7 +119,7 @@ fn mentions(line: &str, needle: &str) -> bool {
     })
 }
 
-/// A crate's clippy.toml replaces the one above it, so the pure crates each carry the same file.
+/// A crate's clippy.toml replaces that of the workspace, so each pure crate has a copy of the same file.
 fn check_clippy_files(root: &Path, findings: &mut Findings) {
     let mut first: Option<(&str, String)> = None;
     for entry in CRATES.iter().filter(|entry| entry.pure) {

@@ -1,4 +1,4 @@
-//! Who may depend on whom, as code; ARCHITECTURE.md shows the same table, and this checks that it does.
+//! Which crates may depend on which. ARCHITECTURE.md has the same table; this module compares them.
 
 use std::path::Path;
 
@@ -8,9 +8,9 @@ use super::Findings;
 
 pub(crate) struct Crate {
     pub(crate) name: &'static str,
-    /// No I/O, clock, randomness, logging or async, in the crate and in everything it links.
+    /// No I/O, clock, randomness, logging or async, in the crate and in everything that it links.
     pub(crate) pure: bool,
-    /// Workspace crates it may use. A row names only rows above it.
+    /// Workspace crates that it may use. A row names only rows above it.
     pub(crate) may_use: &'static [&'static str],
 }
 
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_and_a_foreign_row_are_both_found() {
+    fn missing_and_unknown_rows_are_errors() {
         let mut text: Vec<String> = CRATES.iter().map(Crate::row).collect();
         let mut findings = Findings::default();
         compare(&text.join("\n"), &mut findings);
