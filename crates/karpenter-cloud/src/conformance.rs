@@ -1,7 +1,7 @@
-//! The suite that every provider must pass.
+//! Tests that every provider must pass.
 //!
-//! It knows providers only by their trait: a provider's tests prepare a world with a usable node class and run
-//! [`check_all`] in it. Each check says what was broken in words; none of them looks at a clock.
+//! They use the provider's trait only: a provider's tests prepare a world with a ready node class and call
+//! [`check_all`]. A failed check is a [`Violation`] with a description. No check depends on time.
 
 use std::collections::BTreeSet;
 
@@ -12,22 +12,22 @@ use karpenter_model::requirements::{Operator, Requirement as Wanted, Requirement
 
 use crate::{CloudError, CloudProvider, Instance, RepairAction, RepairPolicies};
 
-/// Labels that an instance type must say something about, and that every machine carries.
+/// Labels that every instance type defines and every instance has.
 const TYPE_LABELS: [&str; 5] =
     [labels::INSTANCE_TYPE, labels::ARCH, labels::OS, labels::ZONE, labels::CAPACITY_TYPE];
-/// How often the end of a machine is asked for before it must be gone.
+/// Delete calls after which an instance must be gone.
 const DELETE_ATTEMPTS_MAX: usize = 100;
 
-/// What a provider's tests prepare.
+/// The environment that a provider's tests prepare.
 pub struct World<'a> {
     pub cloud: &'a dyn CloudProvider,
-    /// A pool whose node class is ready.
+    /// A NodePool whose node class is ready.
     pub pool: NodePool,
-    /// Makes a claim that exists as far as the provider can see, with a uid of its own, for the same node class.
+    /// Creates a NodeClaim that the provider can read, with its own uid, for the same node class.
     pub new_claim: &'a mut (dyn AsyncNewClaim + 'a),
 }
 
-/// Makes claims. A trait of its own, because closures that return futures cannot be kept.
+/// Creates NodeClaims. A trait, because a closure that returns a borrowing future cannot be stored.
 pub trait AsyncNewClaim {
     fn new_claim<'a>(
         &'a mut self,
@@ -35,7 +35,7 @@ pub trait AsyncNewClaim {
     ) -> futures::future::BoxFuture<'a, NodeClaim>;
 }
 
-/// What a provider does otherwise than it must.
+/// A rule that the provider breaks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{rule}: {what}")]
 pub struct Violation {
@@ -53,65 +53,69 @@ fn must<T>(rule: &'static str, answer: Result<T, CloudError>) -> Result<T, Viola
     answer.map_err(|error| Violation { rule, what: format!("the call failed: {error}") })
 }
 
-/// Runs everything; the first violation ends it.
+/// Runs all checks; the first violation ends the run.
 pub async fn check_all(world: &mut World<'_>) -> Verdict {
     check_identity(world.cloud)?;
     let types = must("types are listed", world.cloud.instance_types(&world.pool).await)?;
     check_types(&types)?;
-    check_life(world, &types).await?;
-    check_choice(world, &types).await?;
+    check_launch_and_delete(world, &types).await?;
+    check_cheapest_offering(world, &types).await?;
     check_reboot(world).await?;
-    check_strangers(world).await
+    check_missing_instances(world).await
 }
 
 fn check_identity(cloud: &dyn CloudProvider) -> Verdict {
-    ensure("a provider has a name", !cloud.name().is_empty(), || "the name is empty".to_owned())?;
+    ensure("provider has a name", !cloud.name().is_empty(), || "the name is empty".to_owned())?;
     let kinds = cloud.node_class_kinds();
-    ensure("a provider has a node class", !kinds.is_empty(), || "no kind is named".to_owned())?;
+    ensure("a provider has a node class", !kinds.is_empty(), || "node_class_kinds is empty".to_owned())?;
     let well_known = cloud.well_known_labels();
     let policies = cloud.repair_policies();
     if !policies.is_empty() {
         let again = cloud.repair_policies();
         ensure("repair policies do not change", policies == again, || format!("{policies:?} and {again:?}"))?;
         let checked = RepairPolicies::new(policies);
-        ensure("repair policies make sense", checked.is_ok(), || {
+        ensure("repair policies are valid", checked.is_ok(), || {
             checked.err().map(|error| error.to_string()).unwrap_or_default()
         })?;
     }
     let mut names = BTreeSet::new();
     for hook in cloud.registration_hooks() {
-        ensure("registration hooks have names of their own", names.insert(hook.name().to_owned()), || {
-            format!("{:?} is there twice", hook.name())
+        ensure("names of registration hooks are unique", names.insert(hook.name().to_owned()), || {
+            format!("{:?} occurs twice", hook.name())
         })?;
-        ensure("registration hooks have names", !hook.name().is_empty(), || "one has none".to_owned())?;
+        ensure("registration hooks have names", !hook.name().is_empty(), || "a name is empty".to_owned())?;
     }
-    ensure("hostnames are not promised", !well_known.contains(labels::HOSTNAME), || {
+    ensure("hostname is not a well-known label", !well_known.contains(labels::HOSTNAME), || {
         "the hostname is among the well-known labels".to_owned()
     })
 }
 
-/// Whether a list of types has the shape that planning relies on.
+/// Whether instance types have the properties that the planner relies on.
 pub fn check_types(types: &[InstanceType]) -> Verdict {
-    ensure("there are types", !types.is_empty(), || "the list is empty".to_owned())?;
+    ensure("instance types are listed", !types.is_empty(), || "the list is empty".to_owned())?;
     let mut names = BTreeSet::new();
     for instance_type in types {
         let name = &instance_type.name;
-        ensure("names of types differ", names.insert(name.clone()), || format!("{name} is listed twice"))?;
+        ensure("names of instance types are unique", names.insert(name.clone()), || {
+            format!("{name} is listed twice")
+        })?;
         for key in TYPE_LABELS {
             let values = instance_type.requirements.get(key);
             let is_said = values.is_some_and(|values| !values.complement && !values.values.is_empty());
-            ensure("types carry the required labels", is_said, || {
-                format!("{name} says nothing about {key}")
-            })?;
+            ensure("instance types have the required labels", is_said, || format!("{name} has no {key}"))?;
         }
         let own = instance_type.requirements.get(labels::INSTANCE_TYPE).and_then(Wanted::single_value);
-        ensure("a type's label is its name", own == Some(name), || format!("{name} is labelled {own:?}"))?;
+        ensure("instance type label equals its name", own == Some(name), || {
+            format!("{name} is labelled {own:?}")
+        })?;
         let allocatable = instance_type.allocatable();
         for resource in ["cpu", "memory", "pods"] {
-            ensure("types have room", allocatable.get(resource) > 0, || format!("{name} has no {resource}"))?;
+            ensure("instance types have allocatable resources", allocatable.get(resource) > 0, || {
+                format!("{name} has no {resource}")
+            })?;
         }
-        ensure("types can be bought", !instance_type.offerings.is_empty(), || {
-            format!("{name} is not offered")
+        ensure("instance types have offerings", !instance_type.offerings.is_empty(), || {
+            format!("{name} has no offering")
         })?;
         for offering in &instance_type.offerings {
             check_offering(instance_type, offering)?;
@@ -124,108 +128,118 @@ fn check_offering(instance_type: &InstanceType, offering: &Offering) -> Verdict 
     let name = &instance_type.name;
     let is_placed = offering.zone().is_some() && offering.capacity_type().is_some();
     ensure("offerings have one zone and one capacity type", is_placed, || {
-        format!("an offering of {name} has not")
+        format!("an offering of {name} does not")
     })?;
-    // What cannot be bought may be listed all the same, so that an explanation can name it.
+    // Offerings that are unavailable may disagree; they are listed so that messages can name them.
     let agrees = !offering.available || offering.requirements.intersects(&instance_type.requirements);
-    ensure("offerings agree with their type", agrees, || {
+    ensure("offerings are compatible with their instance type", agrees, || {
         format!("{name} does not allow its own offering {}", offering.requirements)
     })?;
     let price = offering.price_per_hour;
-    ensure("prices are amounts", price.is_finite() && price >= 0.0, || format!("{name} costs {price}"))?;
+    ensure("prices are finite and not negative", price.is_finite() && price >= 0.0, || {
+        format!("{name} costs {price}")
+    })?;
     ensure(
-        "reservations say how many are left",
+        "reserved offerings have a reservation capacity",
         !offering.is_reserved() || offering.reservation_capacity.is_some(),
-        || format!("a reserved offering of {name} does not"),
+        || format!("a reserved offering of {name} has none"),
     )
 }
 
-/// One machine from launch to end.
-async fn check_life(world: &mut World<'_>, types: &[InstanceType]) -> Verdict {
+/// Launches and terminates one instance.
+async fn check_launch_and_delete(world: &mut World<'_>, types: &[InstanceType]) -> Verdict {
     let cheapest = cheapest(types, &Requirements::new())?;
     let mut claim = world.new_claim.new_claim(pin(cheapest)).await;
     let cloud = world.cloud;
     let first = must("a claim is launched", cloud.create(&claim).await)?;
-    ensure("a machine has an id", !first.provider_id.is_empty(), || "the provider id is empty".to_owned())?;
-    ensure("a new machine is not ending", !first.is_terminating, || format!("{} is", first.provider_id))?;
+    ensure("an instance has a provider id", !first.provider_id.is_empty(), || {
+        "the provider id is empty".to_owned()
+    })?;
+    ensure("a new instance is not terminating", !first.is_terminating, || {
+        format!("{} is", first.provider_id)
+    })?;
     let second = must("a launch may be repeated", cloud.create(&claim).await)?;
-    ensure("a repeated launch finds the first machine", first.provider_id == second.provider_id, || {
+    ensure("a repeated launch finds the first instance", first.provider_id == second.provider_id, || {
         format!("{} and {}", first.provider_id, second.provider_id)
     })?;
-    ensure("a repeated launch tells the same", first.labels == second.labels, || {
+    ensure("a repeated launch returns the same labels", first.labels == second.labels, || {
         format!("{:?} and {:?}", first.labels, second.labels)
     })?;
 
-    let found = must("a machine is found by its id", cloud.get(&first.provider_id).await)?;
-    ensure("the machine that is found is the one", found.provider_id == first.provider_id, || {
-        found.provider_id.clone()
-    })?;
-    ensure("a machine is listed once", listed(cloud, &first.provider_id).await? == 1, || {
+    let found = must("an instance is found by its provider id", cloud.get(&first.provider_id).await)?;
+    ensure(
+        "the instance that is found has the requested id",
+        found.provider_id == first.provider_id,
+        || found.provider_id.clone(),
+    )?;
+    ensure("an instance is listed once", listed(cloud, &first.provider_id).await? == 1, || {
         format!("{} is not", first.provider_id)
     })?;
 
-    write_down(&mut claim, &first);
-    must("drift can be asked for", cloud.drift_reason(&claim).await)?;
+    record_launch(&mut claim, &first);
+    must("drift_reason succeeds", cloud.drift_reason(&claim).await)?;
     end(cloud, &claim).await?;
     let again = cloud.delete(&claim).await;
-    ensure("what is gone stays gone", matches!(&again, Err(error) if error.is_not_found()), || {
-        format!("{again:?}")
-    })?;
+    ensure(
+        "a terminated instance is not found by delete",
+        matches!(&again, Err(error) if error.is_not_found()),
+        || format!("{again:?}"),
+    )?;
     let found = cloud.get(&first.provider_id).await;
     let is_gone = match &found {
         Ok(instance) => instance.is_terminating,
         Err(error) => error.is_not_found(),
     };
-    ensure("a machine that ended is not found", is_gone, || format!("{found:?}"))?;
-    ensure("a machine that ended is not listed", listed(cloud, &first.provider_id).await? == 0, || {
+    ensure("a terminated instance is not found by get", is_gone, || format!("{found:?}"))?;
+    ensure("a terminated instance is not listed", listed(cloud, &first.provider_id).await? == 0, || {
         format!("{} is", first.provider_id)
     })
 }
 
-/// Launches take the cheapest of what a claim allows.
-async fn check_choice(world: &mut World<'_>, types: &[InstanceType]) -> Verdict {
+/// A launch uses the cheapest compatible offering.
+async fn check_cheapest_offering(world: &mut World<'_>, types: &[InstanceType]) -> Verdict {
     let all = Requirements::new();
     let (one, _) = cheapest(types, &all)?;
     let zones: BTreeSet<String> =
         one.offerings.iter().filter_map(|offering| offering.zone()).map(ToString::to_string).collect();
     let two = types.iter().find(|other| other.name != one.name && price(other) > price(one)).unwrap_or(one);
     let both = require(labels::INSTANCE_TYPE, &[&two.name, &one.name]);
-    let mut wishes = vec![vec![both.clone()]];
-    wishes.extend(zones.iter().map(|zone| vec![both.clone(), require(labels::ZONE, &[zone])]));
+    let mut wanted_sets = vec![vec![both.clone()]];
+    wanted_sets.extend(zones.iter().map(|zone| vec![both.clone(), require(labels::ZONE, &[zone])]));
     for capacity_type in [labels::CAPACITY_TYPE_ON_DEMAND, labels::CAPACITY_TYPE_SPOT] {
         let is_offered = one.offerings.iter().any(|offering| {
             offering.is_launchable()
                 && offering.capacity_type().is_some_and(|offered| **offered == *capacity_type)
         });
         if is_offered {
-            wishes.push(vec![both.clone(), require(labels::CAPACITY_TYPE, &[capacity_type])]);
+            wanted_sets.push(vec![both.clone(), require(labels::CAPACITY_TYPE, &[capacity_type])]);
         }
     }
-    for wish in wishes {
-        let mut claim = world.new_claim.new_claim(wish.clone()).await;
-        let instance = must("an allowed offering is launched", world.cloud.create(&claim).await)?;
-        check_labels(&instance, types, &wish)?;
-        write_down(&mut claim, &instance);
+    for wanted_set in wanted_sets {
+        let mut claim = world.new_claim.new_claim(wanted_set.clone()).await;
+        let instance = must("a compatible offering is launched", world.cloud.create(&claim).await)?;
+        check_labels(&instance, types, &wanted_set)?;
+        record_launch(&mut claim, &instance);
         end(world.cloud, &claim).await?;
     }
     Ok(())
 }
 
-fn check_labels(instance: &Instance, types: &[InstanceType], wish: &[Requirement]) -> Verdict {
+fn check_labels(instance: &Instance, types: &[InstanceType], wanted_set: &[Requirement]) -> Verdict {
     for key in TYPE_LABELS {
-        ensure("machines carry the required labels", instance.labels.contains_key(key), || {
+        ensure("instances have the required labels", instance.labels.contains_key(key), || {
             format!("no {key}")
         })?;
     }
-    for requirement in wish {
+    for requirement in wanted_set {
         let value = instance.labels.get(&requirement.key);
         ensure(
-            "launches honour requirements",
+            "launches respect requirements",
             value.is_some_and(|value| requirement.values.contains(value)),
             || format!("{} is {value:?}, allowed were {:?}", requirement.key, requirement.values),
         )?;
     }
-    let wanted: Requirements = wish
+    let wanted: Requirements = wanted_set
         .iter()
         .map(|part| Wanted::new(part.key.as_str(), Operator::In, part.values.iter().map(String::as_str)))
         .collect();
@@ -241,7 +255,7 @@ fn check_labels(instance: &Instance, types: &[InstanceType], wish: &[Requirement
     });
     let paid = paid.map(|offering| offering.price_per_hour).min_by(f64::total_cmp);
     ensure(
-        "the cheapest allowed offering is taken",
+        "the cheapest compatible offering is launched",
         paid.is_some_and(|paid| paid <= best.price_per_hour),
         || format!("paid {paid:?}, the cheapest is {}", best.price_per_hour),
     )?;
@@ -249,14 +263,15 @@ fn check_labels(instance: &Instance, types: &[InstanceType], wish: &[Requirement
         instance.allocatable.get(*name).is_some_and(|amount| !amount.is_zero())
             && instance.capacity.get(*name) >= instance.allocatable.get(*name)
     });
-    ensure("machines say how large they are", is_sized, || {
+    ensure("instances have capacity and allocatable", is_sized, || {
         format!("capacity {:?}, allocatable {:?}", instance.capacity, instance.allocatable)
     })
 }
 
-/// Machines that cannot be restarted say so, always; and no policy asks for what cannot be done.
+/// A reboot without an instance fails, also when it is repeated; and no repair policy needs a reboot that the provider
+/// does not implement.
 async fn check_reboot(world: &mut World<'_>) -> Verdict {
-    const RULE: &str = "a restart of no machine is refused";
+    const RULE: &str = "a reboot without an instance fails";
     let claim = world.new_claim.new_claim(Vec::new()).await;
     let policies = world.cloud.repair_policies();
     let is_asked_for = policies.iter().any(|policy| policy.action == RepairAction::Reboot);
@@ -264,15 +279,15 @@ async fn check_reboot(world: &mut World<'_>) -> Verdict {
         let answer = world.cloud.reboot(&claim, operation).await;
         let is_missing = matches!(&answer, Err(CloudError::RebootNotImplemented));
         ensure(RULE, answer.is_err(), || "it was accepted".to_owned())?;
-        ensure("restarts that policies ask for are implemented", !(is_asked_for && is_missing), || {
-            "a repair policy asks for a restart".to_owned()
+        ensure("reboots that repair policies need are implemented", !(is_asked_for && is_missing), || {
+            "a repair policy has the action RebootNode".to_owned()
         })?;
     }
     Ok(())
 }
 
-/// Questions about machines that never were.
-async fn check_strangers(world: &mut World<'_>) -> Verdict {
+/// Calls for instances that do not exist.
+async fn check_missing_instances(world: &mut World<'_>) -> Verdict {
     let cloud = world.cloud;
     let found = cloud.get("conformance://no-such-machine").await;
     ensure("an unknown id is not found", matches!(&found, Err(error) if error.is_not_found()), || {
@@ -281,21 +296,21 @@ async fn check_strangers(world: &mut World<'_>) -> Verdict {
     let claim = world.new_claim.new_claim(Vec::new()).await;
     let ended = cloud.delete(&claim).await;
     ensure(
-        "a claim without a machine has none to end",
+        "delete without an instance is not found",
         matches!(&ended, Err(error) if error.is_not_found()),
         || format!("{ended:?}"),
     )?;
     let nowhere = world.new_claim.new_claim(vec![require(labels::ZONE, &["conformance-no-such-zone"])]).await;
     let launched = cloud.create(&nowhere).await;
     ensure(
-        "what nobody offers is insufficient capacity",
+        "a launch without a compatible offering is insufficient capacity",
         matches!(&launched, Err(CloudError::InsufficientCapacity { .. })),
         || format!("{launched:?}"),
     )
 }
 
-/// What became of a launch, on its claim, as the claim's own controller writes it.
-fn write_down(claim: &mut NodeClaim, instance: &Instance) {
+/// Records a launch in the NodeClaim, as its lifecycle controller does.
+fn record_launch(claim: &mut NodeClaim, instance: &Instance) {
     claim.metadata.labels.get_or_insert_default().extend(instance.labels.clone());
     claim.metadata.annotations.get_or_insert_default().extend(instance.annotations.clone());
     let status = claim.status.get_or_insert_default();
@@ -304,7 +319,7 @@ fn write_down(claim: &mut NodeClaim, instance: &Instance) {
 }
 
 async fn end(cloud: &dyn CloudProvider, claim: &NodeClaim) -> Verdict {
-    const RULE: &str = "a machine ends when asked to";
+    const RULE: &str = "an instance terminates";
     for _ in 0..DELETE_ATTEMPTS_MAX {
         match cloud.delete(claim).await {
             Ok(()) => {}
@@ -312,11 +327,11 @@ async fn end(cloud: &dyn CloudProvider, claim: &NodeClaim) -> Verdict {
             Err(error) => return ensure(RULE, false, || error.to_string()),
         }
     }
-    ensure(RULE, false, || format!("still there after {DELETE_ATTEMPTS_MAX} requests"))
+    ensure(RULE, false, || format!("still found after {DELETE_ATTEMPTS_MAX} requests"))
 }
 
 async fn listed(cloud: &dyn CloudProvider, id: &str) -> Result<usize, Violation> {
-    let instances = must("machines are listed", cloud.list().await)?;
+    let instances = must("instances are listed", cloud.list().await)?;
     Ok(instances.iter().filter(|instance| instance.provider_id == id && !instance.is_terminating).count())
 }
 
@@ -337,8 +352,8 @@ fn cheapest<'a>(
     });
     offerings.min_by(|(_, one), (_, two)| one.price_per_hour.total_cmp(&two.price_per_hour)).ok_or_else(
         || Violation {
-            rule: "something can be launched",
-            what: format!("nothing is available with {wanted}"),
+            rule: "an offering can be launched",
+            what: format!("no offering is available with {wanted}"),
         },
     )
 }

@@ -1,36 +1,38 @@
-//! How a cloud says no. Behaviour hangs on these, so the list is closed.
+//! Errors of a cloud provider. Controllers decide by the variant, so the list is closed.
+//!
+//! Upstream: pkg/cloudprovider/types.go
 
-/// Why a call to the cloud did not do what was asked.
+/// The error of a call to a cloud provider.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CloudError {
-    /// None of the wanted offerings can be had right now. The claim is given up; the pods are planned anew.
+    /// None of the compatible offerings has capacity now. The NodeClaim is deleted and its pods are planned again.
     #[error("insufficient capacity: {message}")]
     InsufficientCapacity { message: String },
-    /// The node class is not ready, so nothing can be launched with it. The claim is given up.
+    /// The node class is not ready, so nothing can be launched with it. The NodeClaim is deleted.
     #[error("node class is not ready: {message}")]
     NodeClassNotReady { message: String },
-    /// There is no such machine (any more).
+    /// The instance does not exist, or no longer.
     #[error("instance not found: {message}")]
     NotFound { message: String },
-    /// The launch was refused for a reason the user should see in the claim's status; tried again later.
+    /// The launch failed for a reason that the user should see in the NodeClaim's status; it is retried.
     #[error("{message}")]
     CreateRefused { reason: String, message: String },
-    /// The pool's instance types are not known yet; it is left out until they are.
+    /// The NodePool's instance types are not known yet; it is excluded from planning until they are.
     #[error("instance types of nodepool {pool} have not been evaluated yet")]
     NotEvaluated { pool: String },
-    /// The provider cannot restart machines in place; the machine is replaced.
+    /// The provider cannot reboot instances; the node is replaced.
     #[error("reboot is not implemented by the cloud provider")]
     RebootNotImplemented,
-    /// The restart was refused, and asking again would not help; the machine is replaced.
+    /// The reboot failed, and a retry would fail too; the node is replaced.
     #[error("{message}")]
     RebootFailed { message: String },
-    /// Too many calls; tried again later.
+    /// The provider rejected the call because of its rate; it is retried.
     #[error("throttled: {message}")]
     Throttled { message: String },
-    /// The credentials do not allow it; tried again later, told plainly.
+    /// The credentials do not allow the call; it is retried and logged.
     #[error("not authorized: {message}")]
     Unauthorized { message: String },
-    /// Anything else; tried again later.
+    /// Any other error; the call is retried.
     #[error("{message}")]
     Transient { message: String },
 }

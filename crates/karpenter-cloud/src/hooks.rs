@@ -1,4 +1,4 @@
-//! What a provider may want to see done before a node is opened to pods.
+//! Conditions of a provider for the registration of a node.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use karpenter_api::types::NodeClaim;
 
 use crate::CloudFuture;
 
-/// Holds a node's registration up until it agrees.
+/// Delays the registration of a node until the provider agrees.
 pub trait RegistrationHook: Send + Sync {
-    /// What the claim's condition names while it waits.
+    /// The name that the NodeClaim's condition has while the hook delays registration.
     fn name(&self) -> &str;
 
-    /// Whether the claim's node may be opened. An error is a "not yet" that is asked again later.
+    /// Whether the NodeClaim's node may be registered. An error delays registration, and the hook is called again.
     fn registered<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, HookAnswer>;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HookAnswer {
     Ready,
-    /// Asked again after this long; without it, after a while.
+    /// Called again after this duration; without it, after the controller's default.
     NotYet {
         ask_again_after: Option<Duration>,
     },

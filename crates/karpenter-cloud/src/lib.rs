@@ -1,7 +1,10 @@
-//! What Karpenter asks of a cloud, and how a cloud may answer.
+//! The interface between the controllers and a cloud provider.
 //!
-//! A provider launches, finds and ends instances, and says what can be bought. It does not know pods, plans or nodes:
-//! a node is something that appears in the cluster later, by itself. Controllers know providers only by this trait.
+//! A provider launches, finds and terminates instances, and lists instance types with their offerings. It does not know
+//! pods, plans or nodes: a Node appears in the cluster later, when the instance's kubelet registers. Controllers use
+//! providers through this trait only.
+//!
+//! Upstream: pkg/cloudprovider/types.go
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -20,10 +23,10 @@ pub use error::CloudError;
 pub use hooks::{HookAnswer, RegistrationHook};
 pub use repair::{RepairAction, RepairPolicies, RepairPolicy};
 
-/// An answer that takes a while.
+/// The result of a call to a provider.
 pub type CloudFuture<'a, T> = BoxFuture<'a, Result<T, CloudError>>;
 
-/// The kind of a provider's launch settings.
+/// The group, version and kind of a provider's node class.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeClassKind {
     pub group: &'static str,
@@ -32,62 +35,62 @@ pub struct NodeClassKind {
     pub plural: &'static str,
 }
 
-/// One machine as the cloud sees it.
+/// One instance as the provider reports it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Instance {
-    /// What `spec.providerID` of its node says.
+    /// Equal to `spec.providerID` of its Node.
     pub provider_id: String,
     pub image_id: Option<String>,
-    /// Labels the node will carry, instance type, zone and capacity type among them.
+    /// Labels that the Node will have, among them instance type, zone and capacity type.
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
     pub capacity: Quantities,
     pub allocatable: Quantities,
-    /// On its way out; asking for its end again does nothing.
+    /// Whether it is terminating; another delete has no effect.
     pub is_terminating: bool,
 }
 
-/// A cloud. Every call may be repeated; none of them waits for a machine to be ready.
+/// A cloud provider. Every call may be repeated; no call waits until an instance is ready.
 pub trait CloudProvider: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
-    /// Kinds of launch settings this provider understands, the default one first.
+    /// Kinds of node classes that this provider supports, the default first.
     fn node_class_kinds(&self) -> Vec<NodeClassKind>;
 
-    /// Label keys that pools may leave undefined because this provider sets them.
+    /// Label keys that NodePools need not define because this provider sets them.
     fn well_known_labels(&self) -> BTreeSet<Arc<str>>;
 
-    /// Launches a machine for a claim. Asked twice for one claim (same uid), the second answer is the first machine.
+    /// Launches an instance for a NodeClaim. A repeated call for the same uid returns the first instance.
     fn create<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Instance>;
 
-    /// Asks for the end of a claim's machine: `Ok` while it is under way, [`CloudError::NotFound`] once it is gone.
+    /// Terminates a NodeClaim's instance: `Ok` while it is terminating, [`CloudError::NotFound`] once it is gone.
     fn delete<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, ()>;
 
     fn get<'a>(&'a self, provider_id: &'a str) -> CloudFuture<'a, Instance>;
 
-    /// Every machine that this cluster's Karpenter owns.
+    /// All instances that the Karpenter of this cluster owns.
     fn list(&self) -> CloudFuture<'_, Vec<Instance>>;
 
-    /// Everything a pool could buy, what is not available right now included.
+    /// All instance types that a NodePool can launch, including those that are unavailable now.
     fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<Vec<InstanceType>>>;
 
-    /// Why a claim's machine no longer is what its node class asks for, if so: a stable word for the condition.
+    /// Why a NodeClaim's instance differs from its node class, if it does: a stable word for the condition's reason.
     fn drift_reason<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>>;
 
-    /// Restarts a claim's machine in place. `Ok` means accepted: that it came up again shows in the node's boot id.
-    /// One operation may be asked for many times under one id and happens once. [`CloudError::RebootNotImplemented`]
-    /// and [`CloudError::RebootFailed`] are final; anything else is tried again.
+    /// Reboots a NodeClaim's instance in place. `Ok` means that the provider accepted the request; the node's boot id
+    /// changes when it has rebooted. Calls with the same operation id reboot once. [`CloudError::RebootNotImplemented`]
+    /// and [`CloudError::RebootFailed`] are final; other errors are retried.
     fn reboot<'a>(&'a self, _claim: &'a NodeClaim, _operation_id: &'a str) -> CloudFuture<'a, ()> {
         Box::pin(std::future::ready(Err(CloudError::RebootNotImplemented)))
     }
 
-    /// Which conditions of nodes mean a sick machine, and what to do about it. Always the same set;
-    /// [`RepairPolicies::new`] says whether it makes sense.
+    /// Node conditions that mean an unhealthy node, and the action for each. The set is constant;
+    /// [`RepairPolicies::new`] validates it.
     fn repair_policies(&self) -> Vec<RepairPolicy> {
         Vec::new()
     }
 
-    /// What has to agree before a node is opened to pods.
+    /// Hooks that must agree before a node is registered.
     fn registration_hooks(&self) -> Vec<Arc<dyn RegistrationHook>> {
         Vec::new()
     }

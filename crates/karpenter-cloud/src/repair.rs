@@ -1,8 +1,9 @@
-//! When a machine counts as sick, and what a provider wants done about it: the policies as values, and whether a set
-//! of them makes sense.
+//! Repair policies: which node conditions mean an unhealthy node and what the provider wants done, and the validation
+//! of a set of policies.
 //!
-//! Nothing is matched against nodes here, and nothing is decided about any machine.
-//! Upstream: pkg/cloudprovider/types.go, pkg/controllers/node/health/policy.go.
+//! It does not match nodes and decides nothing about a node.
+//!
+//! Upstream: pkg/cloudprovider/types.go, pkg/controllers/node/health/policy.go
 
 #[cfg(test)]
 mod tests;
@@ -14,17 +15,17 @@ use regex::Regex;
 /// The highest priority a policy may have; the lowest is 0.
 pub const PRIORITY_MAX: u8 = 100;
 
-/// What to do with a sick machine, the gentler action first.
+/// The action for an unhealthy node, the less disruptive first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RepairAction {
-    /// Restart it in place.
+    /// Reboot the instance in place.
     Reboot,
-    /// Put another one in its place.
+    /// Replace the node.
     Replace,
 }
 
 impl RepairAction {
-    /// As upstream spells it.
+    /// The name that upstream uses.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Reboot => "RebootNode",
@@ -33,42 +34,42 @@ impl RepairAction {
     }
 }
 
-/// A node condition that means a sick machine, and what to do about it.
+/// A node condition that means an unhealthy node, and the action for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairPolicy {
     pub condition_type: String,
-    /// True, False or Unknown.
+    /// `True`, `False` or `Unknown`.
     pub condition_status: String,
-    /// What the condition's reason must look like, somewhere in it. The one policy without is the fallback: it applies
-    /// to every type and status that some policy names when no expression of that pair fits.
+    /// A regular expression, not anchored, for the condition's reason. Exactly one policy has none, the fallback: it
+    /// applies to every pair of type and status that any policy has, when no expression of that pair matches.
     pub reason_regex: String,
-    /// Seconds the condition must have held.
+    /// Seconds for which the condition must have held.
     pub toleration_secs: u64,
-    /// Bound for the drain: `None` inherits the claim's, more than 0 is the shorter of both, 0 drains nothing.
+    /// Limit of the drain: `None` uses the NodeClaim's, a positive value the shorter of both, 0 skips the drain.
     pub termination_grace_period_secs: Option<u64>,
-    /// 0 to 100; higher goes first.
+    /// 0 to 100; the highest is applied first.
     pub priority: u8,
     pub action: RepairAction,
 }
 
-/// What is wrong with a set of policies; all of it.
+/// All errors of a set of policies.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .mistakes.join("; "))]
 pub struct InvalidPolicies {
     pub mistakes: Vec<String>,
 }
 
-/// A checked policy with its expression ready to use.
+/// A valid policy with its compiled expression.
 #[derive(Debug, Clone)]
 pub struct CompiledPolicy {
     pub policy: RepairPolicy,
     reason: Option<Regex>,
-    /// Place of its priority among those in use, the lowest 0.
+    /// The index of its priority among the priorities in use, from the lowest, 0.
     pub rank: u32,
 }
 
 impl CompiledPolicy {
-    /// One policy by itself, outside of a set, so that its rank says nothing.
+    /// Compiles one policy outside of a set; its rank has no meaning.
     pub fn compile(policy: RepairPolicy) -> Result<Self, InvalidPolicies> {
         let reason = match policy.reason_regex.as_str() {
             "" => None,
@@ -79,7 +80,7 @@ impl CompiledPolicy {
         Ok(Self { policy, reason, rank: 0 })
     }
 
-    /// Whether its expression fits; the fallback's always does.
+    /// Whether its expression matches; the fallback always does.
     pub fn fits_reason(&self, reason: &str) -> bool {
         self.reason.as_ref().is_none_or(|expression| expression.is_match(reason))
     }
@@ -89,17 +90,17 @@ impl CompiledPolicy {
     }
 }
 
-/// A set of policies that makes sense.
+/// A valid set of policies.
 #[derive(Debug, Clone)]
 pub struct RepairPolicies {
     policies: Vec<CompiledPolicy>,
     fallback: usize,
-    /// Policies with an expression by condition type and status; a pair that only the fallback names has none.
+    /// Policies with an expression, by condition type and status; a pair that only the fallback has is empty.
     groups: BTreeMap<(String, String), Vec<usize>>,
 }
 
 impl RepairPolicies {
-    /// Checks a set as a whole. An empty one has no fallback, so it is refused like any other without one.
+    /// Validates a set. An empty set is invalid, because it has no fallback.
     pub fn new(policies: Vec<RepairPolicy>) -> Result<Self, InvalidPolicies> {
         let priorities: BTreeSet<u8> = policies.iter().map(|policy| policy.priority).collect();
         let ranks: BTreeMap<u8, u32> = priorities.into_iter().zip(0..).collect();
@@ -135,12 +136,13 @@ impl RepairPolicies {
         let fallback = match fallbacks[..] {
             [one] => one,
             [] => {
-                mistakes.push("one policy without a reason expression, the fallback, is missing".to_owned());
+                mistakes
+                    .push("no policy is the fallback; exactly one must have no reason expression".to_owned());
                 0
             }
             _ => {
                 mistakes.push(format!(
-                    "{} policies have no reason expression; exactly one may, the fallback",
+                    "{} policies have no reason expression; exactly one must, the fallback",
                     fallbacks.len()
                 ));
                 0
@@ -153,7 +155,7 @@ impl RepairPolicies {
         }
     }
 
-    /// Policies that apply to a condition, whether it has held long enough or not.
+    /// Policies that apply to a condition, regardless of how long it has held.
     pub fn matching<'a>(&'a self, kind: &str, status: &str, reason: &str) -> Vec<&'a CompiledPolicy> {
         let Some(group) = self.group(kind, status) else { return Vec::new() };
         let specific: Vec<&CompiledPolicy> = group
@@ -164,12 +166,12 @@ impl RepairPolicies {
         if specific.is_empty() { self.policies.get(self.fallback).into_iter().collect() } else { specific }
     }
 
-    /// Whether a condition of this type and status means a sick machine at all, whatever its reason.
+    /// Whether a condition of this type and status means an unhealthy node, regardless of its reason.
     pub fn covers(&self, kind: &str, status: &str) -> bool {
         self.group(kind, status).is_some()
     }
 
-    /// All of them, in the provider's order.
+    /// All policies, in the provider's order.
     pub fn iter(&self) -> impl Iterator<Item = &CompiledPolicy> {
         self.policies.iter()
     }

@@ -1,4 +1,4 @@
-//! Which offering a claim gets: the cheapest that everything about the claim allows.
+//! Chooses the offering of a NodeClaim: the cheapest one that its requirements and requests allow.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ pub struct Choice<'a> {
     pub offering: &'a Offering,
 }
 
-/// The claim's own requirements, and what was decided about it already. What cannot be read has been refused by the API server.
+/// The NodeClaim's requirements and, if it is launched, the labels of its instance. Requirements with an invalid
+/// operator are skipped; the API server rejects them.
 pub(crate) fn requirements(claim: &NodeClaim) -> Requirements {
     claim
         .spec
@@ -27,12 +28,12 @@ pub(crate) fn requirements(claim: &NodeClaim) -> Requirements {
             let values: Vec<Arc<str>> = values.collect();
             Some(Requirement::new(labels::normalize(&requirement.key), operator, values))
         })
-        .chain(decided(claim))
+        .chain(launched_requirements(claim))
         .collect()
 }
 
-/// What was chosen for a claim that has an instance already: its labels say it, whichever controller launched it.
-fn decided(claim: &NodeClaim) -> impl Iterator<Item = Requirement> {
+/// Instance type, zone and capacity type of a launched NodeClaim, from its labels. Any controller may have launched it.
+fn launched_requirements(claim: &NodeClaim) -> impl Iterator<Item = Requirement> {
     let is_launched = claim.status.as_ref().is_some_and(|status| status.provider_id.is_some());
     let found = claim.metadata.labels.iter().flatten().filter(move |_| is_launched);
     found
@@ -42,7 +43,7 @@ fn decided(claim: &NodeClaim) -> impl Iterator<Item = Requirement> {
         .map(|(key, value)| Requirement::new(key.as_str(), Operator::In, vec![Arc::from(value.as_str())]))
 }
 
-/// An instance type that the claim names but nobody sells.
+/// An instance type that the NodeClaim names and the catalog does not have.
 pub(crate) fn unknown_type<'a>(claim: &'a NodeClaim, types: &[InstanceType]) -> Option<&'a str> {
     let named = claim.spec.requirements.iter().filter(|requirement| {
         requirement.operator == "In" && labels::normalize(&requirement.key) == labels::INSTANCE_TYPE
@@ -53,8 +54,8 @@ pub(crate) fn unknown_type<'a>(claim: &'a NodeClaim, types: &[InstanceType]) -> 
         .map(String::as_str)
 }
 
-/// All offerings that would do and can be launched now, cheapest first. Among equally cheap ones of a type the
-/// claim's number decides, so that claims spread over zones; among equally cheap types their order does.
+/// All compatible offerings that can be launched now, cheapest first. Ties within an instance type are broken by a hash
+/// of `number`, so that NodeClaims spread over zones; ties between instance types by their order.
 pub(crate) fn candidates<'a>(claim: &NodeClaim, types: &'a [InstanceType], number: u64) -> Vec<Choice<'a>> {
     let wanted = requirements(claim);
     let requested = claim.spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
@@ -83,7 +84,7 @@ pub(crate) fn candidates<'a>(claim: &NodeClaim, types: &'a [InstanceType], numbe
     found.into_iter().map(|(.., choice)| choice).collect()
 }
 
-/// Resources that the type does not have at all come from device plugins or overlays later; they do not count.
+/// Resources that the instance type does not have are ignored: device plugins or NodeOverlays add them later.
 fn fits(allocatable: &ResourceList, requested: &ResourceList) -> bool {
     requested.iter().all(|(name, amount)| allocatable.lookup(name).is_none_or(|room| amount <= room))
 }
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cheapest_offering_that_fits_is_taken() {
+    fn cheapest_compatible_offering_is_chosen() {
         let requirement = |key: &str, operator: &str, values: &[&str]| json!({"key": key, "operator": operator, "values": values});
         let linux = requirement(labels::OS, "In", &["linux"]);
         let amd64 = requirement(labels::ARCH, "In", &["amd64"]);
@@ -118,7 +119,7 @@ mod tests {
         let table = [
             (json!([linux, amd64, zone_b]), json!({}), "c-1x-amd64-linux", "spot"),
             (json!([linux, amd64, zone_b, on_demand]), json!({}), "c-1x-amd64-linux", "on-demand"),
-            // 100 millicores are the kubelet's, so one whole core needs the next size.
+            // The kubelet reserves 100 millicores, so one whole core needs the next size.
             (json!([linux, amd64, zone_b]), json!({"cpu": "1"}), "c-2x-amd64-linux", "spot"),
             (json!([linux, amd64, zone_b]), json!({"memory": "7Gi"}), "m-1x-amd64-linux", "spot"),
             (json!([linux, amd64, zone_b]), json!({"example.com/device": "1"}), "c-1x-amd64-linux", "spot"),
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_claims_with_other_numbers_use_other_zones() {
+    fn equal_claims_with_different_numbers_spread_over_zones() {
         let claim = claim(json!([]), json!({}));
         let zones: std::collections::BTreeSet<String> =
             (0..50).filter_map(|number| first(&claim, number)).map(|(_, zone, _)| zone).collect();
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_that_nobody_sells_is_named() {
+    fn unknown_instance_type_is_named() {
         let requirements =
             json!([{"key": labels::INSTANCE_TYPE, "operator": "In", "values": ["c-1x-amd64-linux", "x"]}]);
         let types = karpenter_catalog::kwok::generic();

@@ -1,5 +1,5 @@
-//! EC2NodeClasses on a cluster without EC2: every one of them is said to be ready, so that manifests written for AWS
-//! run as they are. Nothing that a class selects is looked for, because there is nothing to find.
+//! Sets every EC2NodeClass to ready on a cluster without EC2, so that manifests for AWS run unchanged. It does not
+//! resolve subnets, security groups or AMIs.
 
 use karpenter_api::types::EC2NodeClass;
 use karpenter_cloud::NodeClassKind;
@@ -18,7 +18,7 @@ pub const EC2_NODE_CLASS_KIND: NodeClassKind = NodeClassKind {
     plural: "ec2nodeclasses",
 };
 
-/// Says of every EC2NodeClass that it is ready.
+/// The controller that sets the condition `Ready` of every EC2NodeClass.
 pub struct Ec2Classes {
     client: Client,
     clock: Clock,
@@ -27,7 +27,7 @@ pub struct Ec2Classes {
 }
 
 impl Ec2Classes {
-    /// Begins to watch the classes, whose definition must be there.
+    /// Starts to watch EC2NodeClasses; their CRD must be installed.
     pub async fn start(client: Client, clock: Clock) -> Self {
         let (mirror, watching) = Mirror::<EC2NodeClass>::watch(&client, keep_all, &[]);
         mirror.synced().await;

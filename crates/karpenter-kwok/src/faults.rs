@@ -1,4 +1,4 @@
-//! What goes wrong with the simulated cloud. Nothing does unless a test or a simulation says so.
+//! Faults of the simulated cloud, which tests and simulations inject. There are none by default.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use karpenter_cloud::CloudError;
 use karpenter_model::instance_type::Offering;
 
-/// Which offerings a fault is about; what is not given matches all.
+/// The offerings that a fault applies to; an absent field matches all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OfferingPattern {
     pub instance_type: Option<String>,
@@ -15,7 +15,7 @@ pub struct OfferingPattern {
 }
 
 impl OfferingPattern {
-    /// Every offering there is.
+    /// Matches every offering.
     pub fn any() -> Self {
         Self::default()
     }
@@ -30,22 +30,22 @@ impl OfferingPattern {
     }
 }
 
-/// What becomes of the nodes of new machines.
+/// How the nodes of new instances register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Registration {
-    /// They appear after the delay of their node class.
+    /// The node appears after the registration delay of its node class.
     #[default]
     Normal,
-    /// They never appear, although the machine is there.
+    /// The node never appears, although the instance exists.
     Never,
-    /// They appear this much later than they should.
+    /// The node appears this much later than the registration delay.
     Slower(Duration),
 }
 
-/// Faults that are in force. Lists of errors are used up from the front, one per call.
+/// Active faults. Each call takes one error from the front of its list.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
-    /// Offerings that are sold out: a launch is refused there, and the offering is unavailable for a while.
+    /// Offerings without capacity: a launch fails, and the offering is unavailable for [`crate::UNAVAILABLE_FOR`].
     pub sold_out: Vec<OfferingPattern>,
     pub registration: Registration,
     pub create_errors: VecDeque<CloudError>,
@@ -53,11 +53,11 @@ pub struct Faults {
     pub get_errors: VecDeque<CloudError>,
     pub list_errors: VecDeque<CloudError>,
     pub reboot_errors: VecDeque<CloudError>,
-    /// Provider ids of machines whose restart is accepted and never happens.
+    /// Provider ids of instances whose reboot is accepted and never happens.
     pub stuck_reboots: BTreeSet<String>,
-    /// Provider ids of machines that ended without being asked to; their nodes may still be there.
+    /// Provider ids of instances that the cloud terminated on its own; their nodes may still exist.
     pub vanished: BTreeSet<String>,
-    /// Reasons for which machines are said to have drifted, by provider id.
+    /// Drift reasons by provider id.
     pub drifted: BTreeMap<String, String>,
 }
 

@@ -1,27 +1,28 @@
-//! A provider whose instances are Node objects: for clusters without a cloud, where kwok or our own kubelets play the
-//! machines.
+//! A provider whose instances are Node objects only: for clusters without a cloud, where kwok or the simulated kubelets
+//! report node status.
 //!
-//! Launching chooses the cheapest offering a claim allows and creates the Node after the delay its node class asks for.
-//! Names follow from the claim's uid, so a launch that is repeated, even by another process, finds the first machine.
-//! What can go wrong in a cloud is injected ([`Faults`]). The machines do nothing by themselves: who makes the nodes
-//! ready is not decided here.
+//! A launch chooses the cheapest offering that the NodeClaim allows and creates the Node after the registration delay
+//! of the node class. Node names are derived from the NodeClaim's uid, so a repeated launch, even by another process,
+//! finds the first instance. Tests inject faults of a cloud ([`Faults`]). The provider does not make nodes ready.
+//!
+//! Upstream: kwok/cloudprovider/cloudprovider.go
 
 mod choice;
 mod ec2;
 mod faults;
+mod health;
 mod naming;
 mod node;
 mod provider;
-mod sickness;
 mod unavailable;
 
 pub use choice::Choice;
 pub use ec2::{EC2_NODE_CLASS_KIND, Ec2Classes};
 pub use faults::{Faults, OfferingPattern, Registration};
+pub use health::{REBOOT_REQUIRED, UNHEALTHY};
 pub use naming::node_name;
 pub use node::{
     KWOK_MARK, KWOK_MARK_VALUE, PARTITION_LABEL, PARTITION_VALUE, PRICE_LABEL, PROVIDER_ID_PREFIX,
 };
 pub use provider::{Kwok, NODE_CLASS_KIND};
-pub use sickness::{REBOOT_REQUIRED, UNHEALTHY};
 pub use unavailable::UNAVAILABLE_FOR;

@@ -1,4 +1,4 @@
-//! Names of machines. They follow from the claim, so nothing random is needed and no launch can happen twice.
+//! Names of instances. They are derived from the NodeClaim's name and uid, so that a repeated launch has the same name.
 
 use karpenter_api::types::NodeClaim;
 use kube::ResourceExt;
@@ -7,19 +7,19 @@ use crate::node::PROVIDER_ID_PREFIX;
 
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
-/// No vowels, so that no words appear.
+/// No vowels, so that the letters form no words.
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz";
 const WORD_LETTERS: usize = 8;
 
-/// A number that is the same for a claim wherever and whenever it is worked out.
+/// A hash of the NodeClaim's uid, equal in every process.
 pub(crate) fn number(uid: &str) -> u64 {
     let hash = uid.bytes().fold(FNV_OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME));
-    // The last bytes of a uid must reach all bits of the number.
+    // The last bytes of a uid must affect all bits of the number.
     let mixed = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ (mixed >> 29)
 }
 
-/// The node of a claim: the one that the claim's status names, whichever controller chose that name, else our own.
+/// The node name of a NodeClaim: from `status.providerID` if another controller or process set it, else derived.
 pub(crate) fn node_of(claim: &NodeClaim) -> String {
     let known = claim.status.as_ref().and_then(|status| status.provider_id.as_deref());
     match known.and_then(|id| id.strip_prefix(PROVIDER_ID_PREFIX)) {
@@ -28,7 +28,7 @@ pub(crate) fn node_of(claim: &NodeClaim) -> String {
     }
 }
 
-/// `kwok-<claim>-<word>-<number>`, as the names of simulated nodes are built elsewhere too.
+/// `kwok-<claim>-<word>-<number>`, the pattern that upstream's kwok provider uses.
 pub fn node_name(claim_name: &str, uid: &str) -> String {
     let number = number(uid);
     let mut rest = number >> 32;
@@ -47,7 +47,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn a_claim_has_one_name_and_its_own() {
+    fn node_name_is_stable_and_unique_per_claim() {
         let uid = |last: u32| format!("8d5c1b9e-6f0a-4c52-9f4e-{last:012x}");
         let names: BTreeSet<String> = (0..10_000).map(|last| node_name("claim", &uid(last))).collect();
         assert_eq!(names.len(), 10_000);

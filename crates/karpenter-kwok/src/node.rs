@@ -1,4 +1,4 @@
-//! A simulated machine as a Node object, and back.
+//! Converts between an instance and its Node object.
 
 use std::collections::BTreeMap;
 
@@ -15,19 +15,20 @@ use crate::choice::Choice;
 use crate::naming;
 
 pub const PROVIDER_ID_PREFIX: &str = "kwok://";
-/// Annotation and label by which kwok knows its nodes.
+/// The annotation and label that kwok selects its nodes by.
 pub const KWOK_MARK: &str = "kwok.x-k8s.io/node";
 pub const KWOK_MARK_VALUE: &str = "fake";
-/// Which of several kwok processes plays the node.
+/// The kwok process that simulates the node, where there are several.
 pub const PARTITION_LABEL: &str = "kwok-partition";
 pub const PARTITION_VALUE: &str = "a";
-/// Read by eks-node-viewer.
+/// The price per hour, which eks-node-viewer reads.
 pub const PRICE_LABEL: &str = "eks-node-viewer/instance-price";
 
-/// The Node that a machine bought for the claim brings up.
+/// The Node of an instance that was launched for the NodeClaim.
 ///
-/// It is owned by the claim from the start: a claim that ends before it learns of its machine leaves nothing behind.
-/// Capacity is that of the instance type; what the claim asks for beyond it (devices) is taken to be there as well.
+/// The NodeClaim owns it, so the Node of a deleted NodeClaim is garbage collected even if the launch was never
+/// recorded. Capacity is that of the instance type; requested resources that the type does not have (devices) are
+/// added.
 pub(crate) fn build(claim: &NodeClaim, choice: Choice<'_>) -> Node {
     let metadata = &claim.metadata;
     let claim_name = metadata.name.clone().unwrap_or_default();
@@ -98,7 +99,7 @@ fn add_single_values(found: &mut BTreeMap<String, String>, requirements: &Requir
     }
 }
 
-/// The amounts of the type, and of what is requested those that the type does not know.
+/// The amounts of the instance type, and requested resources that the type does not have.
 fn texts(requested: &Quantities, amounts: &ResourceList) -> BTreeMap<String, Text> {
     let mut found: BTreeMap<String, Text> =
         requested.iter().map(|(name, quantity)| (name.clone(), Text(quantity.to_string()))).collect();
@@ -108,7 +109,7 @@ fn texts(requested: &Quantities, amounts: &ResourceList) -> BTreeMap<String, Tex
     found
 }
 
-/// The machine behind a Node.
+/// The instance of a Node.
 pub(crate) fn instance(node: &Node) -> Instance {
     let read = |amounts: Option<&BTreeMap<String, Text>>| -> Quantities {
         let amounts = amounts.into_iter().flatten();

@@ -1,4 +1,5 @@
-//! The provider itself: launches that are under way are held here, everything older is read from the API server.
+//! The cloud provider. Instances whose Node does not exist yet are held in memory; all others are read from the API
+//! server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,10 +20,10 @@ use serde_json::json;
 use crate::choice::{candidates, unknown_type};
 use crate::ec2::EC2_NODE_CLASS_KIND;
 use crate::faults::{Faults, Registration};
+use crate::health;
 use crate::naming;
 use crate::node::{self, KWOK_MARK, KWOK_MARK_VALUE, PROVIDER_ID_PREFIX};
-use crate::sickness;
-use crate::unavailable::Unavailable;
+use crate::unavailable::UnavailableOfferings;
 
 pub const NODE_CLASS_KIND: NodeClassKind = NodeClassKind {
     group: "karpenter.kwok.sh",
@@ -31,17 +32,17 @@ pub const NODE_CLASS_KIND: NodeClassKind = NodeClassKind {
     plural: "kwoknodeclasses",
 };
 
-/// A list of nodes is read in parts of this size.
+/// Nodes per page of a list request.
 const PAGE_SIZE: u32 = 500;
-/// A Node that the API server does not take is offered again, at growing distances, about this often.
+/// Attempts to create a Node, with increasing back-off, before the launch is abandoned.
 const CREATE_ATTEMPTS_MAX: u32 = 20;
 const CREATE_PAUSE_FIRST: Duration = Duration::from_millis(100);
 const CREATE_PAUSE_MAX: Duration = Duration::from_secs(10);
-/// Launches that could not be taken up again are tried again, at growing distances, until they can or are called off.
+/// Back-off between attempts to resume launches of an earlier process.
 const RESUME_PAUSE_FIRST: Duration = Duration::from_secs(1);
 const RESUME_PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// The simulated cloud of one cluster. Clones are the same cloud.
+/// The simulated cloud of one cluster. Clones share its state.
 #[derive(Clone)]
 pub struct Kwok {
     inner: Arc<Inner>,
@@ -51,26 +52,26 @@ struct Inner {
     client: Client,
     clock: Clock,
     well_known: BTreeSet<Arc<str>>,
-    unavailable: Mutex<Unavailable>,
-    /// What pools of an EC2NodeClass can buy, where this cloud plays EC2 as well.
-    ec2: Option<Mutex<Unavailable>>,
+    unavailable: Mutex<UnavailableOfferings>,
+    /// Instance types for NodePools with an EC2NodeClass, where EC2 is simulated too.
+    ec2: Option<Mutex<UnavailableOfferings>>,
     faults: Mutex<Faults>,
-    /// Machines that have no Node yet, by the uid of their claim.
-    under_way: Mutex<BTreeMap<String, Node>>,
+    /// Instances without a Node, by the uid of their NodeClaim.
+    launching: Mutex<BTreeMap<String, Node>>,
 }
 
 impl Kwok {
     pub fn new(client: Client, clock: Clock, types: Vec<InstanceType>) -> Self {
-        Self::with_markets(client, clock, types, None)
+        Self::with_catalogs(client, clock, types, None)
     }
 
-    /// With the types that kwok brings along, and these for pools whose node class is an EC2NodeClass: the classes have
-    /// to be said to be ready by somebody, such as [`crate::Ec2Classes`].
+    /// Uses kwok's built-in instance types, and `types` for NodePools with an EC2NodeClass. Another component, such as
+    /// [`crate::Ec2Classes`], must set the classes to ready.
     pub fn playing_ec2(client: Client, clock: Clock, types: Vec<InstanceType>) -> Self {
-        Self::with_markets(client, clock, catalog::generic(), Some(types))
+        Self::with_catalogs(client, clock, catalog::generic(), Some(types))
     }
 
-    fn with_markets(
+    fn with_catalogs(
         client: Client,
         clock: Clock,
         types: Vec<InstanceType>,
@@ -85,30 +86,30 @@ impl Kwok {
             client,
             clock,
             well_known,
-            unavailable: Mutex::new(Unavailable::new(types)),
-            ec2: ec2.map(|types| Mutex::new(Unavailable::new(Arc::new(types)))),
+            unavailable: Mutex::new(UnavailableOfferings::new(types)),
+            ec2: ec2.map(|types| Mutex::new(UnavailableOfferings::new(Arc::new(types)))),
             faults: Mutex::default(),
-            under_way: Mutex::default(),
+            launching: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
 
-    /// With the types that kwok brings along.
+    /// Uses kwok's built-in instance types.
     pub fn generic(client: Client, clock: Clock) -> Self {
         Self::new(client, clock, catalog::generic())
     }
 
-    /// With types in kwok's JSON format.
+    /// Uses instance types in kwok's JSON format.
     pub fn from_json(client: Client, clock: Clock, text: &str) -> Result<Self, CatalogError> {
         Ok(Self::new(client, clock, catalog::parse(text)?))
     }
 
-    /// Changes what goes wrong from now on.
+    /// Changes the active faults.
     pub fn change_faults<T>(&self, change: impl FnOnce(&mut Faults) -> T) -> T {
         change(&mut lock(&self.inner.faults))
     }
 
-    /// Ends a machine as a cloud does that asks nobody: its node stays behind and falls silent.
+    /// Terminates an instance as a cloud does on its own: the Node stays and its heartbeat stops.
     pub async fn vanish(&self, provider_id: &str) -> Result<(), CloudError> {
         self.change_faults(|faults| faults.vanished.insert(provider_id.to_owned()));
         let name = provider_id.strip_prefix(PROVIDER_ID_PREFIX).unwrap_or(provider_id);
@@ -117,7 +118,7 @@ impl Kwok {
         answer.map(drop).or_else(|error| if is_code(&error, 404) { Ok(()) } else { Err(failure(error)) })
     }
 
-    /// Gives a node a condition that says it is sick, until [`Kwok::heal`] takes it off; a heartbeat leaves it alone.
+    /// Sets a node condition that heartbeats do not reset; [`Kwok::heal`] removes it.
     pub async fn sicken(
         &self,
         node: &str,
@@ -126,18 +127,18 @@ impl Kwok {
         reason: &str,
     ) -> Result<(), CloudError> {
         let now = self.inner.clock.time();
-        sickness::write_condition(&self.inner.nodes(), node, (condition, status, reason), now).await
+        health::write_condition(&self.inner.nodes(), node, (condition, status, reason), now).await
     }
 
-    /// Takes a condition off a node.
+    /// Removes a node condition.
     pub async fn heal(&self, node: &str, condition: &str) -> Result<(), CloudError> {
-        sickness::remove_condition(&self.inner.nodes(), node, condition).await
+        health::remove_condition(&self.inner.nodes(), node, condition).await
     }
 
-    /// Takes launches up again whose process ended before their Node existed. To be called once after a restart. What
-    /// fails is tried again behind the caller's back, and holds up neither the caller nor the other launches.
+    /// Resumes launches whose process exited before the Node was created. Call it once after start. Failed launches are
+    /// retried in the background and delay neither the caller nor other launches.
     pub async fn resume(&self) {
-        if self.take_up_all().await {
+        if self.resume_launches().await {
             return;
         }
         let cloud = self.clone();
@@ -145,7 +146,7 @@ impl Kwok {
             let mut pause = RESUME_PAUSE_FIRST;
             loop {
                 cloud.inner.clock.sleep(pause).await;
-                if cloud.take_up_all().await {
+                if cloud.resume_launches().await {
                     return;
                 }
                 pause = (pause * 2).min(RESUME_PAUSE_MAX);
@@ -153,22 +154,22 @@ impl Kwok {
         });
     }
 
-    /// Whether nothing is left that an earlier process began.
-    async fn take_up_all(&self) -> bool {
+    /// Resumes launches of an earlier process; true if none failed.
+    async fn resume_launches(&self) -> bool {
         let claims: Api<NodeClaim> = Api::all(self.inner.client.clone());
         let claims = match claims.list(&ListParams::default()).await {
             Ok(claims) => claims,
             Err(error) => {
-                tracing::error!(%error, "listing nodeclaims whose launch an earlier process began");
+                tracing::error!(%error, "failed to list nodeclaims to resume their launch");
                 return false;
             }
         };
         let mut is_all = true;
-        for claim in claims.iter().filter(|claim| is_half_launched(claim)) {
+        for claim in claims.iter().filter(|claim| is_awaiting_node(claim)) {
             if let Err(error) = self.launch(claim).await {
                 is_all = false;
                 let name = claim.name_any();
-                tracing::error!(nodeclaim = name, %error, "taking up a launch that an earlier process began");
+                tracing::error!(nodeclaim = name, %error, "failed to resume launch of an earlier process");
             }
         }
         is_all
@@ -181,7 +182,7 @@ impl Kwok {
         }
         let uid = claim.uid().unwrap_or_default();
         let name = naming::node_of(claim);
-        if let Some(node) = lock(&inner.under_way).get(&uid) {
+        if let Some(node) = lock(&inner.launching).get(&uid) {
             return Ok(node::instance(node));
         }
         if let Some(node) = inner.nodes().get_opt(&name).await.map_err(failure)? {
@@ -190,8 +191,8 @@ impl Kwok {
         let delay = self.registration_delay(claim).await?;
         let node = self.choose(claim, &uid)?;
         let instance = node::instance(&node);
-        // Of two callers that came this far together, one launches.
-        let first = lock(&inner.under_way).insert(uid.clone(), node).is_none();
+        // Of two concurrent calls, one creates the Node.
+        let first = lock(&inner.launching).insert(uid.clone(), node).is_none();
         let registration = lock(&inner.faults).registration;
         let wait = match registration {
             Registration::Normal => Some(delay),
@@ -199,14 +200,14 @@ impl Kwok {
             Registration::Never => None,
         };
         if let (true, Some(wait)) = (first, wait) {
-            tokio::spawn(inner.clone().bring_up(uid, wait));
+            tokio::spawn(inner.clone().create_node_after(uid, wait));
         }
         Ok(instance)
     }
 
     async fn registration_delay(&self, claim: &NodeClaim) -> Result<Duration, CloudError> {
         let name = &claim.spec.node_class_ref.name;
-        if self.inner.plays(&claim.spec.node_class_ref) {
+        if self.inner.is_simulated_ec2(&claim.spec.node_class_ref) {
             let classes: Api<EC2NodeClass> = Api::all(self.inner.client.clone());
             return match classes.get_opt(name).await.map_err(failure)? {
                 Some(_) => Ok(Duration::ZERO),
@@ -234,11 +235,11 @@ impl Kwok {
         Ok(Duration::from_nanos(u64::try_from(delay).unwrap_or(0)))
     }
 
-    /// The Node of the cheapest offering that is not sold out. Those that are get remembered.
+    /// The Node for the cheapest offering with capacity. Offerings without capacity are marked unavailable.
     fn choose(&self, claim: &NodeClaim, uid: &str) -> Result<Node, CloudError> {
         let now = self.inner.clock.now();
-        let market = self.inner.market(&claim.spec.node_class_ref);
-        let types = lock(market).types(now);
+        let offerings = self.inner.offerings_of(&claim.spec.node_class_ref);
+        let types = lock(offerings).types(now);
         if let Some(name) = unknown_type(claim, &types) {
             return Err(CloudError::Transient { message: format!("instance type {name:?} not found") });
         }
@@ -247,10 +248,10 @@ impl Kwok {
             if !faults.is_sold_out(&choice.instance_type.name, choice.offering) {
                 return Ok(node::build(claim, choice));
             }
-            lock(market).refuse(&choice.instance_type.name, choice.offering, now);
+            lock(offerings).mark_unavailable(&choice.instance_type.name, choice.offering, now);
         }
         Err(CloudError::InsufficientCapacity {
-            message: "no offering that the claim allows is available".to_owned(),
+            message: "no offering that is compatible with the nodeclaim is available".to_owned(),
         })
     }
 
@@ -260,8 +261,8 @@ impl Kwok {
             return Err(error);
         }
         let name = naming::node_of(claim);
-        // A task that still waits to bring the Node up finds nothing to do.
-        lock(&inner.under_way).retain(|_, node| node.metadata.name.as_deref() != Some(&name));
+        // The task that would create the Node finds no entry and exits.
+        lock(&inner.launching).retain(|_, node| node.metadata.name.as_deref() != Some(&name));
         inner.remove(&name).await.map_err(failure)?;
         Err(not_found(&name))
     }
@@ -273,7 +274,7 @@ impl Kwok {
         }
         let status = claim.status.as_ref();
         let Some(name) = status.and_then(|status| status.node_name.as_deref()) else {
-            return Err(CloudError::Transient { message: "the node is not registered".to_owned() });
+            return Err(CloudError::Transient { message: "nodeclaim has no registered node".to_owned() });
         };
         let id = status.and_then(|status| status.provider_id.as_deref()).unwrap_or_default();
         let (is_gone, is_stuck) = {
@@ -286,7 +287,7 @@ impl Kwok {
         if is_stuck {
             return Ok(());
         }
-        sickness::write_boot_id(&inner.nodes(), name, operation_id).await
+        health::write_boot_id(&inner.nodes(), name, operation_id).await
     }
 
     async fn find(&self, provider_id: &str) -> Result<Instance, CloudError> {
@@ -298,7 +299,7 @@ impl Kwok {
         let Some(name) = provider_id.strip_prefix(PROVIDER_ID_PREFIX).filter(|_| !vanished) else {
             return Err(not_found(provider_id));
         };
-        let waiting = lock(&inner.under_way)
+        let waiting = lock(&inner.launching)
             .values()
             .find(|node| node.metadata.name.as_deref() == Some(name))
             .map(node::instance);
@@ -315,8 +316,8 @@ impl Kwok {
         if let Some(error) = self.change_faults(|faults| faults.list_errors.pop_front()) {
             return Err(error);
         }
-        // Before the list: a Node that appears in between is then seen twice, not never.
-        let waiting: Vec<Instance> = lock(&inner.under_way).values().map(node::instance).collect();
+        // Read before the list: a Node that is created in between is then found twice instead of not at all.
+        let waiting: Vec<Instance> = lock(&inner.launching).values().map(node::instance).collect();
         let mut found: BTreeMap<String, Instance> =
             waiting.into_iter().map(|instance| (instance.provider_id.clone(), instance)).collect();
         let mut page =
@@ -339,27 +340,27 @@ impl Kwok {
 }
 
 impl Inner {
-    /// Whether the class is one of EC2's that this cloud has taken on.
-    fn plays(&self, class: &NodeClassReference) -> bool {
+    /// Whether the class is an EC2NodeClass and EC2 is simulated.
+    fn is_simulated_ec2(&self, class: &NodeClassReference) -> bool {
         self.ec2.is_some() && class.kind == EC2_NODE_CLASS_KIND.kind
     }
 
-    fn market(&self, class: &NodeClassReference) -> &Mutex<Unavailable> {
-        self.ec2.as_ref().filter(|_| self.plays(class)).unwrap_or(&self.unavailable)
+    fn offerings_of(&self, class: &NodeClassReference) -> &Mutex<UnavailableOfferings> {
+        self.ec2.as_ref().filter(|_| self.is_simulated_ec2(class)).unwrap_or(&self.unavailable)
     }
 
     fn nodes(&self) -> Api<Node> {
         Api::all(self.client.clone())
     }
 
-    /// Creates the Node of a launch once its time has come, unless the launch was called off.
-    async fn bring_up(self: Arc<Self>, uid: String, wait: Duration) {
+    /// Creates the Node of a launch after the delay, unless the launch was cancelled.
+    async fn create_node_after(self: Arc<Self>, uid: String, wait: Duration) {
         self.clock.sleep(wait).await;
         let mut pause = CREATE_PAUSE_FIRST;
         let mut created = None;
         let mut refusal = None;
         for _ in 0..CREATE_ATTEMPTS_MAX {
-            let Some(node) = lock(&self.under_way).get(&uid).cloned() else { return };
+            let Some(node) = lock(&self.launching).get(&uid).cloned() else { return };
             match self.nodes().create(&PostParams::default(), &node).await {
                 Ok(node) => {
                     (created, refusal) = (node.metadata.name, None);
@@ -376,20 +377,20 @@ impl Inner {
                 }
             }
         }
-        let node = lock(&self.under_way).remove(&uid);
+        let node = lock(&self.launching).remove(&uid);
         let called_off = node.is_none();
         if let (Some(node), Some(error)) = (node, refusal) {
             let name = node.metadata.name.unwrap_or_default();
-            tracing::error!(node = name, %error, "a node could not be created; its machine is given up");
+            tracing::error!(node = name, %error, "failed to create node, launch is abandoned");
         }
         if let (true, Some(name)) = (called_off, created) {
-            // Called off while the Node was being created. It belongs to its claim, so a failure here leaves nothing
-            // behind for long.
+            // The launch was cancelled while the Node was created. The NodeClaim owns the Node, so garbage collection
+            // deletes it if this fails.
             let _ = self.remove(&name).await;
         }
     }
 
-    /// Deletes a Node unless that is under way.
+    /// Deletes a Node that is not terminating.
     async fn remove(&self, name: &str) -> kube::Result<()> {
         let Some(node) = self.nodes().get_opt(name).await? else { return Ok(()) };
         if node.metadata.deletion_timestamp.is_some() {
@@ -435,8 +436,8 @@ impl CloudProvider for Kwok {
     }
 
     fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<Vec<InstanceType>>> {
-        let market = self.inner.market(&pool.spec.template.spec.node_class_ref);
-        let types = lock(market).types(self.inner.clock.now());
+        let offerings = self.inner.offerings_of(&pool.spec.template.spec.node_class_ref);
+        let types = lock(offerings).types(self.inner.clock.now());
         Box::pin(std::future::ready(Ok(types)))
     }
 
@@ -451,12 +452,12 @@ impl CloudProvider for Kwok {
     }
 
     fn repair_policies(&self) -> Vec<RepairPolicy> {
-        sickness::repair_policies()
+        health::repair_policies()
     }
 }
 
-/// Whether the claim has a machine of ours and waits for its node.
-fn is_half_launched(claim: &NodeClaim) -> bool {
+/// Whether the NodeClaim has an instance of this provider and no node yet.
+fn is_awaiting_node(claim: &NodeClaim) -> bool {
     let launched = claim.status.as_ref().is_some_and(|status| {
         status.provider_id.as_deref().is_some_and(|id| id.starts_with(PROVIDER_ID_PREFIX))
             && status.node_name.is_none()
@@ -469,14 +470,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 pub(crate) fn not_found(name: &str) -> CloudError {
-    CloudError::NotFound { message: format!("there is no instance {name}") }
+    CloudError::NotFound { message: format!("instance {name} not found") }
 }
 
 pub(crate) fn is_code(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
-/// The API server plays the cloud, so its refusals are the cloud's.
+/// Maps an error of the API server, which is_simulated_ec2 the cloud's API.
 pub(crate) fn failure(error: kube::Error) -> CloudError {
     let message = match &error {
         kube::Error::Api(status) => status.message.clone(),

@@ -1,4 +1,4 @@
-//! Offerings that could not be had a moment ago: they stay listed, but as unavailable, until their time is over.
+//! Offerings that had no capacity recently: they stay in the list as unavailable until their time is over.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use karpenter_model::instance_type::{InstanceType, Offering};
 
-/// How long an offering that was refused is not tried again.
+/// How long an offering is unavailable after a launch found no capacity.
 pub const UNAVAILABLE_FOR: Duration = Duration::from_secs(180);
 
 /// Instance type, zone, capacity type.
@@ -18,39 +18,39 @@ fn key(name: &Arc<str>, offering: &Offering) -> Key {
     (name.clone(), text(offering.zone()), text(offering.capacity_type()))
 }
 
-/// What was refused, with the list of types as it looks without it.
+/// UnavailableOfferings offerings, and the instance types with these offerings marked.
 #[derive(Debug)]
-pub(crate) struct Unavailable {
+pub(crate) struct UnavailableOfferings {
     all: Arc<Vec<InstanceType>>,
     until: BTreeMap<Key, Timestamp>,
-    shown: Arc<Vec<InstanceType>>,
+    current: Arc<Vec<InstanceType>>,
 }
 
-impl Unavailable {
+impl UnavailableOfferings {
     pub(crate) fn new(all: Arc<Vec<InstanceType>>) -> Self {
-        Self { shown: all.clone(), all, until: BTreeMap::new() }
+        Self { current: all.clone(), all, until: BTreeMap::new() }
     }
 
-    pub(crate) fn refuse(&mut self, name: &Arc<str>, offering: &Offering, now: Timestamp) {
+    pub(crate) fn mark_unavailable(&mut self, name: &Arc<str>, offering: &Offering, now: Timestamp) {
         let span = SignedDuration::try_from(UNAVAILABLE_FOR).unwrap_or(SignedDuration::ZERO);
         let until = now.checked_add(span).unwrap_or(Timestamp::MAX);
         self.until.insert(key(name, offering), until);
         self.rebuild();
     }
 
-    /// The types as of now. The same list is handed out until something about it changes.
+    /// The instance types at this time. The list is shared and rebuilt only when an offering's availability changes.
     pub(crate) fn types(&mut self, now: Timestamp) -> Arc<Vec<InstanceType>> {
         let before = self.until.len();
         self.until.retain(|_, until| *until > now);
         if self.until.len() != before {
             self.rebuild();
         }
-        self.shown.clone()
+        self.current.clone()
     }
 
     fn rebuild(&mut self) {
         if self.until.is_empty() {
-            self.shown = self.all.clone();
+            self.current = self.all.clone();
             return;
         }
         let mut types = (*self.all).clone();
@@ -61,7 +61,7 @@ impl Unavailable {
                 }
             }
         }
-        self.shown = Arc::new(types);
+        self.current = Arc::new(types);
     }
 }
 
@@ -70,15 +70,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_offering_is_back_after_three_minutes() {
+    fn unavailable_offering_is_available_again_after_three_minutes() {
         let types = Arc::new(karpenter_catalog::kwok::generic());
-        let mut unavailable = Unavailable::new(types.clone());
+        let mut unavailable = UnavailableOfferings::new(types.clone());
         let start = Timestamp::from_second(1_000_000).expect("a time");
         let at = |seconds: i64| start + SignedDuration::from_secs(seconds);
         let refused = &types[3].offerings[1];
-        unavailable.refuse(&types[3].name, refused, start);
-        let closed = |shown: &[InstanceType]| -> Vec<(String, usize)> {
-            let indexed = shown.iter().flat_map(|instance_type| {
+        unavailable.mark_unavailable(&types[3].name, refused, start);
+        let closed = |current: &[InstanceType]| -> Vec<(String, usize)> {
+            let indexed = current.iter().flat_map(|instance_type| {
                 let offerings = instance_type.offerings.iter().enumerate();
                 offerings.map(|(index, offering)| (instance_type.name.to_string(), index, offering.available))
             });

@@ -1,4 +1,4 @@
-//! The provider on the embedded API server, on paused time.
+//! Tests of the provider on the embedded API server, with a paused clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,7 +88,7 @@ impl AsyncNewClaim for Claims<'_> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn conforms_with_and_without_a_delay() {
+async fn provider_conforms_with_and_without_registration_delay() {
     for class in [json!({}), json!({"nodeRegistrationDelay": "1m"})] {
         let mut world = World::start(class).await;
         let cloud = world.cloud.clone();
@@ -97,12 +97,12 @@ async fn conforms_with_and_without_a_delay() {
             conformance::World { cloud: &cloud, pool: NodePool::default(), new_claim: &mut claims };
         assert_eq!(conformance::check_all(&mut suite).await, Ok(()));
         world.after(600).await;
-        assert_eq!(world.nodes().await, [], "nothing that was ended comes up later");
+        assert_eq!(world.nodes().await, [], "no node appears for a terminated instance");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_comes_up_after_the_delay_with_all_it_should_carry() {
+async fn node_appears_after_registration_delay_with_labels_taints_and_resources() {
     let mut world = World::start(json!({"nodeRegistrationDelay": "20s"})).await;
     let claim = world
         .claim(vec![require(labels::INSTANCE_TYPE, &["s-4x-amd64-linux"]), require("team", &["a"])])
@@ -125,7 +125,7 @@ async fn a_node_comes_up_after_the_delay_with_all_it_should_carry() {
     let annotations = node.metadata.annotations.clone().unwrap_or_default();
     assert_eq!(annotations.get("kwok.x-k8s.io/node").map(String::as_str), Some("fake"));
     let found = node.metadata.labels.clone().unwrap_or_default();
-    // 4 cores and 16 GiB, seven tenths of the price on demand.
+    // 4 cores and 16 GiB; spot costs 70 % of on-demand.
     let price = format!("{:.6}", (4.0 * 0.025 + 0.001 * (16u64 << 30) as f64 / 1e9) * 0.7);
     for (key, value) in [
         ("kwok.x-k8s.io/node", "fake"),
@@ -154,7 +154,7 @@ async fn a_node_comes_up_after_the_delay_with_all_it_should_carry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sold_out_offerings_are_skipped_and_unavailable_for_a_while() {
+async fn offerings_without_capacity_are_skipped_and_unavailable_for_three_minutes() {
     let mut world = World::start(json!({})).await;
     let cheap = "c-1x-amd64-linux";
     world.cloud.change_faults(|faults| {
@@ -184,7 +184,7 @@ async fn sold_out_offerings_are_skipped_and_unavailable_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn machines_may_never_register_or_late_or_vanish() {
+async fn nodes_register_late_or_never_and_instances_disappear_as_injected() {
     let mut world = World::start(json!({"nodeRegistrationDelay": "5s"})).await;
     world.cloud.change_faults(|faults| faults.registration = Registration::Never);
     let never = world.claim(vec![]).await;
@@ -206,11 +206,11 @@ async fn machines_may_never_register_or_late_or_vanish() {
     world.cloud.vanish(&late.provider_id).await.expect("gone");
     assert_eq!(ids(&world.cloud).await, [never.provider_id]);
     assert!(matches!(world.cloud.get(&late.provider_id).await, Err(CloudError::NotFound { .. })));
-    assert_eq!(world.nodes().await.len(), 1, "the node stays behind");
+    assert_eq!(world.nodes().await.len(), 1, "the node of the terminated instance stays");
 }
 
 #[tokio::test(start_paused = true)]
-async fn node_classes_that_are_missing_or_not_ready_and_types_that_are_unknown_are_refused() {
+async fn launch_fails_without_ready_node_class_or_known_instance_type() {
     let mut world = World::start(json!({})).await;
     let mut claim = world.claim(vec![]).await;
     claim.spec.node_class_ref.name = "absent".to_owned();
@@ -234,12 +234,12 @@ async fn node_classes_that_are_missing_or_not_ready_and_types_that_are_unknown_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_launch_survives_the_process_that_began_it() {
+async fn repeated_launch_in_another_process_finds_the_first_instance() {
     let mut world = World::start(json!({"nodeRegistrationDelay": "10s"})).await;
     let claim = world.claim(vec![]).await;
     let before = world.cloud.create(&claim).await.expect("launched");
     world.after(15).await;
-    // Another process, which knows nothing of the launch, finds the machine.
+    // Another process, without memory of the launch, finds the instance.
     let other = Kwok::generic(world.client.clone(), world.clock);
     let after = other.create(&claim).await.expect("launched");
     assert_eq!(before.provider_id, after.provider_id);
@@ -247,7 +247,7 @@ async fn a_launch_survives_the_process_that_began_it() {
     world.after(15).await;
     assert_eq!(world.nodes().await.len(), 1);
 
-    // And one whose predecessor ended before the node came up brings it up.
+    // A process whose predecessor exited before it created the Node creates it.
     let claim = world.claim(vec![]).await;
     let id = kwok_id(&claim);
     let claims: Api<NodeClaim> = Api::all(world.client.clone());
@@ -259,7 +259,7 @@ async fn a_launch_survives_the_process_that_began_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_launch_that_cannot_be_taken_up_holds_up_no_other_and_is_tried_again() {
+async fn failed_resume_is_retried_and_does_not_delay_other_launches() {
     let mut world = World::start(json!({})).await;
     let claims: Api<NodeClaim> = Api::all(world.client.clone());
     for name in ["claim-1", "claim-2", "claim-3"] {
@@ -272,12 +272,12 @@ async fn a_launch_that_cannot_be_taken_up_holds_up_no_other_and_is_tried_again()
     other.change_faults(|faults| faults.create_errors.extend([error(), error()]));
     other.resume().await;
     world.clock.sleep(Duration::from_millis(500)).await;
-    assert_eq!(world.nodes().await.len(), 1, "the third one, though the first two were refused");
+    assert_eq!(world.nodes().await.len(), 1, "the third launch is resumed, the first two failed");
     world.after(2).await;
     assert_eq!(world.nodes().await.len(), 3);
 }
 
-/// Upstream's provider ends the names of nodes in something random, and creates a Node after the claim was launched.
+/// Upstream's provider appends a random suffix to node names, and creates the Node after the launch.
 #[tokio::test(start_paused = true)]
 async fn resume_keeps_provider_id_that_another_controller_chose() {
     let mut world = World::start(json!({})).await;
@@ -290,7 +290,7 @@ async fn resume_keeps_provider_id_that_another_controller_chose() {
         let status = json!({"status": {"providerID": format!("kwok://kwok-{name}-brave-heron-17")}});
         claims.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.expect("patched");
     }
-    // The Node of the first one is there already and is not registered yet.
+    // The Node of the first NodeClaim exists and is not registered yet.
     let node: Node = serde_json::from_value(json!({
         "metadata": {"name": "kwok-claim-1-brave-heron-17", "labels": {"kwok.x-k8s.io/node": "fake"}},
         "spec": {"providerID": "kwok://kwok-claim-1-brave-heron-17"}}))
@@ -316,7 +316,7 @@ fn kwok_id(claim: &NodeClaim) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn injected_errors_are_used_up() {
+async fn injected_error_is_returned_once() {
     let mut world = World::start(json!({})).await;
     let error = CloudError::Throttled { message: "slow down".to_owned() };
     world.cloud.change_faults(|faults| {
@@ -336,7 +336,7 @@ async fn injected_errors_are_used_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_gives_the_node_a_boot_id_of_its_own() {
+async fn reboot_sets_a_new_boot_id() {
     let mut world = World::start(json!({})).await;
     let mut claim = world.claim(vec![require(labels::INSTANCE_TYPE, &["s-4x-amd64-linux"])]).await;
     let instance = world.cloud.create(&claim).await.expect("launched");
@@ -362,13 +362,13 @@ async fn a_restart_gives_the_node_a_boot_id_of_its_own() {
     world.cloud.reboot(&claim, "three").await.expect("accepted");
     let node = world.nodes().await.remove(0);
     let info = node.status.and_then(|status| status.node_info).expect("what the node says of itself");
-    assert_eq!(info.boot_id, "kwok-two", "it was accepted and never happened");
+    assert_eq!(info.boot_id, "kwok-two", "the stuck reboot does not happen");
     world.cloud.vanish(&instance.provider_id).await.expect("gone");
     assert!(world.cloud.reboot(&claim, "four").await.is_err_and(|error| error.is_not_found()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_falls_sick_and_is_healed() {
+async fn node_condition_is_set_and_removed() {
     let mut world = World::start(json!({})).await;
     let claim = world.claim(vec![require(labels::INSTANCE_TYPE, &["s-4x-amd64-linux"])]).await;
     world.cloud.create(&claim).await.expect("launched");
@@ -387,10 +387,10 @@ async fn a_node_falls_sick_and_is_healed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_policies_are_those_of_upstream() {
+async fn repair_policies_equal_upstream() {
     let world = World::start(json!({})).await;
-    let set = RepairPolicies::new(world.cloud.repair_policies()).expect("they make sense");
-    let told: Vec<_> = set
+    let set = RepairPolicies::new(world.cloud.repair_policies()).expect("valid policies");
+    let found: Vec<_> = set
         .iter()
         .map(|one| {
             let policy = &one.policy;
@@ -403,7 +403,7 @@ async fn the_policies_are_those_of_upstream() {
         (pair.to_owned(), reason.to_owned(), (times.0, Some(times.1)), action)
     };
     assert_eq!(
-        told,
+        found,
         [
             is("Ready=False", "", (600, 0), RepairAction::Replace),
             is("Ready=Unknown", ".*", (600, 0), RepairAction::Replace),

@@ -1,17 +1,17 @@
-//! How the process uses the allocator of the C library: one heap instead of one for each thread, and what is free goes
-//! back to the system. Nothing here allocates, and nothing here is needed for anything to be right.
+//! Settings of the C library's allocator (glibc): one heap for all threads, and free pages are returned to the system.
+//! This lowers resident memory only; nothing depends on it.
 //!
-//! A controller reads a whole cluster once and then only changes. What it needed for that stays with glibc otherwise, in
-//! heaps of threads that will never need it again. Where the C library is another one, both do nothing.
+//! A controller lists the whole cluster once and then processes changes. With glibc's defaults the memory of that list
+//! stays in per-thread heaps (arenas) that are not used again. With another C library both functions do nothing.
 
-/// One heap for all threads. To be called before there is a second one.
+/// Makes all threads use one heap. Call it before the process starts a second thread.
 pub fn use_one_heap() {
     imp::use_one_heap();
 }
 
-/// Gives pages that hold nothing back to the system.
-pub fn give_back() {
-    imp::give_back();
+/// Returns free pages of the heap to the system.
+pub fn release_free_pages() {
+    imp::release_free_pages();
 }
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -21,7 +21,7 @@ mod imp {
         unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
     }
 
-    pub(super) fn give_back() {
+    pub(super) fn release_free_pages() {
         // SAFETY: takes a number; works on free memory only, under the allocator's own locks.
         unsafe { libc::malloc_trim(0) };
     }
@@ -31,7 +31,7 @@ mod imp {
 mod imp {
     pub(super) fn use_one_heap() {}
 
-    pub(super) fn give_back() {}
+    pub(super) fn release_free_pages() {}
 }
 
 #[cfg(all(test, target_os = "linux", target_env = "gnu"))]
@@ -43,9 +43,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_freed_in_the_middle_goes_back() {
+    fn free_pages_in_the_middle_of_the_heap_are_returned() {
         super::use_one_heap();
-        // Small pieces, of which some stay: the heap's end cannot move.
+        // Small blocks, of which some stay allocated: glibc cannot shrink the heap at its end.
         let mut pieces: Vec<Option<Vec<u8>>> = (0..400_000).map(|_| Some(vec![1; 100])).collect();
         for (number, piece) in pieces.iter_mut().enumerate() {
             if number % 100_000 != 99_999 {
@@ -53,7 +53,7 @@ mod tests {
             }
         }
         let before = resident_pages();
-        super::give_back();
+        super::release_free_pages();
         let after = resident_pages();
         assert!(after + 5_000 < before, "{before} pages before, {after} after");
         assert_eq!(pieces.iter().flatten().count(), 4);

@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &ControllerArguments, ignored: &[IgnoredVariable]) 
         let mut ticks = tokio::time::interval(GIVE_BACK_EVERY);
         loop {
             ticks.tick().await;
-            let _ = tokio::task::spawn_blocking(karpenter_memory::give_back).await;
+            let _ = tokio::task::spawn_blocking(karpenter_memory::release_free_pages).await;
         }
     });
     let result = runtime.block_on(work(choice, arguments));

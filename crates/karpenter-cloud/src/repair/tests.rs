@@ -17,11 +17,11 @@ fn fallback() -> RepairPolicy {
 }
 
 #[test]
-fn every_mistake_of_a_set_is_named() {
+fn every_error_of_a_set_is_reported() {
     let replace = RepairAction::Replace;
     let cases: Vec<(Vec<RepairPolicy>, &[&str])> = vec![
-        (vec![], &["fallback, is missing"]),
-        (vec![policy("Ready", "False", "x", 0, replace)], &["fallback, is missing"]),
+        (vec![], &["no policy is the fallback"]),
+        (vec![policy("Ready", "False", "x", 0, replace)], &["no policy is the fallback"]),
         (vec![fallback(), fallback()], &["2 policies have no reason expression"]),
         (vec![policy("Ready", "False", "", 0, RepairAction::Reboot)], &["must be ReplaceNode"]),
         (
@@ -40,20 +40,20 @@ fn every_mistake_of_a_set_is_named() {
         let error = RepairPolicies::new(policies.clone()).expect_err("refused");
         assert_eq!(error.mistakes.len(), expected.len(), "{policies:?}: {error}");
         for (mistake, expected) in error.mistakes.iter().zip(expected) {
-            assert!(mistake.contains(expected), "{mistake:?} does not say {expected:?}");
+            assert!(mistake.contains(expected), "{mistake:?} does not contain {expected:?}");
         }
     }
 }
 
 #[test]
-fn expressions_first_then_the_fallback_for_every_pair_that_is_named() {
+fn fallback_applies_to_known_conditions_without_matching_expression() {
     let set = RepairPolicies::new(vec![
         fallback(),
         policy("Disk", "True", "Broken", 100, RepairAction::Replace),
         policy("Disk", "True", "^Slow", 7, RepairAction::Reboot),
         policy("Disk", "True", "Broken.*Twice", 7, RepairAction::Reboot),
     ])
-    .expect("a set that makes sense");
+    .expect("a valid set");
     let found = |kind: &str, status: &str, reason: &str| -> Vec<(String, u32)> {
         let matching = set.matching(kind, status, reason);
         matching.into_iter().map(|one| (one.policy.reason_regex.clone(), one.rank)).collect()
@@ -65,7 +65,7 @@ fn expressions_first_then_the_fallback_for_every_pair_that_is_named() {
     assert_eq!(found("Disk", "True", "Slower"), [is("^Slow", 1)]);
     assert_eq!(found("Disk", "True", "VerySlow"), [is("", 0)]);
     assert_eq!(found("Ready", "False", "Whatever"), [is("", 0)]);
-    // A pair that nobody names is healthy, whatever its reason.
+    // A pair of type and status that no policy has is healthy, regardless of its reason.
     assert_eq!(found("Disk", "False", "Broken"), []);
     assert!(set.covers("Disk", "True") && set.covers("Ready", "False"));
     assert!(!set.covers("Disk", "Unknown") && !set.covers("Ready", "Unknown"));

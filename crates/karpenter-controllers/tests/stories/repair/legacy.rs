@@ -134,7 +134,7 @@ fn nothing_starts_with_policies_that_make_no_sense() {
         Operator::check(cloud, options).err().map(|error| error.to_string()).unwrap_or_default()
     };
     assert!(said(&none, &on).contains("but toy defines none"), "{}", said(&none, &on));
-    assert!(said(&wrong, &on).contains("the fallback, is missing"), "{}", said(&wrong, &on));
+    assert!(said(&wrong, &on).contains("no policy is the fallback"), "{}", said(&wrong, &on));
     for options in [legacy, gates("")] {
         assert_eq!((said(&none, &options), said(&wrong, &options)), (String::new(), String::new()));
     }
