@@ -1,4 +1,5 @@
-//! Deployments that run Karpenter, ours or anybody's, and what can be read from them. Recognises only.
+//! Recognizes Deployments that run Karpenter, this one or another implementation, and reads their settings. It changes
+//! nothing.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +11,14 @@ use crate::Error;
 use crate::kinds::{self, DEPLOYMENT, entry, text};
 use crate::owner::{Owner, owner};
 
-/// On a Deployment that was scaled to zero: how many replicas it had …
+/// Annotation of a Deployment that was scaled to zero: its number of replicas before.
 pub(crate) const REPLICAS_BEFORE: &str = "install.karpenter.sh/replicas-before";
-/// … and the name of the installation that took its place.
+/// Annotation of a Deployment that was scaled to zero: the name of the installation that replaces it.
 pub(crate) const TAKEN_OVER_BY: &str = "install.karpenter.sh/taken-over-by";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Program {
-    /// This one.
+    /// This program.
     #[default]
     Ours,
     /// Another implementation.
@@ -35,10 +36,10 @@ pub struct Controller {
     pub owner: Owner,
     pub replicas: i64,
     pub ready: i64,
-    /// Pods that there are, whatever their state.
+    /// Existing pods, regardless of their phase.
     pub pods: i64,
     pub service_account: String,
-    /// Variables of the controller with plain values, and its flags by the names of theirs.
+    /// Environment variables of the controller with literal values, and flags under the names of their variables.
     pub variables: BTreeMap<String, String>,
     pub replicas_before: Option<i64>,
     pub taken_over_by: Option<String>,
@@ -71,7 +72,7 @@ impl Controller {
             let (name, value) = pair.split_once('=')?;
             (name.trim() == gate).then(|| is_true(value.trim()))
         };
-        // The last word counts.
+        // If a gate is listed twice, the last value counts.
         gates.split(',').filter_map(of_gate).next_back().unwrap_or(false)
     }
 
@@ -84,7 +85,7 @@ fn is_true(text: &str) -> bool {
     matches!(text, "1" | "t" | "T" | "TRUE" | "true" | "True")
 }
 
-/// The Deployment as a controller, if it is one.
+/// Reads the Deployment if it runs Karpenter.
 pub fn recognise(deployment: &Value) -> Option<Controller> {
     let containers = deployment.pointer("/spec/template/spec/containers")?.as_array()?;
     let is_named = entry(deployment, "/metadata/labels", "app.kubernetes.io/name") == Some("karpenter");
@@ -144,7 +145,7 @@ fn words(container: &Value) -> Vec<&str> {
     list.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Flags that matter to whoever looks from outside, by the names of their variables.
+/// Flags that this crate reads, by the names of their variables.
 fn flags(words: &[&str]) -> Vec<(String, String)> {
     let value_of = |flag: &str| {
         let at = words.iter().position(|word| word.split('=').next() == Some(flag))?;
@@ -158,7 +159,7 @@ fn flags(words: &[&str]) -> Vec<(String, String)> {
     is_legacy.into_iter().chain(gates).collect()
 }
 
-/// `…/karpenter/controller`, whatever the registry, tag and digest.
+/// `…/karpenter/controller`, for any registry, tag and digest.
 fn is_controller_image(image: &str) -> bool {
     let path = image.split('@').next().unwrap_or_default();
     let path = match path.rsplit_once('/') {
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_told_apart() {
+    fn program_is_recognized_by_labels_and_image() {
         let named = json!({"app.kubernetes.io/name": "karpenter"});
         let upstream =
             deployment(named.clone(), "public.ecr.aws/karpenter/controller:1.8.1@sha256:ab", json!(null));
@@ -215,7 +216,7 @@ mod tests {
         );
         let renamed = recognise(&renamed).expect("recognised");
         assert_eq!(renamed.provider, Some(Provider::Aws));
-        assert!(renamed.is_switched_on("LEGACY_API"), "a flag counts as well");
+        assert!(renamed.is_switched_on("LEGACY_API"), "a flag sets the variable too");
         assert!(renamed.has_gate("NodeOverlay") && !renamed.has_gate("CapacityBuffer"));
         assert!(!renamed.has_gate("NodeRepair"));
         for foreign in ["nginx", "registry.example/karpenter/webhook:1", "karpenter-docs"] {

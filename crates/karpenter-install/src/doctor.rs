@@ -1,6 +1,6 @@
-//! What is wrong with Karpenter on a cluster, and what to do about it.
+//! `karpenter doctor`: finds faults of Karpenter on a cluster and suggests fixes.
 //!
-//! [`gather`] looks and judges nothing; [`findings`] judges and looks at nothing. Nothing is changed by either.
+//! [`gather`] observes and judges nothing; [`findings`] judges and does no I/O. Neither changes the cluster.
 
 #[cfg(feature = "aws")]
 pub mod aws;
@@ -19,7 +19,7 @@ use serde::Serialize;
 
 pub use explain::explain;
 pub use facts::Facts;
-pub use gather::{Asked, gather};
+pub use gather::{DoctorOptions, gather};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -32,11 +32,11 @@ pub enum Level {
 /// One line of the report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// A stable name for programs.
+    /// A stable identifier for programs.
     pub check: &'static str,
     pub level: Level,
     pub message: String,
-    /// What to do; nothing where all is well.
+    /// What to do; absent for [`Level::Ok`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
 }
@@ -54,17 +54,17 @@ impl Finding {
         Self { check, level: Level::Fail, message: message.into(), fix: Some(fix.into()) }
     }
 
-    /// Something could not be looked at.
-    fn unseen(check: &'static str, error: &str) -> Self {
-        Self::warn(check, format!("cannot look: {error}"), "use a kubeconfig of somebody who may read this")
+    /// A part of the cluster could not be read.
+    fn unreadable(check: &'static str, error: &str) -> Self {
+        Self::warn(check, format!("cannot read: {error}"), "use a kubeconfig with permission to read this")
     }
 }
 
-/// Everything there is to say, area by area.
+/// All findings, by area.
 pub fn findings(facts: &Facts) -> Vec<Finding> {
     let mut all = server::judge(facts);
     if facts.server.is_err() {
-        // The rest could only repeat it.
+        // The other checks would repeat the same failure.
         return all;
     }
     all.extend(definitions::judge(facts));

@@ -1,21 +1,21 @@
-//! Why a command ended early. Every message says what to do.
+//! Errors that end a command. Every message has a fix.
 
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The choices of the caller do not fit together; nothing was asked of anybody.
+    /// The options of the caller are invalid; no request was made.
     #[error("{}", .0.join("; "))]
     Wrong(Vec<String>),
-    /// Something stands against it on this cluster; nothing was written.
+    /// The state of the cluster prevents it; nothing was written.
     #[error("{}", .0.join("; "))]
     Refused(Vec<String>),
-    /// The API server said no.
+    /// The API server returned an error.
     #[error("{what}: {}", short(.error))]
     Api { what: String, error: Box<kube::Error> },
-    /// Time ran out; what was done stays done.
+    /// The timeout is over; completed steps are not undone.
     #[error("{0}")]
     TimedOut(String),
-    /// The files this program was built with make no sense; a bug.
+    /// The manifests in this binary are invalid; a bug.
     #[error("built-in manifests: {0}")]
     BuiltIn(String),
 }
@@ -27,7 +27,7 @@ impl Error {
     }
 }
 
-/// What a failed request says, in one line and without the client's own words around it.
+/// The message of a failed request in one line, without the client's additions.
 pub(crate) fn short(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),

@@ -1,7 +1,8 @@
-//! Puts an installation onto a cluster: looks, decides, checks every object with the API server, and only then writes.
+//! Installs Karpenter into a cluster: observes, decides, validates every object with a server-side dry run, and only
+//! then writes.
 //!
-//! Writing twice changes nothing. Whatever an earlier run of ours left that is no longer wanted goes; nothing of anybody
-//! else's does, unless taking over was asked for.
+//! A second run changes nothing. Objects of an earlier run of this command that are no longer needed are deleted;
+//! objects of others are not changed without `--take-over`.
 
 mod apply;
 mod wait;
@@ -16,18 +17,18 @@ use serde_json::{Value, json};
 
 use crate::controllers::{self, Controller, REPLICAS_BEFORE, TAKEN_OVER_BY};
 use crate::kinds::{self, DEPLOYMENT, INSTALLED, Kind, place, title};
-use crate::owner::{Met, Owner, objections};
+use crate::owner::{Existing, Owner, objections};
 use crate::settings::Settings;
-use crate::{Error, MANAGER, Tell, leases, manifests};
+use crate::{Error, MANAGER, Progress, leases, manifests};
 
-/// How it is done.
+/// Options of an installation.
 #[derive(Debug, Clone, Default)]
 pub struct Choices {
-    /// Other controllers are scaled to zero, and objects that nobody signed become ours.
+    /// Other controllers are scaled to zero, and objects without an owner are adopted.
     pub takes_over: bool,
-    /// Only looks and says.
+    /// Reports the steps only.
     pub is_dry_run: bool,
-    /// How long to wait until the controller is ready, if at all.
+    /// The maximum wait for the controller to become ready; none means no wait.
     pub wait: Option<Duration>,
 }
 
@@ -36,7 +37,7 @@ pub async fn install(
     clock: Clock,
     settings: &Settings,
     choices: &Choices,
-    tell: Tell<'_>,
+    progress: Progress<'_>,
 ) -> Result<(), Error> {
     let wanted = manifests::build(settings)?;
     let mut found = Vec::new();
@@ -47,7 +48,7 @@ pub async fn install(
     let now = clock.now();
     let held: Vec<leases::Lease> =
         leases::find(client).await?.into_iter().filter(|lease| lease.is_held(now)).collect();
-    let met = Met {
+    let existing = Existing {
         objects: wanted.iter().zip(found.iter().cloned()).collect(),
         controllers: &running,
         held_leases: &held,
@@ -56,53 +57,53 @@ pub async fn install(
         namespace: &settings.namespace,
         takes_over: choices.takes_over,
     };
-    let objections = objections(&met);
+    let objections = objections(&existing);
     if !objections.is_empty() {
         return Err(Error::Refused(objections));
     }
-    apply::rehearse(client, &wanted, &found).await?;
+    apply::dry_run(client, &wanted, &found).await?;
     let superfluous = superfluous(client, settings, &wanted).await?;
-    let rivals: Vec<&Controller> = running
+    let other_controllers: Vec<&Controller> = running
         .iter()
         .filter(|controller| {
-            choices.takes_over && settings.brings_controller() && is_rival(controller, settings)
+            choices.takes_over && settings.brings_controller() && is_other_controller(controller, settings)
         })
         .collect();
     if choices.is_dry_run {
         for (object, found) in wanted.iter().zip(&found) {
             let verb = if found.is_some() { "apply" } else { "create" };
-            tell(&format!("would {verb} {}", title(object)));
+            progress(&format!("would {verb} {}", title(object)));
         }
-        rivals.iter().for_each(|rival| {
-            tell(&format!("would scale Deployment {}/{} to zero", rival.namespace, rival.name));
+        other_controllers.iter().for_each(|other| {
+            progress(&format!("would scale Deployment {}/{} to zero", other.namespace, other.name));
         });
-        superfluous.iter().for_each(|object| tell(&format!("would delete {}", title(object))));
+        superfluous.iter().for_each(|object| progress(&format!("would delete {}", title(object))));
         return Ok(());
     }
-    for rival in rivals {
-        quiet(client, clock, rival, settings, tell).await?;
+    for other in other_controllers {
+        scale_to_zero_and_wait(client, clock, other, settings, progress).await?;
     }
     for (object, found) in wanted.iter().zip(&found) {
-        apply::apply(client, clock, object, found.as_ref(), tell).await?;
+        apply::apply(client, clock, object, found.as_ref(), progress).await?;
     }
     for object in &superfluous {
-        delete(client, object, tell).await?;
+        delete(client, object, progress).await?;
     }
     match choices.wait {
         Some(patience) if settings.brings_controller() => {
-            wait::until_ready(client, clock, settings, patience, tell).await
+            wait::until_ready(client, clock, settings, patience, progress).await
         }
         _ => Ok(()),
     }
 }
 
-fn is_rival(controller: &Controller, settings: &Settings) -> bool {
+fn is_other_controller(controller: &Controller, settings: &Settings) -> bool {
     controller.replicas > 0
         && controller.owner != Owner::Us(settings.name.clone())
         && (&controller.namespace, &controller.name) != (&settings.namespace, &settings.name)
 }
 
-/// What an earlier run installed under this name and this one does not want.
+/// Objects that an earlier run installed under this name and this run does not need.
 async fn superfluous(client: &Client, settings: &Settings, wanted: &[Value]) -> Result<Vec<Value>, Error> {
     if settings.scope == crate::settings::Scope::OnlyDefinitions {
         return Ok(Vec::new());
@@ -113,7 +114,7 @@ async fn superfluous(client: &Client, settings: &Settings, wanted: &[Value]) -> 
     Ok(left)
 }
 
-/// Everything that carries our mark and this name, in the order in which it is taken away.
+/// All objects with our label and this name, in order of deletion.
 pub(crate) async fn installed(client: &Client, name: &str) -> Result<Vec<Value>, Error> {
     let selector = format!("app.kubernetes.io/managed-by={MANAGER},app.kubernetes.io/instance={name}");
     let mut found = Vec::new();
@@ -124,39 +125,39 @@ pub(crate) async fn installed(client: &Client, name: &str) -> Result<Vec<Value>,
     Ok(found)
 }
 
-/// Deletes an object; one that is gone already is fine.
-pub(crate) async fn delete(client: &Client, object: &Value, tell: Tell<'_>) -> Result<(), Error> {
+/// Deletes an object; an object that does not exist is no error.
+pub(crate) async fn delete(client: &Client, object: &Value, progress: Progress<'_>) -> Result<(), Error> {
     let parameters =
         DeleteParams { propagation_policy: Some(PropagationPolicy::Background), ..DeleteParams::default() };
     match place(client, object).delete(kinds::name(object), &parameters).await {
-        Ok(_) => tell(&format!("deleted {}", title(object))),
+        Ok(_) => progress(&format!("deleted {}", title(object))),
         Err(error) if kinds::is_not_found(&error) => {}
         Err(error) => return Err(Error::api(format!("cannot delete {}", title(object)))(error)),
     }
     Ok(())
 }
 
-/// Scales another controller to zero, remembers how many replicas it had, and waits until its pods have gone.
-async fn quiet(
+/// Scales another controller to zero, records its replicas, and waits until its pods are gone.
+async fn scale_to_zero_and_wait(
     client: &Client,
     clock: Clock,
-    rival: &Controller,
+    other: &Controller,
     settings: &Settings,
-    tell: Tell<'_>,
+    progress: Progress<'_>,
 ) -> Result<(), Error> {
     let patch = json!({
         "metadata": {"annotations": {
-            REPLICAS_BEFORE: rival.replicas.to_string(),
+            REPLICAS_BEFORE: other.replicas.to_string(),
             TAKEN_OVER_BY: settings.name,
         }},
         "spec": {"replicas": 0},
     });
-    patch_deployment(client, rival, &patch).await?;
-    tell(&format!(
-        "scaled Deployment {}/{} from {} to zero; karpenter uninstall --nodes hand-over scales it up again",
-        rival.namespace, rival.name, rival.replicas
+    patch_deployment(client, other, &patch).await?;
+    progress(&format!(
+        "scaled Deployment {}/{} from {} to zero; karpenter uninstall --nodes hand-over restores it",
+        other.namespace, other.name, other.replicas
     ));
-    wait::until_stopped(client, clock, &rival.namespace, &rival.name).await
+    wait::until_stopped(client, clock, &other.namespace, &other.name).await
 }
 
 pub(crate) async fn patch_deployment(
@@ -173,7 +174,7 @@ pub(crate) async fn patch_deployment(
 
 pub(crate) use wait::until_stopped;
 
-/// The kinds whose objects may keep a definition from being deleted.
+/// The kinds of a definition whose objects prevent its deletion.
 pub(crate) fn definition_kind(definition: &Value) -> Option<(Kind, &'static str)> {
     let name = kinds::name(definition);
     let all = karpenter_api::crds::all().iter().chain(karpenter_api::crds::legacy());

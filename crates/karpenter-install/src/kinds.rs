@@ -1,11 +1,11 @@
-//! How objects without a type here are addressed. All kinds that are written have regular plurals.
+//! Access to objects as JSON. All kinds that are written have regular plurals.
 
 use kube::Client;
 use kube::api::{Api, DynamicObject};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::Value;
 
-/// A kind, by its words on the wire.
+/// Group, version and kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub(crate) group: &'static str,
@@ -27,7 +27,7 @@ pub(crate) const KWOK_NODE_CLASS: Kind = kind("karpenter.kwok.sh", "v1alpha1", "
 pub(crate) const PROVISIONER: Kind = kind("karpenter.sh", "v1alpha5", "Provisioner");
 pub(crate) const NODE_TEMPLATE: Kind = kind("karpenter.k8s.aws", "v1alpha1", "AWSNodeTemplate");
 
-/// What an installation consists of besides definitions, in the order in which it is taken away.
+/// The kinds of an installation besides CRDs, in order of deletion.
 pub(crate) const INSTALLED: [Kind; 8] = [
     DEPLOYMENT,
     kind("policy", "v1", "PodDisruptionBudget"),
@@ -62,7 +62,7 @@ impl Kind {
     }
 }
 
-/// The place where an object is kept.
+/// The API for the object's kind and namespace.
 pub(crate) fn place(client: &Client, object: &Value) -> Api<DynamicObject> {
     let (group, version) = match text(object, "/apiVersion").split_once('/') {
         Some((group, version)) => (group, version),
@@ -79,7 +79,7 @@ pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A text under a key that may contain slashes.
+/// A string under a key that may contain slashes.
 pub(crate) fn entry<'a>(object: &'a Value, map: &str, key: &str) -> Option<&'a str> {
     object.pointer(map)?.get(key)?.as_str()
 }
@@ -104,17 +104,17 @@ pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     list.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Whether one of Karpenter's finalizers keeps the object.
+/// Whether a finalizer of Karpenter prevents the object's deletion.
 pub(crate) fn is_held(object: &Value) -> bool {
     finalizers(object).iter().any(|finalizer| is_ours(finalizer))
 }
 
-/// `karpenter.sh/termination`, and `karpenter.k8s.aws/termination` of classes.
+/// `karpenter.sh/termination`, and `karpenter.k8s.aws/termination` of node classes.
 pub(crate) fn is_ours(finalizer: &str) -> bool {
     matches!(finalizer, "karpenter.sh/termination" | "karpenter.k8s.aws/termination")
 }
 
-/// `Deployment kube-system/karpenter`, as people read it.
+/// `Deployment kube-system/karpenter`, for messages.
 pub fn title(object: &Value) -> String {
     match object.pointer("/metadata/namespace").and_then(Value::as_str) {
         Some(namespace) => format!("{} {namespace}/{}", text(object, "/kind"), name(object)),
@@ -122,7 +122,7 @@ pub fn title(object: &Value) -> String {
     }
 }
 
-/// The object as plain JSON, with its kind even where a list left it out.
+/// The object as JSON with its kind, which lists omit.
 pub(crate) fn plain(kind: Kind, object: DynamicObject) -> Value {
     let mut value = serde_json::to_value(object).unwrap_or_default();
     if let Some(map) = value.as_object_mut() {
@@ -136,7 +136,7 @@ pub(crate) fn plain(kind: Kind, object: DynamicObject) -> Value {
     value
 }
 
-/// Everything of a kind, by namespace and name; nothing where the cluster does not know the kind.
+/// All objects of a kind, by namespace and name; empty if the cluster does not have the kind.
 pub(crate) async fn list(client: &Client, kind: Kind, selector: &str) -> kube::Result<Vec<Value>> {
     let parameters = kube::api::ListParams::default().labels(selector);
     match kind.all(client).list(&parameters).await {

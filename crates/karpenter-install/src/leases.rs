@@ -1,5 +1,5 @@
-//! Leases of the leader election: who holds one, and whether it is still renewed. Decides by the times written in it, so
-//! the clocks of holder and reader have to agree roughly; the slack is for that.
+//! Leases of leader election: the holder, and whether it still renews. Decided by the times in the Lease, so the clocks
+//! of holder and reader must agree within the slack.
 
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
@@ -16,7 +16,7 @@ const DURATION_DEFAULT_SECS: i64 = 15;
 pub struct Lease {
     pub namespace: String,
     pub name: String,
-    /// Empty once it was given back.
+    /// Empty after the holder released it.
     pub holder: String,
     pub renewed: Option<Timestamp>,
     pub duration_secs: i64,
@@ -37,20 +37,20 @@ impl Lease {
         }
     }
 
-    /// Whether somebody works under it.
+    /// Whether a leader holds it.
     pub fn is_held(&self, now: Timestamp) -> bool {
         let lasts = SignedDuration::from_secs(self.duration_secs) + SLACK;
         let is_fresh = self.renewed.is_some_and(|renewed| now.duration_since(renewed) <= lasts);
         !self.holder.is_empty() && is_fresh
     }
 
-    /// How long ago it was renewed, by the reader's clock.
+    /// Seconds since the renewal, by the reader's clock.
     pub fn age_secs(&self, now: Timestamp) -> Option<i64> {
         self.renewed.map(|renewed| now.duration_since(renewed).as_secs())
     }
 }
 
-/// All leases by the name that both Karpenters use, in every namespace.
+/// All Leases with the name that this and upstream Karpenter use, in every namespace.
 pub(crate) async fn find(client: &Client) -> Result<Vec<Lease>, Error> {
     let parameters = kube::api::ListParams::default().fields(&format!("metadata.name={NAME}"));
     let found = LEASE.all(client).list(&parameters).await.map_err(Error::api("cannot list leases"))?;
@@ -66,7 +66,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_lease_is_held_while_it_is_renewed() {
+    fn lease_is_held_while_renewed() {
         let lease = |holder: &str| {
             Lease::read(&json!({"metadata": {"name": NAME, "namespace": "kube-system"},
                 "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15,

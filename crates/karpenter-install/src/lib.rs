@@ -1,7 +1,7 @@
-//! `karpenter install`, `uninstall` and `doctor`: Karpenter onto a cluster, off it again, and what is wrong with it.
+//! `karpenter install`, `uninstall` and `doctor`.
 //!
-//! Each observes the cluster first, then a pure function decides, then things are written. Nothing here prints or reads
-//! files: progress goes to a [`Tell`], answers are values. What the controllers do once they run is not known here.
+//! Each command observes the cluster, a pure function decides, then objects are written. This crate does not print or
+//! read files: progress goes to a [`Progress`], results are values. It does not know what the controllers do.
 
 pub mod controllers;
 pub mod doctor;
@@ -18,8 +18,8 @@ pub mod uninstall;
 pub use error::Error;
 pub use kinds::title;
 
-/// Who hears what is being done, line by line.
-pub type Tell<'a> = &'a (dyn Fn(&str) + Send + Sync);
+/// Receives progress, line by line.
+pub type Progress<'a> = &'a (dyn Fn(&str) + Send + Sync);
 
-/// The field manager of everything that is written, and the value of the label that marks our objects.
+/// The field manager of all writes, and the value of the label `app.kubernetes.io/managed-by` of our objects.
 pub const MANAGER: &str = "karpenter-install";

@@ -1,5 +1,5 @@
-//! The objects of an installation, made of the files in `deploy/` and the definitions that this build validates against.
-//! The order is the one in which they are applied. Nothing is written anywhere.
+//! The objects of an installation, from the files in `deploy/` and the CRDs of this build, in the order in which they
+//! are applied. It writes nothing.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::{Error, MANAGER};
 
 const RBAC: &str = include_str!("../../../deploy/rbac.yaml");
 const CONTROLLER: &str = include_str!("../../../deploy/controller.yaml");
-/// What everything is called in those files.
+/// The name in those files.
 const NAME: &str = "karpenter";
 /// Namespaces that every cluster has.
 const BUILT_IN_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
-/// Everything that is to be applied.
+/// All objects to apply.
 pub fn build(settings: &Settings) -> Result<Vec<Value>, Error> {
     let mistakes = settings.mistakes();
     if !mistakes.is_empty() {
@@ -32,7 +32,7 @@ pub fn build(settings: &Settings) -> Result<Vec<Value>, Error> {
         return Ok(objects);
     }
     if !BUILT_IN_NAMESPACES.contains(&settings.namespace.as_str()) {
-        // Without marks of ours: the namespace may be anybody's, and stays when we go.
+        // Without our labels: the namespace may be shared, and uninstall does not delete it.
         objects
             .push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": settings.namespace}}));
     }
@@ -56,7 +56,7 @@ fn definitions(settings: &Settings) -> Result<Vec<Value>, Error> {
     all.map(read).collect()
 }
 
-/// The roles that this installation needs, by the names in the file.
+/// The roles that this installation needs, by their names in the file.
 fn roles(settings: &Settings) -> Vec<&'static str> {
     let mut names = vec![NAME];
     names.push(match settings.provider {
@@ -76,7 +76,7 @@ fn permissions(settings: &Settings) -> Result<Vec<Value>, Error> {
     let wanted = roles(settings);
     let mut account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": settings.name, "namespace": settings.namespace, "labels": labels(settings)},
-        // The pod asks for its token itself; nobody else gets one by naming the account.
+        // The Deployment mounts the token explicitly; other pods with this account get none by default.
         "automountServiceAccountToken": false});
     if !settings.account_annotations.is_empty() {
         account["metadata"]["annotations"] = json!(settings.account_annotations);
@@ -88,7 +88,7 @@ fn permissions(settings: &Settings) -> Result<Vec<Value>, Error> {
             continue;
         }
         let name = renamed(settings, kinds::name(&role));
-        // The cluster's DNS is where it is; everything else lies where the controller runs.
+        // The DNS Service is in kube-system; everything else is in the controller's namespace.
         let namespace = match (kind.as_str(), kinds::name(&role)) {
             ("ClusterRole", _) => None,
             (_, "karpenter-aws") => Some(text(&role, "/metadata/namespace").to_owned()),
@@ -121,7 +121,7 @@ fn controller(settings: &Settings) -> Result<Vec<Value>, Error> {
     Ok(objects)
 }
 
-/// Every place in the file that names the pods.
+/// Replaces all label selectors of the pods.
 fn select(settings: &Settings, value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -136,7 +136,7 @@ fn select(settings: &Settings, value: &mut Value) {
 }
 
 fn fill_in(settings: &Settings, deployment: &mut Value) -> Result<(), Error> {
-    let broken = || Error::BuiltIn("deploy/controller.yaml has no such place".to_owned());
+    let broken = || Error::BuiltIn("deploy/controller.yaml lacks an expected field".to_owned());
     deployment["spec"]["replicas"] = json!(settings.replicas);
     let pod = deployment.pointer_mut("/spec/template/spec").ok_or_else(broken)?;
     pod["serviceAccountName"] = json!(settings.name);
@@ -154,7 +154,7 @@ fn fill_in(settings: &Settings, deployment: &mut Value) -> Result<(), Error> {
     }
     variables.extend(settings.variables.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     let list = container.get_mut("env").and_then(Value::as_array_mut).ok_or_else(broken)?;
-    // A variable of the caller's wins over one of the file's.
+    // A variable of the caller overrides that of the file.
     list.retain(|known| !variables.contains_key(text(known, "/name")));
     list.extend(variables.iter().map(|(name, value)| json!({"name": name, "value": value})));
     Ok(())
@@ -185,7 +185,7 @@ fn documents(text: &str) -> Result<Vec<Value>, Error> {
     serde_saphyr::from_multiple(text).map_err(|error| Error::BuiltIn(error.to_string()))
 }
 
-/// One thing an account has to be allowed.
+/// A permission that an account needs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Permission {
     pub group: String,
@@ -217,7 +217,7 @@ impl std::fmt::Display for Permission {
     }
 }
 
-/// What the controller has to be allowed, read from the same rules that are applied.
+/// The permissions that the controller needs, from the rules that are applied.
 pub fn needed_permissions(settings: &Settings) -> Result<Vec<Permission>, Error> {
     let mut needed = Vec::new();
     for role in permissions(settings)? {

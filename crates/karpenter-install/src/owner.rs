@@ -1,4 +1,5 @@
-//! Whose an object is, by what is written on it, and what stands against writing over it. Decides only.
+//! The owner of an object, from its labels and annotations, and the conflicts of an installation with existing objects.
+//! Decides only.
 
 use serde_json::Value;
 
@@ -9,13 +10,13 @@ use crate::leases::Lease;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Owner {
-    /// Installed by us under this name.
+    /// This command, under this name.
     Us(String),
     Helm {
         release: String,
         namespace: String,
     },
-    /// Nobody signed it.
+    /// No known owner.
     Unsigned,
 }
 
@@ -38,27 +39,27 @@ pub fn owner(object: &Value) -> Owner {
     Owner::Unsigned
 }
 
-/// What an installation meets on a cluster.
+/// The existing objects and controllers that an installation may conflict with.
 #[derive(Debug, Default)]
-pub struct Met<'a> {
-    /// Each object that will be applied, with what is there in its place.
+pub struct Existing<'a> {
+    /// Each object to apply, with the existing object of the same name.
     pub objects: Vec<(&'a Value, Option<Value>)>,
     pub controllers: &'a [Controller],
-    /// Leases that somebody holds at this moment.
+    /// Leases that are held now.
     pub held_leases: &'a [Lease],
-    /// Whether a controller will run afterwards.
+    /// Whether the installation includes a controller.
     pub brings_controller: bool,
     pub name: &'a str,
     pub namespace: &'a str,
     pub takes_over: bool,
 }
 
-/// Why the installation must not go on; each line says what to do.
-pub fn objections(met: &Met<'_>) -> Vec<String> {
+/// Why the installation must not continue; each line has a fix.
+pub fn objections(existing: &Existing<'_>) -> Vec<String> {
     let mut lines = Vec::new();
     let mut of_helm = Vec::new();
     let mut unsigned = Vec::new();
-    for (wanted, found) in &met.objects {
+    for (wanted, found) in &existing.objects {
         let Some(found) = found else { continue };
         let is_definition = wanted["kind"] == kinds::DEFINITION.kind;
         if wanted["kind"] == kinds::NAMESPACE.kind {
@@ -66,20 +67,20 @@ pub fn objections(met: &Met<'_>) -> Vec<String> {
         }
         match owner(found) {
             Owner::Us(_) => {}
-            // Definitions are the same API whoever brings them, so they may change hands when asked to.
-            Owner::Helm { .. } if is_definition && met.takes_over => {}
+            // CRDs are the same API for every installer, so `--take-over` adopts them.
+            Owner::Helm { .. } if is_definition && existing.takes_over => {}
             Owner::Helm { release, namespace } => of_helm.push((title(wanted), release, namespace)),
-            Owner::Unsigned if is_definition || met.takes_over => {}
+            Owner::Unsigned if is_definition || existing.takes_over => {}
             Owner::Unsigned => unsigned.push(title(wanted)),
         }
     }
     if let Some((_, release, namespace)) = of_helm.first() {
         let names: Vec<&str> = of_helm.iter().map(|(title, ..)| title.as_str()).collect();
-        let advice = if met.takes_over {
-            format!("choose names of our own with --name {}-rs", met.name)
+        let advice = if existing.takes_over {
+            format!("choose other names with --name {}-rs", existing.name)
         } else {
-            "either go on with Helm (charts/karpenter reads the same values), or swap with --take-over: other \
-             controllers are scaled to zero and scaled up again by karpenter uninstall --nodes hand-over"
+            "either continue with Helm (charts/karpenter reads the same values), or use --take-over: other \
+             controllers are scaled to zero, and karpenter uninstall --nodes hand-over restores them"
                 .to_owned()
         };
         lines.push(format!(
@@ -91,40 +92,43 @@ pub fn objections(met: &Met<'_>) -> Vec<String> {
     if !unsigned.is_empty() {
         let names: Vec<&str> = unsigned.iter().map(String::as_str).collect();
         lines.push(format!(
-            "{} {} there already and not ours: --take-over makes {} ours, --name chooses other names",
+            "{} {} not installed by this command: --take-over adopts {}, --name chooses other names",
             listed(&names),
             if names.len() == 1 { "is" } else { "are" },
             if names.len() == 1 { "it" } else { "them" },
         ));
     }
-    if met.brings_controller && !met.takes_over {
-        lines.extend(rivals(met));
+    if existing.brings_controller && !existing.takes_over {
+        lines.extend(other_controllers(existing));
     }
     lines
 }
 
-/// Controllers that would work at the same time.
-fn rivals(met: &Met<'_>) -> Vec<String> {
+/// Controllers that would be active at the same time.
+fn other_controllers(existing: &Existing<'_>) -> Vec<String> {
     let is_this = |controller: &Controller| {
-        controller.owner == Owner::Us(met.name.to_owned())
-            || (controller.namespace == met.namespace && controller.name == met.name)
+        controller.owner == Owner::Us(existing.name.to_owned())
+            || (controller.namespace == existing.namespace && controller.name == existing.name)
     };
-    let others: Vec<&Controller> =
-        met.controllers.iter().filter(|controller| controller.replicas > 0 && !is_this(controller)).collect();
+    let others: Vec<&Controller> = existing
+        .controllers
+        .iter()
+        .filter(|controller| controller.replicas > 0 && !is_this(controller))
+        .collect();
     let mut lines: Vec<String> = others
         .iter()
         .map(|controller| {
             let advice = match &controller.owner {
                 Owner::Us(name) => {
-                    format!("use --name {name}, or take it away: karpenter uninstall --name {name} --nodes hand-over")
+                    format!("use --name {name}, or remove it: karpenter uninstall --name {name} --nodes hand-over")
                 }
-                _ => "--take-over scales it to zero, and karpenter uninstall --nodes hand-over scales it up again"
+                _ => "--take-over scales it to zero, and karpenter uninstall --nodes hand-over restores it"
                     .to_owned(),
             };
             format!(
-                "{} runs as Deployment {}/{} with {} replicas, and two must not work at once: {advice}",
+                "{} runs as Deployment {}/{} with {} replicas, and two controllers must not be active: {advice}",
                 match controller.program {
-                    Program::Ours => "another copy of this Karpenter",
+                    Program::Ours => "another installation of this Karpenter",
                     Program::Other => "another Karpenter",
                 },
                 controller.namespace,
@@ -133,12 +137,12 @@ fn rivals(met: &Met<'_>) -> Vec<String> {
             )
         })
         .collect();
-    for lease in met.held_leases {
-        let is_explained = lease.namespace == met.namespace
-            || met.controllers.iter().any(|controller| controller.namespace == lease.namespace);
+    for lease in existing.held_leases {
+        let is_explained = lease.namespace == existing.namespace
+            || existing.controllers.iter().any(|controller| controller.namespace == lease.namespace);
         if !is_explained {
             lines.push(format!(
-                "{} holds the lease {}/{} and works outside of the cluster: stop it, or install into its namespace \
+                "{} holds the lease {}/{} and is active outside of the cluster: stop it, or install into its namespace \
                  with --namespace {}",
                 lease.holder, lease.namespace, lease.name, lease.namespace
             ));
@@ -147,7 +151,7 @@ fn rivals(met: &Met<'_>) -> Vec<String> {
     lines
 }
 
-/// The first few of many names.
+/// The first names of a list, and the number of the others.
 pub(crate) fn listed(names: &[&str]) -> String {
     const SHOWN: usize = 4;
     match names.len() {
@@ -187,16 +191,16 @@ mod tests {
     }
 
     #[test]
-    fn signatures_are_read() {
+    fn owner_is_read_from_labels_and_annotations() {
         assert_eq!(owner(&object("Role", ours())), Owner::Us("karpenter".to_owned()));
         let release = Owner::Helm { release: "karpenter".to_owned(), namespace: "kube-system".to_owned() };
         assert_eq!(owner(&object("Role", helm())), release);
         assert_eq!(owner(&object("Role", json!({}))), Owner::Unsigned);
     }
 
-    /// Kind, what is written on the one that is there, whether taking over was asked for, and whether it goes on.
+    /// Kind, metadata of the existing object, whether `--take-over` is given, and whether the installation continues.
     #[test]
-    fn what_is_there_may_stand_against_it() {
+    fn objects_of_other_owners_conflict() {
         let cases = [
             ("ClusterRole", None, false, true),
             ("ClusterRole", Some(ours()), false, true),
@@ -212,57 +216,57 @@ mod tests {
         for (kind, found, takes_over, goes_on) in cases {
             let wanted = object(kind, ours());
             let found = found.map(|metadata| object(kind, metadata));
-            let met = Met {
+            let existing = Existing {
                 objects: vec![(&wanted, found.clone())],
                 name: "karpenter",
                 takes_over,
-                ..Met::default()
+                ..Existing::default()
             };
-            let lines = objections(&met);
+            let lines = objections(&existing);
             assert_eq!(lines.is_empty(), goes_on, "{kind} {found:?} {takes_over}: {lines:?}");
         }
     }
 
     #[test]
-    fn a_second_controller_is_refused_unless_it_stands_still_or_is_taken_over() {
-        let met = |controllers: &[Controller], takes_over| {
-            let met = Met {
+    fn active_controller_conflicts_unless_taken_over() {
+        let existing = |controllers: &[Controller], takes_over| {
+            let existing = Existing {
                 controllers,
                 brings_controller: true,
                 name: "karpenter",
                 namespace: "kube-system",
                 takes_over,
-                ..Met::default()
+                ..Existing::default()
             };
-            objections(&met)
+            objections(&existing)
         };
         let helm = Owner::Helm { release: "k".to_owned(), namespace: "elsewhere".to_owned() };
-        assert!(met(&[controller(helm.clone(), 2)], false)[0].contains("--take-over"));
-        assert!(met(&[controller(helm.clone(), 2)], true).is_empty());
-        assert!(met(&[controller(helm, 0)], false).is_empty());
-        assert!(met(&[controller(Owner::Us("other".to_owned()), 1)], false)[0].contains("--name other"));
-        assert!(met(&[controller(Owner::Us("karpenter".to_owned()), 1)], false).is_empty());
+        assert!(existing(&[controller(helm.clone(), 2)], false)[0].contains("--take-over"));
+        assert!(existing(&[controller(helm.clone(), 2)], true).is_empty());
+        assert!(existing(&[controller(helm, 0)], false).is_empty());
+        assert!(existing(&[controller(Owner::Us("other".to_owned()), 1)], false)[0].contains("--name other"));
+        assert!(existing(&[controller(Owner::Us("karpenter".to_owned()), 1)], false).is_empty());
     }
 
     #[test]
-    fn somebody_outside_of_the_cluster_is_noticed_by_the_lease() {
+    fn controller_outside_of_the_cluster_conflicts_by_its_lease() {
         let lease = |namespace: &str| Lease {
             namespace: namespace.to_owned(),
             name: "karpenter-leader-election".to_owned(),
             holder: "laptop_1".to_owned(),
             ..Lease::default()
         };
-        let met = |leases: &[Lease]| {
-            let met = Met {
+        let existing = |leases: &[Lease]| {
+            let existing = Existing {
                 held_leases: leases,
                 brings_controller: true,
                 name: "karpenter",
                 namespace: "kube-system",
-                ..Met::default()
+                ..Existing::default()
             };
-            objections(&met)
+            objections(&existing)
         };
-        assert!(met(&[lease("kube-system")]).is_empty());
-        assert!(met(&[lease("karpenter")])[0].contains("laptop_1"));
+        assert!(existing(&[lease("kube-system")]).is_empty());
+        assert!(existing(&[lease("karpenter")])[0].contains("laptop_1"));
     }
 }

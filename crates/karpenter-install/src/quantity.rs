@@ -1,4 +1,4 @@
-//! Whether a text is an amount that a container may ask for.
+//! Validation of resource amounts of a container.
 
 use karpenter_model::quantity::Quantity;
 

@@ -1,4 +1,4 @@
-//! What an installation shall be, and whether that makes sense. Decides without looking at any cluster.
+//! The settings of an installation and their validation. It does not read the cluster.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use karpenter_api::labels::Provider;
 
 use crate::quantity::is_positive;
 
-/// How much is installed.
+/// The parts that are installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// Definitions, permissions and a controller that runs in the cluster.
+    /// CRDs, RBAC and a controller in the cluster.
     Everything,
-    /// Definitions and permissions, for a controller that runs elsewhere.
+    /// CRDs and RBAC, for a controller that runs elsewhere.
     WithoutController,
-    /// The definitions alone.
+    /// CRDs only.
     OnlyDefinitions,
 }
 
@@ -21,19 +21,19 @@ pub enum Scope {
 pub struct Settings {
     pub provider: Provider,
     pub scope: Scope,
-    /// Whether definitions are applied; without them they have to be there.
+    /// Whether CRDs are applied; otherwise they must exist.
     pub with_definitions: bool,
-    /// What all objects are called, or begin with.
+    /// The name or name prefix of all objects.
     pub name: String,
     pub namespace: String,
     pub image: Option<String>,
     pub replicas: u32,
     pub cpu: String,
     pub memory: String,
-    /// Of the controller, by the names that `karpenter controller --help` lists.
+    /// Environment variables of the controller, by the names that `karpenter controller --help` lists.
     pub variables: BTreeMap<String, String>,
     pub account_annotations: BTreeMap<String, String>,
-    /// Serves Provisioner and AWSNodeTemplate.
+    /// Whether the controller serves Provisioner and AWSNodeTemplate.
     pub serves_legacy: bool,
 }
 
@@ -59,7 +59,7 @@ impl Settings {
         self.scope == Scope::Everything
     }
 
-    /// Whether permissions beyond the usual are needed: for gates that read more, and for default spreads.
+    /// Whether additional permissions are needed: for feature gates and for default topology spreads.
     pub(crate) fn needs_features(&self) -> bool {
         let gates = self.variables.get("FEATURE_GATES").map(String::as_str).unwrap_or_default();
         let is_on = |gate: &str| {
@@ -71,7 +71,7 @@ impl Settings {
         ["NodeOverlay", "CapacityBuffer", "PodDeletionCostManagement"].into_iter().any(is_on) || spreads
     }
 
-    /// Everything that is wrong, one line each.
+    /// All errors, one line each.
     pub fn mistakes(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if self.scope == Scope::OnlyDefinitions && !self.with_definitions {
@@ -80,7 +80,7 @@ impl Settings {
         if self.scope == Scope::OnlyDefinitions {
             return lines;
         }
-        // The longest derived name ends in -features.
+        // The longest derived name ends in `-features`.
         if !is_dns_label(&self.name) || self.name.len() > 50 {
             lines.push(format!(
                 "--name {:?}: valid are up to 50 lower-case letters, digits and hyphens",
@@ -98,7 +98,7 @@ impl Settings {
         }
         match self.image.as_deref() {
             None | Some("") => lines.push(
-                "--image is missing: none is published, so build one (docs/install/image.md), push it to a registry \
+                "--image is missing: no image is published, so build one (docs/install/image.md), push it to a registry \
                  that nodes can pull from, and name it; or use --without-controller or --crds-only"
                     .to_owned(),
             ),
@@ -106,16 +106,13 @@ impl Settings {
                 "--image {image:?}: valid is REGISTRY/PATH:TAG or REGISTRY/PATH@sha256:DIGEST, without spaces or scheme"
             )),
             Some(image) if image.starts_with("public.ecr.aws/karpenter/") => lines.push(format!(
-                "--image {image} is the original Karpenter, which does not know the arguments it would be given; \
-                 install that one with its own chart"
+                "--image {image} is upstream Karpenter, which does not accept the arguments of this program; \
+                 install it with its own chart"
             )),
             Some(_) => {}
         }
         if self.replicas == 0 || self.replicas > 10 {
-            lines.push(format!(
-                "--replicas {}: valid are 1 to 10; one of them works at a time",
-                self.replicas
-            ));
+            lines.push(format!("--replicas {}: valid are 1 to 10; one of them is the leader", self.replicas));
         }
         for (flag, amount) in [("--cpu", &self.cpu), ("--memory", &self.memory)] {
             if !is_positive(amount) {
@@ -126,7 +123,7 @@ impl Settings {
             && self.variables.get("CLUSTER_NAME").is_none_or(|name| name.trim().is_empty())
         {
             lines.push(
-                "--cluster-name is missing: with --provider aws, machines carry it in their tags".to_owned(),
+                "--cluster-name is missing: with --provider aws, instances have it in their tags".to_owned(),
             );
         }
         for name in self.variables.keys().filter(|name| !is_variable(name)) {
@@ -175,10 +172,10 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_named_by_its_flag() {
+    fn every_error_names_its_flag() {
         assert_eq!(good().mistakes(), Vec::<String>::new());
-        type Spoil = fn(&mut Settings);
-        let cases: [(&str, Spoil); 11] = [
+        type Damage = fn(&mut Settings);
+        let cases: [(&str, Damage); 11] = [
             ("--image", |settings| settings.image = None),
             ("--image", |settings| settings.image = Some("https://registry.example/x".to_owned())),
             ("--image", |settings| settings.image = Some("a b".to_owned())),
@@ -193,9 +190,9 @@ mod tests {
             ("--cluster-name", |settings| settings.provider = Provider::Aws),
             ("--env", |settings| variable(settings, "1A", "x")),
         ];
-        for (flag, spoil) in cases {
+        for (flag, damage) in cases {
             let mut settings = good();
-            spoil(&mut settings);
+            damage(&mut settings);
             let lines = settings.mistakes();
             assert_eq!(lines.len(), 1, "{flag}: {lines:?}");
             assert!(lines[0].contains(flag), "{flag}: {lines:?}");
@@ -203,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_installed_cannot_be_wrong() {
+    fn settings_of_parts_that_are_not_installed_are_not_validated() {
         let definitions =
             Settings { scope: Scope::OnlyDefinitions, name: "X".to_owned(), ..Settings::new(Provider::Aws) };
         assert!(definitions.mistakes().is_empty());
@@ -213,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn features_are_seen_in_what_the_controller_is_given() {
+    fn features_are_read_from_the_variables() {
         let with = |name: &str, value: &str| {
             let mut settings = good();
             variable(&mut settings, name, value);

@@ -1,8 +1,8 @@
-//! Takes Karpenter off a cluster. What becomes of its nodes is the caller's choice; none is left that nobody looks after
-//! without having been asked for, and no object is left that cannot be deleted.
+//! Uninstalls Karpenter. The caller chooses what happens to its nodes: no node stays unmanaged unless the caller asks
+//! for it, and no object stays that cannot be deleted.
 //!
-//! Looks first, lets [`plan`] decide on the steps, and takes them one after the other. Running it again goes on where it
-//! stopped.
+//! It observes the cluster, [`plan`] decides on the steps, and the steps run in order. A second run continues where the
+//! first stopped.
 
 mod definitions;
 mod drain;
@@ -21,12 +21,13 @@ use serde_json::{Value, json};
 use crate::controllers::{Controller, REPLICAS_BEFORE, TAKEN_OVER_BY};
 use crate::install::{delete, patch_deployment, until_stopped};
 use crate::kinds::{self, DEPLOYMENT, LEASE, title};
-use crate::{Error, Tell};
+use crate::{Error, Progress};
 pub use plan::{Choices, Nodes, Seen, Step};
 
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What somebody may want back: pools, classes and old kinds, as manifests without what the server added.
+/// NodePools, node classes, Provisioners and AWSNodeTemplates as manifests without server fields, so that users can
+/// restore them.
 pub async fn kept_objects(client: &Client) -> Result<Vec<Value>, Error> {
     let seen = observe::observe(client, "").await?;
     let all = seen.pools.iter().chain(&seen.classes).chain(&seen.old);
@@ -37,16 +38,16 @@ pub async fn uninstall(
     client: &Client,
     clock: Clock,
     choices: &Choices,
-    tell: Tell<'_>,
+    progress: Progress<'_>,
 ) -> Result<(), Error> {
     let seen = observe::observe(client, &choices.name).await?;
     let steps = plan::plan(&seen, choices, clock.now()).map_err(Error::Refused)?;
     if choices.is_dry_run {
-        steps.iter().for_each(|step| tell(&format!("would {step}")));
+        steps.iter().for_each(|step| progress(&format!("would {step}")));
     }
     if choices.is_dry_run || steps.is_empty() {
         if steps.is_empty() {
-            tell("there is nothing to do");
+            progress("nothing to do");
         }
         return Ok(());
     }
@@ -55,50 +56,59 @@ pub async fn uninstall(
         match step {
             Step::DeletePools(objects) | Step::DeleteClasses(objects) => {
                 for object in objects {
-                    delete(client, object, tell).await?;
+                    delete(client, object, progress).await?;
                 }
                 if matches!(step, Step::DeleteClasses(_)) {
-                    drain::until_classes_are_gone(client, clock, deadline, tell).await?;
+                    drain::until_classes_are_gone(client, clock, deadline, progress).await?;
                 }
             }
-            Step::EndMachines => drain::end_machines(client, clock, deadline, tell).await?,
-            Step::Settle => drain::until_settled(client, clock, deadline, tell).await?,
-            Step::StopController(deployment) => stop(client, clock, deployment, tell).await?,
+            Step::TerminateInstances => drain::terminate_instances(client, clock, deadline, progress).await?,
+            Step::WaitForLaunches => {
+                drain::until_launches_are_done(client, clock, deadline, progress).await?
+            }
+            Step::StopController(deployment) => stop(client, clock, deployment, progress).await?,
             Step::Release => {
-                // The controller may have launched something until it stopped.
-                let now_there = observe::observe(client, &choices.name).await?;
-                release::release(client, &plan::to_release(&now_there), tell).await?;
-                for claim in
-                    now_there.claims.iter().filter(|claim| kinds::text(claim, "/status/nodeName").is_empty())
+                // The controller may have launched instances until it stopped.
+                let observed_now = observe::observe(client, &choices.name).await?;
+                release::release(client, &plan::to_release(&observed_now), progress).await?;
+                for claim in observed_now
+                    .claims
+                    .iter()
+                    .filter(|claim| kinds::text(claim, "/status/nodeName").is_empty())
                 {
-                    tell(&format!(
-                        "{} has no node yet; if its machine does not join, end it by hand",
+                    progress(&format!(
+                        "{} has no node yet; if its instance does not join, terminate it yourself",
                         title(claim)
                     ));
                 }
             }
             Step::RemoveObjects(objects) => {
                 for object in objects {
-                    delete(client, object, tell).await?;
+                    delete(client, object, progress).await?;
                 }
             }
             Step::RemoveLease { namespace, name } => {
                 let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": LEASE.kind,
                     "metadata": {"name": name, "namespace": namespace}});
-                delete(client, &lease, tell).await?;
+                delete(client, &lease, progress).await?;
             }
-            Step::Restore(controller) => restore(client, controller, tell).await?,
+            Step::Restore(controller) => restore(client, controller, progress).await?,
             Step::RemoveDefinitions(definitions) => {
-                definitions::remove(client, clock, definitions, tell).await?
+                definitions::remove(client, clock, definitions, progress).await?
             }
-            Step::Say(line) => tell(line),
+            Step::Say(line) => progress(line),
         }
     }
     Ok(())
 }
 
-/// Its pods end before its permissions do, so that it can give back the lease.
-async fn stop(client: &Client, clock: Clock, deployment: &Value, tell: Tell<'_>) -> Result<(), Error> {
+/// The pods are stopped before the permissions are deleted, so that the leader can release its Lease.
+async fn stop(
+    client: &Client,
+    clock: Clock,
+    deployment: &Value,
+    progress: Progress<'_>,
+) -> Result<(), Error> {
     let namespace = kinds::text(deployment, "/metadata/namespace");
     let which = Controller {
         namespace: namespace.to_owned(),
@@ -109,22 +119,22 @@ async fn stop(client: &Client, clock: Clock, deployment: &Value, tell: Tell<'_>)
         Err(Error::Api { error, .. }) if kinds::is_not_found(&error) => return Ok(()),
         answer => answer?,
     }
-    tell(&format!("stopping {}", title(deployment)));
+    progress(&format!("stopping {}", title(deployment)));
     until_stopped(client, clock, namespace, &which.name).await?;
-    release::until_nobody_works(client, clock, namespace).await?;
-    delete(client, deployment, tell).await
+    release::until_lease_is_released(client, clock, namespace).await?;
+    delete(client, deployment, progress).await
 }
 
-/// Scales a controller that we took over from back to what it was.
-async fn restore(client: &Client, controller: &Controller, tell: Tell<'_>) -> Result<(), Error> {
+/// Restores the replicas of a controller that was taken over.
+async fn restore(client: &Client, controller: &Controller, progress: Progress<'_>) -> Result<(), Error> {
     let replicas = controller.replicas_before.unwrap_or(1);
     let patch = json!({
         "metadata": {"annotations": {REPLICAS_BEFORE: null, TAKEN_OVER_BY: null}},
         "spec": {"replicas": replicas},
     });
     patch_deployment(client, controller, &patch).await?;
-    tell(&format!(
-        "scaled {} {}/{} back to {replicas} replicas; it takes over the nodes",
+    progress(&format!(
+        "scaled {} {}/{} back to {replicas} replicas; it manages the nodes again",
         DEPLOYMENT.kind, controller.namespace, controller.name
     ));
     Ok(())

@@ -1,4 +1,4 @@
-//! `karpenter doctor`: looks, prints a line per finding, and ends with an exit code. What is looked at and how it is judged
+//! `karpenter doctor`: looks, prints a line per finding, and ends with an exit code. What is observed at and how it is judged
 //! is in `karpenter-install`.
 
 use std::io::{self, IsTerminal, Read, Write};
@@ -7,7 +7,7 @@ use anstyle::{AnsiColor, Style};
 use anyhow::{Context, Result};
 use karpenter_api::error::one_line;
 use karpenter_cluster::clock::Clock;
-use karpenter_install::doctor::{self, Asked, Facts, Finding, Level};
+use karpenter_install::doctor::{self, DoctorOptions, Facts, Finding, Level};
 use serde_json::json;
 
 use crate::cli::{DoctorArguments, FailOn, ReportFormat};
@@ -49,10 +49,12 @@ fn explain(text: &str) -> Result<Finding> {
 }
 
 async fn examine(arguments: &DoctorArguments) -> Result<Vec<Finding>> {
-    let asked =
-        Asked { provider: arguments.provider.map(Into::into), account: arguments.service_account.clone() };
+    let options = DoctorOptions {
+        provider: arguments.provider.map(Into::into),
+        account: arguments.service_account.clone(),
+    };
     let client = connect::client(arguments.kubeconfig.as_deref()).await?;
-    let facts = doctor::gather(&client, Clock::system(), &asked).await;
+    let facts = doctor::gather(&client, Clock::system(), &options).await;
     let mut findings = doctor::findings(&facts);
     findings.extend(of_cloud(arguments, &facts).await);
     Ok(findings)
@@ -61,7 +63,7 @@ async fn examine(arguments: &DoctorArguments) -> Result<Vec<Finding>> {
 #[cfg(feature = "aws")]
 async fn of_cloud(arguments: &DoctorArguments, facts: &Facts) -> Vec<Finding> {
     use karpenter_api::labels::Provider;
-    use karpenter_install::doctor::aws::{self, AwsAsked};
+    use karpenter_install::doctor::aws::{self, AwsOptions};
 
     if facts.provider != Some(Provider::Aws) || facts.server.is_err() {
         return Vec::new();
@@ -81,15 +83,16 @@ async fn of_cloud(arguments: &DoctorArguments, facts: &Facts) -> Vec<Finding> {
             return vec![Finding::fail("aws-credentials", format!("{error:#}"), fix)];
         }
     };
-    let asked = AwsAsked {
+    let options = AwsOptions {
         region: connected.region.clone(),
         cluster_name: arguments.cluster_name.clone().unwrap_or_else(|| told("CLUSTER_NAME")),
         queue: arguments.interruption_queue.clone().unwrap_or_else(|| told("INTERRUPTION_QUEUE")),
     };
-    let of = |looked: &doctor::facts::Looked<Vec<serde_json::Value>>| looked.clone().unwrap_or_default();
+    let of =
+        |observed: &doctor::facts::Observed<Vec<serde_json::Value>>| observed.clone().unwrap_or_default();
     let is_class = |class: &serde_json::Value| class["kind"] == "EC2NodeClass";
     let classes: Vec<serde_json::Value> = of(&facts.classes).into_iter().filter(is_class).collect();
-    aws::findings(&aws::gather(&connected.apis, &asked, &classes, &of(&facts.pools)).await)
+    aws::findings(&aws::gather(&connected.apis, &options, &classes, &of(&facts.pools)).await)
 }
 
 #[cfg(not(feature = "aws"))]
@@ -98,7 +101,7 @@ async fn of_cloud(arguments: &DoctorArguments, facts: &Facts) -> Vec<Finding> {
     match facts.provider {
         Some(karpenter_api::labels::Provider::Aws) => vec![Finding::warn(
             "aws-credentials",
-            "the AWS account was not looked at: this build is without the feature aws",
+            "not checked: this build is without the feature aws",
             "use the controller's image, or build with --features aws",
         )],
         _ => Vec::new(),

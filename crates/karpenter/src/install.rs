@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use karpenter_cluster::clock::Clock;
 use karpenter_install::settings::{Scope, Settings};
 use karpenter_install::uninstall::{self, Nodes};
-use karpenter_install::{Error, Tell, install as steps, manifests};
+use karpenter_install::{Error, Progress, install as steps, manifests};
 use serde_json::{Value, json};
 
 use crate::cli::{InstallArguments, InstallProvider, ManifestFormat, NodesChoice, UninstallArguments};
@@ -33,13 +33,13 @@ pub(crate) fn run(arguments: &InstallArguments) -> Result<Outcome> {
     };
     let answer = runtime()?.block_on(async {
         let client = connect::client(arguments.kubeconfig.as_deref()).await?;
-        Ok::<_, anyhow::Error>(steps::install(&client, Clock::system(), &settings, &choices, TELL).await)
+        Ok::<_, anyhow::Error>(steps::install(&client, Clock::system(), &settings, &choices, PROGRESS).await)
     })?;
     if let Err(error) = answer {
         return refused(error);
     }
     if !arguments.dry_run {
-        TELL(next(&settings));
+        PROGRESS(next(&settings));
     }
     Ok(Outcome::Done)
 }
@@ -136,7 +136,7 @@ pub(crate) fn run_uninstall(arguments: &UninstallArguments) -> Result<Outcome> {
                 Err(error) => return Ok(Err(error)),
             }
         }
-        Ok::<_, anyhow::Error>(uninstall::uninstall(&client, Clock::system(), &choices, TELL).await)
+        Ok::<_, anyhow::Error>(uninstall::uninstall(&client, Clock::system(), &choices, PROGRESS).await)
     })?;
     match answer {
         Ok(()) => Ok(Outcome::Done),
@@ -152,7 +152,7 @@ fn save(file: &Path, objects: &[Value]) -> Result<()> {
         .open(file)
         .with_context(|| format!("cannot write --save {}", file.display()))?;
     write_yaml(&mut open, objects)?;
-    TELL(&format!("saved {} objects to {}", objects.len(), file.display()));
+    PROGRESS(&format!("saved {} objects to {}", objects.len(), file.display()));
     Ok(())
 }
 
@@ -168,7 +168,7 @@ fn refused(error: Error) -> Result<Outcome> {
 }
 
 /// Progress; a reader who went away does not stop what was begun.
-const TELL: Tell<'static> = &|line| {
+const PROGRESS: Progress<'static> = &|line| {
     let _ = writeln!(io::stdout(), "{line}");
 };
 

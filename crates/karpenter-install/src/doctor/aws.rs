@@ -1,7 +1,7 @@
-//! An AWS account as the doctor sees it: credentials, region, cluster, queue, and what every class selects.
+//! The AWS part of the doctor: credentials, region, cluster, queue, and what each EC2NodeClass selects.
 //!
-//! [`gather`] asks through the traits of `karpenter-aws` and changes nothing; [`findings`] judges. What the controller
-//! finds out by itself stands in the conditions of classes, which are judged elsewhere.
+//! [`gather`] calls AWS through the traits of `karpenter-aws` and changes nothing; [`findings`] judges. Conditions that
+//! the controller sets on EC2NodeClasses are judged in `objects`.
 
 mod judge;
 #[cfg(test)]
@@ -20,9 +20,9 @@ use serde_json::Value;
 
 pub use judge::findings;
 
-/// What the controller was told.
+/// The settings of the controller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AwsAsked {
+pub struct AwsOptions {
     pub region: String,
     pub cluster_name: String,
     pub queue: String,
@@ -30,13 +30,13 @@ pub struct AwsAsked {
 
 #[derive(Debug, Clone)]
 pub struct AwsFacts {
-    pub asked: AwsAsked,
+    pub options: AwsOptions,
     pub access: Result<(), AwsError>,
-    /// Nothing where no name is known.
+    /// None if the cluster's name is not known.
     pub cluster: Option<Result<Cluster, AwsError>>,
     pub queue: Option<Result<String, AwsError>>,
     pub classes: Vec<ClassFacts>,
-    /// Whether a pool may launch spot machines.
+    /// Whether a NodePool allows spot capacity.
     pub wants_spot: bool,
 }
 
@@ -46,15 +46,15 @@ pub struct ClassFacts {
     pub subnets: Result<Vec<Subnet>, AwsError>,
     pub security_groups: Result<Vec<SecurityGroup>, AwsError>,
     pub role: Option<String>,
-    /// The one that the class or its status names.
+    /// The instance profile of the class's spec or status.
     pub profile: Option<Result<InstanceProfile, AwsError>>,
 }
 
-/// Asks about everything. Without access nothing else is asked.
-pub async fn gather(apis: &AwsApis, asked: &AwsAsked, classes: &[Value], pools: &[Value]) -> AwsFacts {
+/// Calls all APIs. Without access to EC2 it makes no further calls.
+pub async fn gather(apis: &AwsApis, options: &AwsOptions, classes: &[Value], pools: &[Value]) -> AwsFacts {
     let access = apis.ec2.check_access().await;
     let mut facts = AwsFacts {
-        asked: asked.clone(),
+        options: options.clone(),
         access,
         cluster: None,
         queue: None,
@@ -64,14 +64,14 @@ pub async fn gather(apis: &AwsApis, asked: &AwsAsked, classes: &[Value], pools: 
     if facts.access.is_err() {
         return facts;
     }
-    if !asked.cluster_name.is_empty() {
-        facts.cluster = Some(apis.eks.describe_cluster(&asked.cluster_name).await);
+    if !options.cluster_name.is_empty() {
+        facts.cluster = Some(apis.eks.describe_cluster(&options.cluster_name).await);
     }
-    if !asked.queue.is_empty() {
-        facts.queue = Some(apis.sqs.get_queue_url(&asked.queue).await);
+    if !options.queue.is_empty() {
+        facts.queue = Some(apis.sqs.get_queue_url(&options.queue).await);
     }
     for class in classes {
-        // What cannot be read is refused by the API server, or reported as a condition.
+        // The API server rejects invalid classes, or the controller reports them as a condition.
         let Ok(class) = serde_json::from_value::<EC2NodeClass>(class.clone()) else { continue };
         facts.classes.push(class_facts(apis, &class).await);
     }
@@ -115,7 +115,7 @@ async fn groups_of(apis: &AwsApis, class: &EC2NodeClass) -> Result<Vec<SecurityG
     Ok(found.into_values().collect())
 }
 
-/// Whether a pool's requirements leave spot machines open.
+/// Whether the NodePool's requirements allow spot capacity.
 fn wants_spot(pool: &Value) -> bool {
     let requirements = pool.pointer("/spec/template/spec/requirements").and_then(Value::as_array);
     let on_capacity = requirements.into_iter().flatten().filter(|each| each["key"] == CAPACITY_TYPE);

@@ -1,4 +1,4 @@
-//! The controller: whether one works, only one, and whether its clock agrees.
+//! Findings about the controller: whether exactly one is active, and whether its clock is right.
 
 use super::Finding;
 use super::facts::Facts;
@@ -6,7 +6,7 @@ use crate::controllers::{Controller, Program};
 use crate::leases::Lease;
 
 const CHECK: &str = "controller";
-/// A renewal that lies this far in the future was written by a clock that is wrong.
+/// A renewal time that is further in the future was written by a wrong clock.
 const AHEAD_WARN_SECS: i64 = 10;
 
 pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
@@ -14,14 +14,14 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     let controllers = match &facts.controllers {
         Ok(controllers) => controllers.as_slice(),
         Err(error) => {
-            findings.push(Finding::unseen(CHECK, error));
+            findings.push(Finding::unreadable(CHECK, error));
             &[]
         }
     };
     let leases = match &facts.leases {
         Ok(leases) => leases.as_slice(),
         Err(error) => {
-            findings.push(Finding::unseen("lease", error));
+            findings.push(Finding::unreadable("lease", error));
             &[]
         }
     };
@@ -31,19 +31,20 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     match (running.len(), held.len()) {
         (0, 0) if facts.controllers.is_ok() && facts.leases.is_ok() => findings.push(Finding::fail(
             CHECK,
-            "no controller works: none runs in the cluster, and nobody renews the lease",
+            "no active controller: none runs in the cluster, and the lease is not renewed",
             "karpenter install, or start karpenter controller --provider … outside of the cluster",
         )),
-        (0, _) => findings.extend(
-            held.iter()
-                .map(|lease| Finding::ok(CHECK, format!("{} works outside of the cluster", lease.holder))),
-        ),
+        (0, _) => {
+            findings.extend(held.iter().map(|lease| {
+                Finding::ok(CHECK, format!("{} is active outside of the cluster", lease.holder))
+            }))
+        }
         (2.., _) => {
             let names: Vec<String> = running.iter().map(|controller| called(controller)).collect();
             findings.push(Finding::fail(
                 CHECK,
-                format!("several controllers are there at once: {}", names.join(", ")),
-                "they would undo each other's work: scale all but one to zero, or swap with karpenter install --take-over",
+                format!("several controllers are installed: {}", names.join(", ")),
+                "they would conflict: scale every other Deployment to zero, or replace it with karpenter install --take-over",
             ));
         }
         _ => {}
@@ -54,7 +55,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
         findings.push(Finding::fail(
             "lease",
             format!("several controllers hold a lease at once: {}", holders.join(", ")),
-            "stop all but one: leases in different namespaces do not know of each other",
+            "stop the others: leases in different namespaces are independent",
         ));
     }
     findings.extend(leases.iter().filter_map(|lease| judge_lease(lease, facts, &running)));
@@ -90,8 +91,8 @@ fn judge_lease(lease: &Lease, facts: &Facts, running: &[&Controller]) -> Option<
     if age < -AHEAD_WARN_SECS && server_ahead.abs() < AHEAD_WARN_SECS {
         return Some(Finding::warn(
             "clock",
-            format!("{} writes times {} s in the future into the lease {place}", lease.holder, -age),
-            "let its machine keep its time with NTP or chrony",
+            format!("{} writes a renewal time {} s in the future to the lease {place}", lease.holder, -age),
+            "synchronize its node's clock with NTP or chrony",
         ));
     }
     let is_expected = running.iter().any(|controller| controller.namespace == lease.namespace);
@@ -101,9 +102,9 @@ fn judge_lease(lease: &Lease, facts: &Facts, running: &[&Controller]) -> Option<
         let holder = if lease.holder.is_empty() { "nobody" } else { lease.holder.as_str() };
         Some(Finding::fail(
             "lease",
-            format!("{holder} holds {place}, last renewed {age} s ago: the controller does not work"),
+            format!("{holder} holds {place}, last renewed {age} s ago: the controller is not active"),
             format!(
-                "look at its log: kubectl --namespace {} logs --selector app.kubernetes.io/name=karpenter",
+                "read its log: kubectl --namespace {} logs --selector app.kubernetes.io/name=karpenter",
                 lease.namespace
             ),
         ))

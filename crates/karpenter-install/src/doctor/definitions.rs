@@ -1,5 +1,5 @@
-//! CustomResourceDefinitions: there, served, stored as one version, as this program has them, and without webhooks of long
-//! ago.
+//! Findings about CustomResourceDefinitions: whether they exist, are served, have one stored version, equal those of
+//! this program, and have no conversion webhook of an old release.
 
 mod schema;
 
@@ -17,7 +17,7 @@ const CHECK: &str = "definitions";
 pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     let found = match &facts.definitions {
         Ok(found) => found,
-        Err(error) => return vec![Finding::unseen(CHECK, error)],
+        Err(error) => return vec![Finding::unreadable(CHECK, error)],
     };
     let by_name = |name: &str| found.iter().find(|definition| kinds::name(definition) == name);
     let mut findings = Vec::new();
@@ -40,13 +40,13 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
         }
     }
     if findings.is_empty() {
-        findings.push(Finding::ok(CHECK, format!("{good} definitions are there and served")));
+        findings.push(Finding::ok(CHECK, format!("{good} definitions exist and are served")));
     }
     findings.extend(old_api(facts, by_name("provisioners.karpenter.sh").is_some()));
     findings
 }
 
-/// Whether a controller that was found has something switched on.
+/// Whether any controller has a setting enabled.
 fn is_switched_on(facts: &Facts, what: impl Fn(&Controller) -> bool) -> bool {
     facts
         .controllers
@@ -59,7 +59,7 @@ fn is_needed(crd: &crds::Crd, facts: &Facts) -> bool {
     match (crd.kind, facts.provider) {
         ("NodePool" | "NodeClaim", _) => true,
         ("EC2NodeClass", Some(Provider::Aws)) | ("KWOKNodeClass", Some(Provider::Kwok)) => true,
-        // The gates are called by the kinds that they are about.
+        // The feature gates have the names of their kinds.
         ("NodeOverlay" | "CapacityBuffer", _) => {
             is_switched_on(facts, |controller| controller.has_gate(crd.kind))
         }
@@ -72,13 +72,13 @@ fn missing(crd: &crds::Crd) -> Finding {
     match (is_legacy, crd.kind) {
         (true, _) => Finding::fail(
             CHECK,
-            format!("{} is missing, and the controller is to serve the API before v1", crd.name),
+            format!("{} is missing, and the controller has --legacy-api for the v1alpha5 API", crd.name),
             "karpenter crds --legacy | kubectl apply -f -, or legacy: true of the chart karpenter-crd",
         ),
         (_, "NodeOverlay" | "CapacityBuffer") => Finding::fail(
             CHECK,
-            format!("{} is missing, and the feature gate {} is on", crd.name, crd.kind),
-            "karpenter install --crds-only, or the chart karpenter-crd; or switch the gate off",
+            format!("{} is missing, and the feature gate {} is enabled", crd.name, crd.kind),
+            "karpenter install --crds-only, or the chart karpenter-crd; or disable the gate",
         ),
         _ => Finding::fail(
             CHECK,
@@ -112,7 +112,7 @@ fn faults(definition: &Value, crd: &crds::Crd) -> Vec<Finding> {
             findings.extend(schema::difference(version, crd).map(|difference| {
                 Finding::warn(
                     CHECK,
-                    format!("{} is not the one of this version: {difference}", crd.name),
+                    format!("{} differs from this version: {difference}", crd.name),
                     update(crd),
                 )
             }));
@@ -137,7 +137,7 @@ fn faults(definition: &Value, crd: &crds::Crd) -> Vec<Finding> {
             CHECK,
             format!("objects of {} may still be stored as {}", crd.name, stored.join(", ")),
             format!(
-                "write them anew with kubectl get {plural} -o yaml | kubectl replace -f -, then kubectl patch crd {} \
+                "store them again with kubectl get {plural} -o yaml | kubectl replace -f -, then kubectl patch crd {} \
                  --subresource status --type merge -p '{{\"status\":{{\"storedVersions\":[\"{}\"]}}}}'",
                 crd.name, crd.version
             ),
@@ -164,7 +164,7 @@ fn update(crd: &crds::Crd) -> &'static str {
     }
 }
 
-/// Karpenter 1.0 converted through a webhook that later versions do not serve.
+/// Karpenter 1.0 converted objects through a webhook that later versions do not serve.
 fn webhook(definition: &Value) -> Option<Finding> {
     (text(definition, "/spec/conversion/strategy") == "Webhook").then(|| {
         let service = definition.pointer("/spec/conversion/webhook/clientConfig/service");
@@ -173,13 +173,16 @@ fn webhook(definition: &Value) -> Option<Finding> {
             .unwrap_or_default();
         Finding::fail(
             CHECK,
-            format!("{} converts through the webhook {place}, which nobody serves", kinds::name(definition)),
+            format!(
+                "{} has the conversion webhook {place}, which no controller serves",
+                kinds::name(definition)
+            ),
             "apply the definitions of this version: karpenter install --crds-only --take-over",
         )
     })
 }
 
-/// Objects of the API before v1 that nobody answers to.
+/// v1alpha5 objects without a controller that serves them.
 fn old_api(facts: &Facts, is_defined: bool) -> Option<Finding> {
     let old = facts.old.as_ref().ok()?;
     if !is_defined && old.is_empty() {
@@ -187,14 +190,12 @@ fn old_api(facts: &Facts, is_defined: bool) -> Option<Finding> {
     }
     let is_served = is_switched_on(facts, |controller| controller.is_switched_on("LEGACY_API"));
     Some(match (old.len(), is_served) {
-        (0, _) => Finding::ok("old-api", "the definitions of the API before v1 are there, without objects"),
-        (count, true) => Finding::ok("old-api", format!("{count} objects of the API before v1 are served")),
+        (0, _) => Finding::ok("old-api", "the definitions of the v1alpha5 API exist, without objects"),
+        (count, true) => Finding::ok("old-api", format!("{count} objects of the v1alpha5 API are served")),
         (count, false) => Finding::warn(
             "old-api",
-            format!(
-                "{count} objects of the API before v1 are there, and no controller that was found serves them"
-            ),
-            "serve them with karpenter install --legacy-api, or turn them into v1: karpenter convert",
+            format!("{count} objects of the v1alpha5 API exist, and no installed controller serves them"),
+            "serve them with karpenter install --legacy-api, or convert them to v1: karpenter convert",
         ),
     })
 }

@@ -1,4 +1,4 @@
-//! What the doctor saw, as plain values. Whatever could not be looked at says why.
+//! The observations of the doctor as values. A part that could not be read has the reason.
 
 use jiff::Timestamp;
 use karpenter_api::labels::Provider;
@@ -8,53 +8,53 @@ use crate::controllers::Controller;
 use crate::leases::Lease;
 use crate::manifests::Permission;
 
-/// Something that was looked at, or why it could not be.
-pub type Looked<T> = Result<T, String>;
+/// A part that was read, or why it could not be.
+pub type Observed<T> = Result<T, String>;
 
 #[derive(Debug, Clone)]
 pub struct Facts {
-    /// By our own clock.
+    /// The time of this machine.
     pub now: Timestamp,
-    /// The provider that is asked about; by default the one of the controller that was found.
+    /// The provider to check; by default that of the installed controller.
     pub provider: Option<Provider>,
-    pub server: Looked<Server>,
-    pub definitions: Looked<Vec<Value>>,
-    pub controllers: Looked<Vec<Controller>>,
-    pub leases: Looked<Vec<Lease>>,
+    pub server: Observed<Server>,
+    pub definitions: Observed<Vec<Value>>,
+    pub controllers: Observed<Vec<Controller>>,
+    pub leases: Observed<Vec<Lease>>,
     pub access: Option<Access>,
-    pub pools: Looked<Vec<Value>>,
-    pub claims: Looked<Vec<Value>>,
+    pub pools: Observed<Vec<Value>>,
+    pub claims: Observed<Vec<Value>>,
     /// EC2NodeClasses and KWOKNodeClasses.
-    pub classes: Looked<Vec<Value>>,
+    pub classes: Observed<Vec<Value>>,
     /// Provisioners and AWSNodeTemplates.
-    pub old: Looked<Vec<Value>>,
-    pub nodes: Looked<Vec<Value>>,
+    pub old: Observed<Vec<Value>>,
+    pub nodes: Observed<Vec<Value>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Server {
-    /// As it calls itself, such as `v1.35.0`.
+    /// The reported version, such as `v1.35.0`.
     pub version: String,
     pub minor: Option<u32>,
-    /// How far its clock is ahead of ours, to the second.
+    /// Seconds that its clock is ahead of ours.
     pub ahead_secs: Option<i64>,
 }
 
-/// What the service account of the controller may do.
+/// The permissions of the controller's service account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     /// `namespace/name`.
     pub account: String,
-    pub exists: Looked<bool>,
+    pub exists: Observed<bool>,
     pub checked_count: usize,
     pub missing: Vec<Permission>,
-    /// The first question that was not answered.
+    /// The error of the first access review that failed.
     pub unanswered: Option<String>,
 }
 
 impl Facts {
-    /// Whether somebody works: a lease that is renewed, or pods that are ready.
-    pub(crate) fn works(&self) -> bool {
+    /// Whether a controller is active: a lease is renewed, or pods are ready.
+    pub(crate) fn has_active_controller(&self) -> bool {
         let by_lease = self.leases.iter().flatten().any(|lease| lease.is_held(self.now));
         by_lease || self.controllers.iter().flatten().any(|controller| controller.ready > 0)
     }

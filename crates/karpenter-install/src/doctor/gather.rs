@@ -1,4 +1,4 @@
-//! Looks at everything the doctor judges. A part that cannot be looked at costs that part alone.
+//! Reads everything that the doctor judges. A part that cannot be read does not affect the other parts.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use kube::client::Body;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 
-use super::facts::{Access, Facts, Looked, Server};
+use super::facts::{Access, Facts, Observed, Server};
 use crate::controllers::{Controller, Program};
 use crate::error::short;
 use crate::kinds::{
@@ -24,28 +24,28 @@ use crate::manifests::{Permission, needed_permissions};
 use crate::settings::{Scope, Settings};
 use crate::{Error, controllers, leases};
 
-/// Questions about permissions that are under way at once.
-const QUESTIONS_AT_ONCE: usize = 8;
+/// Concurrent access reviews.
+const CONCURRENT_REVIEWS_MAX: usize = 8;
 
-/// What the caller knows better than the cluster does.
+/// Settings that the caller gives instead of those of the installed controller.
 #[derive(Debug, Clone, Default)]
-pub struct Asked {
+pub struct DoctorOptions {
     pub provider: Option<Provider>,
-    /// `(namespace, name)` of a controller that does not run in the cluster.
+    /// `(namespace, name)` of the service account of a controller outside of the cluster.
     pub account: Option<(String, String)>,
 }
 
-pub async fn gather(client: &Client, clock: Clock, asked: &Asked) -> Facts {
+pub async fn gather(client: &Client, clock: Clock, options: &DoctorOptions) -> Facts {
     let server = server(client, clock).await;
-    let controllers = looked(controllers::find(client).await);
+    let controllers = observed(controllers::find(client).await);
     let ours = controllers.iter().flatten().find(|controller| controller.program == Program::Ours).cloned();
-    let provider = asked.provider.or(ours.as_ref().and_then(|controller| controller.provider));
+    let provider = options.provider.or(ours.as_ref().and_then(|controller| controller.provider));
     let mut classes = all(client, EC2_NODE_CLASS).await;
     extend(&mut classes, all(client, KWOK_NODE_CLASS).await);
     let mut old = all(client, PROVISIONER).await;
     extend(&mut old, all(client, NODE_TEMPLATE).await);
     let access = match server.is_ok() {
-        true => access(client, ours.as_ref(), provider, asked).await,
+        true => access(client, ours.as_ref(), provider, options).await,
         false => None,
     };
     Facts {
@@ -54,7 +54,7 @@ pub async fn gather(client: &Client, clock: Clock, asked: &Asked) -> Facts {
         server,
         definitions: all(client, DEFINITION).await,
         controllers,
-        leases: looked(leases::find(client).await),
+        leases: observed(leases::find(client).await),
         access,
         pools: all(client, NODE_POOL).await,
         claims: all(client, NODE_CLAIM).await,
@@ -64,18 +64,18 @@ pub async fn gather(client: &Client, clock: Clock, asked: &Asked) -> Facts {
     }
 }
 
-fn looked<T>(answer: Result<T, Error>) -> Looked<T> {
+fn observed<T>(answer: Result<T, Error>) -> Observed<T> {
     answer.map_err(|error| match error {
         Error::Api { what, error } => format!("{what}: {}", short(&error)),
         error => error.to_string(),
     })
 }
 
-async fn all(client: &Client, kind: Kind) -> Looked<Vec<Value>> {
+async fn all(client: &Client, kind: Kind) -> Observed<Vec<Value>> {
     kinds::list(client, kind, "").await.map_err(|error| short(&error))
 }
 
-fn extend(into: &mut Looked<Vec<Value>>, more: Looked<Vec<Value>>) {
+fn extend(into: &mut Observed<Vec<Value>>, more: Observed<Vec<Value>>) {
     match (into.as_mut(), more) {
         (Ok(list), Ok(more)) => list.extend(more),
         (Ok(_), Err(error)) => *into = Err(error),
@@ -83,23 +83,23 @@ fn extend(into: &mut Looked<Vec<Value>>, more: Looked<Vec<Value>>) {
     }
 }
 
-/// Version and time in one answer.
-async fn server(client: &Client, clock: Clock) -> Looked<Server> {
+/// Version and time from one response.
+async fn server(client: &Client, clock: Clock) -> Observed<Server> {
     let request = Request::get("/version").body(Body::empty()).map_err(|error| error.to_string())?;
     let before = clock.now();
     let answer = client.send(request).await.map_err(|error| short(&error))?;
     let after = clock.now();
     if !answer.status().is_success() {
-        return Err(format!("it answers {}", answer.status()));
+        return Err(format!("the API server returned {}", answer.status()));
     }
     let date =
         answer.headers().get(http::header::DATE).and_then(|date| date.to_str().ok()).map(str::to_owned);
     let body = answer.into_body().collect_bytes().await.map_err(|error| short(&error))?;
-    let version: Value =
-        serde_json::from_slice(&body).map_err(|error| format!("its version is no JSON: {error}"))?;
+    let version: Value = serde_json::from_slice(&body)
+        .map_err(|error| format!("the response of /version is not JSON: {error}"))?;
     Ok(Server {
         version: kinds::text(&version, "/gitVersion").to_owned(),
-        // EKS and others write "35+".
+        // EKS and others report "35+".
         minor: kinds::text(&version, "/minor").trim_end_matches('+').parse().ok(),
         ahead_secs: date.as_deref().and_then(read_date).map(|date| ahead_secs(date, before, after)),
     })
@@ -109,9 +109,9 @@ pub(super) fn read_date(text: &str) -> Option<Timestamp> {
     jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()
 }
 
-/// How far a clock that showed `date` at some moment between two of ours is ahead; nothing between them counts.
+/// Seconds that a clock is ahead that showed `date` between two times of ours; 0 if `date` is between them.
 pub(super) fn ahead_secs(date: Timestamp, before: Timestamp, after: Timestamp) -> i64 {
-    // The date is cut to the second.
+    // The header `Date` has whole seconds.
     let (before, after) = (before.as_second(), after.as_second());
     match date.as_second() {
         date if date > after => date - after,
@@ -124,11 +124,11 @@ async fn access(
     client: &Client,
     ours: Option<&Controller>,
     provider: Option<Provider>,
-    asked: &Asked,
+    options: &DoctorOptions,
 ) -> Option<Access> {
     let of_controller =
         ours.map(|controller| (controller.namespace.clone(), controller.service_account.clone()));
-    let (namespace, name) = asked.account.clone().or(of_controller)?;
+    let (namespace, name) = options.account.clone().or(of_controller)?;
     let mut settings = Settings {
         scope: Scope::WithoutController,
         namespace: namespace.clone(),
@@ -163,7 +163,7 @@ async fn access(
                 (permission, answer)
             }
         })
-        .buffered(QUESTIONS_AT_ONCE)
+        .buffered(CONCURRENT_REVIEWS_MAX)
         .collect()
         .await;
     let unanswered = answers.iter().find_map(|(_, answer)| answer.clone().err());
@@ -199,5 +199,5 @@ async fn may(client: &Client, user: &(String, String), permission: &Permission) 
         .data
         .pointer("/status/allowed")
         .and_then(Value::as_bool)
-        .ok_or_else(|| "the answer has no status.allowed".to_owned())
+        .ok_or_else(|| "the response has no status.allowed".to_owned())
 }

@@ -1,4 +1,5 @@
-//! Pools, classes, claims and nodes: what cannot work, what is stuck, and what was left behind.
+//! Findings about NodePools, node classes, NodeClaims and Nodes: invalid references, stuck launches and deletions, and
+//! leftover objects.
 
 use std::collections::BTreeSet;
 
@@ -11,25 +12,25 @@ use super::facts::Facts;
 use crate::kinds::{condition, entry, finalizers, is_being_deleted, is_held, name, text, title};
 use crate::owner::listed;
 
-/// Nodes register within minutes; a claim that has not is given up by the controller after this.
+/// The controller deletes a NodeClaim that is not registered after this time.
 const REGISTRATION_SECS: i64 = 15 * 60;
-/// Draining may take long, but this is worth a look.
+/// A drain may take long, but after this time the doctor warns.
 const DELETION_SECS: i64 = 60 * 60;
 const SPOT_ROLE_MISSING: &str = "ServiceLinkedRoleCreationNotPermitted";
 
 pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (check, looked) in [
+    for (check, observed) in [
         ("pools", &facts.pools),
         ("classes", &facts.classes),
         ("claims", &facts.claims),
         ("nodes", &facts.nodes),
     ] {
-        if let Err(error) = looked {
-            findings.push(Finding::unseen(check, error));
+        if let Err(error) = observed {
+            findings.push(Finding::unreadable(check, error));
         }
     }
-    let all = |looked: &'_ super::facts::Looked<Vec<Value>>| looked.clone().unwrap_or_default();
+    let all = |observed: &'_ super::facts::Observed<Vec<Value>>| observed.clone().unwrap_or_default();
     let (pools, classes, claims, nodes) =
         (all(&facts.pools), all(&facts.classes), all(&facts.claims), all(&facts.nodes));
     findings.extend(judge_classes(&classes, facts));
@@ -42,7 +43,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
 
 fn judge_classes(classes: &[Value], facts: &Facts) -> Vec<Finding> {
     let mut findings: Vec<Finding> = classes.iter().filter_map(not_ready).collect();
-    // A class that is not ready says so itself.
+    // A class that is not ready has its own finding.
     let ready = classes.iter().filter(|class| not_ready(class).is_none());
     findings.extend(ready.filter_map(dropped_settings));
     if findings.is_empty() && facts.classes.is_ok() && !classes.is_empty() {
@@ -51,7 +52,7 @@ fn judge_classes(classes: &[Value], facts: &Facts) -> Vec<Finding> {
     findings
 }
 
-/// A class that says itself why it cannot be used.
+/// The finding for a class with the condition `Ready` not true.
 fn not_ready(object: &Value) -> Option<Finding> {
     let (status, ..) = condition(object, "Ready")?;
     if status == "True" {
@@ -61,15 +62,15 @@ fn not_ready(object: &Value) -> Option<Finding> {
     let whys: Vec<String> = conditions
         .filter(|each| each["status"] != "True" && each["type"] != "Ready")
         .map(|each| {
-            let said = if text(each, "/message").is_empty() {
+            let reported = if text(each, "/message").is_empty() {
                 text(each, "/reason")
             } else {
                 text(each, "/message")
             };
-            format!("{}: {said}", text(each, "/type"))
+            format!("{}: {reported}", text(each, "/type"))
         })
         .collect();
-    let why = if whys.is_empty() { "it does not say why".to_owned() } else { whys.join("; ") };
+    let why = if whys.is_empty() { "no condition has a reason".to_owned() } else { whys.join("; ") };
     Some(Finding::fail(
         if object["kind"] == "NodePool" { "pools" } else { "classes" },
         format!("{} is not ready: {why}", title(object)),
@@ -77,8 +78,8 @@ fn not_ready(object: &Value) -> Option<Finding> {
     ))
 }
 
-/// Settings of the kubelet that the class's machines never get. Karpenter up to 1.14 passes over that, and such a class
-/// stops being ready when a newer one takes the cluster over.
+/// Kubelet settings that the class's instances do not get. Karpenter up to 1.14 ignores them; with a newer version the
+/// class is not ready.
 fn dropped_settings(class: &Value) -> Option<Finding> {
     let is_set = |path: &str| class.pointer(path).is_some_and(|value| !value.is_null());
     let alias = class.pointer("/spec/amiSelectorTerms/0/alias").and_then(Value::as_str).unwrap_or_default();
@@ -90,16 +91,16 @@ fn dropped_settings(class: &Value) -> Option<Finding> {
     let addresses = class.pointer("/spec/kubelet/clusterDNS").and_then(Value::as_array).map_or(0, Vec::len);
     let takes_all = matches!(family.as_str(), "" | "al2023" | "custom");
     let what = if family == "bottlerocket" && is_set("/spec/kubelet/podsPerCore") {
-        "spec.kubelet.podsPerCore, which Bottlerocket has no setting for"
+        "spec.kubelet.podsPerCore, which Bottlerocket does not support"
     } else if addresses > 1 && !takes_all {
-        "several addresses in spec.kubelet.clusterDNS, of which its machines get the first"
+        "several addresses in spec.kubelet.clusterDNS, of which Bottlerocket uses the first"
     } else {
         return None;
     };
     Some(Finding::warn(
         "classes",
-        format!("{} has {what}; this controller does not launch from such a class", title(class)),
-        "take it out of the class before this controller takes over; nodes do not change by that",
+        format!("{} has {what}; this controller does not launch instances with such a class", title(class)),
+        "remove it from the class before this controller takes over; existing nodes do not change",
     ))
 }
 
@@ -110,7 +111,7 @@ fn judge_pools(pools: &[Value], classes: &[Value], facts: &Facts) -> Vec<Finding
     if pools.is_empty() {
         return vec![Finding::warn(
             "pools",
-            "there are no NodePools, so no nodes will be launched",
+            "there are no NodePools, so no nodes are launched",
             "apply a NodePool and its node class; examples/ has some",
         )];
     }
@@ -133,11 +134,11 @@ fn judge_pools(pools: &[Value], classes: &[Value], facts: &Facts) -> Vec<Finding
                 ),
                 "create it, or correct spec.template.spec.nodeClassRef",
             ));
-        } else if condition(pool, "Ready").is_none() && facts.works() {
+        } else if condition(pool, "Ready").is_none() && facts.has_active_controller() {
             findings.push(Finding::warn(
                 "pools",
-                format!("{} was not looked at by any controller", title(pool)),
-                "check that the controller's provider is the one of the pool's node class",
+                format!("{} has no status from a controller", title(pool)),
+                "check that the controller's provider supports the NodePool's node class",
             ));
         } else {
             findings.extend(not_ready(pool));
@@ -152,18 +153,19 @@ fn judge_pools(pools: &[Value], classes: &[Value], facts: &Facts) -> Vec<Finding
 fn judge_claims(claims: &[Value], facts: &Facts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for claim in claims {
-        let said = condition(claim, "Launched").filter(|(status, ..)| *status != "True");
-        if let Some((_, _, message)) = said.filter(|(_, _, message)| message.contains(SPOT_ROLE_MISSING)) {
+        let reported = condition(claim, "Launched").filter(|(status, ..)| *status != "True");
+        if let Some((_, _, message)) = reported.filter(|(_, _, message)| message.contains(SPOT_ROLE_MISSING))
+        {
             findings.push(Finding::fail(
                 "spot-role",
                 format!("{}: {message}", title(claim)),
                 "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com (once per account)",
             ));
-        } else if let Some((_, reason, message)) = said.filter(|(status, ..)| *status == "False") {
+        } else if let Some((_, reason, message)) = reported.filter(|(status, ..)| *status == "False") {
             findings.push(Finding::fail(
                 "claims",
-                format!("{} cannot be launched: {reason} {message}", title(claim)),
-                "the message says what the cloud refused",
+                format!("{} failed to launch: {reason} {message}", title(claim)),
+                "see the provider's message",
             ));
         }
         let age = age_secs(claim, "/metadata/creationTimestamp", facts.now).unwrap_or(0);
@@ -172,13 +174,13 @@ fn judge_claims(claims: &[Value], facts: &Facts) -> Vec<Finding> {
             findings.push(Finding::fail(
                 "claims",
                 format!("{} has no node after {} min", title(claim), age / 60),
-                "its machine does not join: check user data, security groups, the role's access to the cluster, and the \
+                "its instance does not join the cluster: check user data, security groups, the role's access to the cluster, and the \
                  console output of the instance",
             ));
         }
     }
     if findings.is_empty() && facts.claims.is_ok() {
-        findings.push(Finding::ok("claims", format!("{} NodeClaims, none of them stuck", claims.len())));
+        findings.push(Finding::ok("claims", format!("{} NodeClaims, none is stuck", claims.len())));
     }
     findings
 }
@@ -199,8 +201,8 @@ fn judge_nodes(nodes: &[Value], claims: &[Value], facts: &Facts) -> Vec<Finding>
                 "nodes",
                 format!("{} is not ready", title(node)),
                 format!(
-                    "kubectl describe node {}; if its machine lost its role or its entry in the cluster's access list, give \
-                     them back; else delete the node, and the controller ends the machine",
+                    "kubectl describe node {}; if its instance lost its role or its access entry of the cluster, restore \
+                     them; else delete the node, and the controller terminates the instance",
                     name(node)
                 ),
             ));
@@ -210,40 +212,37 @@ fn judge_nodes(nodes: &[Value], claims: &[Value], facts: &Facts) -> Vec<Finding>
             findings.push(Finding::fail(
                 "nodes",
                 format!("{} still has the taint {TAINT_UNREGISTERED} after {} min", title(node), age / 60),
-                "no NodeClaim recognises it: look at the controller's log; if nobody works any more, karpenter uninstall \
-                 --nodes keep takes the taint off",
+                "no NodeClaim matches it: read the controller's log; if no controller is active, karpenter uninstall \
+                 --nodes keep removes the taint",
             ));
         }
-        if has_taint(node, TAINT_DISRUPTED) && !is_being_deleted(node) && !facts.works() {
+        if has_taint(node, TAINT_DISRUPTED) && !is_being_deleted(node) && !facts.has_active_controller() {
             findings.push(Finding::fail(
                 "nodes",
-                format!(
-                    "{} has the taint {TAINT_DISRUPTED}, and no controller works that would go on",
-                    title(node)
-                ),
-                "start the controller, or karpenter uninstall --nodes keep, which takes it off",
+                format!("{} has the taint {TAINT_DISRUPTED}, and no controller is active", title(node)),
+                "start the controller, or karpenter uninstall --nodes keep, which removes the taint",
             ));
         }
         if is_pools && facts.claims.is_ok() && !claimed.contains(name(node)) && !unregistered {
             findings.push(Finding::warn(
                 "nodes",
                 format!("{} has the label {NODEPOOL} and no NodeClaim", title(node)),
-                "nobody will end or replace it: remove the label if it is another's, else delete the node and its machine",
+                "Karpenter does not manage it: remove the label if another program set it, else delete the node and its instance",
             ));
         }
     }
     if findings.is_empty() && facts.nodes.is_ok() {
-        findings.push(Finding::ok("nodes", format!("{count} nodes of pools, all of them ready")));
+        findings.push(Finding::ok("nodes", format!("{count} nodes of NodePools, all ready")));
     }
     findings
 }
 
-/// Finalizers that nobody removes, and deletions that do not end.
+/// Finalizers that no controller removes, and deletions that take too long.
 fn leftovers(groups: &[&Vec<Value>], facts: &Facts) -> Vec<Finding> {
     let held: Vec<&Value> =
         groups.iter().flat_map(|group| group.iter()).filter(|object| is_held(object)).collect();
     let deleted: Vec<&&Value> = held.iter().filter(|object| is_being_deleted(object)).collect();
-    if facts.works() {
+    if facts.has_active_controller() {
         let is_stuck = |object: &&&&Value| {
             age_secs(object, "/metadata/deletionTimestamp", facts.now).is_some_and(|age| age > DELETION_SECS)
         };
@@ -255,32 +254,36 @@ fn leftovers(groups: &[&Vec<Value>], facts: &Facts) -> Vec<Finding> {
                 Finding::warn(
                     "finalizers",
                     format!(
-                        "{} has been going for {} min ({})",
+                        "{} has been terminating for {} min ({})",
                         title(object),
                         age / 60,
                         finalizers(object).join(", ")
                     ),
-                    "pods that may not be evicted hold it: kubectl get pdb --all-namespaces, and pods with \
-                     karpenter.sh/do-not-disrupt; terminationGracePeriod of the pool sets an end to it",
+                    "pods that cannot be evicted block it: kubectl get pdb --all-namespaces, and pods with \
+                     karpenter.sh/do-not-disrupt; terminationGracePeriod of the NodePool limits the drain",
                 )
             })
             .collect();
         if !stuck.is_empty() {
             return stuck;
         }
-        return vec![Finding::ok("finalizers", "none is left over")];
+        return vec![Finding::ok("finalizers", "no leftover finalizers")];
     }
     if held.is_empty() {
-        return vec![Finding::ok("finalizers", "none is left over")];
+        return vec![Finding::ok("finalizers", "no leftover finalizers")];
     }
     let titles: Vec<String> = held.iter().map(|object| title(object)).collect();
     let names: Vec<&str> = titles.iter().map(String::as_str).collect();
-    let fix = "start the controller, which finishes what was begun; or, if none is to come back, karpenter uninstall --nodes \
-               keep, which takes the finalizers off (machines of deleted claims have to be ended by hand)";
+    let fix = "start the controller, which completes the deletions; or, if none will run again, karpenter uninstall --nodes \
+               keep, which removes the finalizers (terminate the instances of deleted NodeClaims yourself)";
     vec![if deleted.is_empty() {
         Finding::warn(
             "finalizers",
-            format!("{} objects have a finalizer and no controller works: {}", held.len(), listed(&names)),
+            format!(
+                "{} objects have a finalizer and no controller is active: {}",
+                held.len(),
+                listed(&names)
+            ),
             fix,
         )
     } else {
@@ -288,7 +291,7 @@ fn leftovers(groups: &[&Vec<Value>], facts: &Facts) -> Vec<Finding> {
         let names: Vec<&str> = titles.iter().map(String::as_str).collect();
         Finding::fail(
             "finalizers",
-            format!("{} being deleted, and no controller works that would finish it", listed(&names)),
+            format!("{} terminating, and no controller is active", listed(&names)),
             fix,
         )
     }]

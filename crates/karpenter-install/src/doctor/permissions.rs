@@ -1,4 +1,4 @@
-//! What the controller's account may do, against what it has to.
+//! Findings about the permissions of the controller's service account, compared with the required ones.
 
 use super::Finding;
 use super::facts::Facts;
@@ -10,34 +10,34 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     let Some(access) = &facts.access else {
         return vec![Finding::warn(
             CHECK,
-            "not looked at: no controller of ours was found whose account could be asked about",
+            "not checked: no controller of this program was found",
             "name the account with --service-account NAMESPACE/NAME and the provider with --provider",
         )];
     };
     if access.exists == Ok(false) {
         return vec![Finding::fail(
             CHECK,
-            format!("the service account {} does not exist", access.account),
+            format!("service account {} does not exist", access.account),
             "karpenter install --without-controller, or kubectl apply --filename deploy/rbac.yaml",
         )];
     }
     if let Some(error) = &access.unanswered {
         return vec![Finding::warn(
             CHECK,
-            format!("cannot ask what {} may do: {error}", access.account),
-            "use a kubeconfig of somebody who may create subjectaccessreviews",
+            format!("cannot review the access of {}: {error}", access.account),
+            "use a kubeconfig with permission to create subjectaccessreviews",
         )];
     }
     if access.missing.is_empty() {
         let count = access.checked_count;
-        return vec![Finding::ok(CHECK, format!("{} may do all {count} things it has to", access.account))];
+        return vec![Finding::ok(CHECK, format!("{} has all {count} permissions", access.account))];
     }
     let missing: Vec<String> = access.missing.iter().map(ToString::to_string).collect();
     let names: Vec<&str> = missing.iter().map(String::as_str).collect();
     vec![Finding::fail(
         CHECK,
-        format!("{} may not: {}", access.account, listed(&names)),
-        "run karpenter install again, helm upgrade, or kubectl apply --filename deploy/rbac.yaml; docs/permissions.md says \
-         what each is for",
+        format!("{} lacks permissions: {}", access.account, listed(&names)),
+        "run karpenter install again, helm upgrade, or kubectl apply --filename deploy/rbac.yaml; docs/permissions.md explains \
+         each of them",
     )]
 }

@@ -56,7 +56,7 @@ fn controller() -> Controller {
     }
 }
 
-/// A cluster without fault: a pool, its class, a claim and its node.
+/// A cluster without faults: a NodePool, its node class, a NodeClaim and its Node.
 fn healthy() -> Facts {
     let held = json!({"metadata": {"finalizers": ["karpenter.sh/termination"]}});
     let mut claim = ready("NodeClaim", "c", held.clone());
@@ -91,8 +91,8 @@ fn healthy() -> Facts {
     }
 }
 
-fn set(facts: &mut super::facts::Looked<Vec<Value>>, pointer: &str, value: Value) {
-    let object = facts.as_mut().expect("looked").first_mut().expect("one");
+fn set(facts: &mut super::facts::Observed<Vec<Value>>, pointer: &str, value: Value) {
+    let object = facts.as_mut().expect("observed").first_mut().expect("one");
     match object.pointer_mut(pointer) {
         Some(place) => *place = value,
         None => {
@@ -103,21 +103,21 @@ fn set(facts: &mut super::facts::Looked<Vec<Value>>, pointer: &str, value: Value
 }
 
 fn switch_on(facts: &mut Facts, variable: &str, value: &str) {
-    let controller = facts.controllers.as_mut().expect("looked").first_mut().expect("one");
+    let controller = facts.controllers.as_mut().expect("observed").first_mut().expect("one");
     controller.variables.insert(variable.to_owned(), value.to_owned());
 }
 
 fn without(facts: &mut Facts, definition: &str) {
-    facts.definitions.as_mut().expect("looked").retain(|one| one["metadata"]["name"] != definition);
+    facts.definitions.as_mut().expect("observed").retain(|one| one["metadata"]["name"] != definition);
 }
 
-fn nobody_works(facts: &mut Facts) {
+fn stop_controllers(facts: &mut Facts) {
     facts.controllers = Ok(Vec::new());
     facts.leases = Ok(Vec::new());
 }
 
 #[test]
-fn a_healthy_cluster_has_no_findings() {
+fn healthy_cluster_has_only_ok_findings() {
     let found = findings(&healthy());
     let bad: Vec<&Finding> = found.iter().filter(|finding| finding.level != Level::Ok).collect();
     assert!(bad.is_empty(), "{bad:?}");
@@ -134,16 +134,16 @@ fn a_healthy_cluster_has_no_findings() {
         "nodes",
         "finalizers",
     ] {
-        assert!(found.iter().any(|finding| finding.check == check), "nothing is said about {check}");
+        assert!(found.iter().any(|finding| finding.check == check), "no finding for {check}");
     }
 }
 
-/// What is changed about a healthy cluster, and the check, level and text that have to come of it.
+/// A change to a healthy cluster, and the check, level and text of its finding.
 #[test]
-fn every_fault_is_found_and_has_a_fix() {
-    type Spoil = fn(&mut Facts);
-    let cases: [(&str, Level, &str, Spoil); 40] = [
-        ("api-server", Level::Fail, "does not answer: refused", |facts| {
+fn every_fault_is_reported_with_a_fix() {
+    type Damage = fn(&mut Facts);
+    let cases: [(&str, Level, &str, Damage); 40] = [
+        ("api-server", Level::Fail, "does not respond: refused", |facts| {
             facts.server = Err("refused".to_owned())
         }),
         ("api-server", Level::Fail, "v1.24.9", |facts| {
@@ -155,13 +155,13 @@ fn every_fault_is_found_and_has_a_fix() {
         ("clock", Level::Fail, "600 s ahead of", |facts| {
             facts.server = Ok(Server { ahead_secs: Some(600), ..facts.server.clone().expect("one") });
         }),
-        ("clock", Level::Warn, "pod_1 writes times 60 s in the future", |facts| {
+        ("clock", Level::Warn, "pod_1 writes a renewal time 60 s in the future", |facts| {
             facts.leases = Ok(vec![Lease { renewed: Some(at("2026-01-01T12:01:00Z")), ..lease() }]);
         }),
         ("definitions", Level::Fail, "nodepools.karpenter.sh is missing", |facts| {
             facts.definitions.as_mut().expect("some").remove(0);
         }),
-        ("definitions", Level::Warn, "nodepools.karpenter.sh is not the one of this version", |facts| {
+        ("definitions", Level::Warn, "nodepools.karpenter.sh differs from this version", |facts| {
             let weight = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/weight";
             set(&mut facts.definitions, weight, json!({"type": "string"}));
         }),
@@ -172,7 +172,7 @@ fn every_fault_is_found_and_has_a_fix() {
             switch_on(facts, "FEATURE_GATES", "NodeOverlay=true");
             without(facts, "nodeoverlays.karpenter.sh");
         }),
-        ("definitions", Level::Fail, "is missing, and the feature gate CapacityBuffer is on", |facts| {
+        ("definitions", Level::Fail, "is missing, and the feature gate CapacityBuffer is enabled", |facts| {
             switch_on(facts, "FEATURE_GATES", "NodeOverlay=false,CapacityBuffer=true");
             without(facts, "capacitybuffers.autoscaling.x-k8s.io");
         }),
@@ -194,10 +194,10 @@ fn every_fault_is_found_and_has_a_fix() {
                 json!({"strategy": "Webhook", "webhook": {"clientConfig": {"service": service}}});
             set(&mut facts.definitions, "/spec/conversion", conversion);
         }),
-        ("definitions", Level::Warn, "cannot look: forbidden", |facts| {
+        ("definitions", Level::Warn, "cannot read: forbidden", |facts| {
             facts.definitions = Err("forbidden".to_owned())
         }),
-        ("classes", Level::Warn, "podsPerCore, which Bottlerocket has no setting for", |facts| {
+        ("classes", Level::Warn, "podsPerCore, which Bottlerocket does not support", |facts| {
             let spec = json!({"amiSelectorTerms": [{"alias": "bottlerocket@latest"}], "kubelet": {"podsPerCore": 4}});
             set(&mut facts.classes, "/spec", spec);
         }),
@@ -205,15 +205,15 @@ fn every_fault_is_found_and_has_a_fix() {
             let kubelet = json!({"clusterDNS": ["10.0.0.10", "10.0.0.11"]});
             set(&mut facts.classes, "/spec", json!({"amiFamily": "AL2", "kubelet": kubelet}));
         }),
-        ("old-api", Level::Warn, "1 objects of the API before v1", |facts| facts.old = Ok(vec![json!({})])),
-        ("controller", Level::Fail, "no controller works", nobody_works),
+        ("old-api", Level::Warn, "1 objects of the v1alpha5 API", |facts| facts.old = Ok(vec![json!({})])),
+        ("controller", Level::Fail, "no active controller", stop_controllers),
         ("controller", Level::Fail, "0 of 2 replicas", |facts| {
             facts.controllers = Ok(vec![Controller { ready: 0, ..controller() }]);
         }),
         ("controller", Level::Warn, "1 of 2 replicas", |facts| {
             facts.controllers = Ok(vec![Controller { ready: 1, ..controller() }]);
         }),
-        ("controller", Level::Fail, "several controllers are there at once", |facts| {
+        ("controller", Level::Fail, "several controllers are installed", |facts| {
             let other = Controller { namespace: "k".to_owned(), program: Program::Other, ..controller() };
             facts.controllers = Ok(vec![controller(), other]);
         }),
@@ -223,14 +223,14 @@ fn every_fault_is_found_and_has_a_fix() {
         ("lease", Level::Fail, "last renewed 14400 s ago", |facts| {
             facts.leases = Ok(vec![Lease { renewed: Some(at(LONG_AGO)), ..lease() }]);
         }),
-        ("permissions", Level::Warn, "not looked at", |facts| facts.access = None),
+        ("permissions", Level::Warn, "not checked", |facts| facts.access = None),
         ("permissions", Level::Fail, "does not exist", |facts| {
             facts.access.as_mut().expect("some").exists = Ok(false);
         }),
-        ("permissions", Level::Warn, "cannot ask", |facts| {
+        ("permissions", Level::Warn, "cannot review", |facts| {
             facts.access.as_mut().expect("some").unanswered = Some("forbidden".to_owned());
         }),
-        ("permissions", Level::Fail, "may not: create pods/eviction", |facts| {
+        ("permissions", Level::Fail, "lacks permissions: create pods/eviction", |facts| {
             facts.access.as_mut().expect("some").missing = vec![Permission {
                 group: String::new(),
                 resource: "pods".to_owned(),
@@ -249,7 +249,7 @@ fn every_fault_is_found_and_has_a_fix() {
             facts.classes = Ok(Vec::new());
         }),
         ("pools", Level::Warn, "there are no NodePools", |facts| facts.pools = Ok(Vec::new())),
-        ("pools", Level::Warn, "was not looked at", |facts| {
+        ("pools", Level::Warn, "has no status", |facts| {
             set(&mut facts.pools, "/status/conditions", json!([]))
         }),
         ("claims", Level::Fail, "has no node after 240 min", |facts| {
@@ -271,17 +271,17 @@ fn every_fault_is_found_and_has_a_fix() {
             );
         }),
         ("nodes", Level::Warn, "no NodeClaim", |facts| facts.claims = Ok(Vec::new())),
-        ("finalizers", Level::Warn, "has been going for 240 min", |facts| {
+        ("finalizers", Level::Warn, "has been terminating for 240 min", |facts| {
             set(&mut facts.claims, "/metadata/deletionTimestamp", json!(LONG_AGO));
         }),
-        ("finalizers", Level::Fail, "NodeClaim c being deleted", |facts| {
-            nobody_works(facts);
+        ("finalizers", Level::Fail, "NodeClaim c terminating", |facts| {
+            stop_controllers(facts);
             set(&mut facts.claims, "/metadata/deletionTimestamp", json!(NOW));
         }),
     ];
-    for (check, level, text, spoil) in cases {
+    for (check, level, text, damage) in cases {
         let mut facts = healthy();
-        spoil(&mut facts);
+        damage(&mut facts);
         let found = findings(&facts);
         let hit = found.iter().find(|finding| finding.check == check && finding.message.contains(text));
         let hit = hit.unwrap_or_else(|| panic!("{check} {text}: {found:#?}"));
@@ -291,7 +291,7 @@ fn every_fault_is_found_and_has_a_fix() {
 }
 
 #[test]
-fn nodes_and_finalizers_are_judged_by_whether_somebody_works() {
+fn taints_and_finalizers_are_faults_only_without_active_controller() {
     let mut facts = healthy();
     set(
         &mut facts.nodes,
@@ -299,16 +299,16 @@ fn nodes_and_finalizers_are_judged_by_whether_somebody_works() {
         json!({"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]}),
     );
     assert!(!findings(&facts).iter().any(|finding| finding.level == Level::Fail), "it is being disrupted");
-    nobody_works(&mut facts);
+    stop_controllers(&mut facts);
     let found = findings(&facts);
     assert!(found.iter().any(|finding| finding.check == "nodes" && finding.message.contains("disrupted")));
-    let left = found.iter().find(|finding| finding.check == "finalizers").expect("said");
+    let left = found.iter().find(|finding| finding.check == "finalizers").expect("reported");
     assert_eq!(left.level, Level::Warn);
     assert!(left.message.contains("NodeClaim c") && left.message.contains("Node n"), "{left:?}");
 }
 
 #[test]
-fn a_controller_outside_of_the_cluster_counts() {
+fn controller_outside_of_the_cluster_is_active_by_its_lease() {
     let facts = Facts { controllers: Ok(Vec::new()), ..healthy() };
     let found = findings(&facts);
     assert!(
@@ -318,7 +318,7 @@ fn a_controller_outside_of_the_cluster_counts() {
 }
 
 #[test]
-fn clocks_are_compared_as_far_as_an_answer_tells() {
+fn clock_difference_is_zero_within_the_request() {
     let date = read_date("Thu, 01 Jan 2026 12:00:05 GMT").expect("a date");
     assert_eq!(date, at("2026-01-01T12:00:05Z"));
     assert_eq!(ahead_secs(date, at("2026-01-01T12:00:05.9Z"), at("2026-01-01T12:00:06.1Z")), 0);
@@ -328,7 +328,7 @@ fn clocks_are_compared_as_far_as_an_answer_tells() {
 }
 
 #[test]
-fn known_messages_are_explained() {
+fn known_error_messages_are_explained() {
     let pull = "could not download chart: pulling from host registry.example failed with status code [manifests v0.27.3]: \
                 403 Forbidden";
     assert!(explain(pull).and_then(|finding| finding.fix).expect("known").contains("logout"));

@@ -1,4 +1,4 @@
-//! Server-side apply, one object at a time: as a rehearsal for all of them first, then for good.
+//! Server-side apply of one object at a time: as a dry run for all objects first, then for real.
 
 use std::time::Duration;
 
@@ -8,29 +8,25 @@ use kube::api::{Patch, PatchParams};
 use serde_json::Value;
 
 use crate::kinds::{self, DEFINITION, condition, place, text, title};
-use crate::{Error, MANAGER, Tell};
+use crate::{Error, MANAGER, Progress};
 
-const ESTABLISHED_PATIENCE: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const ESTABLISHED_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What is there in an object's place.
+/// The existing object of the same kind and name.
 pub(super) async fn read(client: &Client, object: &Value) -> Result<Option<Value>, Error> {
     let what = format!("cannot read {}", title(object));
     match place(client, object).get_opt(kinds::name(object)).await {
         Ok(found) => Ok(found.map(|found| serde_json::to_value(found).unwrap_or_default())),
-        // A server that does not know the kind has no such object.
+        // If the server does not have the kind, the object does not exist.
         Err(error) if kinds::is_not_found(&error) => Ok(None),
         Err(error) => Err(Error::api(what)(error)),
     }
 }
 
-/// Lets the API server judge every object before the first one is written. What lies in a namespace that does not exist
-/// yet cannot be judged.
-pub(super) async fn rehearse(
-    client: &Client,
-    wanted: &[Value],
-    found: &[Option<Value>],
-) -> Result<(), Error> {
+/// Validates every object with the API server before the first one is written. Objects in a namespace that does not
+/// exist yet cannot be validated.
+pub(super) async fn dry_run(client: &Client, wanted: &[Value], found: &[Option<Value>]) -> Result<(), Error> {
     let new_namespace = wanted.iter().zip(found).find_map(|(object, found)| {
         (object["kind"] == kinds::NAMESPACE.kind && found.is_none()).then(|| kinds::name(object))
     });
@@ -44,25 +40,25 @@ pub(super) async fn rehearse(
         match place(client, object).patch(kinds::name(object), &parameters, &Patch::Apply(object)).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) => {
-                refusals.push(format!("{} would be refused: {}", title(object), status.message));
+                refusals.push(format!("{} would be rejected: {}", title(object), status.message));
             }
-            Err(error) => return Err(Error::api(format!("cannot try {}", title(object)))(error)),
+            Err(error) => return Err(Error::api(format!("cannot validate {}", title(object)))(error)),
         }
     }
     if refusals.is_empty() { Ok(()) } else { Err(Error::Refused(refusals)) }
 }
 
-/// Applies one object and says what became of it; a definition is waited for until it is served.
+/// Applies one object and reports the result; for a definition it waits until it is served.
 pub(super) async fn apply(
     client: &Client,
     clock: Clock,
     object: &Value,
     found: Option<&Value>,
-    tell: Tell<'_>,
+    progress: Progress<'_>,
 ) -> Result<(), Error> {
-    // We want nothing of a namespace but that it is there.
+    // An existing namespace is not changed.
     if found.is_some() && object["kind"] == kinds::NAMESPACE.kind {
-        tell(&format!("unchanged {}", title(object)));
+        progress(&format!("unchanged {}", title(object)));
         return Ok(());
     }
     let api = place(client, object);
@@ -76,7 +72,7 @@ pub(super) async fn apply(
         Some(before) if Some(&before) == answer.metadata.resource_version.as_ref() => "unchanged",
         Some(_) => "changed",
     };
-    tell(&format!("{verb} {}", title(object)));
+    progress(&format!("{verb} {}", title(object)));
     if object["kind"] == DEFINITION.kind {
         until_established(client, clock, kinds::name(object)).await?;
     }
@@ -84,7 +80,7 @@ pub(super) async fn apply(
 }
 
 async fn until_established(client: &Client, clock: Clock, name: &str) -> Result<(), Error> {
-    let deadline = clock.now() + ESTABLISHED_PATIENCE;
+    let deadline = clock.now() + ESTABLISHED_TIMEOUT;
     loop {
         let found =
             DEFINITION.all(client).get(name).await.map_err(Error::api(format!("cannot read {name}")))?;
@@ -96,15 +92,15 @@ async fn until_established(client: &Client, clock: Clock, name: &str) -> Result<
             condition(&found, "NamesAccepted").filter(|(status, ..)| *status == "False")
         {
             return Err(Error::Refused(vec![format!(
-                "the definition {name} is not served: {reason}: {message}"
+                "definition {name} is not served: {reason}: {message}"
             )]));
         }
         if clock.now() >= deadline {
             return Err(Error::TimedOut(format!(
-                "the definition {name} is not served after {} s; run the command again",
-                ESTABLISHED_PATIENCE.as_secs()
+                "definition {name} is not served after {} s; run the command again",
+                ESTABLISHED_TIMEOUT.as_secs()
             )));
         }
-        clock.sleep(LOOK_EVERY).await;
+        clock.sleep(POLL_INTERVAL).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Waits for Deployments: until one is ready, or until its pods have gone.
+//! Waits for Deployments: until one is ready, or until its pods are gone.
 
 use std::time::Duration;
 
@@ -8,37 +8,37 @@ use serde_json::Value;
 
 use crate::kinds::{self, DEPLOYMENT, POD, condition, text};
 use crate::settings::Settings;
-use crate::{Error, Tell};
+use crate::{Error, Progress};
 
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-const STOP_PATIENCE: Duration = Duration::from_secs(120);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+const STOP_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(super) async fn until_ready(
     client: &Client,
     clock: Clock,
     settings: &Settings,
     patience: Duration,
-    tell: Tell<'_>,
+    progress: Progress<'_>,
 ) -> Result<(), Error> {
     let api = DEPLOYMENT.within(client, Some(&settings.namespace));
     let deadline = clock.now() + patience;
-    let mut said = None;
+    let mut reported = None;
     loop {
         let found = api.get(&settings.name).await.map_err(Error::api("cannot read the Deployment"))?;
         let found = serde_json::to_value(found).unwrap_or_default();
         let available = available(&found);
         if available >= i64::from(settings.replicas) {
-            tell(&format!("ready: {available} of {} replicas", settings.replicas));
+            progress(&format!("ready: {available} of {} replicas", settings.replicas));
             return Ok(());
         }
-        if said != Some(available) {
-            tell(&format!("waiting: {available} of {} replicas are available", settings.replicas));
-            said = Some(available);
+        if reported != Some(available) {
+            progress(&format!("waiting: {available} of {} replicas are available", settings.replicas));
+            reported = Some(available);
         }
         if clock.now() >= deadline {
             let why = reasons(client, settings).await;
             return Err(Error::TimedOut(format!(
-                "{available} of {} replicas are available after {} s{why}; look with kubectl --namespace {} describe \
+                "{available} of {} replicas are available after {} s{why}; see kubectl --namespace {} describe \
                  pods --selector app.kubernetes.io/instance={}",
                 settings.replicas,
                 patience.as_secs(),
@@ -46,11 +46,11 @@ pub(super) async fn until_ready(
                 settings.name
             )));
         }
-        clock.sleep(LOOK_EVERY).await;
+        clock.sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Replicas that are available in the newest version.
+/// Available replicas of the newest revision.
 fn available(deployment: &Value) -> i64 {
     let number = |pointer: &str| deployment.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
     let is_observed = number("/status/observedGeneration") >= number("/metadata/generation");
@@ -60,7 +60,7 @@ fn available(deployment: &Value) -> i64 {
     }
 }
 
-/// Why pods do not run, as they say themselves.
+/// Why pods do not run, from their status.
 async fn reasons(client: &Client, settings: &Settings) -> String {
     let selector = format!("app.kubernetes.io/name=karpenter,app.kubernetes.io/instance={}", settings.name);
     let Ok(pods) = kinds::list(client, POD, &selector).await else { return String::new() };
@@ -79,7 +79,7 @@ fn reason(pod: &Value) -> Option<String> {
     Some(format!("not scheduled: {message}"))
 }
 
-/// Until a Deployment that was scaled to zero, or is gone, has no pods.
+/// Waits until a Deployment that was scaled to zero or deleted has no pods.
 pub(crate) async fn until_stopped(
     client: &Client,
     clock: Clock,
@@ -87,7 +87,7 @@ pub(crate) async fn until_stopped(
     name: &str,
 ) -> Result<(), Error> {
     let api = DEPLOYMENT.within(client, Some(namespace));
-    let deadline = clock.now() + STOP_PATIENCE;
+    let deadline = clock.now() + STOP_TIMEOUT;
     loop {
         let what = format!("cannot read Deployment {namespace}/{name}");
         let Some(found) = api.get_opt(name).await.map_err(Error::api(what))? else { return Ok(()) };
@@ -101,9 +101,9 @@ pub(crate) async fn until_stopped(
             return Err(Error::TimedOut(format!(
                 "Deployment {namespace}/{name} still has pods {} s after it was scaled to zero; once they are gone, run \
                  the command again",
-                STOP_PATIENCE.as_secs()
+                STOP_TIMEOUT.as_secs()
             )));
         }
-        clock.sleep(LOOK_EVERY).await;
+        clock.sleep(POLL_INTERVAL).await;
     }
 }

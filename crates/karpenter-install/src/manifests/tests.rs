@@ -17,7 +17,7 @@ fn deployment(settings: &Settings) -> Value {
 }
 
 #[test]
-fn everything_comes_in_an_order_in_which_it_can_be_applied() {
+fn objects_are_ordered_for_apply() {
     let kwok = Settings { namespace: "karpenter".to_owned(), ..settings(Provider::Kwok) };
     let found = titles(&kwok);
     assert_eq!(
@@ -43,7 +43,7 @@ fn everything_comes_in_an_order_in_which_it_can_be_applied() {
 }
 
 #[test]
-fn roles_follow_the_provider_and_what_is_switched_on() {
+fn roles_depend_on_provider_and_features() {
     let mut aws = Settings { name: "k".to_owned(), with_definitions: false, ..settings(Provider::Aws) };
     let found = titles(&aws);
     assert!(found.contains(&"ClusterRole k-aws".to_owned()), "{found:?}");
@@ -62,7 +62,7 @@ fn roles_follow_the_provider_and_what_is_switched_on() {
 }
 
 #[test]
-fn less_can_be_asked_for() {
+fn scope_limits_objects() {
     let scope = |scope| Settings { scope, image: None, ..settings(Provider::Kwok) };
     let definitions = titles(&scope(Scope::OnlyDefinitions));
     assert!(definitions.iter().all(|title| title.starts_with("CustomResourceDefinition")), "{definitions:?}");
@@ -74,7 +74,7 @@ fn less_can_be_asked_for() {
 }
 
 #[test]
-fn the_pods_find_everything_by_the_chosen_names() {
+fn names_and_namespaces_follow_settings() {
     let mut aws = Settings { name: "k".to_owned(), namespace: "infra".to_owned(), ..settings(Provider::Aws) };
     aws.serves_legacy = true;
     aws.variables.insert("KARPENTER_SERVICE".to_owned(), "mine".to_owned());
@@ -107,13 +107,13 @@ fn the_pods_find_everything_by_the_chosen_names() {
             assert_eq!(object["subjects"][0]["namespace"], "infra");
             let role = text(object, "/roleRef/name");
             let is_role = |other: &&Value| kinds::name(other) == role && other.get("rules").is_some();
-            assert!(objects.iter().any(|other| is_role(&other)), "{role} is bound and not there");
+            assert!(objects.iter().any(|other| is_role(&other)), "{role} is bound and does not exist");
         }
     }
 }
 
 #[test]
-fn wrong_settings_build_nothing() {
+fn invalid_settings_are_an_error() {
     let wrong = Settings { image: None, name: "X".to_owned(), ..settings(Provider::Kwok) };
     match build(&wrong) {
         Err(Error::Wrong(lines)) => assert_eq!(lines.len(), 2, "{lines:?}"),
@@ -122,7 +122,7 @@ fn wrong_settings_build_nothing() {
 }
 
 #[test]
-fn permissions_are_those_of_the_file() {
+fn needed_permissions_equal_the_applied_rules() {
     let needed = needed_permissions(&settings(Provider::Kwok)).expect("read");
     let texts: Vec<String> = needed.iter().map(ToString::to_string).collect();
     for wanted in [
@@ -133,7 +133,7 @@ fn permissions_are_those_of_the_file() {
     ] {
         assert!(texts.iter().any(|text| text == wanted), "{wanted}: {texts:?}");
     }
-    // It may say that a class is ready where its machines play EC2's; the classes themselves are not its business.
+    // The kwok provider may set the status of EC2NodeClasses where EC2 is simulated; it may not change the classes.
     for unwanted in ["watch ec2nodeclasses.karpenter.k8s.aws", "patch ec2nodeclasses.karpenter.k8s.aws"] {
         assert!(!texts.iter().any(|text| text == unwanted), "{unwanted}: {texts:?}");
     }

@@ -1,4 +1,4 @@
-//! Takes definitions away, but only those without objects: deleting a definition deletes them all.
+//! Deletes CRDs that have no objects; deleting a CRD would delete its objects.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use super::observe;
 use super::plan::definition_stays;
 use crate::install::{definition_kind, delete};
 use crate::kinds::{DEFINITION, name, title};
-use crate::{Error, Tell};
+use crate::{Error, Progress};
 
-const PATIENCE: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const DELETION_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(super) async fn remove(
     client: &Client,
     clock: Clock,
     definitions: &[Value],
-    tell: Tell<'_>,
+    progress: Progress<'_>,
 ) -> Result<(), Error> {
     let mut stay = Vec::new();
     let mut gone = Vec::new();
@@ -29,21 +29,19 @@ pub(super) async fn remove(
         match definition_stays(definition, objects_count) {
             Some(why) => stay.push(format!("{} stays: {why}", title(definition))),
             None => {
-                delete(client, definition, tell).await?;
+                delete(client, definition, progress).await?;
                 gone.push(name(definition));
             }
         }
     }
-    let deadline = clock.now() + PATIENCE;
+    let deadline = clock.now() + DELETION_TIMEOUT;
     for name in gone {
         let read = || Error::api(format!("cannot read {name}"));
         while DEFINITION.all(client).get_opt(name).await.map_err(read())?.is_some() {
             if clock.now() >= deadline {
-                return Err(Error::TimedOut(format!(
-                    "the definition {name} is being deleted and still there"
-                )));
+                return Err(Error::TimedOut(format!("definition {name} is terminating and still exists")));
             }
-            clock.sleep(LOOK_EVERY).await;
+            clock.sleep(POLL_INTERVAL).await;
         }
     }
     if stay.is_empty() { Ok(()) } else { Err(Error::Refused(stay)) }

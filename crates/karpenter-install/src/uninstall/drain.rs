@@ -1,4 +1,4 @@
-//! Waits for machines to end, and says how far it is.
+//! Waits until instances are terminated, and reports progress.
 
 use jiff::Timestamp;
 use karpenter_cluster::clock::Clock;
@@ -6,58 +6,58 @@ use kube::Client;
 use serde_json::Value;
 
 use super::plan::is_unfinished;
-use super::{LOOK_EVERY, observe};
+use super::{POLL_INTERVAL, observe};
 use crate::install::delete;
 use crate::kinds::{
     EC2_NODE_CLASS, KWOK_NODE_CLASS, NODE_CLAIM, condition, is_being_deleted, is_held, name, text, title,
 };
-use crate::{Error, Tell};
+use crate::{Error, Progress};
 
-/// Deletes claims and waits until they and their nodes are gone.
-pub(super) async fn end_machines(
+/// Deletes NodeClaims and waits until they and their Nodes are gone.
+pub(super) async fn terminate_instances(
     client: &Client,
     clock: Clock,
     deadline: Timestamp,
-    tell: Tell<'_>,
+    progress: Progress<'_>,
 ) -> Result<(), Error> {
-    let mut said = String::new();
+    let mut reported = String::new();
     loop {
         let claims = observe::all(client, NODE_CLAIM).await?;
         let mut nodes = observe::nodes(client).await?;
         nodes.retain(is_held);
         for claim in claims.iter().filter(|claim| !is_being_deleted(claim)) {
-            delete(client, claim, tell).await?;
+            delete(client, claim, progress).await?;
         }
-        // A node whose claim is gone ends by itself once it is deleted.
+        // A Node without a NodeClaim is finalized once it is deleted.
         if claims.is_empty() {
             for node in nodes.iter().filter(|node| !is_being_deleted(node)) {
-                delete(client, node, tell).await?;
+                delete(client, node, progress).await?;
             }
         }
         if claims.is_empty() && nodes.is_empty() {
-            tell("all machines are gone");
+            progress("all instances are terminated");
             return Ok(());
         }
-        let line = format!("{} NodeClaims and {} nodes are left", claims.len(), nodes.len());
-        if said != line {
-            tell(&line);
-            said = line;
+        let line = format!("waiting for {} NodeClaims and {} nodes", claims.len(), nodes.len());
+        if reported != line {
+            progress(&line);
+            reported = line;
         }
         if clock.now() >= deadline {
             return Err(Error::TimedOut(left_over(&claims, &nodes)));
         }
-        clock.sleep(LOOK_EVERY).await;
+        clock.sleep(POLL_INTERVAL).await;
     }
 }
 
-/// What is still there, what each waits for, and what to do about it.
+/// The remaining objects, what each waits for, and a fix.
 pub(super) fn left_over(claims: &[Value], nodes: &[Value]) -> String {
     let mut lines: Vec<String> = claims.iter().map(waits_for).collect();
     let is_known = |node: &&Value| claims.iter().any(|claim| text(claim, "/status/nodeName") == name(node));
     lines.extend(nodes.iter().filter(|node| !is_known(node)).map(title));
     format!(
-        "time is up, the controller still runs and nothing else was removed. Left: {}. Pods that may not be evicted \
-         show with kubectl get pods --field-selector spec.nodeName=NODE -A and kubectl get pdb -A; then run the command \
+        "timed out; the controller still runs and nothing else was removed. Remaining: {}. Pods that cannot be evicted \
+         are listed by kubectl get pods --field-selector spec.nodeName=NODE -A and kubectl get pdb -A; then run the command \
          again, with a longer --timeout, or with --nodes keep",
         lines.join("; ")
     )
@@ -67,8 +67,8 @@ fn waits_for(claim: &Value) -> String {
     let conditions = ["Drained", "VolumesDetached", "InstanceTerminating"];
     let open = conditions.iter().find_map(|kind| {
         let (status, reason, message) = condition(claim, kind)?;
-        let said = if message.is_empty() { reason } else { message };
-        (status != "True").then(|| format!("{kind}: {said}"))
+        let reported = if message.is_empty() { reason } else { message };
+        (status != "True").then(|| format!("{kind}: {reported}"))
     });
     let node = match text(claim, "/status/nodeName") {
         "" => "no node".to_owned(),
@@ -84,7 +84,7 @@ pub(super) async fn until_classes_are_gone(
     client: &Client,
     clock: Clock,
     deadline: Timestamp,
-    tell: Tell<'_>,
+    progress: Progress<'_>,
 ) -> Result<(), Error> {
     loop {
         let mut classes = observe::all(client, EC2_NODE_CLASS).await?;
@@ -95,24 +95,24 @@ pub(super) async fn until_classes_are_gone(
             let why =
                 condition(class, "InstanceProfileReady").map(|(_, _, message)| message).unwrap_or_default();
             return Err(Error::TimedOut(format!(
-                "time is up: {} is being deleted and still there {why}; see kubectl describe and the controller's log, \
+                "timed out: {} is terminating and still exists {why}; see kubectl describe and the controller's log, \
                  then run the command again",
                 title(class)
             )));
         }
-        tell(&format!("waiting for {}", title(class)));
-        clock.sleep(LOOK_EVERY).await;
+        progress(&format!("waiting for {}", title(class)));
+        clock.sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Until no claim is on its way to or from being a node.
-pub(super) async fn until_settled(
+/// Waits until no NodeClaim is being launched or terminated.
+pub(super) async fn until_launches_are_done(
     client: &Client,
     clock: Clock,
     deadline: Timestamp,
-    tell: Tell<'_>,
+    progress: Progress<'_>,
 ) -> Result<(), Error> {
-    let mut said = String::new();
+    let mut reported = String::new();
     loop {
         let mut open = observe::all(client, NODE_CLAIM).await?;
         open.extend(observe::nodes(client).await?);
@@ -120,19 +120,19 @@ pub(super) async fn until_settled(
         if open.is_empty() {
             return Ok(());
         }
-        let line = format!("waiting for {} that are being launched or ended", open.len());
-        if said != line {
-            tell(&line);
-            said = line;
+        let line = format!("waiting for {} NodeClaims that are launching or terminating", open.len());
+        if reported != line {
+            progress(&line);
+            reported = line;
         }
         if clock.now() >= deadline {
             let titles: Vec<String> = open.iter().map(title).collect();
             return Err(Error::TimedOut(format!(
-                "time is up, nothing was removed: {} still on the way; run the command again, or with --force to let go of \
-                 them as they are",
+                "timed out, nothing was removed: {} launching or terminating; run the command again, or with --force to release \
+                 them in their current state",
                 titles.join(", ")
             )));
         }
-        clock.sleep(LOOK_EVERY).await;
+        clock.sleep(POLL_INTERVAL).await;
     }
 }

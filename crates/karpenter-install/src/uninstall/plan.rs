@@ -1,4 +1,4 @@
-//! Which steps an uninstallation takes, given what is on the cluster. Decides only.
+//! The steps of an uninstallation, from the objects of the cluster. Decides only.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,14 +13,15 @@ use crate::kinds::{
 use crate::leases::Lease;
 use crate::owner::{Owner, listed, owner};
 
-/// What becomes of the nodes.
+/// What happens to the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nodes {
-    /// Pods are evicted and machines ended while the controller still runs; pools and classes go too.
+    /// Pods are evicted and instances terminated while the controller still runs; NodePools and node classes are
+    /// deleted too.
     Drain,
-    /// Everything stays as it is for the controller that comes next.
+    /// Everything stays for the next controller.
     HandOver,
-    /// They become plain nodes that nobody looks after: they run on, and everything can be deleted by hand.
+    /// Nodes stay without a manager: they run on, and every object can be deleted.
     Keep,
 }
 
@@ -30,40 +31,41 @@ pub struct Choices {
     pub nodes: Nodes,
     pub with_definitions: bool,
     pub timeout: Duration,
-    /// Goes on although no controller seems to work (drain), or although something is unfinished (keep).
+    /// Continues although no controller seems active (drain), or NodeClaims are launching or terminating (keep).
     pub is_forced: bool,
     pub is_dry_run: bool,
 }
 
-/// The cluster, as far as it matters.
+/// The relevant objects of the cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
-    /// Ours, by mark and name, in the order in which they are taken away.
+    /// Our objects, by label and name, in order of deletion.
     pub installed: Vec<Value>,
     pub controllers: Vec<Controller>,
     pub leases: Vec<Lease>,
     pub pools: Vec<Value>,
     pub claims: Vec<Value>,
-    /// Those with a pool, and those that a finalizer of Karpenter's keeps.
+    /// Nodes of a NodePool, and nodes with a finalizer of Karpenter.
     pub nodes: Vec<Value>,
     pub classes: Vec<Value>,
     /// Provisioners and AWSNodeTemplates.
     pub old: Vec<Value>,
-    /// Those of ours that the cluster knows.
+    /// Our CRDs that the cluster has.
     pub definitions: Vec<Value>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Pools, and old kinds that would bring them back.
+    /// NodePools, and the Provisioners and AWSNodeTemplates that they are derived from.
     DeletePools(Vec<Value>),
-    /// Deletes claims and nodes and waits until they are gone.
-    EndMachines,
+    /// Deletes NodeClaims and Nodes and waits until they are gone.
+    TerminateInstances,
     DeleteClasses(Vec<Value>),
-    /// Waits until nothing is being launched or ended.
-    Settle,
+    /// Waits until no NodeClaim is launching or terminating.
+    WaitForLaunches,
     StopController(Value),
-    /// Takes finalizers and marks off nodes, claims and classes; those that there are by then.
+    /// Removes finalizers, taints and labels of Karpenter from the Nodes, NodeClaims and node classes that exist at
+    /// this step.
     Release,
     RemoveObjects(Vec<Value>),
     RemoveLease {
@@ -86,10 +88,14 @@ impl fmt::Display for Step {
             Self::DeletePools(objects) | Self::DeleteClasses(objects) | Self::RemoveObjects(objects) => {
                 write!(out, "delete {}", names(objects))
             }
-            Self::EndMachines => write!(out, "delete all NodeClaims and wait until their machines are gone"),
-            Self::Settle => write!(out, "wait until nothing is being launched or ended"),
+            Self::TerminateInstances => {
+                write!(out, "delete all NodeClaims and wait until their instances are terminated")
+            }
+            Self::WaitForLaunches => write!(out, "wait until no NodeClaim is launching or terminating"),
             Self::StopController(deployment) => write!(out, "stop {}", title(deployment)),
-            Self::Release => write!(out, "take finalizers and marks off nodes, claims and classes"),
+            Self::Release => {
+                write!(out, "remove finalizers and taints from nodes, NodeClaims and node classes")
+            }
             Self::RemoveLease { namespace, name } => write!(out, "delete Lease {namespace}/{name}"),
             Self::Restore(controller) => write!(
                 out,
@@ -99,26 +105,26 @@ impl fmt::Display for Step {
                 controller.replicas_before.unwrap_or(1)
             ),
             Self::RemoveDefinitions(objects) => {
-                write!(out, "delete {} if no objects are left", names(objects))
+                write!(out, "delete {} if no objects exist", names(objects))
             }
             Self::Say(line) => write!(out, "say: {line}"),
         }
     }
 }
 
-/// The steps, or why there are none.
+/// The steps, or why it must not run.
 pub fn plan(seen: &Seen, choices: &Choices, now: Timestamp) -> Result<Vec<Step>, Vec<String>> {
     let mut steps = Vec::new();
-    let works = who_works(seen, now);
+    let active = active_controller(seen, now);
     match choices.nodes {
-        Nodes::Drain => steps.extend(drain(seen, choices, works.as_deref())?),
-        Nodes::Keep => steps.extend(settle(seen, choices, works.as_deref())?),
+        Nodes::Drain => steps.extend(drain(seen, choices, active.as_deref())?),
+        Nodes::Keep => steps.extend(settle(seen, choices, active.as_deref())?),
         Nodes::HandOver => {}
     }
     let deployments = |object: &&Value| object["kind"] == DEPLOYMENT.kind;
     let ours: Vec<&Value> = seen.installed.iter().filter(deployments).collect();
     if choices.nodes == Nodes::Keep {
-        refuse_others(seen, &ours, works.as_deref(), choices)?;
+        check_other_controllers(seen, &ours, active.as_deref(), choices)?;
     }
     steps.extend(ours.iter().map(|deployment| Step::StopController((*deployment).clone())));
     let has_nodes = !(seen.nodes.is_empty() && seen.claims.is_empty() && seen.classes.is_empty());
@@ -137,8 +143,8 @@ pub fn plan(seen: &Seen, choices: &Choices, now: Timestamp) -> Result<Vec<Step>,
     Ok(steps)
 }
 
-/// A name for whoever works, if anybody seems to.
-pub(crate) fn who_works(seen: &Seen, now: Timestamp) -> Option<String> {
+/// The name of the active controller, if there is one.
+pub(crate) fn active_controller(seen: &Seen, now: Timestamp) -> Option<String> {
     let lease = seen.leases.iter().find(|lease| lease.is_held(now));
     let ready = seen.controllers.iter().find(|controller| controller.ready > 0);
     lease
@@ -146,24 +152,24 @@ pub(crate) fn who_works(seen: &Seen, now: Timestamp) -> Option<String> {
         .or(ready.map(|controller| format!("Deployment {}/{}", controller.namespace, controller.name)))
 }
 
-fn drain(seen: &Seen, choices: &Choices, works: Option<&str>) -> Result<Vec<Step>, Vec<String>> {
+fn drain(seen: &Seen, choices: &Choices, active: Option<&str>) -> Result<Vec<Step>, Vec<String>> {
     let held_classes = seen.classes.iter().any(is_held);
     let has_machines = !seen.claims.is_empty() || seen.nodes.iter().any(is_held);
-    if (has_machines || held_classes) && works.is_none() && !choices.is_forced {
+    if (has_machines || held_classes) && active.is_none() && !choices.is_forced {
         return Err(vec![format!(
-            "{} and no controller seems to work, so nobody would end the machines: start the controller, or choose \
-             --nodes keep, or --force if you know that one works",
+            "{} and no controller seems active, so the instances would not be terminated: start the controller, or choose \
+             --nodes keep, or --force if you know that one is active",
             counts(seen)
         )]);
     }
     let mut steps = Vec::new();
-    // Old kinds first: they bring their pools back.
+    // Provisioners first: the controller would derive their NodePools again.
     let pools: Vec<Value> = seen.old.iter().chain(&seen.pools).cloned().collect();
     if !pools.is_empty() {
         steps.push(Step::DeletePools(pools));
     }
     if has_machines {
-        steps.push(Step::EndMachines);
+        steps.push(Step::TerminateInstances);
     }
     if !seen.classes.is_empty() {
         steps.push(Step::DeleteClasses(seen.classes.clone()));
@@ -176,22 +182,22 @@ fn counts(seen: &Seen) -> String {
     format!("there are {} NodeClaims, {nodes} nodes and {} classes", seen.claims.len(), seen.classes.len())
 }
 
-/// Whether a claim is on its way, to or from being a node.
+/// Whether a NodeClaim is launching or terminating.
 pub(crate) fn is_unfinished(object: &Value) -> bool {
     let is_registered = condition(object, "Registered").is_some_and(|(status, ..)| status == "True");
     is_being_deleted(object) || (object["kind"] == "NodeClaim" && !is_registered)
 }
 
-fn settle(seen: &Seen, choices: &Choices, works: Option<&str>) -> Result<Vec<Step>, Vec<String>> {
+fn settle(seen: &Seen, choices: &Choices, active: Option<&str>) -> Result<Vec<Step>, Vec<String>> {
     let all = seen.claims.iter().chain(&seen.nodes).chain(&seen.classes);
     let unfinished: Vec<String> = all.filter(|object| is_unfinished(object)).map(title).collect();
     let titles: Vec<&str> = unfinished.iter().map(String::as_str).collect();
-    match (titles.is_empty() || choices.is_forced, works) {
+    match (titles.is_empty() || choices.is_forced, active) {
         (true, _) => Ok(Vec::new()),
-        (false, Some(_)) => Ok(vec![Step::Settle]),
+        (false, Some(_)) => Ok(vec![Step::WaitForLaunches]),
         (false, None) => Err(vec![format!(
-            "{} being launched or ended, and no controller works that would finish it: start the controller, or \
-             --force to let go of them as they are (machines of claims without a node have to be ended by hand)",
+            "{} launching or terminating, and no controller is active: start the controller, or \
+             --force to release them in their current state (terminate the instances of NodeClaims without a node yourself)",
             match titles.len() {
                 1 => format!("{} is", titles[0]),
                 _ => format!("{} are", listed(&titles)),
@@ -200,14 +206,14 @@ fn settle(seen: &Seen, choices: &Choices, works: Option<&str>) -> Result<Vec<Ste
     }
 }
 
-/// Nodes must not be let go of while somebody whom we do not stop still works on them.
-fn refuse_others(
+/// Nodes must not be released while a controller is active that this command does not stop.
+fn check_other_controllers(
     seen: &Seen,
     ours: &[&Value],
-    works: Option<&str>,
+    active: Option<&str>,
     choices: &Choices,
 ) -> Result<(), Vec<String>> {
-    if choices.is_forced || works.is_none() {
+    if choices.is_forced || active.is_none() {
         return Ok(());
     }
     let is_stopped = |namespace: &str, with_name: Option<&str>| {
@@ -221,7 +227,7 @@ fn refuse_others(
         .filter(|controller| !is_stopped(&controller.namespace, Some(&controller.name)))
         .map(|controller| {
             format!(
-                "Deployment {0}/{1} works and is not ours to stop: kubectl --namespace {0} scale deployment {1} \
+                "Deployment {0}/{1} is active and was not installed by this command: kubectl --namespace {0} scale deployment {1} \
                  --replicas 0",
                 controller.namespace, controller.name
             )
@@ -229,14 +235,14 @@ fn refuse_others(
         .collect();
     if ours.is_empty() && lines.is_empty() {
         lines.push(format!(
-            "{} works and was not installed by us: stop it first",
-            works.unwrap_or("somebody")
+            "{} is active and was not installed by this command: stop it first",
+            active.unwrap_or("another controller")
         ));
     }
     if lines.is_empty() { Ok(()) } else { Err(lines) }
 }
 
-/// Objects with something of Karpenter's on them that would be in the way later.
+/// Objects with finalizers, taints or owner references of Karpenter.
 pub(crate) fn to_release(seen: &Seen) -> Vec<Value> {
     let all = seen.nodes.iter().chain(&seen.claims).chain(&seen.classes);
     all.filter(|object| super::release::patch(object).is_some()).cloned().collect()
@@ -257,8 +263,8 @@ fn leases(seen: &Seen, ours: &[&Value]) -> Vec<Step> {
         .collect()
 }
 
-/// Controllers of others: the ones we took over from work again, unless everything was drained; for the rest it is said
-/// how they are removed.
+/// Controllers of other installers: those that were taken over are restored, except after a drain; for the others a
+/// message says how to remove them.
 fn others(seen: &Seen, choices: &Choices) -> Vec<Step> {
     let mut steps = Vec::new();
     for controller in &seen.controllers {
@@ -275,16 +281,16 @@ fn others(seen: &Seen, choices: &Choices) -> Vec<Step> {
             )));
         } else if let Owner::Helm { release, namespace } = &controller.owner {
             steps.push(Step::Say(format!(
-                "Deployment {place} is not ours; helm uninstall {release} --namespace {namespace} removes it"
+                "Deployment {place} was not installed by this command; helm uninstall {release} --namespace {namespace} removes it"
             )));
         } else if controller.owner == Owner::Unsigned && controller.program == Program::Ours {
-            steps.push(Step::Say(format!("Deployment {place} was not installed by us and stays")));
+            steps.push(Step::Say(format!("Deployment {place} was not installed by this command and stays")));
         }
     }
     steps
 }
 
-/// Why a definition has to stay although its deletion was asked for.
+/// Why a CRD stays although its deletion was requested.
 pub(crate) fn definition_stays(definition: &Value, objects_count: usize) -> Option<String> {
     if let Owner::Helm { release, namespace } = owner(definition) {
         return Some(format!("helm uninstall {release} --namespace {namespace} removes it"));
@@ -292,13 +298,13 @@ pub(crate) fn definition_stays(definition: &Value, objects_count: usize) -> Opti
     (objects_count > 0).then(|| {
         let plural = text(definition, "/spec/names/plural");
         format!(
-            "{objects_count} {plural} are left: kubectl delete {} --all, then run the command again",
+            "{objects_count} {plural} exist: kubectl delete {} --all, then run the command again",
             name(definition)
         )
     })
 }
 
-/// Finalizers without ours.
+/// Finalizers other than Karpenter's.
 pub(crate) fn other_finalizers(object: &Value) -> Vec<String> {
     finalizers(object).into_iter().filter(|finalizer| !is_ours(finalizer)).map(str::to_owned).collect()
 }

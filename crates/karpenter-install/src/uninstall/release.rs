@@ -1,5 +1,5 @@
-//! Makes plain nodes of Karpenter's: no finalizer that nobody would remove, no taint that nobody would take off, and no
-//! owner whose deletion would take the node along. Claims stay as records.
+//! Releases nodes from Karpenter: removes finalizers and taints that only Karpenter removes, and the owner reference to
+//! the NodeClaim, whose deletion would delete the Node. NodeClaims stay as records.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 
 use super::plan::other_finalizers;
 use crate::kinds::{self, entry, finalizers, name, place, text, title};
-use crate::{Error, MANAGER, Tell, leases};
+use crate::{Error, MANAGER, Progress, leases};
 
 const ATTEMPTS_MAX: u32 = 5;
-const LEASE_PATIENCE: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LEASE_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What has to change about an object, if anything.
+/// The patch that releases an object, if it needs one.
 pub(super) fn patch(object: &Value) -> Option<Value> {
     let mut metadata = json!({});
     let mut patch = json!({});
@@ -58,11 +58,11 @@ pub(super) fn patch(object: &Value) -> Option<Value> {
     (patch != json!({})).then_some(patch)
 }
 
-pub(super) async fn release(client: &Client, objects: &[Value], tell: Tell<'_>) -> Result<(), Error> {
+pub(super) async fn release(client: &Client, objects: &[Value], progress: Progress<'_>) -> Result<(), Error> {
     for object in objects {
         let api = place(client, object);
-        let what = || format!("cannot let go of {}", title(object));
-        // Lists are replaced whole, so whoever changed the object meanwhile must not be overwritten.
+        let what = || format!("cannot release {}", title(object));
+        // A merge patch replaces whole lists, so a concurrent change must not be overwritten.
         for attempt in 1..=ATTEMPTS_MAX {
             let Some(current) = api.get_opt(name(object)).await.map_err(Error::api(what()))? else { break };
             let mut current = serde_json::to_value(current).unwrap_or_default();
@@ -73,7 +73,7 @@ pub(super) async fn release(client: &Client, objects: &[Value], tell: Tell<'_>) 
                 PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
             match api.patch(name(object), &parameters, &Patch::Merge(&patch)).await {
                 Ok(_) => {
-                    tell(&format!("let go of {}", title(object)));
+                    progress(&format!("released {}", title(object)));
                     break;
                 }
                 Err(error) if kinds::is_not_found(&error) => break,
@@ -85,9 +85,13 @@ pub(super) async fn release(client: &Client, objects: &[Value], tell: Tell<'_>) 
     Ok(())
 }
 
-/// Until the lease in a namespace was given back or has run out.
-pub(super) async fn until_nobody_works(client: &Client, clock: Clock, namespace: &str) -> Result<(), Error> {
-    let deadline = clock.now() + LEASE_PATIENCE;
+/// Waits until the Lease in a namespace is released or expired.
+pub(super) async fn until_lease_is_released(
+    client: &Client,
+    clock: Clock,
+    namespace: &str,
+) -> Result<(), Error> {
+    let deadline = clock.now() + LEASE_TIMEOUT;
     loop {
         let now = clock.now();
         let found = leases::find(client).await?;
@@ -101,6 +105,6 @@ pub(super) async fn until_nobody_works(client: &Client, clock: Clock, namespace:
                 held.holder, held.name
             )));
         }
-        clock.sleep(LOOK_EVERY).await;
+        clock.sleep(POLL_INTERVAL).await;
     }
 }

@@ -70,7 +70,7 @@ fn words(steps: &[Step]) -> Vec<String> {
 }
 
 #[test]
-fn machines_end_while_the_controller_runs() {
+fn drain_terminates_instances_before_stopping_the_controller() {
     let steps =
         plan(&seen(), &Choices { with_definitions: true, ..choices(Nodes::Drain) }, now()).expect("planned");
     assert_eq!(
@@ -88,41 +88,38 @@ fn machines_end_while_the_controller_runs() {
 }
 
 #[test]
-fn old_kinds_go_before_the_pools_that_they_bring_back() {
+fn provisioners_are_deleted_before_derived_pools() {
     let old = vec![json!({"kind": "Provisioner", "metadata": {"name": "p"}})];
     let steps = plan(&Seen { old, ..seen() }, &choices(Nodes::Drain), now()).expect("planned");
     assert_eq!(steps[0].to_string(), "delete Provisioner p, NodePool p");
 }
 
 #[test]
-fn nobody_is_asked_to_drain_who_does_not_work() {
+fn drain_needs_an_active_controller() {
     let idle = Seen { leases: vec![Lease { holder: String::new(), ..lease() }], ..seen() };
     let refusal = plan(&idle, &choices(Nodes::Drain), now()).expect_err("refused");
     assert!(refusal[0].contains("--nodes keep"), "{refusal:?}");
     let forced = Choices { is_forced: true, ..choices(Nodes::Drain) };
     assert!(plan(&idle, &forced, now()).is_ok());
     let empty = Seen { claims: Vec::new(), nodes: Vec::new(), ..idle };
-    assert!(
-        plan(&empty, &choices(Nodes::Drain), now()).is_ok(),
-        "there is nothing that would need a controller"
-    );
+    assert!(plan(&empty, &choices(Nodes::Drain), now()).is_ok(), "without nodes no controller is needed");
 }
 
 #[test]
-fn kept_nodes_are_let_go_of_after_the_controller_has_stopped() {
+fn kept_nodes_are_released_after_the_controller_stopped() {
     let steps = plan(&seen(), &choices(Nodes::Keep), now()).expect("planned");
     assert_eq!(
         words(&steps)[..3],
-        ["stop Deployment kube-system/karpenter", "take finalizers and", "delete ClusterRole karpenter"]
+        ["stop Deployment kube-system/karpenter", "remove finalizers and", "delete ClusterRole karpenter"]
     );
-    assert!(!steps.iter().any(|step| matches!(step, Step::DeletePools(_) | Step::EndMachines)));
+    assert!(!steps.iter().any(|step| matches!(step, Step::DeletePools(_) | Step::TerminateInstances)));
 }
 
 #[test]
-fn what_is_on_its_way_is_waited_for_or_refused() {
+fn keep_waits_for_launching_claims_or_fails_without_controller() {
     let unfinished = Seen { claims: vec![claim("Unknown")], ..seen() };
     let steps = plan(&unfinished, &choices(Nodes::Keep), now()).expect("planned");
-    assert_eq!(steps[0], Step::Settle);
+    assert_eq!(steps[0], Step::WaitForLaunches);
     let alone = Seen { leases: Vec::new(), ..unfinished };
     let refusal = plan(&alone, &choices(Nodes::Keep), now()).expect_err("refused");
     assert!(refusal[0].contains("NodeClaim c is") && refusal[0].contains("--force"), "{refusal:?}");
@@ -130,7 +127,7 @@ fn what_is_on_its_way_is_waited_for_or_refused() {
 }
 
 #[test]
-fn nodes_are_not_let_go_of_under_somebody_elses_hands() {
+fn nodes_are_not_released_while_another_controller_is_active() {
     let helm = Controller {
         namespace: "karpenter".to_owned(),
         name: "karpenter".to_owned(),
@@ -149,7 +146,7 @@ fn nodes_are_not_let_go_of_under_somebody_elses_hands() {
 }
 
 #[test]
-fn whoever_was_taken_over_from_works_again() {
+fn controller_that_was_taken_over_is_restored() {
     let before = Controller {
         namespace: "karpenter".to_owned(),
         name: "karpenter".to_owned(),
@@ -160,13 +157,13 @@ fn whoever_was_taken_over_from_works_again() {
     let taken = Seen { controllers: vec![before.clone()], ..seen() };
     let steps = plan(&taken, &choices(Nodes::HandOver), now()).expect("planned");
     assert_eq!(steps.last(), Some(&Step::Restore(before)));
-    assert!(!steps.iter().any(|step| matches!(step, Step::Release | Step::EndMachines)), "{steps:?}");
+    assert!(!steps.iter().any(|step| matches!(step, Step::Release | Step::TerminateInstances)), "{steps:?}");
     let steps = plan(&taken, &choices(Nodes::Drain), now()).expect("planned");
     assert!(steps.last().expect("one").to_string().contains("--replicas 3"));
 }
 
 #[test]
-fn a_node_loses_what_only_karpenter_would_take_off() {
+fn release_removes_finalizers_taints_and_owner_of_karpenter() {
     let patch_of = patch(&node()).expect("something to do");
     assert_eq!(patch_of["metadata"]["finalizers"], json!(["other/one"]));
     assert_eq!(patch_of["metadata"]["ownerReferences"], json!([{"kind": "Machine", "name": "m"}]));
@@ -178,9 +175,9 @@ fn a_node_loses_what_only_karpenter_would_take_off() {
 }
 
 #[test]
-fn definitions_with_objects_stay() {
+fn definitions_with_objects_are_not_deleted() {
     let definition = json!({"kind": "CustomResourceDefinition", "metadata": {"name": "nodepools.karpenter.sh"},
         "spec": {"names": {"plural": "nodepools"}}});
     assert_eq!(definition_stays(&definition, 0), None);
-    assert!(definition_stays(&definition, 2).expect("stays").contains("2 nodepools are left"));
+    assert!(definition_stays(&definition, 2).expect("stays").contains("2 nodepools exist"));
 }

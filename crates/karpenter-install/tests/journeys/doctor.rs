@@ -1,4 +1,4 @@
-//! The doctor on a cluster that is well, and on one whose controller has gone.
+//! The doctor on a healthy cluster, and on one without its controller.
 
 use crate::world::{World, bad};
 use karpenter_install::doctor::Level;
@@ -6,27 +6,27 @@ use karpenter_install::install::Choices;
 use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
-async fn health_is_recognised_and_so_is_its_loss() {
+async fn doctor_reports_healthy_cluster_and_stopped_controller() {
     let world = World::start().await;
     let found = world.examine().await;
     let missing = bad(&found);
     assert!(missing.iter().any(|line| line.contains("nodepools.karpenter.sh is missing")), "{missing:?}");
-    assert!(missing.iter().any(|line| line.contains("no controller works")), "{missing:?}");
+    assert!(missing.iter().any(|line| line.contains("no active controller")), "{missing:?}");
 
     world
         .install(&World::settings(), &Choices { wait: Some(Duration::from_secs(120)), ..Choices::default() })
         .await
         .expect("installed");
-    let karpenter = world.karpenter_works().await;
-    world.furnish().await;
+    let karpenter = world.run_karpenter().await;
+    world.apply_workload().await;
     world.until("nodes", async || world.registered().await).await;
     world.clock.sleep(Duration::from_secs(30)).await;
     let found = world.examine().await;
     assert_eq!(bad(&found), Vec::<String>::new());
-    let permissions = found.iter().find(|finding| finding.check == "permissions").expect("said");
-    assert!(permissions.message.contains("karpenter/karpenter may do all"), "{permissions:?}");
+    let permissions = found.iter().find(|finding| finding.check == "permissions").expect("reported");
+    assert!(permissions.message.contains("karpenter/karpenter has all"), "{permissions:?}");
 
-    // It is gone, and somebody deletes a claim.
+    // The controller is stopped, and a user deletes a NodeClaim.
     world.scale_to_zero("karpenter", "karpenter").await;
     world.end_karpenter(karpenter).await;
     world.clock.sleep(Duration::from_secs(60)).await;
@@ -35,8 +35,8 @@ async fn health_is_recognised_and_so_is_its_loss() {
     world.delete("karpenter.sh", "v1", "NodeClaim", name).await;
     let found = world.examine().await;
     let lines = bad(&found);
-    assert!(lines.iter().any(|line| line.contains("no controller works")), "{lines:?}");
-    let left = found.iter().find(|finding| finding.check == "finalizers").expect("said");
+    assert!(lines.iter().any(|line| line.contains("no active controller")), "{lines:?}");
+    let left = found.iter().find(|finding| finding.check == "finalizers").expect("reported");
     assert_eq!(left.level, Level::Fail, "{left:?}");
     assert!(left.message.contains(name), "{left:?}");
 }

@@ -1,4 +1,4 @@
-//! What installing writes, what it leaves alone, and that it writes all or nothing.
+//! Which objects `install` writes and which it does not, and that it validates all before it writes one.
 
 use crate::world::World;
 use karpenter_install::Error;
@@ -14,29 +14,31 @@ fn waiting() -> Choices {
 fn refusal(answer: Result<(), Error>) -> String {
     match answer {
         Err(Error::Refused(lines)) => lines.join("\n"),
-        other => panic!("it was not refused: {other:?}"),
+        other => panic!("the installation did not fail: {other:?}"),
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn installing_twice_changes_nothing_the_second_time() {
+async fn second_install_changes_nothing() {
     let world = World::start().await;
     world.install(&World::settings(), &waiting()).await.expect("installed");
-    assert!(world.said("created Deployment karpenter/karpenter") && world.said("ready: 2 of 2 replicas"));
+    assert!(
+        world.reported("created Deployment karpenter/karpenter") && world.reported("ready: 2 of 2 replicas")
+    );
     world.forget();
     world.install(&World::settings(), &waiting()).await.expect("installed again");
-    assert!(world.said("unchanged Deployment karpenter/karpenter"));
+    assert!(world.reported("unchanged Deployment karpenter/karpenter"));
     let lines = world.lines.lock().expect("not poisoned").clone();
     let is_idle = |line: &String| line.starts_with("unchanged ") || line.starts_with("ready: ");
     assert!(lines.iter().all(is_idle), "{lines:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_longer_wanted_goes() {
+async fn objects_that_are_no_longer_needed_are_deleted() {
     let world = World::start().await;
     let legacy = Settings { serves_legacy: true, ..World::settings() };
     world.install(&legacy, &Choices::default()).await.expect("installed");
-    assert!(world.said("created ClusterRoleBinding karpenter-legacy"));
+    assert!(world.reported("created ClusterRoleBinding karpenter-legacy"));
     let elsewhere = Settings { namespace: "infra".to_owned(), ..World::settings() };
     world.install(&elsewhere, &Choices::default()).await.expect("moved");
     for gone in [
@@ -44,7 +46,7 @@ async fn what_is_no_longer_wanted_goes() {
         "deleted ClusterRole karpenter-legacy",
         "deleted Role karpenter/",
     ] {
-        assert!(world.said(gone), "{gone}: {:?}", world.lines);
+        assert!(world.reported(gone), "{gone}: {:?}", world.lines);
     }
     assert!(world.get("apps", "Deployment", "infra", "karpenter").await.is_some());
     let definitions = world.list("apiextensions.k8s.io", "v1", "CustomResourceDefinition").await;
@@ -55,30 +57,30 @@ async fn what_is_no_longer_wanted_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_of_the_last_object_leaves_the_first_unwritten() {
+async fn rejected_object_prevents_all_writes() {
     let world = World::start().await;
     let mut settings = Settings { namespace: "kube-system".to_owned(), ..World::settings() };
     settings.account_annotations.insert("not a key".to_owned(), "x".to_owned());
-    let said = refusal(world.install(&settings, &Choices::default()).await);
-    assert!(said.contains("ServiceAccount kube-system/karpenter would be refused"), "{said}");
+    let reported = refusal(world.install(&settings, &Choices::default()).await);
+    assert!(reported.contains("ServiceAccount kube-system/karpenter would be rejected"), "{reported}");
     assert!(world.list("apiextensions.k8s.io", "v1", "CustomResourceDefinition").await.is_empty());
     let wrong = Settings { image: None, ..World::settings() };
     assert!(matches!(world.install(&wrong, &Choices::default()).await, Err(Error::Wrong(_))));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dry_run_says_everything_and_writes_nothing() {
+async fn dry_run_reports_objects_and_writes_nothing() {
     let world = World::start().await;
     let dry = Choices { is_dry_run: true, ..waiting() };
-    world.install(&World::settings(), &dry).await.expect("said");
-    assert!(world.said("would create Deployment karpenter/karpenter"));
+    world.install(&World::settings(), &dry).await.expect("reported");
+    assert!(world.reported("would create Deployment karpenter/karpenter"));
     assert!(world.list("apiextensions.k8s.io", "v1", "CustomResourceDefinition").await.is_empty());
     let namespaces = world.list("", "v1", "Namespace").await;
     assert!(!namespaces.iter().any(|each| each["metadata"]["name"] == "karpenter"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn definitions_can_come_alone() {
+async fn definitions_can_be_installed_alone() {
     let world = World::start().await;
     let only = Settings { scope: Scope::OnlyDefinitions, image: None, ..World::settings() };
     world.install(&only, &Choices::default()).await.expect("installed");
@@ -86,7 +88,7 @@ async fn definitions_can_come_alone() {
     assert!(world.list("rbac.authorization.k8s.io", "v1", "ClusterRole").await.is_empty());
 }
 
-/// An original Karpenter of Helm's.
+/// An upstream Karpenter that Helm installed.
 pub(crate) async fn foreign(world: &World) -> Value {
     let labels = json!({"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/name": "karpenter"});
     let annotations =
@@ -103,18 +105,21 @@ pub(crate) async fn foreign(world: &World) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn somebody_elses_karpenter_is_not_written_over() {
+async fn karpenter_of_helm_is_not_overwritten_without_take_over() {
     let world = World::start().await;
     foreign(&world).await;
-    let said = refusal(world.install(&World::settings(), &Choices::default()).await);
-    assert!(said.contains("Helm release upstream in karpenter") && said.contains("--take-over"), "{said}");
+    let reported = refusal(world.install(&World::settings(), &Choices::default()).await);
+    assert!(
+        reported.contains("Helm release upstream in karpenter") && reported.contains("--take-over"),
+        "{reported}"
+    );
     let beside =
         Settings { name: "karpenter-rs".to_owned(), namespace: "infra".to_owned(), ..World::settings() };
-    let said = refusal(world.install(&beside, &Choices::default()).await);
-    assert!(said.contains("two must not work at once"), "{said}");
+    let reported = refusal(world.install(&beside, &Choices::default()).await);
+    assert!(reported.contains("two controllers must not be active"), "{reported}");
     let over = Choices { takes_over: true, ..Choices::default() };
-    let said = refusal(world.install(&World::settings(), &over).await);
-    assert!(said.contains("--name karpenter-rs"), "{said}");
+    let reported = refusal(world.install(&World::settings(), &over).await);
+    assert!(reported.contains("--name karpenter-rs"), "{reported}");
     assert!(world.list("apiextensions.k8s.io", "v1", "CustomResourceDefinition").await.is_empty());
 
     let own_name = Settings { name: "karpenter-rs".to_owned(), ..World::settings() };

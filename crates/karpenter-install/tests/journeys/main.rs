@@ -1,4 +1,4 @@
-//! From install through doctor to uninstall, on an embedded cluster with all of Karpenter and simulated machines.
+//! `install`, `doctor` and `uninstall` on an embedded cluster with all controllers and simulated instances.
 
 mod doctor;
 mod installing;

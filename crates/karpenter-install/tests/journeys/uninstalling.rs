@@ -1,4 +1,4 @@
-//! What becomes of nodes when Karpenter goes.
+//! What happens to nodes when Karpenter is uninstalled.
 
 use crate::installing::foreign;
 use crate::world::World;
@@ -9,12 +9,12 @@ use karpenter_install::uninstall::{self, Nodes};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Karpenter installed and at work, with machines for pods.
-async fn at_work() -> (World, tokio::task::JoinHandle<()>) {
+/// A running Karpenter with nodes for pods.
+async fn running_karpenter() -> (World, tokio::task::JoinHandle<()>) {
     let world = World::start().await;
     world.install(&World::settings(), &Choices::default()).await.expect("installed");
-    let karpenter = world.karpenter_works().await;
-    world.furnish().await;
+    let karpenter = world.run_karpenter().await;
+    world.apply_workload().await;
     world.until("nodes", async || world.registered().await).await;
     (world, karpenter)
 }
@@ -39,24 +39,24 @@ async fn left(world: &World) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn drained_nodes_are_gone_before_the_controller_is() {
-    let (world, karpenter) = at_work().await;
+async fn drain_removes_nodes_before_the_controller() {
+    let (world, karpenter) = running_karpenter().await;
     let choices = uninstall::Choices { with_definitions: true, ..World::uninstalling(Nodes::Drain) };
     world.uninstall(&choices).await.expect("uninstalled");
     karpenter.await.expect("ended");
-    assert!(world.said("all machines are gone") && world.said("deleted NodePool default"));
+    assert!(world.reported("all instances are terminated") && world.reported("deleted NodePool default"));
     assert!(world.ready_nodes().await.is_empty());
     assert_eq!(left(&world).await, Vec::<String>::new());
     let definitions = world.list("apiextensions.k8s.io", "v1", "CustomResourceDefinition").await;
     assert!(definitions.is_empty(), "{definitions:?}");
     world.forget();
     world.uninstall(&choices).await.expect("nothing to do");
-    assert!(world.said("nothing to do"));
+    assert!(world.reported("nothing to do"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn kept_nodes_run_on_as_plain_nodes() {
-    let (world, karpenter) = at_work().await;
+async fn kept_nodes_stay_ready_without_karpenter() {
+    let (world, karpenter) = running_karpenter().await;
     let before = world.ready_nodes().await.len();
     world.uninstall(&World::uninstalling(Nodes::Keep)).await.expect("uninstalled");
     karpenter.await.expect("ended");
@@ -67,14 +67,14 @@ async fn kept_nodes_run_on_as_plain_nodes() {
         assert!(node["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty), "{node}");
     }
     assert_eq!(left(&world).await, Vec::<String>::new());
-    // Claims are records now: they go at once, and take nothing along.
+    // NodeClaims without finalizers are deleted at once, and no Node is deleted with them.
     for claim in world.list("karpenter.sh", "v1", "NodeClaim").await {
         let name = claim["metadata"]["name"].as_str().expect("text");
         world.delete("karpenter.sh", "v1", "NodeClaim", name).await;
     }
     world.clock.sleep(Duration::from_secs(300)).await;
     assert!(world.list("karpenter.sh", "v1", "NodeClaim").await.is_empty());
-    assert_eq!(world.ready_nodes().await.len(), before, "ready and running, with nobody looking after them");
+    assert_eq!(world.ready_nodes().await.len(), before, "nodes stay ready without a controller");
     let pods = world.list("", "v1", "Pod").await;
     assert!(
         pods.iter()
@@ -84,14 +84,14 @@ async fn kept_nodes_run_on_as_plain_nodes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_comes_next_finds_everything_as_it_was() {
+async fn hand_over_restores_the_previous_controller() {
     let world = World::start().await;
     foreign(&world).await;
     let settings = Settings { name: "karpenter-rs".to_owned(), ..World::settings() };
     let over = Choices { takes_over: true, ..Choices::default() };
     world.install(&settings, &over).await.expect("taken over");
-    let karpenter = world.karpenter_works().await;
-    world.furnish().await;
+    let karpenter = world.run_karpenter().await;
+    world.apply_workload().await;
     world.until("nodes", async || world.registered().await).await;
     let choices =
         uninstall::Choices { name: "karpenter-rs".to_owned(), ..World::uninstalling(Nodes::HandOver) };
@@ -101,15 +101,19 @@ async fn whoever_comes_next_finds_everything_as_it_was() {
     assert_eq!(theirs["spec"]["replicas"], 2);
     assert!(theirs["metadata"]["annotations"].get("install.karpenter.sh/replicas-before").is_none());
     for node in world.ready_nodes().await {
-        assert_eq!(node["metadata"]["finalizers"], json!(["karpenter.sh/termination"]), "its own to end");
+        assert_eq!(
+            node["metadata"]["finalizers"],
+            json!(["karpenter.sh/termination"]),
+            "the finalizer stays"
+        );
     }
     assert!(!world.list("karpenter.sh", "v1", "NodePool").await.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn time_that_runs_out_says_what_is_left_and_leaves_the_controller() {
-    let (world, _karpenter) = at_work().await;
-    // Nothing may be evicted.
+async fn timeout_of_drain_reports_remaining_objects_and_keeps_the_controller() {
+    let (world, _karpenter) = running_karpenter().await;
+    // A PodDisruptionBudget that allows no eviction.
     world
         .apply(json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
             "metadata": {"name": "never", "namespace": "default"},
@@ -126,17 +130,17 @@ async fn time_that_runs_out_says_what_is_left_and_leaves_the_controller() {
     }
     assert!(world.get("apps", "Deployment", "karpenter", "karpenter").await.is_some());
     world.delete_budget().await;
-    world.uninstall(&World::uninstalling(Nodes::Drain)).await.expect("goes on where it stopped");
+    world.uninstall(&World::uninstalling(Nodes::Drain)).await.expect("continues where it stopped");
     assert!(world.list("karpenter.sh", "v1", "NodeClaim").await.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn definitions_with_objects_stay_and_say_so() {
-    let (world, karpenter) = at_work().await;
+async fn definitions_with_objects_stay_and_are_reported() {
+    let (world, karpenter) = running_karpenter().await;
     let choices = uninstall::Choices { with_definitions: true, ..World::uninstalling(Nodes::Keep) };
     match world.uninstall(&choices).await {
         Err(Error::Refused(lines)) => {
-            assert!(lines.iter().any(|line| line.contains("nodepools are left")), "{lines:?}")
+            assert!(lines.iter().any(|line| line.contains("nodepools exist")), "{lines:?}")
         }
         other => panic!("{other:?}"),
     }
@@ -145,19 +149,19 @@ async fn definitions_with_objects_stay_and_say_so() {
     assert!(kept.iter().any(|each| each["metadata"]["name"] == "nodepools.karpenter.sh"));
     assert!(
         !kept.iter().any(|each| each["metadata"]["name"] == "nodeoverlays.karpenter.sh"),
-        "those without objects go"
+        "definitions without objects are deleted"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dry_run_says_the_steps_and_takes_none() {
-    let (world, _karpenter) = at_work().await;
+async fn dry_run_reports_steps_and_runs_none() {
+    let (world, _karpenter) = running_karpenter().await;
     let dry =
         uninstall::Choices { is_dry_run: true, with_definitions: true, ..World::uninstalling(Nodes::Drain) };
     world.forget();
-    world.uninstall(&dry).await.expect("said");
+    world.uninstall(&dry).await.expect("reported");
     assert!(
-        world.said("would delete NodePool default") && world.said("would stop Deployment"),
+        world.reported("would delete NodePool default") && world.reported("would stop Deployment"),
         "{:?}",
         world.lines
     );

@@ -1,4 +1,5 @@
-//! An embedded cluster with two nodes, and Karpenter in this process: it works while its Deployment has replicas.
+//! An embedded cluster with two nodes, and the controllers in this process, which run while their Deployment has
+//! replicas.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use karpenter_cluster::clock::Clock;
 use karpenter_cluster::cluster::{Cluster, Options as ClusterOptions};
 use karpenter_controllers::operator::election::{Election, Settings as ElectionSettings};
 use karpenter_controllers::operator::{Operator, Options};
-use karpenter_install::doctor::{Asked, Finding, Level, findings, gather};
+use karpenter_install::doctor::{DoctorOptions, Finding, Level, findings, gather};
 use karpenter_install::install::{Choices, install};
 use karpenter_install::settings::Settings;
 use karpenter_install::uninstall::{self, Nodes, uninstall};
@@ -71,15 +72,15 @@ impl World {
         }
     }
 
-    fn tell(&self, line: &str) {
+    fn progress(&self, line: &str) {
         self.lines.lock().expect("not poisoned").push(line.to_owned());
-        // The pods of the Deployment are simulated and do not run us; so we end when they do.
+        // The pods of the Deployment are simulated, so the controllers in this process stop when the Deployment stops.
         if line.starts_with("stopping") {
             self.stops.notify_one();
         }
     }
 
-    pub(crate) fn said(&self, part: &str) -> bool {
+    pub(crate) fn reported(&self, part: &str) -> bool {
         self.lines.lock().expect("not poisoned").iter().any(|line| line.contains(part))
     }
 
@@ -88,7 +89,7 @@ impl World {
     }
 
     pub(crate) async fn install(&self, settings: &Settings, choices: &Choices) -> Result<(), Error> {
-        install(&self.client, self.clock, settings, choices, &|line| self.tell(line)).await
+        install(&self.client, self.clock, settings, choices, &|line| self.progress(line)).await
     }
 
     pub(crate) fn uninstalling(nodes: Nodes) -> uninstall::Choices {
@@ -103,15 +104,15 @@ impl World {
     }
 
     pub(crate) async fn uninstall(&self, choices: &uninstall::Choices) -> Result<(), Error> {
-        uninstall(&self.client, self.clock, choices, &|line| self.tell(line)).await
+        uninstall(&self.client, self.clock, choices, &|line| self.progress(line)).await
     }
 
     pub(crate) async fn examine(&self) -> Vec<Finding> {
-        findings(&gather(&self.client, self.clock, &Asked::default()).await)
+        findings(&gather(&self.client, self.clock, &DoctorOptions::default()).await)
     }
 
-    /// Karpenter, working under the lease in the namespace until its Deployment is stopped.
-    pub(crate) async fn karpenter_works(&self) -> JoinHandle<()> {
+    /// Starts the controllers with the Lease in the namespace, until their Deployment is stopped.
+    pub(crate) async fn run_karpenter(&self) -> JoinHandle<()> {
         let (client, clock, stops) = (self.client.clone(), self.clock, Arc::clone(&self.stops));
         let mut election = Election::new(
             client.clone(),
@@ -132,8 +133,8 @@ impl World {
         })
     }
 
-    /// A pool, its class and a Deployment whose pods need a node of it.
-    pub(crate) async fn furnish(&self) {
+    /// Applies a NodePool, its node class and a Deployment whose pods need a new node.
+    pub(crate) async fn apply_workload(&self) {
         self.apply(json!({"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass",
             "metadata": {"name": "default"}, "spec": {}}))
             .await;
@@ -161,10 +162,10 @@ impl World {
             }
             self.clock.sleep(Duration::from_secs(1)).await;
         }
-        panic!("not in time: {what}");
+        panic!("timed out: {what}");
     }
 
-    /// Nodes of pools that are ready.
+    /// Ready nodes of NodePools.
     pub(crate) async fn ready_nodes(&self) -> Vec<Value> {
         let nodes = self.list("", "v1", "Node").await;
         let is_ready = |node: &Value| {
@@ -199,7 +200,7 @@ impl World {
         }
     }
 
-    /// Nothing where the kind is not known.
+    /// Empty if the cluster does not have the kind.
     pub(crate) async fn list(&self, group: &str, version: &str, kind: &str) -> Vec<Value> {
         match self.api(group, version, kind, None).list(&ListParams::default()).await {
             Ok(found) => {
@@ -215,7 +216,7 @@ impl World {
         found.map(|each| serde_json::to_value(each).expect("JSON"))
     }
 
-    /// Applies an object, its status too.
+    /// Applies an object and its status.
     pub(crate) async fn apply(&self, object: Value) {
         let api_version = object["apiVersion"].as_str().expect("text");
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -246,9 +247,9 @@ impl World {
         api.patch(name, &PatchParams::default(), &patch).await.expect("scaled");
     }
 
-    pub(crate) async fn end_karpenter(&self, works: JoinHandle<()>) {
+    pub(crate) async fn end_karpenter(&self, handle: JoinHandle<()>) {
         self.stops.notify_one();
-        works.await.expect("ended");
+        handle.await.expect("ended");
     }
 
     pub(crate) async fn delete_budget(&self) {

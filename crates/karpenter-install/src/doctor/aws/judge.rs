@@ -1,4 +1,4 @@
-//! Judges what an AWS account answered.
+//! Findings about an AWS account. Decides only.
 
 use karpenter_aws::api::{AwsError, ErrorKind};
 
@@ -6,23 +6,23 @@ use super::{AwsFacts, ClassFacts};
 use crate::doctor::Finding;
 
 pub fn findings(facts: &AwsFacts) -> Vec<Finding> {
-    let region = &facts.asked.region;
+    let region = &facts.options.region;
     if let Err(error) = &facts.access {
         return vec![Finding::fail(
             "aws-credentials",
-            format!("EC2 in {region} says: {error}"),
+            format!("EC2 in {region} returned an error: {error}"),
             credentials(error),
         )];
     }
-    let mut all = vec![Finding::ok("aws-credentials", format!("EC2 in {region} answers"))];
+    let mut all = vec![Finding::ok("aws-credentials", format!("EC2 in {region} is reachable"))];
     all.push(cluster(facts));
     all.push(queue(facts));
-    facts.classes.iter().for_each(|class| all.extend(of_class(class, &facts.asked.cluster_name)));
+    facts.classes.iter().for_each(|class| all.extend(of_class(class, &facts.options.cluster_name)));
     if facts.wants_spot {
-        // Nobody but the account's owner may look: the controller is not allowed to read roles.
+        // The controller's role may not read IAM roles, so this cannot be checked.
         all.push(Finding::ok(
             "spot-role",
-            "pools allow spot machines, which need the account's role AWSServiceRoleForEC2Spot; whether it exists shows at \
+            "NodePools allow spot capacity, which needs the account's role AWSServiceRoleForEC2Spot; check it at \
              the first launch, or with aws iam get-role --role-name AWSServiceRoleForEC2Spot",
         ));
     }
@@ -31,17 +31,17 @@ pub fn findings(facts: &AwsFacts) -> Vec<Finding> {
 
 fn credentials(error: &AwsError) -> String {
     match error.kind {
-        ErrorKind::BadCredentials => "credentials are missing, wrong or too old: the controller gets its own through an IAM role \
-                                      for its service account or pod identity; here AWS_PROFILE, AWS_ACCESS_KEY_ID or a \
-                                      role count"
+        ErrorKind::BadCredentials => "credentials are missing, invalid or expired: the controller gets its own through an IAM role \
+                                      for its service account or pod identity; this command uses AWS_PROFILE, AWS_ACCESS_KEY_ID or a \
+                                      role"
             .to_owned(),
         ErrorKind::Unauthorized => "the role lacks ec2:DescribeInstanceTypes: karpenter bootstrap aws prints all policies".to_owned(),
-        ErrorKind::Transient => "check the region, the network, and in VPCs without internet the endpoint of EC2".to_owned(),
+        ErrorKind::Transient => "check the region, the network, and the EC2 endpoint of a VPC without internet access".to_owned(),
         _ => "check --region and the credentials: aws sts get-caller-identity".to_owned(),
     }
 }
 
-/// What to do about a call that was refused.
+/// The fix for a failed call.
 fn allowed(error: &AwsError, action: &str, otherwise: &str) -> String {
     match error.is_unauthorized() {
         true => format!("the role lacks {action}: karpenter bootstrap aws prints all policies"),
@@ -50,25 +50,25 @@ fn allowed(error: &AwsError, action: &str, otherwise: &str) -> String {
 }
 
 fn cluster(facts: &AwsFacts) -> Finding {
-    let name = &facts.asked.cluster_name;
+    let name = &facts.options.cluster_name;
     match &facts.cluster {
         None => Finding::warn(
             "aws-cluster",
-            "not looked at: the name of the cluster is not known",
+            "not checked: the name of the cluster is not known",
             "give --cluster-name, or install the controller with it",
         ),
         Some(Ok(cluster)) => Finding::ok(
             "aws-cluster",
-            format!("EKS knows {name}, version {}", cluster.version.as_deref().unwrap_or("unknown")),
+            format!("EKS has cluster {name}, version {}", cluster.version.as_deref().unwrap_or("unknown")),
         ),
         Some(Err(error)) if error.is_not_found() => Finding::warn(
             "aws-cluster",
-            format!("EKS in {} knows no cluster {name}", facts.asked.region),
+            format!("EKS in {} has no cluster {name}", facts.options.region),
             "check --cluster-name and --region; outside of EKS the controller needs --cluster-endpoint",
         ),
         Some(Err(error)) => Finding::warn(
             "aws-cluster",
-            format!("EKS says: {error}"),
+            format!("EKS returned an error: {error}"),
             allowed(
                 error,
                 "eks:DescribeCluster",
@@ -79,22 +79,22 @@ fn cluster(facts: &AwsFacts) -> Finding {
 }
 
 fn queue(facts: &AwsFacts) -> Finding {
-    let name = &facts.asked.queue;
+    let name = &facts.options.queue;
     match &facts.queue {
         None => Finding::warn(
             "aws-queue",
-            "no interruption queue is set: spot machines end without notice",
+            "no interruption queue is set: spot instances are interrupted without a drain",
             "karpenter bootstrap aws prints queue and rules; then --interruption-queue NAME",
         ),
-        Some(Ok(_)) => Finding::ok("aws-queue", format!("the queue {name} exists")),
+        Some(Ok(_)) => Finding::ok("aws-queue", format!("queue {name} exists")),
         Some(Err(error)) if error.is_not_found() => Finding::fail(
             "aws-queue",
-            format!("there is no queue {name} in {}", facts.asked.region),
-            "karpenter bootstrap aws prints queue and rules; names count, not addresses",
+            format!("queue {name} not found in {}", facts.options.region),
+            "karpenter bootstrap aws prints queue and rules; give the queue's name, not its URL",
         ),
         Some(Err(error)) => Finding::fail(
             "aws-queue",
-            format!("SQS says about {name}: {error}"),
+            format!("SQS returned an error for queue {name}: {error}"),
             allowed(error, "sqs:GetQueueUrl", "check the name and the region"),
         ),
     }
@@ -125,14 +125,14 @@ fn of_class(class: &ClassFacts, cluster: &str) -> Vec<Finding> {
                 }
                 false => all.push(Finding::warn(
                     "aws-subnets",
-                    format!("{name}: no addresses are left in {}", full.join(", ")),
+                    format!("{name}: no free IP addresses in {}", full.join(", ")),
                     "add subnets with free addresses, or prefixes to the VPC",
                 )),
             }
         }
         Err(error) => all.push(Finding::fail(
             "aws-subnets",
-            format!("{name}: EC2 says: {error}"),
+            format!("{name}: EC2 returned an error: {error}"),
             allowed(error, "ec2:DescribeSubnets", "check the ids in the terms"),
         )),
     }
@@ -151,7 +151,7 @@ fn of_class(class: &ClassFacts, cluster: &str) -> Vec<Finding> {
         }
         Err(error) => all.push(Finding::fail(
             "aws-security-groups",
-            format!("{name}: EC2 says: {error}"),
+            format!("{name}: EC2 returned an error: {error}"),
             allowed(error, "ec2:DescribeSecurityGroups", "check the ids in the terms"),
         )),
     }
@@ -159,7 +159,7 @@ fn of_class(class: &ClassFacts, cluster: &str) -> Vec<Finding> {
     all
 }
 
-/// Groups and subnets of different VPCs cannot be launched together.
+/// Security groups and subnets must be in one VPC.
 fn foreign_vpc(name: &str, class: &ClassFacts) -> Option<Finding> {
     let subnets = class.subnets.as_ref().ok()?;
     let groups = class.security_groups.as_ref().ok()?;
@@ -172,7 +172,7 @@ fn foreign_vpc(name: &str, class: &ClassFacts) -> Option<Finding> {
     (!strangers.is_empty()).then(|| {
         Finding::fail(
             "aws-security-groups",
-            format!("{name}: {} lie in another VPC than its subnets ({vpc})", strangers.join(", ")),
+            format!("{name}: {} are in another VPC than its subnets ({vpc})", strangers.join(", ")),
             "select groups and subnets of one VPC",
         )
     })
@@ -208,20 +208,20 @@ fn profile(name: &str, class: &ClassFacts) -> Finding {
         (Some(Err(error)), _) if error.is_not_found() => Finding::fail(
             CHECK,
             format!("{name}: {error}"),
-            "create the instance profile, or name a role in spec.role and leave the profile to the controller",
+            "create the instance profile, or set spec.role so that the controller creates one",
         ),
         (Some(Err(error)), _) => Finding::warn(
             CHECK,
-            format!("{name}: IAM says: {error}"),
+            format!("{name}: IAM returned an error: {error}"),
             allowed(error, "iam:GetInstanceProfile", "try again"),
         ),
         (None, Some(role)) => Finding::ok(
             CHECK,
-            format!("{name}: the controller makes an instance profile for the role {role}"),
+            format!("{name}: the controller creates an instance profile for the role {role}"),
         ),
         (None, None) => Finding::fail(
             CHECK,
-            format!("{name} names neither a role nor an instance profile"),
+            format!("{name} has neither a role nor an instance profile"),
             "set spec.role or spec.instanceProfile",
         ),
     }

@@ -12,8 +12,12 @@ fn class() -> Value {
             "amiSelectorTerms": [{"alias": "al2023@latest"}]}})
 }
 
-fn asked() -> AwsAsked {
-    AwsAsked { region: "us-east-1".to_owned(), cluster_name: "cluster".to_owned(), queue: "queue".to_owned() }
+fn options() -> AwsOptions {
+    AwsOptions {
+        region: "us-east-1".to_owned(),
+        cluster_name: "cluster".to_owned(),
+        queue: "queue".to_owned(),
+    }
 }
 
 fn pool(values: &[&str]) -> Value {
@@ -28,8 +32,8 @@ fn cloud() -> Arc<FakeAws> {
     cloud
 }
 
-async fn examine(cloud: &Arc<FakeAws>, asked: &AwsAsked, class: Value) -> Vec<Finding> {
-    findings(&gather(&cloud.apis(), asked, &[class], &[pool(&["spot"])]).await)
+async fn examine(cloud: &Arc<FakeAws>, options: &AwsOptions, class: Value) -> Vec<Finding> {
+    findings(&gather(&cloud.apis(), options, &[class], &[pool(&["spot"])]).await)
 }
 
 fn worst(found: &[Finding], check: &str) -> (Level, String) {
@@ -39,40 +43,40 @@ fn worst(found: &[Finding], check: &str) -> (Level, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_account_that_is_in_order() {
-    let found = examine(&cloud(), &asked(), class()).await;
+async fn valid_account_has_no_faults() {
+    let found = examine(&cloud(), &options(), class()).await;
     assert!(found.iter().all(|finding| finding.level == Level::Ok), "{found:#?}");
     assert!(worst(&found, "aws-subnets").1.contains("selects"), "{found:?}");
     assert!(worst(&found, "spot-role").1.contains("AWSServiceRoleForEC2Spot"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_credentials_nothing_else_is_asked() {
+async fn without_credentials_no_further_calls_are_made() {
     let cloud = cloud();
     cloud.fail_always(Call::CheckAccess, Some(AwsError::no_credentials("no provider in the chain")));
-    let found = examine(&cloud, &asked(), class()).await;
+    let found = examine(&cloud, &options(), class()).await;
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(worst(&found, "aws-credentials").0, Level::Fail);
     assert_eq!(cloud.calls(), [Call::CheckAccess]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_fault_is_found() {
-    type Spoil = fn(&FakeAws, &mut AwsAsked, &mut Value);
-    let cases: [(&str, Level, &str, Spoil); 11] = [
-        ("aws-cluster", Level::Warn, "knows no cluster", |_, asked, _| {
-            asked.cluster_name = "other".to_owned()
+async fn every_aws_fault_is_reported() {
+    type Damage = fn(&FakeAws, &mut AwsOptions, &mut Value);
+    let cases: [(&str, Level, &str, Damage); 11] = [
+        ("aws-cluster", Level::Warn, "has no cluster", |_, options, _| {
+            options.cluster_name = "other".to_owned()
         }),
-        ("aws-cluster", Level::Warn, "not known", |_, asked, _| asked.cluster_name = String::new()),
-        ("aws-queue", Level::Fail, "there is no queue", |_, asked, _| asked.queue = "nowhere".to_owned()),
-        ("aws-queue", Level::Warn, "no interruption queue", |_, asked, _| asked.queue = String::new()),
+        ("aws-cluster", Level::Warn, "not known", |_, options, _| options.cluster_name = String::new()),
+        ("aws-queue", Level::Fail, "not found in", |_, options, _| options.queue = "nowhere".to_owned()),
+        ("aws-queue", Level::Warn, "no interruption queue", |_, options, _| options.queue = String::new()),
         ("aws-queue", Level::Fail, "AccessDenied", |cloud, _, _| {
             cloud.fail_always(Call::GetQueueUrl, Some(AwsError::new("AccessDenied", "no")));
         }),
         ("aws-subnets", Level::Fail, "selects no subnets", |_, _, class| {
             class["spec"]["subnetSelectorTerms"] = json!([{"tags": {"karpenter.sh/discovery": "typo"}}]);
         }),
-        ("aws-subnets", Level::Warn, "no addresses are left", |cloud, _, _| {
+        ("aws-subnets", Level::Warn, "no free IP addresses", |cloud, _, _| {
             cloud.world(|world| {
                 world.subnets.values_mut().next().expect("one").available_ip_count = 0;
             });
@@ -93,11 +97,11 @@ async fn every_fault_is_found() {
             class["spec"]["instanceProfile"] = json!("nobody");
         }),
     ];
-    for (check, level, text, spoil) in cases {
+    for (check, level, text, damage) in cases {
         let cloud = cloud();
-        let (mut asked, mut class) = (asked(), class());
-        spoil(&cloud, &mut asked, &mut class);
-        let found = examine(&cloud, &asked, class).await;
+        let (mut options, mut class) = (options(), class());
+        damage(&cloud, &mut options, &mut class);
+        let found = examine(&cloud, &options, class).await;
         let (found_level, message) = worst(&found, check);
         assert_eq!(found_level, level, "{check} {text}: {found:#?}");
         assert!(message.contains(text), "{check} {text}: {message}");
@@ -105,7 +109,7 @@ async fn every_fault_is_found() {
 }
 
 #[test]
-fn spot_is_wanted_unless_it_is_excluded() {
+fn pool_allows_spot_unless_requirements_exclude_it() {
     assert!(wants_spot(&json!({})));
     assert!(wants_spot(&pool(&["spot", "on-demand"])));
     assert!(!wants_spot(&pool(&["on-demand"])));

@@ -1,21 +1,21 @@
-//! Whether the schema that a cluster enforces is the one of this program. Words for people do not count, and neither does
-//! what servers leave out because it says nothing.
+//! Compares the schema that a cluster serves with that of this program. Descriptions and fields that API servers omit
+//! are ignored.
 
 use std::collections::BTreeSet;
 
 use karpenter_api::crds::Crd;
 use serde_json::{Map, Value};
 
-/// As many fields are named.
+/// Fields that a message names.
 const NAMED_MAX: usize = 3;
 
-/// What differs between a version that is served and ours, in words.
+/// A description of the difference between a served version and ours, if any.
 pub(super) fn difference(version: &Value, crd: &Crd) -> Option<String> {
-    let served = essence(version.pointer("/schema/openAPIV3Schema")?);
+    let served = normalized(version.pointer("/schema/openAPIV3Schema")?);
     let definition: Value = serde_saphyr::from_str(crd.yaml).ok()?;
     let versions = definition.pointer("/spec/versions")?.as_array()?;
     let ours = versions.iter().find(|one| one["name"] == crd.version)?;
-    let ours = essence(ours.pointer("/schema/openAPIV3Schema")?);
+    let ours = normalized(ours.pointer("/schema/openAPIV3Schema")?);
     if served == ours {
         return None;
     }
@@ -30,12 +30,12 @@ pub(super) fn difference(version: &Value, crd: &Crd) -> Option<String> {
     let unknown: Vec<&String> = known.difference(&wanted).collect();
     Some(match (lacking.is_empty(), unknown.is_empty()) {
         (false, _) => format!("it lacks {}, which the server drops from objects", named(lacking)),
-        (true, false) => format!("it has {}, which this version does not know", named(unknown)),
-        (true, true) => "its rules, defaults or allowed values are others".to_owned(),
+        (true, false) => format!("it has {}, which this version does not have", named(unknown)),
+        (true, true) => "its rules, defaults or allowed values differ".to_owned(),
     })
 }
 
-/// Paths of all fields, as in `spec.template.spec.taints[].key`.
+/// Paths of all fields, such as `spec.template.spec.taints[].key`.
 fn fields(schema: &Value) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     collect(schema, "", &mut found);
@@ -55,12 +55,12 @@ fn collect(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// The schema without descriptions, without what is empty, with numbers of one kind and sets in one order.
-fn essence(schema: &Value) -> Value {
+/// The schema without descriptions and empty values, with normalized numbers and sorted sets.
+fn normalized(schema: &Value) -> Value {
     reduced(schema, false)
 }
 
-fn is_for_people(keyword: &str) -> bool {
+fn is_description(keyword: &str) -> bool {
     matches!(keyword, "description" | "message")
 }
 
@@ -75,38 +75,39 @@ fn reduced(value: &Value, is_map: bool) -> Value {
     };
     match value {
         Value::Object(entries) => {
-            let kept =
-                entries.iter().filter(|(key, _)| is_map || !is_for_people(key)).filter_map(|(key, value)| {
+            let kept = entries.iter().filter(|(key, _)| is_map || !is_description(key)).filter_map(
+                |(key, value)| {
                     let value = match (is_map, key.as_str()) {
-                        // What a field is set to is data.
-                        (false, "default" | "example") => numbers_alike(value),
+                        // The value of a field is data, not a schema.
+                        (false, "default" | "example") => normalized_numbers(value),
                         (false, "enum" | "required") => sorted(value),
                         (false, "properties") => reduced(value, true),
                         _ => reduced(value, false),
                     };
                     (is_map || key == "default" || !says_nothing(&value)).then(|| (key.clone(), value))
-                });
+                },
+            );
             Value::Object(kept.collect::<Map<_, _>>())
         }
         Value::Array(items) => items.iter().map(|item| reduced(item, false)).collect(),
-        other => numbers_alike(other),
+        other => normalized_numbers(other),
     }
 }
 
 fn sorted(value: &Value) -> Value {
-    let mut items: Vec<Value> = value.as_array().into_iter().flatten().map(numbers_alike).collect();
+    let mut items: Vec<Value> = value.as_array().into_iter().flatten().map(normalized_numbers).collect();
     items.sort_by_key(Value::to_string);
     items.into()
 }
 
-/// Servers write 1 where somebody wrote 1.0.
-fn numbers_alike(value: &Value) -> Value {
+/// API servers write 1 for 1.0.
+fn normalized_numbers(value: &Value) -> Value {
     match value {
         Value::Number(number) => number.as_f64().map_or_else(|| value.clone(), Value::from),
-        Value::Array(items) => items.iter().map(numbers_alike).collect(),
+        Value::Array(items) => items.iter().map(normalized_numbers).collect(),
         Value::Object(fields) => fields
             .iter()
-            .map(|(key, value)| (key.clone(), numbers_alike(value)))
+            .map(|(key, value)| (key.clone(), normalized_numbers(value)))
             .collect::<Map<_, _>>()
             .into(),
         other => other.clone(),
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ours_does_not_differ_whatever_a_server_makes_of_it() {
+    fn schema_as_stored_by_a_server_does_not_differ() {
         for crd in crds::all().iter().chain(crds::legacy()) {
             let mut version = ours(crd);
             assert_eq!(difference(&version, crd), None, "{}", crd.name);
@@ -137,19 +138,19 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_named() {
+    fn different_fields_are_named() {
         let crd = crds::all().iter().find(|crd| crd.kind == "NodePool").expect("there");
         let spec = "/schema/openAPIV3Schema/properties/spec/properties";
-        let told = |spoil: &dyn Fn(&mut Value)| {
+        let message = |damage: &dyn Fn(&mut Value)| {
             let mut version = ours(crd);
-            spoil(version.pointer_mut(spec).expect("a schema"));
-            difference(&version, crd).expect("told")
+            damage(version.pointer_mut(spec).expect("a schema"));
+            difference(&version, crd).expect("message")
         };
-        let lacking = told(&|spec| drop(spec.as_object_mut().expect("fields").remove("weight")));
+        let lacking = message(&|spec| drop(spec.as_object_mut().expect("fields").remove("weight")));
         assert!(lacking.starts_with("it lacks spec.weight,"), "{lacking}");
-        let unknown = told(&|spec| spec["theirs"] = json!({"type": "string"}));
+        let unknown = message(&|spec| spec["theirs"] = json!({"type": "string"}));
         assert!(unknown.starts_with("it has spec.theirs,"), "{unknown}");
-        let rules = told(&|spec| spec["weight"]["maximum"] = json!(50));
+        let rules = message(&|spec| spec["weight"]["maximum"] = json!(50));
         assert!(rules.contains("rules"), "{rules}");
     }
 }
