@@ -1,5 +1,5 @@
-//! Measures the scheduler: `schedule_many [nodes] [pods]` places generated pods on an empty cluster, first by decisions
-//! alone, then through an API server in this process.
+//! Measures the scheduler: `schedule_many [nodes] [pods]` schedules generated pods on an empty cluster, first the
+//! decisions only, then through an API server in this process.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,7 +27,8 @@ fn node(index: usize) -> Node {
     }))
 }
 
-/// Of four pods one is plain, one spreads over zones, one keeps away from its like, one prefers company.
+/// Of four pods one is plain, one has a topology spread over zones, one has anti-affinity to its app, one has preferred
+/// affinity.
 fn pod(index: usize) -> Pod {
     let app = format!("app-{}", index % 20);
     let selector = json!({"matchLabels": {"app": app}});
@@ -65,7 +66,7 @@ fn decisions_alone(nodes: usize, pods: usize) {
     }
     let took = started.elapsed();
     println!(
-        "decisions alone: {bound} of {pods} pods on {nodes} nodes in {took:.2?}, {:.0?} each",
+        "decisions only: {bound} of {pods} pods on {nodes} nodes in {took:.2?}, {:.0?} each",
         took / pods.max(1) as u32
     );
 }
@@ -95,7 +96,7 @@ async fn through_the_server(nodes: usize, pods: usize) -> Result<(), Error> {
     let took = started.elapsed();
     let bound =
         pods_api.list(&ListParams::default()).await?.items.into_iter().map(Arc::new).filter(settled).count();
-    println!("through the server: {bound} of {pods} pods on {nodes} nodes bound in {took:.2?}");
+    println!("through the API server: {bound} of {pods} pods on {nodes} nodes bound in {took:.2?}");
     stop.stop();
     let _ = scheduler.await;
     watches.iter().for_each(|watch| watch.abort());

@@ -1,7 +1,7 @@
 //! Runs the scheduler against the cluster of the current kubeconfig until it is interrupted.
 //!
-//! `cargo run -p karpenter-cluster --example scheduler -- [name]` places the pods whose `spec.schedulerName` is the
-//! name, by default `default-scheduler`.
+//! `cargo run -p karpenter-cluster --example scheduler -- [name]` schedules the pods with this `spec.schedulerName`, by
+//! default `default-scheduler`.
 
 use karpenter_cluster::clock::Clock;
 use karpenter_cluster::harness::Stop;
@@ -18,12 +18,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let stop = Stop::default();
     let interrupted = stop.clone();
     tokio::spawn(async move {
-        // Without a handler for interrupts the process simply ends.
+        // Without a signal handler the process exits on interrupt.
         if tokio::signal::ctrl_c().await.is_ok() {
             interrupted.stop();
         }
     });
-    eprintln!("placing pods of {}", settings.name);
+    eprintln!("scheduling pods with schedulerName {}", settings.name);
     run(client, sources, Clock::system(), settings, stop).await;
     watches.iter().for_each(|watch| watch.abort());
     Ok(())

@@ -1,7 +1,7 @@
-//! Where the control plane's time comes from: tokio's clock, so that a paused runtime drives everything.
+//! The clock of the control plane. It follows tokio's clock, so that a paused runtime controls all time.
 //!
-//! The wall time on objects and the time that timers wait for are the same line: a simulated day passes as quickly
-//! as the runtime can advance it. Nothing in this crate asks the machine for the time elsewhere.
+//! Timestamps on objects and timers use the same clock: a simulated day passes as fast as the runtime can advance. This
+//! crate reads the time nowhere else.
 
 use std::time::Duration;
 
@@ -18,17 +18,17 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The time of the machine from now on.
+    /// Starts at the system's current time.
     pub fn system() -> Self {
         Self::starting_at(Timestamp::now())
     }
 
-    /// A clock that shows `epoch` now and advances with tokio's.
+    /// A clock that shows `epoch` now and advances with tokio's clock.
     pub fn starting_at(epoch: Timestamp) -> Self {
         Self { epoch, started: Instant::now(), speed: 1.0 }
     }
 
-    /// The same clock, but `speed` seconds pass on it for each second of tokio's. Must be positive.
+    /// The same clock, on which `speed` seconds pass per second of tokio's clock. Must be positive.
     pub fn with_speed(self, speed: f64) -> Self {
         Self { epoch: self.now(), started: Instant::now(), speed: if speed > 0.0 { speed } else { 1.0 } }
     }
@@ -41,12 +41,12 @@ impl Clock {
             .unwrap_or(Timestamp::MAX)
     }
 
-    /// Now as `metav1.Time` keeps it: whole seconds.
+    /// The current time as `metav1.Time`: whole seconds.
     pub fn time(&self) -> Time {
         Time(whole_seconds(self.now()))
     }
 
-    /// Now as `metav1.MicroTime` keeps it.
+    /// The current time as `metav1.MicroTime`.
     pub fn micro_time(&self) -> MicroTime {
         let now = self.now();
         MicroTime(Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now))
@@ -57,12 +57,12 @@ impl Clock {
         tokio::time::sleep(self.real(duration)).await;
     }
 
-    /// Until the clock shows `time`; at once if it already does.
+    /// Waits until the clock shows `time`; returns at once if it has passed.
     pub async fn sleep_until(&self, time: Timestamp) {
         self.sleep(until(self.now(), time)).await;
     }
 
-    /// When tokio's clock will stand `duration` of this clock's time from now.
+    /// The instant of tokio's clock that is `duration` of this clock from now.
     pub fn deadline(&self, duration: Duration) -> Instant {
         Instant::now() + self.real(duration)
     }
@@ -72,12 +72,12 @@ impl Clock {
     }
 }
 
-/// How long it is from `now` to `time`, zero if that has passed.
+/// The duration from `now` to `time`; zero if `time` has passed.
 pub fn until(now: Timestamp, time: Timestamp) -> Duration {
     Duration::try_from(time.duration_since(now)).unwrap_or(Duration::ZERO)
 }
 
-/// How long ago `time` was, zero if it is still to come.
+/// The duration from `time` to `now`; zero if `time` is in the future.
 pub fn since(now: Timestamp, time: Timestamp) -> Duration {
     until(time, now)
 }

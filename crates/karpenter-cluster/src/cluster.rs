@@ -1,4 +1,4 @@
-//! The whole control plane around an API server, started and stopped as one.
+//! Starts and stops the whole control plane of an API server.
 
 use std::sync::Arc;
 
@@ -25,19 +25,19 @@ use crate::kubelet::{self, NodeKubelets, PodKubelets};
 use crate::mirrors::Mirrors;
 use crate::scheduler;
 
-/// What runs, and how.
+/// Which parts run, and their settings.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The time on which everything runs. Should be the one that the API server stamps on objects.
+    /// The clock of all parts. It should be the clock that the API server uses for timestamps.
     pub clock: Clock,
     pub kubelet: kubelet::Options,
     pub nodes: nodes::Options,
     pub scheduler: scheduler::Settings,
-    /// Whether pods are scheduled. Off where a real kube-scheduler does it.
+    /// Whether the scheduler runs. Off where a real kube-scheduler runs.
     pub schedules: bool,
-    /// Whether fake nodes get kubelets. Off where a real kwok does it.
+    /// Whether simulated kubelets run. Off where a real kwok runs.
     pub kubelets: bool,
-    /// Whether the controllers of kube-controller-manager run. Off where a real one does.
+    /// Whether the controllers of kube-controller-manager run. Off where a real one runs.
     pub controllers: bool,
 }
 
@@ -64,7 +64,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts everything; returns when all mirrors have taken in what the server holds.
+    /// Starts all parts; returns when all stores are synced.
     pub async fn start(client: Client, options: Options) -> Self {
         let (mirrors, watches) = Mirrors::watch(&client);
         mirrors.synced().await;
@@ -82,16 +82,16 @@ impl Cluster {
         cluster
     }
 
-    /// The mirrors that everything here reads.
+    /// The stores that all parts share.
     pub fn mirrors(&self) -> &Mirrors {
         &self.context.mirrors
     }
 
-    /// Lets what is under way finish, then ends all of it.
+    /// Stops all workers after their current reconcile.
     pub async fn stop(self) {
         self.stop.stop();
         for worker in self.workers {
-            // A worker that panicked is over too.
+            // A worker that panicked has stopped too.
             let _ = worker.await;
         }
         for watch in &self.watches {

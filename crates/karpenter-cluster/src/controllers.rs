@@ -1,7 +1,9 @@
-//! The controllers of kube-controller-manager that a node autoscaler meets.
+//! The controllers of kube-controller-manager that affect a node autoscaler.
 //!
-//! Each looks at the mirrors, decides in a pure function, and writes through the client; [`crate::harness`] drives
-//! it. None calls another: they meet in the API server only.
+//! Each reads the stores, decides in a pure function, and writes through the client; [`crate::harness`] runs it.
+//! Controllers do not call each other; they communicate through the API server only.
+//!
+//! Upstream: k8s.io/kubernetes/pkg/controller
 
 pub mod context;
 pub mod cronjob;

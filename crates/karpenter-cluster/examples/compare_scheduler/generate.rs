@@ -1,4 +1,4 @@
-//! Clusters and pods drawn from a seed: small numbers of everything, so that rules meet each other often.
+//! Random clusters and pods from a seed. There are few of everything, so that scheduling rules interact often.
 
 use serde_json::{Map, Value, json};
 
@@ -114,7 +114,7 @@ impl Generator {
             .collect()
     }
 
-    /// Claims `c0` to `c5` in each namespace: bound ones with their volumes, and such that wait.
+    /// Claims `c0` to `c5` in each namespace: bound claims with their volumes, and pending claims.
     pub(crate) fn storage(&mut self) -> Vec<(Value, Option<Value>)> {
         let mut storage = Vec::new();
         for (namespace, _) in NAMESPACES {

@@ -1,9 +1,9 @@
 //! Compares this scheduler with kube-scheduler on a real API server, pod by pod on generated clusters.
 //!
-//! Needs a kubeconfig for an API server on which kube-scheduler runs and no controllers do: they would change objects
-//! in between. Every pod is given to kube-scheduler; from the state before it, our own decision is worked out. Where
-//! kube-scheduler binds, its node must be one of those that we find best; where it refuses, the words must be equal;
-//! where it preempts, node and victims must be. `e2e/compare-scheduling` sets everything up.
+//! It needs a kubeconfig for an API server on which kube-scheduler runs and controllers do not, because they would
+//! change objects in between. kube-scheduler gets every pod; this scheduler decides from the state before. If
+//! kube-scheduler binds the pod, its node must be one of our best nodes; if the pod is unschedulable, the messages must
+//! be equal; if it preempts, node and victims must be equal. `e2e/compare-scheduling` sets everything up.
 
 mod generate;
 mod world;
@@ -21,7 +21,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let clusters: u64 = arguments.next().map_or(Ok(10), |text| text.parse())?;
     let world = World::connect().await?;
     let (mut pods, mut bound, mut refused, mut preempted, mut differences) = (0, 0, 0, 0, 0);
-    // How often only one node was best, so that nothing was left to chance.
+    // Bound pods with a single best node, for which the random choice among equal nodes did not matter.
     let mut unique = 0;
     for seed in first_seed..first_seed + clusters {
         let mut generator = Generator::new(seed);
@@ -42,12 +42,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
         eprintln!(
-            "seed {seed} done: {pods} pods, {bound} bound, {refused} refused, {preempted} preempted others, {differences} differences"
+            "seed {seed} done: {pods} pods, {bound} bound, {refused} unschedulable, {preempted} preempting, {differences} differences"
         );
     }
     world.wipe().await?;
     println!(
-        "{pods} pods: {bound} bound ({unique} of them with one best node), {refused} refused, {preempted} preempted \
+        "{pods} pods: {bound} bound ({unique} of them with one best node), {refused} unschedulable, {preempted} preempting \
          others; {differences} differences"
     );
     if differences > 0 {
@@ -70,11 +70,11 @@ async fn compare(
     let difference = match (&ours, &theirs) {
         (Decision::Bind { .. }, Outcome::Bound { node }) => {
             let names: Vec<&str> = best.iter().map(AsRef::as_ref).collect();
-            (!names.contains(&node.as_str())).then(|| format!("bound to {node}, best here: {names:?}"))
+            (!names.contains(&node.as_str())).then(|| format!("bound to {node}, best nodes of this scheduler: {names:?}"))
         }
         (Decision::Unschedulable { failure, .. }, Outcome::Refused { message }) => (failure.message
             != *message)
-            .then(|| format!("refused with\n  {message}\nhere\n  {}", failure.message)),
+            .then(|| format!("unschedulable with\n  {message}\nthis scheduler\n  {}", failure.message)),
         (
             Decision::Nominate { node, victims, failure },
             Outcome::Preempted { node: chosen, victims: gone, message },
@@ -96,7 +96,7 @@ async fn compare(
     Ok((difference, theirs, best.len()))
 }
 
-/// The pod as it was asked for, without what every pod gets.
+/// The pod without fields that the API server sets on every pod.
 fn without_noise(pod: &Pod) -> String {
     let mut pod = serde_json::json!({"labels": pod.metadata.labels, "spec": pod.spec});
     if let Some(spec) = pod["spec"].as_object_mut() {

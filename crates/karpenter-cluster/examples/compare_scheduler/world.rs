@@ -1,4 +1,4 @@
-//! The API server under comparison: building a cluster, giving it a pod, seeing what became of it.
+//! The API server of the comparison: builds a cluster, creates a pod, and reads kube-scheduler's decision.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::generate::{Generator, NAMESPACES};
 
-/// What kube-scheduler did with a pod.
+/// The decision of kube-scheduler for a pod.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Bound { node: String },
@@ -32,7 +32,7 @@ pub(crate) struct World {
     client: Client,
 }
 
-/// How long kube-scheduler gets to hear of a change before the next.
+/// The time that kube-scheduler gets to observe a change before the next.
 const HEARD: Duration = Duration::from_millis(60);
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -100,7 +100,7 @@ impl World {
         Ok(())
     }
 
-    /// Removes everything that a cluster was made of.
+    /// Deletes all objects of a cluster.
     pub(crate) async fn wipe(&self) -> kube::Result<()> {
         for (namespace, _) in NAMESPACES {
             self.wipe_kind(self.of::<Pod>(namespace)).await?;
@@ -125,7 +125,8 @@ impl World {
             nodes.create(created, &read(node.clone())).await?;
             let status = Patch::Merge(json!({"status": node["status"]}));
             nodes.patch_status(&name, &PatchParams::default(), &status).await?;
-            // The server taints new nodes until somebody finds them ready.
+            // The server taints new nodes until the node lifecycle controller finds them ready; no controller runs
+            // here.
             let taints = Patch::Merge(json!({"spec": {"taints": node["spec"]["taints"]}}));
             nodes.patch(&name, &PatchParams::default(), &taints).await?;
         }
@@ -161,7 +162,7 @@ impl World {
         Ok(())
     }
 
-    /// Everything as it is now.
+    /// The current state of the cluster.
     pub(crate) async fn snapshot(&self) -> kube::Result<Snapshot> {
         let everything = &ListParams::default();
         let mut snapshot = Snapshot::new();
@@ -229,7 +230,7 @@ impl World {
                     let victims = self.victims().await?;
                     return Ok(Outcome::Preempted { node, victims, message });
                 }
-                // Chosen, but its volumes are still to come; nobody makes them here.
+                // The node is selected, but the volumes are not provisioned; no provisioner runs here.
                 (None, Some(node)) => return Ok(Outcome::Bound { node }),
                 (None, None) => {}
             }
@@ -240,7 +241,7 @@ impl World {
         }
     }
 
-    /// Pods that are being deleted, once their number no longer grows.
+    /// Terminating pods, once their number no longer grows.
     async fn victims(&self) -> kube::Result<Vec<String>> {
         tokio::time::sleep(HEARD * 3).await;
         let pods = Api::<Pod>::all(self.client.clone()).list(&ListParams::default()).await?;
@@ -251,7 +252,7 @@ impl World {
         Ok(names)
     }
 
-    /// Leaves a state in which nothing waits: bound pods stay and count as started, others go, with their victims.
+    /// Leaves no pending pods: bound pods stay and are started, other pods and victims are deleted.
     pub(crate) async fn settle(&self, pod: &Pod, outcome: &Outcome) -> kube::Result<()> {
         let now = &DeleteParams::default().grace_period(0);
         let pods = self.pods_beside(pod);
@@ -259,7 +260,7 @@ impl World {
             Outcome::Bound { .. } => {
                 let bound = pods.get(&pod.name_any()).await?;
                 if bound.spec.as_ref().and_then(|spec| spec.node_name.as_ref()).is_some() {
-                    // Ages differ, so that among equal victims there is always a youngest.
+                    // Start times differ, so that the youngest of equal victims is unique.
                     let index: i64 = pod.name_any().trim_start_matches('p').parse().unwrap_or(0);
                     let started = jiff::Timestamp::from_second(1_700_000_000 + index * 7919 % 100_000);
                     let patch = Patch::Merge(json!({"status": {"startTime": started.unwrap_or_default()}}));
@@ -282,7 +283,7 @@ impl World {
         Ok(())
     }
 
-    /// Takes back what kube-scheduler wrote on the claims and volumes of a pod that never ran.
+    /// Removes the annotations that kube-scheduler wrote on claims and volumes of a pod that never ran.
     async fn unselect_claims(&self, pod: &Pod) -> kube::Result<()> {
         let claims: Api<PersistentVolumeClaim> = self.of(&pod.namespace().unwrap_or_default());
         let patch =

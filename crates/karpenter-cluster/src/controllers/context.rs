@@ -1,8 +1,8 @@
-//! What every controller works with: the client, the mirrors, the clock, and the ways to write an object so that the
-//! mirror shows the outcome at once.
+//! Shared dependencies of the controllers: the client, the stores, the clock, and writes that update the store with the
+//! response.
 //!
-//! Objects in mirrors are trimmed, so nothing is ever replaced whole: writes are creations, merge patches of what
-//! differs, strategic patches of lists that others write too, and deletions.
+//! Objects in stores are trimmed, so no write replaces a whole object: writes are creates, merge patches of the
+//! difference, strategic merge patches of lists that other clients also write, and deletes.
 
 use std::fmt::Debug;
 
@@ -24,11 +24,11 @@ use crate::clock::Clock;
 use crate::mirror::Mirror;
 use crate::mirrors::Mirrors;
 
-/// A kind of which the control plane writes objects.
+/// A kind whose objects the control plane writes.
 pub trait Kind:
     Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
-    /// The interface to the objects of a namespace; the namespace is empty for what belongs to none.
+    /// The API of a namespace; the namespace is empty for cluster-scoped kinds.
     fn api(client: Client, namespace: &str) -> Api<Self>;
 }
 
@@ -79,14 +79,14 @@ impl Context {
         K::api(self.client.clone(), namespace_of(object))
     }
 
-    /// Creates the object; the answer is in the mirror when this returns.
+    /// Creates the object; the store has the result when this returns.
     pub async fn create<K: Kind>(&self, mirror: &Mirror<K>, object: &K) -> kube::Result<K> {
         let created = self.api(object).create(&PostParams::default(), object).await?;
         mirror.apply(created.clone());
         Ok(created)
     }
 
-    /// Merges `patch` into the object if it is still the same one. `None` if it is gone.
+    /// Merges `patch` into the object if the uid is still the same. `None` if the object is gone.
     pub async fn merge<K: Kind>(
         &self,
         mirror: &Mirror<K>,
@@ -98,7 +98,7 @@ impl Context {
         taken_in(mirror, answer)
     }
 
-    /// The same, but refused with a conflict if the object has changed since the mirror read it.
+    /// Like [`Self::merge`], but a conflict if the object changed since the store read it.
     pub async fn merge_unchanged<K: Kind>(
         &self,
         mirror: &Mirror<K>,
@@ -111,7 +111,7 @@ impl Context {
         self.merge(mirror, object, patch).await
     }
 
-    /// Writes the parts of the status that differ; nothing if none does.
+    /// Patches the parts of the status that differ; no request if none does.
     pub async fn merge_status<K: Kind, S: Serialize>(
         &self,
         mirror: &Mirror<K>,
@@ -125,7 +125,7 @@ impl Context {
         taken_in(mirror, answer).map(drop)
     }
 
-    /// A strategic merge patch: for lists with keys that other clients write too.
+    /// A strategic merge patch: for keyed lists that other clients also write.
     pub async fn strategic<K: Kind>(
         &self,
         mirror: &Mirror<K>,
@@ -149,12 +149,12 @@ impl Context {
         taken_in(mirror, answer)
     }
 
-    /// Deletes the object if it is still the same one, with its usual grace period.
+    /// Deletes the object if the uid is still the same, with its default grace period.
     pub async fn delete<K: Kind>(&self, mirror: &Mirror<K>, object: &K) -> kube::Result<()> {
         self.delete_with(mirror, object, DeleteParams::background()).await
     }
 
-    /// Deletes the object if it is still the same one.
+    /// Deletes the object if the uid is still the same.
     pub async fn delete_with<K: Kind>(
         &self,
         mirror: &Mirror<K>,
@@ -177,7 +177,7 @@ impl Context {
                 }
                 Ok(())
             }
-            // Not there, or a namesake of what was meant: either way it is gone.
+            // The object is gone, or another object has its name now.
             Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(()),
             Err(error) => Err(error),
         }
@@ -238,14 +238,14 @@ pub fn is_already_exists(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.reason == "AlreadyExists")
 }
 
-/// The server refuses new objects because their namespace is on its way out.
+/// Whether the API server rejects new objects because their namespace is terminating.
 pub fn is_namespace_terminating(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let causes = status.details.iter().flat_map(|details| &details.causes);
     causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
 
-/// What the server said went wrong, in its words.
+/// The API server's error message.
 pub fn message_of(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
@@ -253,9 +253,9 @@ pub fn message_of(error: &kube::Error) -> String {
     }
 }
 
-/// The merge patch that makes `new` of `old`; `None` if they are equal.
+/// The merge patch from `old` to `new`; `None` if they are equal.
 pub fn difference<S: Serialize>(old: &S, new: &S) -> Option<Value> {
-    // Kubernetes types always have a JSON form.
+    // Kubernetes types always serialize to JSON.
     let (old, new) = (serde_json::to_value(old).ok()?, serde_json::to_value(new).ok()?);
     merge_difference(&old, &new)
 }
@@ -280,7 +280,7 @@ fn merge_difference(old: &Value, new: &Value) -> Option<Value> {
     Some(Value::Object(patch))
 }
 
-/// Counts are left out when zero, as the real status types do.
+/// Status fields omit zero counts.
 pub fn unless_zero(count: i32) -> Option<i32> {
     Some(count).filter(|count| *count != 0)
 }
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_difference_names_what_went_and_what_changed() {
+    fn difference_has_removed_and_changed_fields() {
         let old = json!({"a": 1, "b": {"c": 1, "d": 2}, "e": [1]});
         let new = json!({"b": {"c": 1, "d": 3}, "e": [1, 2], "f": {"g": 1}});
         let expected = json!({"a": null, "b": {"d": 3}, "e": [1, 2], "f": {"g": 1}});

@@ -1,4 +1,6 @@
-//! CronJob: makes a Job at each of its times. Times are UTC: other time zones are not supported here.
+//! CronJob controller: creates a Job at each scheduled time, in UTC. Other time zones are not supported.
+//!
+//! Upstream: pkg/controller/cronjob/cronjob_controllerv2.go
 
 use std::sync::Arc;
 
@@ -22,12 +24,12 @@ pub struct CronJobs {
     pub context: Context,
 }
 
-/// What a cron job should do now.
+/// The writes of one reconcile.
 #[derive(Debug, PartialEq)]
 struct Plan {
-    /// The time for which a job is made.
+    /// The scheduled time to create a Job for.
     start: Option<Timestamp>,
-    /// Names of jobs.
+    /// Names of Jobs.
     delete: Vec<String>,
     status: CronJobStatus,
     next: Option<Timestamp>,
@@ -153,7 +155,7 @@ fn plan(
         return Plan { start: None, delete, status, next: None };
     }
     let mut start = due(cron, spec, schedule, now);
-    // A name is made of its time, so a job that exists was made for it.
+    // The name of a Job contains its scheduled time, so an existing name means that the Job was created.
     start = start.filter(|start| jobs.iter().all(|job| name_of(&**job) != job_name(cron, *start)));
     if start.is_some() && !running.is_empty() {
         match spec.concurrency_policy.as_deref() {
@@ -168,7 +170,7 @@ fn plan(
     Plan { start, delete, status, next }
 }
 
-/// The latest time that has passed and for which no job was made; `None` if it passed too long ago.
+/// The latest scheduled time that has passed without a Job; `None` if it passed before the starting deadline.
 fn due(cron: &CronJob, spec: &CronJobSpec, schedule: &CronSchedule, now: Timestamp) -> Option<Timestamp> {
     let last = cron.status.as_ref().and_then(|status| status.last_schedule_time.as_ref());
     let mut earliest = last.or(cron.metadata.creation_timestamp.as_ref())?.0.as_second();
@@ -176,7 +178,7 @@ fn due(cron: &CronJob, spec: &CronJobSpec, schedule: &CronSchedule, now: Timesta
         earliest = earliest.max(now.as_second() - deadline);
     }
     let mut due = None;
-    // A hundred thousand minutes are ten weeks; whoever was away for longer gets the time that was reached.
+    // 100,000 minutes are ten weeks; after a longer absence the last time of this loop is used.
     for _ in 0..100_000 {
         match schedule.next_after(earliest) {
             Some(second) if second <= now.as_second() => {
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn starts_on_time_and_says_when_next() {
+    fn job_starts_on_schedule_and_requeues_for_the_next_time() {
         let early = decide(&cron(json!({})), &[], at("2026-01-01T11:59:59Z"));
         assert_eq!((early.start, early.next), (None, Some(now())));
         let due = decide(&cron(json!({})), &[], now());
@@ -261,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn after_an_absence_only_the_latest_time_counts() {
+    fn only_the_latest_missed_time_starts_a_job() {
         let late = decide(&cron(json!({})), &[], at("2026-01-01T12:17:00Z"));
         assert_eq!(late.start, Some(at("2026-01-01T12:15:00Z")));
         let strict = cron(json!({"spec": {"startingDeadlineSeconds": 60}}));
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_still_run() {
+    fn concurrency_policy_applies_to_active_jobs() {
         let running = [job("tidy-1", None)];
         let policy = |policy: &str| cron(json!({"spec": {"concurrencyPolicy": policy}}));
         assert!(decide(&policy("Allow"), &running, now()).start.is_some());
@@ -288,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_named_after_its_time() {
+    fn job_name_contains_scheduled_time() {
         let cron = cron(json!({}));
         let job = new_job(&cron, cron.spec.as_ref().expect("spec"), now());
         assert_eq!(name_of(&job), format!("tidy-{}", now().as_second() / 60));

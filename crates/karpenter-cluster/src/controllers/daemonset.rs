@@ -1,4 +1,6 @@
-//! DaemonSet: one pod on each node that suits it, pinned by a node affinity and left to the scheduler to bind.
+//! DaemonSet controller: one pod per eligible node, pinned by node affinity and bound by the scheduler.
+//!
+//! Upstream: pkg/controller/daemon/daemon_controller.go
 
 mod plan;
 
@@ -39,7 +41,7 @@ impl DaemonSets {
         let (to, sets) = (queue.clone(), mirrors.daemon_sets.clone());
         mirrors.nodes.observe(move |change: &Change<Node>| {
             if let Change::Applied { old: Some(old), new } = change {
-                // Heartbeats move no pods.
+                // Heartbeats do not affect which nodes are eligible.
                 let same = old.metadata.labels == new.metadata.labels && old.spec == new.spec;
                 if same {
                     return;
@@ -111,7 +113,7 @@ impl Reconcile for DaemonSets {
     }
 }
 
-/// The set's pods by the node they are on or meant for, oldest first.
+/// The DaemonSet's pods by the node that they run on or are pinned to, oldest first.
 fn by_node(owned: &[Arc<Pod>]) -> Pods {
     let mut by_node: Pods = BTreeMap::new();
     for pod in owned {
@@ -125,7 +127,7 @@ fn by_node(owned: &[Arc<Pod>]) -> Pods {
     by_node
 }
 
-/// Whether the node should get a pod of the set.
+/// Whether the node should run a pod of the DaemonSet.
 pub fn wants_node(set: &DaemonSet, node: &Node) -> bool {
     plan::suits(set, node).should_run
 }

@@ -1,7 +1,9 @@
-//! Deployment: rolls from one ReplicaSet to the next within the strategy's bounds, keeps revisions, and says in its
-//! conditions how far it is.
+//! Deployment controller: rolls from one ReplicaSet to the next within the strategy's limits, keeps revisions, and
+//! reports progress in conditions.
 //!
-//! [`plan::plan`] decides everything from the deployment and its sets; this file watches and writes.
+//! [`plan::plan`] decides from the Deployment and its ReplicaSets; this file watches and writes.
+//!
+//! Upstream: pkg/controller/deployment/deployment_controller.go
 
 mod plan;
 mod status;
@@ -23,7 +25,7 @@ use crate::harness::{After, Queue, Reconcile};
 use crate::mirror::{Change, ObjectKey};
 use crate::mirrors::{BY_CONTROLLER, orphans_in};
 
-/// The label that tells the pods of a deployment's revisions apart.
+/// The label that distinguishes the pods of a Deployment's revisions.
 pub const TEMPLATE_HASH: &str = "pod-template-hash";
 pub const REVISION: &str = "deployment.kubernetes.io/revision";
 const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
@@ -61,7 +63,7 @@ impl Deployments {
                 }
             }
         });
-        // A deployment that recreates waits for the last old pod to be gone.
+        // With the strategy Recreate, the Deployment waits until the last old pod is gone.
         let (to, sets) = (queue.clone(), mirrors.replica_sets.clone());
         let deployments = mirrors.deployments.clone();
         mirrors.pods.observe(move |change: &Change<Pod>| {
@@ -82,7 +84,7 @@ impl Deployments {
         });
     }
 
-    /// Whether a pod of a set other than `newest` may still be running.
+    /// Whether a pod of a ReplicaSet other than `newest` may still run.
     fn old_pods_running(&self, sets: &[Arc<ReplicaSet>], newest: Option<&str>) -> bool {
         sets.iter().filter(|set| Some(uid_of(&***set)) != newest).any(|set| {
             let pods = self.context.mirrors.pods.by(BY_CONTROLLER, uid_of(&**set));
@@ -98,7 +100,7 @@ impl Reconcile for Deployments {
         let Some(spec) = &deployment.spec else { return Ok(After::Done) };
         let status = deployment.status.clone().unwrap_or_default();
         if selector::is_empty(&spec.selector) {
-            // A selector that takes everything is a mistake; the real controller only notes that it looked.
+            // A selector that matches everything is invalid; like upstream, only `observedGeneration` is set.
             let mut seen = status.clone();
             seen.observed_generation = deployment.metadata.generation;
             self.context.merge_status(&mirrors.deployments, &*deployment, &status, &seen).await?;
@@ -169,7 +171,7 @@ impl Deployments {
         Ok(plan.again.into())
     }
 
-    /// Says in the status why there is no new set, and makes sure that the next try has a chance.
+    /// Reports in the status why no ReplicaSet was created, and prepares the retry.
     async fn note_creation_failure(
         &self,
         deployment: &Deployment,
@@ -179,7 +181,7 @@ impl Deployments {
         let old = deployment.status.clone().unwrap_or_default();
         let mut status = old.clone();
         if is_already_exists(error) {
-            // Another template has the same hash: count up, so that the next try gets another name.
+            // Another template has the same hash: the collision count changes the next name.
             status.collision_count = Some(old.collision_count.unwrap_or(0) + 1);
         } else if !is_namespace_terminating(error) {
             let name = set.metadata.name.as_deref().unwrap_or_default();

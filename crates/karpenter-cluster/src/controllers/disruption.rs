@@ -1,7 +1,9 @@
-//! Pod disruption budgets: how many more of a budget's pods may be evicted now.
+//! PodDisruptionBudget controller: computes how many more pods of a budget may be evicted now.
 //!
-//! The eviction itself is the API server's; it reads what is written here and notes the pods it let go in
-//! `disruptedPods` until they are seen to be gone.
+//! The API server handles evictions: it reads this status and records evicted pods in `disruptedPods` until this
+//! controller sees that they are terminating.
+//!
+//! Upstream: pkg/controller/disruption/disruption.go
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +22,7 @@ use crate::clock::{until, whole_seconds};
 use crate::harness::{After, Queue, Reconcile};
 use crate::mirror::{Change, ObjectKey};
 
-/// How long an evicted pod may take to get its deletion timestamp before it counts as healthy again.
+/// After this time without a deletion timestamp an evicted pod counts as healthy again.
 const DELETION_TIMEOUT: SignedDuration = SignedDuration::from_secs(120);
 const KIND: &str = "DisruptionAllowed";
 
@@ -42,7 +44,7 @@ impl Budgets {
                 }
             }
         });
-        // The size of a workload is what percentages are of.
+        // Percentages refer to the size of the workload.
         let (to, budgets) = (queue.clone(), mirrors.budgets.clone());
         let all_in = move |namespace: &str| {
             for budget in budgets.list_in(namespace) {
@@ -69,7 +71,7 @@ impl Budgets {
         });
     }
 
-    /// The workload at the top of a pod's owners and its size.
+    /// The top-level workload of a pod's owners, and its size.
     fn scale(&self, namespace: &str, owner: &OwnerReference) -> Option<(String, i32)> {
         let mirrors = &self.context.mirrors;
         match owner.kind.as_str() {
@@ -96,7 +98,7 @@ impl Budgets {
     }
 }
 
-/// Whether a change is one of size; that something comes or goes counts too.
+/// Whether a change affects the size, or is a creation or deletion.
 fn resized<K>(change: &Change<K>, size: fn(&K) -> Option<i32>) -> bool {
     match change {
         Change::Applied { old: Some(old), new } => size(old) != size(new),
@@ -104,7 +106,7 @@ fn resized<K>(change: &Change<K>, size: fn(&K) -> Option<i32>) -> bool {
     }
 }
 
-/// A budget without a selector covers nothing, one with an empty selector everything.
+/// A budget without a selector matches no pods, one with an empty selector all pods.
 fn selects(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
     let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
     selector.is_some_and(|selector| selector::matches_meta(selector, &pod.metadata))
@@ -122,7 +124,7 @@ impl Reconcile for Budgets {
         let (status, again) = status(&budget, &covered, scale, now);
         let old = budget.status.clone().unwrap_or_default();
         if super::context::difference(&old, &status).is_some() {
-            // The server counts evictions down in the same object: never overwrite one that was not seen.
+            // The API server also decrements the status on evictions, so an unseen change must not be overwritten.
             let patch = serde_json::json!({"status": super::context::difference(&old, &status)});
             self.write(&budget, patch).await?;
         }
@@ -145,7 +147,7 @@ impl Budgets {
     }
 }
 
-/// The status of a budget over its pods, and when evictions that did not happen expire.
+/// The status of a budget from its pods, and the time at which recorded evictions expire.
 fn status(
     budget: &PodDisruptionBudget,
     covered: &[&Pod],
@@ -225,7 +227,7 @@ fn set_condition(
     }
 }
 
-/// How many pods there should be, and how many of them must stay healthy.
+/// The expected number of pods, and the number that must stay healthy.
 fn expected(
     budget: &PodDisruptionBudget,
     covered: &[&Pod],

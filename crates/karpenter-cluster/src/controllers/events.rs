@@ -1,7 +1,7 @@
-//! Events: what `kubectl describe` and `kubectl get events` show.
+//! Records Event objects.
 //!
-//! An event that repeats counts up instead of making another object. Losing one is no failure: nothing depends on
-//! them.
+//! A repeated event increments its count instead of creating another object. A lost event is not an error: nothing
+//! depends on events.
 
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -11,7 +11,7 @@ use serde_json::json;
 use super::context::{Context, Kind, is_already_exists, name_of, namespace_of, uid_of};
 use super::hash::fnv32a;
 
-/// What happened.
+/// The content of an event.
 #[derive(Debug, Clone)]
 pub struct Notice {
     kind: &'static str,
@@ -30,7 +30,7 @@ impl Notice {
     }
 }
 
-/// Records that something happened to an object.
+/// Records an event about an object.
 pub async fn record<K: Kind>(context: &Context, about: &K, notice: Notice) {
     let namespace = match namespace_of(about) {
         "" => "default",

@@ -1,4 +1,4 @@
-//! Objects for tests, from JSON, so that a test shows only what matters to it.
+//! Builds objects for tests from JSON, so that a test states only the fields that matter.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// The time in tests.
+/// The current time in tests.
 pub(crate) const NOW: &str = "2026-01-01T12:00:00Z";
 
 pub(crate) fn at(text: &str) -> Timestamp {
@@ -22,7 +22,7 @@ pub(crate) fn from<K: DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).expect("an object of the kind")
 }
 
-/// A pod with the usual metadata, changed by `patch`.
+/// A pod with default metadata, changed by `patch`.
 pub(crate) fn pod(name: &str, patch: Value) -> Arc<Pod> {
     let mut pod = json!({
         "metadata": {
@@ -38,7 +38,7 @@ pub(crate) fn pod(name: &str, patch: Value) -> Arc<Pod> {
     Arc::new(from(pod))
 }
 
-/// A JSON merge patch.
+/// Applies a JSON merge patch.
 pub(crate) fn merge(target: &mut Value, patch: &Value) {
     match (target, patch) {
         (Value::Object(target), Value::Object(patch)) => {

@@ -1,8 +1,10 @@
-//! The garbage collector: objects whose owners are all gone are deleted, in the background or before their owner,
-//! or orphaned if the owner's deletion asks for that. It works on every kind that the server serves.
+//! Garbage collector: deletes objects whose owners are all gone, in the background or before their owner, or orphans
+//! them if the owner's deletion requests that. It handles every kind that the API server serves.
 //!
-//! Kinds that have a mirror are read from it; of all others only the metadata is watched. What is there and who owns
-//! whom is kept in a [`graph::Graph`]; before something is deleted because an owner is missing, the server is asked.
+//! Kinds with a store are read from it; for all others only metadata is watched. A [`graph::Graph`] holds the objects
+//! and their owners. Before an object is deleted because an owner is missing, the API server is asked for the owner.
+//!
+//! Upstream: pkg/controller/garbagecollector/garbagecollector.go
 
 mod graph;
 
@@ -27,10 +29,10 @@ use crate::mirror::{Change, Mirror, ObjectKey};
 
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
-/// How often discovery is asked although no definition changed.
+/// How often discovery runs although no CRD changed.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(300);
 
-/// Keys are uids.
+/// Its queue has uids as keys.
 pub struct GarbageCollector {
     context: Context,
     graph: Arc<Mutex<Graph>>,
@@ -53,7 +55,7 @@ impl GarbageCollector {
         self.graph.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps watching whatever kinds the server serves until told to stop.
+    /// Watches all kinds that the API server serves, until shutdown.
     pub async fn follow_kinds(self: Arc<Self>, queue: Queue, stop: Stop) {
         let definitions_changed = Arc::new(Notify::new());
         let mut watches: BTreeMap<String, (Arc<ServedKind>, Option<JoinHandle<()>>)> = BTreeMap::new();
@@ -99,7 +101,7 @@ impl GarbageCollector {
         }
         let mut new = Vec::new();
         for kind in &kinds {
-            // Events are no garbage of anything, and there are many.
+            // Events own nothing and are owned by nothing, and there are many.
             if kind.resource.kind == "Event" || watches.contains_key(&kind.full_name()) {
                 continue;
             }
@@ -115,7 +117,7 @@ impl GarbageCollector {
         }
         *self.kinds.lock().unwrap_or_else(PoisonError::into_inner) = kinds;
         for (kind, mirror) in new {
-            // A kind that cannot be listed must not hold the others up.
+            // A kind that cannot be listed must not delay the others.
             let _ = tokio::time::timeout(Duration::from_secs(10), mirror.synced()).await;
             if kind.is("apiextensions.k8s.io", "CustomResourceDefinition") {
                 let changed = definitions_changed.clone();
@@ -133,7 +135,7 @@ impl GarbageCollector {
         (mirror, task)
     }
 
-    /// Takes in everything that a mirror shows, and marks what may have become garbage.
+    /// Adds the objects of a store to the graph, and enqueues objects that may have become garbage.
     fn observe<K>(&self, mirror: &Mirror<K>, kind: &Arc<ServedKind>, queue: &Queue)
     where
         K: Resource + Clone + std::fmt::Debug + Send + Sync + 'static,
@@ -145,7 +147,7 @@ impl GarbageCollector {
             let mut graph = graph.lock().unwrap_or_else(PoisonError::into_inner);
             let affected = match change {
                 Change::Applied { old, .. } => {
-                    // A namesake that took an object's place means that the object is gone.
+                    // If another object has the name now, the first object is gone.
                     let replaced =
                         old.as_ref().and_then(|old| old.meta().uid.clone()).filter(|old| old != uid);
                     let mut affected = replaced.map(|old| graph.remove(&old)).unwrap_or_default();
@@ -161,7 +163,7 @@ impl GarbageCollector {
         });
     }
 
-    /// Reads the kind from the mirror that the controllers share, if there is one.
+    /// Reads the kind from a store that the controllers share, if there is one.
     fn observe_mirror(&self, kind: &Arc<ServedKind>, queue: &Queue) -> bool {
         let mirrors = &self.context.mirrors;
         match (kind.resource.group.as_str(), kind.resource.kind.as_str()) {
@@ -188,7 +190,7 @@ impl GarbageCollector {
         true
     }
 
-    /// Whether the owner exists after all. `None` if its kind is unknown, so nobody can tell.
+    /// Whether the owner exists. `None` if its kind is not served.
     async fn exists(&self, item: &Item, owner: &OwnerReference) -> kube::Result<Option<bool>> {
         let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
         let found = {
@@ -197,7 +199,7 @@ impl GarbageCollector {
         };
         let Some(kind) = found else { return Ok(None) };
         if kind.namespaced && !item.kind.namespaced {
-            // An object without a namespace cannot have an owner in one.
+            // A cluster-scoped object cannot have a namespaced owner.
             return Ok(None);
         }
         let mut kind = ServedKind::clone(&kind);
@@ -207,7 +209,7 @@ impl GarbageCollector {
         Ok(Some(found.is_some_and(|found| found.uid().as_ref() == Some(&owner.uid))))
     }
 
-    /// Removes references to owners from an object.
+    /// Removes owner references from an object.
     async fn disown(&self, uid: &str, item: &Item, owners: &BTreeSet<String>) -> kube::Result<()> {
         let api = item.kind.api(&self.context.client, &item.namespace);
         let Some(fresh) = api.get_metadata_opt(&item.name).await? else { return Ok(()) };
@@ -271,7 +273,7 @@ impl Reconcile for GarbageCollector {
                     Some(false) => self.graph().note_absent(&owner.uid),
                     Some(true) => self.graph().note_present(uid, &owner.uid),
                     None => {
-                        // Its kind may be served later on.
+                        // The owner's kind may be served later.
                         self.graph().note_present(uid, &owner.uid);
                         return Ok(After::Again(DISCOVERY_INTERVAL));
                     }

@@ -1,14 +1,14 @@
-//! Short names for templates. The value differs from the one a real control plane computes (that one depends on how
-//! Go prints its structs); what matters is that equal templates get equal names.
+//! Short hashes of templates. The value differs from upstream's, which depends on how Go prints its structs; equal
+//! templates have equal hashes.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde::Serialize;
 
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// FNV-1a over the object's JSON form and a count of earlier collisions, in letters that spell no words.
+/// FNV-1a of the object's JSON and the collision count, in an alphabet without vowels so that no words appear.
 pub fn short_hash<T: Serialize>(object: &T, collision_count: Option<i32>) -> String {
-    // Kubernetes types always have a JSON form.
+    // Kubernetes types always serialize to JSON.
     let mut bytes = serde_json::to_vec(object).unwrap_or_default();
     if let Some(count) = collision_count {
         bytes.extend(count.to_le_bytes());
@@ -24,7 +24,7 @@ fn safe_encode(text: &str) -> String {
     text.bytes().map(|byte| char::from(ALPHABET[usize::from(byte) % ALPHABET.len()])).collect()
 }
 
-/// The template without the label that a workload controller put on it.
+/// The template without the label that a workload controller added.
 pub fn without_label(template: &PodTemplateSpec, label: &str) -> PodTemplateSpec {
     let mut template = template.clone();
     if let Some(meta) = &mut template.metadata {

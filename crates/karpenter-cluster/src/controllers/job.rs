@@ -1,7 +1,9 @@
-//! Job: runs pods until enough of them have succeeded, or too many failed.
+//! Job controller: runs pods until enough succeed or too many fail.
 //!
-//! Each pod carries a finalizer until its outcome is counted: first its uid is noted in the status, then the
-//! finalizer goes, then the uid becomes part of a count. Whoever is interrupted in between carries on from there.
+//! Each pod has a finalizer until its outcome is counted: the controller records the uid in the status, removes the
+//! finalizer, then adds the uid to a count. After an interruption it continues from the recorded state.
+//!
+//! Upstream: pkg/controller/job/job_controller.go
 
 mod indexes;
 mod plan;
@@ -25,7 +27,7 @@ use crate::mirrors::BY_CONTROLLER;
 
 pub struct Jobs {
     pub context: Context,
-    /// Failures in a row, by uid of the job.
+    /// Consecutive failures by uid of the Job.
     backoff: Mutex<BTreeMap<String, Backoff>>,
 }
 
@@ -48,7 +50,7 @@ impl Jobs {
         });
     }
 
-    /// Lets a pod go whose outcome is counted or does not matter.
+    /// Removes the finalizer of a pod whose outcome is counted or does not matter.
     async fn release(&self, pod: &Pod) -> kube::Result<()> {
         let finalizers = pod.metadata.finalizers.iter().flatten();
         let left: Vec<&String> = finalizers.filter(|finalizer| *finalizer != FINALIZER).collect();
@@ -59,7 +61,7 @@ impl Jobs {
         self.context.merge(&self.context.mirrors.pods, pod, patch).await.map(drop)
     }
 
-    /// The afterlife of a finished job: its pods are let go, and after its time to live it goes too.
+    /// Handles a finished Job: releases its pods, and deletes it after `ttlSecondsAfterFinished`.
     async fn bury(
         &self,
         job: &Job,

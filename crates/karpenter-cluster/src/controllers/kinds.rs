@@ -1,4 +1,4 @@
-//! The kinds that the server serves, custom ones included, as discovery tells them.
+//! The kinds that the API server serves, including custom resources, from discovery.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub struct ServedKind {
 }
 
 impl ServedKind {
-    /// The interface to the kind's objects in a namespace; in all if it is empty or the kind belongs to none.
+    /// The API of a namespace; of all namespaces if it is empty or the kind is cluster-scoped.
     pub fn api(&self, client: &Client, namespace: &str) -> Api<DynamicObject> {
         if self.namespaced && !namespace.is_empty() {
             Api::namespaced_with(client.clone(), namespace, &self.resource)
@@ -36,7 +36,7 @@ impl ServedKind {
     }
 }
 
-/// Asks the server what it serves: each kind once, in its preferred version, by name.
+/// Discovers the served kinds: each once, in its preferred version, sorted by name.
 pub async fn discover(client: &Client) -> kube::Result<Vec<Arc<ServedKind>>> {
     let discovery = match Discovery::new(client.clone()).run_aggregated().await {
         Ok(discovery) => discovery,

@@ -1,4 +1,7 @@
-//! The end of a namespace: everything in it is deleted, pods first, and then the namespace lets go of itself.
+//! Namespace controller: deletes all objects in a terminating namespace, pods first, and then removes the namespace's
+//! finalizer.
+//!
+//! Upstream: pkg/controller/namespace/deletion/namespaced_resources_deleter.go
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,19 +17,19 @@ use crate::harness::{After, Queue, Reconcile};
 use crate::mirror::{Change, ObjectKey};
 
 const FINALIZER: &str = "kubernetes";
-/// How soon a namespace with content that takes its time is looked at again.
+/// The interval between attempts while content remains.
 const RETRY: Duration = Duration::from_secs(1);
 
 pub struct Namespaces {
     pub context: Context,
 }
 
-/// What is left in a namespace.
+/// The remaining content of a namespace.
 #[derive(Debug, Default, PartialEq)]
 struct Remains {
-    /// Objects by kind.
+    /// Numbers of objects by kind.
     objects: BTreeMap<String, usize>,
-    /// Objects by finalizer that holds them.
+    /// Numbers of objects by finalizer.
     finalizers: BTreeMap<String, usize>,
     failures: Vec<String>,
 }
@@ -48,12 +51,12 @@ impl Namespaces {
         });
     }
 
-    /// Deletes what there is of a kind, and counts what stays nevertheless.
+    /// Deletes the objects of a kind, and counts those that remain.
     async fn clear(&self, kind: &ServedKind, namespace: &str, remains: &mut Remains) -> kube::Result<()> {
         let api = kind.api(&self.context.client, namespace);
         let everything = ListParams::default();
         let listed = match api.list_metadata(&everything).await {
-            // The kind is gone, or was never really there.
+            // The kind is no longer served.
             Err(error)
                 if is_not_found(&error)
                     || matches!(&error, kube::Error::Api(status) if status.code == 405) =>
@@ -133,7 +136,7 @@ impl Reconcile for Namespaces {
         for kind in &pods {
             self.clear(kind, &key.name, &mut remains).await?;
         }
-        // What pods rely on stays until they are gone.
+        // Other objects that pods use stay until the pods are gone.
         if remains == Remains::default() {
             for kind in &others {
                 self.clear(kind, &key.name, &mut remains).await?;
@@ -156,7 +159,7 @@ impl Reconcile for Namespaces {
     }
 }
 
-/// The five conditions by which a namespace says why it is still there.
+/// The five conditions that report why a namespace still exists.
 fn conditions(
     namespace: &Namespace,
     remains: &Remains,
@@ -243,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conditions_name_what_is_left() {
+    fn conditions_report_remaining_content() {
         let remains = Remains {
             objects: [("pods.".to_string(), 2)].into(),
             finalizers: [("example.com/hold".to_string(), 1)].into(),

@@ -1,7 +1,9 @@
-//! Node lifecycle: nodes whose kubelet fell silent are marked so, conditions become taints, and pods that do not
-//! tolerate a NoExecute taint are evicted when their time is over.
+//! Node lifecycle controller and taint eviction: marks nodes whose kubelet stopped reporting, turns conditions into
+//! taints, and deletes pods that do not tolerate a NoExecute taint.
 //!
-//! A real controller limits how fast it taints nodes of a zone in which many fail; this one does not.
+//! Unlike upstream, it does not limit the rate of tainting in a zone where many nodes fail.
+//!
+//! Upstream: pkg/controller/nodelifecycle/node_lifecycle_controller.go, pkg/controller/tainteviction/taint_eviction.go
 
 mod decide;
 
@@ -22,12 +24,12 @@ use crate::kubelet::LEASE_NAMESPACE;
 use crate::mirror::{Change, ObjectKey};
 use crate::mirrors::BY_NODE;
 
-/// How patient the controller is with silent kubelets.
+/// Grace periods for kubelets that do not report.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Since the last sign of life.
+    /// Since the last heartbeat.
     pub monitor_grace: Duration,
-    /// For nodes that never gave one, since their creation.
+    /// Since creation, for nodes without a heartbeat.
     pub startup_grace: Duration,
 }
 
@@ -84,7 +86,7 @@ impl Reconcile for NodeLifecycle {
 }
 
 impl NodeLifecycle {
-    /// Nobody can tell how pods of a silent node are, so they no longer count as ready.
+    /// The state of pods on an unreachable node is unknown, so they are set to not ready.
     async fn mark_pods_unready(&self, node: &str) -> kube::Result<()> {
         let mirrors = &self.context.mirrors;
         for pod in mirrors.pods.by(BY_NODE, node) {
@@ -102,7 +104,7 @@ impl NodeLifecycle {
 /// Deletes pods from nodes with NoExecute taints.
 pub struct TaintEviction {
     pub context: Context,
-    /// When a taint without a time was first seen, by node and key.
+    /// When a taint without `timeAdded` was first seen, by node and key.
     first_seen: Arc<Mutex<BTreeMap<(String, String), Timestamp>>>,
 }
 
@@ -124,7 +126,7 @@ impl TaintEviction {
         let (to, pods) = (queue.clone(), mirrors.pods.clone());
         let first_seen = self.first_seen.clone();
         mirrors.nodes.observe(move |change: &Change<Node>| {
-            // A taint that comes back starts anew.
+            // A taint that is removed and added again gets a new time.
             let name = name_of(&**change.object());
             let has = |key: &str| {
                 !change.is_deleted() && taints_of(change.object()).iter().any(|taint| taint.key == key)

@@ -1,5 +1,7 @@
-//! Which objects belong to a controller: those it owns and selects, orphans it selects (adopted), and none that it
-//! owns but no longer selects (released).
+//! Decides which objects a controller owns: objects that it controls and selects, orphans that it selects (adopted),
+//! and not those that it controls but no longer selects (released).
+//!
+//! Upstream: pkg/controller/controller_ref_manager.go
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use kube::Resource;
@@ -9,7 +11,7 @@ use super::context::{Context, Kind, is_conflict, is_not_found, uid_of};
 use super::selector;
 use crate::mirror::Mirror;
 
-/// What to do about an object in the controller's namespace.
+/// What to do with an object in the controller's namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
     Keep,
@@ -18,12 +20,12 @@ pub enum Claim {
     Ignore,
 }
 
-/// The owner that controls the object, if one does.
+/// The controller owner reference of an object.
 pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
-/// The reference by which `owner` controls an object.
+/// An owner reference with `controller: true`.
 pub fn controller_reference<K: Resource<DynamicType = ()>>(owner: &K) -> OwnerReference {
     OwnerReference {
         api_version: K::api_version(&()).into_owned(),
@@ -35,7 +37,7 @@ pub fn controller_reference<K: Resource<DynamicType = ()>>(owner: &K) -> OwnerRe
     }
 }
 
-/// Decides about one object.
+/// Decides for one object.
 pub fn claim(controller: &ObjectMeta, selects: bool, object: &ObjectMeta) -> Claim {
     let deleting = controller.deletion_timestamp.is_some();
     match controller_of(object) {
@@ -48,7 +50,7 @@ pub fn claim(controller: &ObjectMeta, selects: bool, object: &ObjectMeta) -> Cla
     }
 }
 
-/// The objects of a namespace that belong to `controller`, after adopting and releasing.
+/// The objects of a namespace that `controller` owns, after adoption and release.
 pub async fn claimed<O, K>(
     context: &Context,
     owners: &Mirror<O>,
@@ -80,7 +82,7 @@ where
             }
             Claim::Adopt if !may_adopt(&object) => {}
             Claim::Adopt => {
-                // The mirror may lag behind a deletion that orphans; ask the server before taking anything.
+                // The store may lag behind a deletion that orphans; the API server is asked before adoption.
                 let alive = match alive {
                     Some(alive) => alive,
                     None => *alive.insert(is_alive(context, owners, controller).await?),
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn claims() {
+    async fn selected_orphans_are_adopted_and_unselected_objects_released() {
         let us = meta("us", None);
         let gone = deleted(us.clone());
         assert_eq!(claim(&us, true, &meta("p", Some("us"))), Claim::Keep);

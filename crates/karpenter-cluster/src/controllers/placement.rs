@@ -1,4 +1,5 @@
-//! Whether a pod may be on a node at all: selector, required affinity and taints. Room is the scheduler's business.
+//! Whether a pod may run on a node: node selector, required node affinity and taints. Free resources are the
+//! scheduler's part.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,7 @@ pub fn selects(spec: &PodSpec, node: &Node) -> bool {
     by_labels && required.is_none_or(|selector| matches(selector, node))
 }
 
-/// Whether one of the terms fits the node. A term without rules fits none.
+/// Whether one of the terms matches the node. A term without expressions matches no node.
 pub fn matches(selector: &NodeSelector, node: &Node) -> bool {
     selector.node_selector_terms.iter().any(|term| term_matches(term, node))
 }
@@ -75,7 +76,7 @@ pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     }
 }
 
-/// Whether each taint with one of the effects is tolerated.
+/// Whether all taints with one of the effects are tolerated.
 pub fn tolerates_all(tolerations: &[Toleration], taints: &[Taint], effects: &[&str]) -> bool {
     taints
         .iter()
@@ -95,7 +96,7 @@ mod tests {
     use crate::controllers::fixtures::from;
 
     #[test]
-    fn affinity_operators() {
+    fn node_affinity_operators() {
         let node: Node = from(json!({"metadata": {"name": "n1", "labels": {"zone": "a", "cpu": "8"}}}));
         let fits = |rule: serde_json::Value| {
             let spec: PodSpec = from(json!({"containers": [], "affinity": {"nodeAffinity": {
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn tolerations() {
+    fn tolerations_match_key_value_and_effect() {
         let taint: Taint = from(json!({"key": "a", "value": "x", "effect": "NoSchedule"}));
         let is = |toleration: serde_json::Value| tolerates(&from(toleration), &taint);
         assert!(is(json!({"operator": "Exists"})));

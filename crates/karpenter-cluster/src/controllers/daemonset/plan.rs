@@ -1,4 +1,6 @@
-//! Which nodes need a pod of the set, which pods have to go, and what the status says.
+//! Decides which nodes need a pod of the DaemonSet, which pods are deleted, and the status.
+//!
+//! Upstream: pkg/controller/daemon/update.go
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,11 +29,11 @@ pub(super) struct Plan {
     pub(super) delete: Vec<String>,
 }
 
-/// What the set wants with a node.
+/// Whether a node is eligible for the DaemonSet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Suits {
     pub(super) should_run: bool,
-    /// Pods that are there may stay although no new one would come.
+    /// Existing pods may stay although no new pod would be created.
     pub(super) may_stay: bool,
 }
 
@@ -48,7 +50,7 @@ pub(super) fn suits(set: &DaemonSet, node: &Node) -> Suits {
     Suits { should_run: tolerated(&["NoSchedule", "NoExecute"]), may_stay: tolerated(&["NoExecute"]) }
 }
 
-/// The template's tolerations and those that every daemon has: it goes to nodes in trouble too.
+/// The template's tolerations and those that every DaemonSet pod has, for example for nodes that are not ready.
 fn tolerations(template: &PodSpec) -> Vec<Toleration> {
     let added = [
         ("node.kubernetes.io/not-ready", "NoExecute"),
@@ -100,7 +102,7 @@ pub(super) fn new_pod(set: &DaemonSet, node: &str, hash: &str) -> Pod {
     pods::from_template(&template, namespace_of(set), owners::controller_reference(set))
 }
 
-/// The node that a pod is on, or pinned to.
+/// The node that a pod is bound or pinned to.
 pub(super) fn target_node(pod: &Pod) -> Option<String> {
     if let Some(node) = pods::node_name(pod) {
         return Some(node.to_string());
@@ -115,7 +117,8 @@ pub(super) fn target_node(pod: &Pod) -> Option<String> {
         .and_then(|rule| rule.values.as_ref()?.first().cloned())
 }
 
-/// Which of several pods on a node stays: the first. One with a node before one without, then the oldest.
+/// The sort key that decides which of several pods on a node stays, the first one: bound before unbound, then the
+/// oldest.
 pub(super) fn seniority(pod: &Pod) -> (bool, Option<Timestamp>, &str) {
     let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
     (pods::node_name(pod).is_none(), created, name_of(pod))
@@ -134,7 +137,8 @@ pub(super) fn plan(set: &DaemonSet, nodes: &[Arc<Node>], by_node: &Pods, hash: &
             Some(pods) => delete_all(pods, &mut plan),
         }
     }
-    // Pods pinned to a node that is gone can never start. Those that had started are the pod collector's.
+    // Pods that are pinned to a deleted node can never start. Bound pods of such nodes are deleted by pod garbage
+    // collection.
     for (node, pods) in by_node {
         if nodes.iter().all(|known| name_of(&**known) != node) {
             let unscheduled: Vec<_> =
@@ -195,7 +199,7 @@ fn keep_one(
     }
 }
 
-/// How many pods may be unavailable or extra while the set rolls.
+/// How many pods may be unavailable or extra during a rolling update.
 struct Bounds {
     unavailable: i32,
     surge: i32,
@@ -215,7 +219,7 @@ impl Bounds {
     }
 }
 
-/// Replaces pods of older revisions, as many at a time as the bounds allow.
+/// Replaces pods of older revisions, within the bounds.
 fn roll(
     set: &DaemonSet,
     nodes: &[Arc<Node>],

@@ -38,7 +38,7 @@ fn pods(pods: &[Arc<Pod>]) -> Pods {
 }
 
 #[test]
-fn nodes_that_suit() {
+fn eligible_nodes_match_selector_affinity_and_taints() {
     let yes = Suits { should_run: true, may_stay: true };
     let no = Suits { should_run: false, may_stay: false };
     let stay = Suits { should_run: false, may_stay: true };
@@ -57,7 +57,7 @@ fn nodes_that_suit() {
 }
 
 #[test]
-fn a_pod_is_pinned_to_its_node_and_keeps_the_preferences_of_the_template() {
+fn pod_is_pinned_to_node_and_keeps_preferred_affinity() {
     let set = set(json!({"spec": {"template": {"spec": {"affinity": {"nodeAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
             {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["a"]}]}]}}}}}}}));
@@ -73,7 +73,7 @@ fn a_pod_is_pinned_to_its_node_and_keeps_the_preferences_of_the_template() {
 }
 
 #[test]
-fn each_suitable_node_gets_one() {
+fn each_eligible_node_gets_one_pod() {
     let nodes = [node("a", json!({})), node("b", json!({})), node("c", taint("x", "NoExecute"))];
     let have = [pod("a1", "a", "h"), pod("a2", "a", "h"), pod("c1", "c", "h")];
     let plan = plan(&set(json!({})), &nodes, &pods(&have), "h", now());
@@ -91,7 +91,7 @@ fn finished_pods_are_replaced() {
 }
 
 #[test]
-fn rolling_takes_one_at_a_time_and_broken_ones_at_once() {
+fn rolling_update_replaces_one_ready_pod_at_a_time_and_all_unready_pods() {
     let nodes = [node("a", json!({})), node("b", json!({})), node("c", json!({}))];
     let have = [pod("a1", "a", "old"), pod("b1", "b", "old"), pod("c1", "c", "old")];
     assert_eq!(plan(&set(json!({})), &nodes, &pods(&have), "h", now()).delete, ["a1"]);
@@ -108,7 +108,7 @@ fn rolling_takes_one_at_a_time_and_broken_ones_at_once() {
 }
 
 #[test]
-fn surging_starts_the_new_one_first() {
+fn max_surge_creates_the_new_pod_first() {
     let surge =
         set(json!({"spec": {"updateStrategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}}}));
     let nodes = [node("a", json!({})), node("b", json!({}))];

@@ -1,4 +1,6 @@
-//! What a deployment should do next: which set to create, how to scale the others, what its status is.
+//! Decides the next step of a Deployment: which ReplicaSet to create, the sizes of the others, and the status.
+//!
+//! Upstream: pkg/controller/deployment/sync.go, rolling.go
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +17,7 @@ use super::{DESIRED_REPLICAS, MAX_REPLICAS, REVISION, REVISION_HISTORY, TEMPLATE
 use crate::controllers::context::{annotation, is_deleting, name_of};
 use crate::controllers::{hash, owners};
 
-/// A change of a set's size, as the event tells it.
+/// A change of a ReplicaSet's size, as in the event's message.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Scaled {
     set: String,
@@ -34,17 +36,17 @@ impl fmt::Display for Scaled {
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) create: Option<ReplicaSet>,
-    /// Sets as they should be: annotations, replicas and minReadySeconds count.
+    /// ReplicaSets with new annotations, replicas or minReadySeconds.
     pub(super) changes: Vec<ReplicaSet>,
     pub(super) scaled: Vec<Scaled>,
     pub(super) delete: Vec<String>,
-    /// The deployment's own revision, if its annotation says otherwise.
+    /// The Deployment's revision, if its annotation differs.
     pub(super) revision: Option<String>,
     pub(super) status: DeploymentStatus,
     pub(super) again: Option<Duration>,
 }
 
-/// The sets while they are planned with.
+/// The ReplicaSets during planning.
 struct Draft<'a> {
     deployment: &'a Deployment,
     spec: &'a DeploymentSpec,
@@ -61,7 +63,8 @@ pub(super) fn is_recreate(deployment: &Deployment) -> bool {
     strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("Recreate")
 }
 
-/// Plans one pass. `old_pods_running` says whether pods of sets other than the one with the given uid may run.
+/// Plans one pass. `old_pods_running` returns whether pods of ReplicaSets other than the one with the given uid may
+/// run.
 pub(super) fn plan(
     deployment: &Deployment,
     sets: &[Arc<ReplicaSet>],
@@ -151,7 +154,7 @@ impl<'a> Draft<'a> {
         self.old.iter().chain(&self.newest)
     }
 
-    /// Whether the size was changed since the sets were last scaled for it.
+    /// Whether `spec.replicas` changed since the ReplicaSets were scaled.
     fn is_scaling(&self) -> bool {
         self.all().filter(|set| size(set) > 0).any(|set| {
             let desired = annotation(set, DESIRED_REPLICAS).and_then(|text| text.parse::<i32>().ok());
@@ -159,7 +162,7 @@ impl<'a> Draft<'a> {
         })
     }
 
-    /// Brings the newest set's annotations up to date, or makes it.
+    /// Updates the newest ReplicaSet's annotations, or creates the ReplicaSet.
     fn refresh_newest(&mut self, create: bool) {
         let revision = self.old.iter().map(revision_of).max().unwrap_or(0) + 1;
         if let Some(set) = &mut self.newest {
@@ -187,7 +190,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// How large the newest set may become now.
+    /// The size that the newest ReplicaSet may have now.
     fn newest_size_allowed(&self) -> i32 {
         let current = self.newest.as_ref().map(size).unwrap_or(0);
         if is_recreate(self.deployment) || current > self.wanted() {
@@ -218,7 +221,7 @@ impl<'a> Draft<'a> {
         any
     }
 
-    /// Takes old pods down as far as enough others are available: those that do not work first.
+    /// Scales old ReplicaSets down as far as enough pods are available, unavailable pods first.
     fn shrink_old(&mut self) -> bool {
         if self.old.iter().all(|set| size(set) == 0) {
             return false;
@@ -253,7 +256,8 @@ impl<'a> Draft<'a> {
         any
     }
 
-    /// Follows a change of the deployment's size without rolling: one active set gets it all, several share it.
+    /// Applies a change of `spec.replicas` without rolling: a single active ReplicaSet gets all, several share in
+    /// proportion.
     fn scale(&mut self) {
         let wanted = self.wanted();
         let active: Vec<usize> = (0..self.old.len()).filter(|at| size(&self.old[*at]) > 0).collect();
@@ -291,7 +295,7 @@ impl<'a> Draft<'a> {
         let mut active: Vec<&mut ReplicaSet> =
             self.old.iter_mut().chain(self.newest.as_mut()).filter(|set| size(set) > 0).collect();
         let to_add = allowed - active.iter().map(|set| size(set)).sum::<i32>();
-        // Largest first; among equals, the newest gets more and the oldest loses more.
+        // Largest first; among equal sizes, the newest gains more and the oldest loses more.
         active.sort_by(|one, two| {
             let by_age = age_key(one).cmp(&age_key(two));
             size(two).cmp(&size(one)).then(if to_add > 0 { by_age.reverse() } else { by_age })
@@ -311,7 +315,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Old sets beyond the history that is kept.
+    /// Deletes old ReplicaSets beyond the revision history limit.
     fn clean_up(&mut self) {
         let limit = self.spec.revision_history_limit.unwrap_or(i32::MAX).max(0) as usize;
         let mut alive: Vec<&ReplicaSet> = self.old.iter().filter(|set| !is_deleting(*set)).collect();
@@ -358,7 +362,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Oldest first; the name decides among those of the same second.
+/// Oldest first, then by name.
 fn age_key(set: &ReplicaSet) -> (Option<Timestamp>, &str) {
     (set.metadata.creation_timestamp.as_ref().map(|time| time.0), name_of(set))
 }
@@ -399,7 +403,7 @@ fn is_saturated(set: &ReplicaSet, wanted: i32) -> bool {
     size(set) == wanted && desired == Some(wanted) && available(set) == wanted
 }
 
-/// What a set gains or loses when `to_add` pods are shared out by size.
+/// How many pods a ReplicaSet gains or loses of `to_add`, in proportion to its size.
 fn share(set: &ReplicaSet, wanted: i32, surge: i32, status_replicas: i32, to_add: i32, added: i32) -> i32 {
     if size(set) == 0 || to_add == 0 || to_add == added {
         return 0;
@@ -425,7 +429,7 @@ pub(super) fn revision_of(set: &ReplicaSet) -> i64 {
     annotation(set, REVISION).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// A share of a total: a number, or a percentage rounded up or down.
+/// An absolute number, or a percentage of `total` rounded up or down.
 pub(crate) fn scaled_value(value: Option<&IntOrString>, total: i32, round_up: bool) -> i32 {
     match value {
         None => 0,
@@ -438,7 +442,7 @@ pub(crate) fn scaled_value(value: Option<&IntOrString>, total: i32, round_up: bo
     }
 }
 
-/// How many pods may exist beyond the wanted number, and how many of those wanted may be unavailable.
+/// maxSurge and maxUnavailable as numbers.
 pub(super) fn bounds(spec: &DeploymentSpec) -> (i32, i32) {
     let strategy = spec.strategy.as_ref();
     if strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("Recreate") {
@@ -491,7 +495,7 @@ const NOT_COPIED: [&str; 6] = [
 ];
 const HISTORY_LONGEST: usize = 2000;
 
-/// Copies the deployment's annotations to its newest set and raises the set's revision to `revision`.
+/// Copies the Deployment's annotations to its newest ReplicaSet and raises the revision to `revision`.
 fn annotate(deployment: &Deployment, set: &mut ReplicaSet, revision: i64) {
     let before = revision_of(set);
     let known = annotation(set, REVISION).is_some();

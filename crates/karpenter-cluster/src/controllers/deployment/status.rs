@@ -1,5 +1,7 @@
-//! The status of a deployment: counts over its sets, and the conditions that `kubectl rollout status` and
-//! `kubectl wait` look at.
+//! The status of a Deployment: counts over its ReplicaSets, and the conditions that `kubectl rollout status` and
+//! `kubectl wait` read.
+//!
+//! Upstream: pkg/controller/deployment/progress.go
 
 use std::time::Duration;
 
@@ -45,7 +47,7 @@ fn remove(status: &mut DeploymentStatus, kind: &str) {
     }
 }
 
-/// Sets a condition unless status and reason are the same already; the time of a transition survives a new reason.
+/// Sets a condition unless status and reason are unchanged; a new reason alone keeps the transition time.
 pub(super) fn set_condition(status: &mut DeploymentStatus, mut new: DeploymentCondition) {
     if let Some(old) = find(status, &new.type_) {
         if old.status == new.status && old.reason == new.reason {
@@ -67,7 +69,7 @@ fn reason<'a>(status: &'a DeploymentStatus, kind: &str) -> Option<&'a str> {
     find(status, kind)?.reason.as_deref()
 }
 
-/// Notes that a rollout was paused or resumed, so that the pause does not count against its deadline.
+/// Records that a rollout was paused or resumed, so that the pause does not count towards the progress deadline.
 pub(super) fn note_pause(status: &mut DeploymentStatus, spec: &DeploymentSpec, paused: bool, now: Timestamp) {
     let current = reason(status, "Progressing");
     if !has_deadline(spec) || current == Some(TIMED_OUT) {
@@ -133,7 +135,7 @@ pub(super) fn calculate<'a>(
     status
 }
 
-/// The status during a rollout: also whether it progresses, is done, or is stuck.
+/// The status during a rollout: also whether it progresses, is complete, or timed out.
 pub(super) fn rollout<'a>(
     deployment: &Deployment,
     mut base: DeploymentStatus,
@@ -242,7 +244,7 @@ fn is_timed_out(spec: &DeploymentSpec, status: &DeploymentStatus, now: Timestamp
     }
 }
 
-/// When to look whether the rollout is stuck.
+/// When to check the progress deadline again.
 pub(super) fn next_check(
     spec: &DeploymentSpec,
     deployment: &Deployment,

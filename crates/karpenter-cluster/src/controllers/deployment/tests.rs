@@ -59,7 +59,7 @@ fn condition(plan: &Plan, kind: &str) -> (String, String) {
 }
 
 #[test]
-fn the_first_set_gets_all_pods_and_revision_one() {
+fn first_replica_set_gets_all_pods_and_revision_one() {
     let plan = decide(&deployment(json!({})), &[]);
     let created = plan.create.as_ref().expect("a new set");
     assert_eq!(size(created), 4);
@@ -75,28 +75,28 @@ fn the_first_set_gets_all_pods_and_revision_one() {
 }
 
 #[test]
-fn a_new_template_surges_first_and_then_takes_old_pods() {
+fn new_template_surges_and_then_scales_old_set_down() {
     let deployment = deployment(json!({"metadata": {"annotations": {REVISION: "1"}}}));
     let old = set("v1", 1, 4, 4);
     let first = decide(&deployment, std::slice::from_ref(&old));
     assert_eq!(first.create.as_ref().map(size), Some(1));
     assert_eq!(sizes(&first), [named("web-v1", 3)]);
     assert_eq!(first.revision.as_deref(), Some("2"));
-    // One of the new ones works: three old ones are still up, one may be down.
+    // One new pod is available: three old pods exist, one may be unavailable.
     let next = decide(&deployment, &[set("v1", 1, 3, 3), set("v2", 2, 2, 1)]);
     assert_eq!(sizes(&next), [named("web-v1", 2)]);
 }
 
 #[test]
-fn broken_old_pods_go_first() {
+fn unavailable_old_pods_are_removed_first() {
     let deployment = deployment(json!({}));
     let plan = decide(&deployment, &[set("v0", 1, 2, 2), set("v1", 2, 2, 0), set("v2", 3, 1, 1)]);
-    // Five exist, at least three must be available: both broken ones of the younger set may go.
+    // Five exist, at least three must be available: both unavailable pods of the younger ReplicaSet may be removed.
     assert_eq!(sizes(&plan), [named("web-v1", 0)]);
 }
 
 #[test]
-fn a_finished_rollout_is_available_and_progressed() {
+fn complete_rollout_is_available_and_progressing() {
     let deployment = deployment(json!({"metadata": {"annotations": {REVISION: "2"}}}));
     let plan = decide(&deployment, &[set("v1", 1, 0, 0), set("v2", 2, 4, 4)]);
     assert!(plan.create.is_none() && plan.changes.is_empty() && plan.revision.is_none());
@@ -108,7 +108,7 @@ fn a_finished_rollout_is_available_and_progressed() {
 }
 
 #[test]
-fn undo_reuses_the_old_set_with_a_new_revision() {
+fn rollback_reuses_old_replica_set_with_new_revision() {
     let deployment = deployment(json!({
         "metadata": {"annotations": {REVISION: "2"}},
         "spec": {"template": {"spec": {"containers": [{"name": "c", "image": "v1"}]}}},
@@ -144,7 +144,7 @@ fn paused_deployments_scale_but_do_not_roll() {
 }
 
 #[test]
-fn scaling_during_a_rollout_shares_by_size() {
+fn scaling_during_rollout_is_proportional() {
     let deployment = deployment(json!({"spec": {"replicas": 8}}));
     let plan = decide(&deployment, &[set("v1", 1, 3, 3), set("v2", 2, 2, 1)]);
     // From five to ten: both double.
@@ -169,7 +169,7 @@ fn stuck_rollouts_time_out() {
 }
 
 #[test]
-fn history_beyond_the_limit_goes_oldest_first() {
+fn oldest_sets_beyond_history_limit_are_deleted() {
     let deployment = deployment(json!({
         "spec": {"revisionHistoryLimit": 1},
         "status": {"observedGeneration": 1, "replicas": 4, "updatedReplicas": 4, "availableReplicas": 4},
@@ -179,7 +179,7 @@ fn history_beyond_the_limit_goes_oldest_first() {
 }
 
 #[test]
-fn percentages_round_for_progress() {
+fn max_surge_rounds_up_and_max_unavailable_rounds_down() {
     let cases = [
         ("25%", "25%", 10, (3, 2)),
         ("0%", "0%", 3, (0, 1)),
@@ -196,8 +196,8 @@ fn percentages_round_for_progress() {
 }
 
 #[test]
-fn a_rollout_settles_whatever_the_kubelets_do_in_between() {
-    // Sets follow their specs; every new pod is available one pass later. Never too many, never too few.
+fn rollout_converges_within_surge_and_availability_limits() {
+    // ReplicaSets follow their spec; every new pod is available one pass later. The limits hold in every pass.
     let mut deployment = deployment(json!({"spec": {"replicas": 10}}));
     let mut sets = vec![set("v1", 1, 10, 10)];
     sets[0] = Arc::new({

@@ -21,7 +21,7 @@ fn of_ten(_: &OwnerReference) -> Option<(String, i32)> {
     Some(("rs".into(), 10))
 }
 
-/// Expected, desired, healthy, allowed.
+/// Expected, desired, healthy and allowed.
 fn numbers(budget: &PodDisruptionBudget, pods: &[Arc<Pod>]) -> (i32, i32, i32, i32) {
     let pods: Vec<&Pod> = pods.iter().map(|pod| &**pod).collect();
     let (status, _) = status(budget, &pods, of_ten, now());
@@ -33,7 +33,7 @@ fn some(count: usize) -> Vec<Arc<Pod>> {
 }
 
 #[test]
-fn the_three_ways_to_say_how_many() {
+fn min_available_and_max_unavailable_as_number_or_percentage() {
     assert_eq!(numbers(&budget(json!({"minAvailable": 2}), json!({})), &some(3)), (3, 2, 3, 1));
     assert_eq!(numbers(&budget(json!({"minAvailable": "75%"}), json!({})), &some(10)), (10, 8, 10, 2));
     assert_eq!(numbers(&budget(json!({"maxUnavailable": "25%"}), json!({})), &some(10)), (10, 7, 10, 3));
@@ -42,7 +42,7 @@ fn the_three_ways_to_say_how_many() {
 }
 
 #[test]
-fn only_ready_pods_that_stay_are_healthy() {
+fn only_ready_pods_without_pending_eviction_are_healthy() {
     let pods = [
         owned("a", json!({})),
         owned("b", json!({"status": {"conditions": []}})),
@@ -63,7 +63,7 @@ fn only_ready_pods_that_stay_are_healthy() {
 }
 
 #[test]
-fn conditions_say_whether_and_why() {
+fn condition_has_status_and_reason() {
     let condition = |spec: Value, pods: usize| {
         let pods = some(pods);
         let pods: Vec<&Pod> = pods.iter().map(|pod| &**pod).collect();

@@ -1,4 +1,6 @@
-//! Who owns whom, and what follows for an object.
+//! The owner graph of all objects, and the decision for each object.
+//!
+//! Upstream: pkg/controller/garbagecollector/graph.go
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,10 +11,10 @@ use kube::api::PropagationPolicy;
 use super::{FOREGROUND, ORPHAN};
 use crate::controllers::kinds::ServedKind;
 
-/// Uids of objects that are known to be gone are remembered up to this number.
+/// Maximum number of uids of deleted objects that are remembered.
 const ABSENT_MAX: usize = 100_000;
 
-/// What is known of an object.
+/// The relevant metadata of an object.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Item {
     pub(super) kind: Arc<ServedKind>,
@@ -43,18 +45,18 @@ impl Item {
     }
 }
 
-/// What to do about an object.
+/// What to do with an object.
 #[derive(Debug, PartialEq)]
 pub(super) enum Verdict {
     Keep,
-    /// Whether this owner exists is not known.
+    /// It is unknown whether this owner exists; ask the API server.
     AskFor(OwnerReference),
     /// Remove the references to these owners.
     Disown(BTreeSet<String>),
     Delete(PropagationPolicy),
-    /// Remove the references of these dependents to the object, then its finalizer.
+    /// Remove the owner references of these dependents, then the object's finalizer.
     Orphan(Vec<(String, Item)>),
-    /// All dependents that had to go first are gone: remove the finalizer.
+    /// All blocking dependents are gone: remove the finalizer.
     Finish,
 }
 
@@ -63,12 +65,12 @@ pub(super) struct Graph {
     items: BTreeMap<String, Item>,
     dependents: BTreeMap<String, BTreeSet<String>>,
     absent: BTreeSet<String>,
-    /// Owners that are not watched but exist, by the object that names them.
+    /// Owners that exist but are not watched, by the object that references them.
     present: BTreeSet<(String, String)>,
 }
 
 impl Graph {
-    /// Takes in an object; returns the uids to look at.
+    /// Adds or updates an object; returns the uids to reconcile.
     pub(super) fn put(&mut self, uid: &str, item: Item) -> Vec<String> {
         let mut affected = Vec::new();
         let old = self.items.get(uid);
@@ -84,7 +86,7 @@ impl Graph {
             if let Some(dependents) = self.dependents.get_mut(owner) {
                 dependents.remove(uid);
             }
-            // It may have waited for just this one.
+            // The owner may have waited for this object's deletion.
             affected.push(owner.clone());
         }
         for owner in &after {
@@ -100,7 +102,7 @@ impl Graph {
         affected
     }
 
-    /// An object is gone; returns the uids to look at.
+    /// Removes an object; returns the uids to reconcile.
     pub(super) fn remove(&mut self, uid: &str) -> Vec<String> {
         let Some(item) = self.items.remove(uid) else { return Vec::new() };
         let mut affected = Vec::new();
@@ -121,14 +123,14 @@ impl Graph {
         affected
     }
 
-    /// A kind is no longer served, so its objects are gone.
+    /// Removes all objects of a kind that is no longer served.
     pub(super) fn remove_kind(&mut self, kind: &ServedKind) -> Vec<String> {
         let gone: Vec<String> =
             self.items.iter().filter(|(_, item)| *item.kind == *kind).map(|(uid, _)| uid.clone()).collect();
         gone.iter().flat_map(|uid| self.remove(uid)).collect()
     }
 
-    /// The server says that the object does not exist. A uid never comes back.
+    /// Records that the object does not exist. A uid is never reused.
     pub(super) fn note_absent(&mut self, uid: &str) {
         if self.absent.len() >= ABSENT_MAX {
             self.absent.clear();

@@ -47,7 +47,7 @@ fn uids(uids: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
-fn an_object_goes_when_its_last_owner_is_gone() {
+fn object_is_deleted_when_its_last_owner_is_gone() {
     let mut graph = Graph::default();
     put(&mut graph, "a", &[]);
     put(&mut graph, "b", &[]);
@@ -60,7 +60,7 @@ fn an_object_goes_when_its_last_owner_is_gone() {
 }
 
 #[test]
-fn an_owner_that_was_never_seen_is_asked_for() {
+fn unknown_owner_is_looked_up() {
     let mut graph = Graph::default();
     put(&mut graph, "child", &[owned_by(&[("a", true)])]);
     assert!(matches!(verdict(&graph, "child"), Verdict::AskFor(owner) if owner.uid == "a"));
@@ -73,7 +73,7 @@ fn an_owner_that_was_never_seen_is_asked_for() {
 }
 
 #[test]
-fn in_the_foreground_blocking_dependents_go_first() {
+fn foreground_deletion_deletes_blocking_dependents_first() {
     let mut graph = Graph::default();
     put(&mut graph, "a", &[]);
     put(&mut graph, "child", &[owned_by(&[("a", true)])]);
@@ -93,7 +93,7 @@ fn in_the_foreground_blocking_dependents_go_first() {
 }
 
 #[test]
-fn orphans_lose_their_owner_and_stay() {
+fn orphaned_dependents_lose_their_owner_reference() {
     let mut graph = Graph::default();
     put(&mut graph, "a", &[]);
     put(&mut graph, "child", &[owned_by(&[("a", true)])]);
@@ -108,7 +108,7 @@ fn orphans_lose_their_owner_and_stay() {
 }
 
 #[test]
-fn what_does_not_matter_wakes_nobody() {
+fn unrelated_changes_enqueue_nothing() {
     let mut graph = Graph::default();
     assert!(put(&mut graph, "a", &[]).is_empty());
     assert_eq!(put(&mut graph, "child", &[owned_by(&[("a", true)])]), ["child"]);

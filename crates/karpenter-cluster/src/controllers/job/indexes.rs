@@ -1,4 +1,6 @@
-//! Sets of completion indexes as the status writes them: `1,3-5,7`.
+//! Sets of completion indexes in the format of the status: `1,3-5,7`.
+//!
+//! Upstream: pkg/controller/job/indexed_job_utils.go
 
 use std::collections::BTreeSet;
 
@@ -25,7 +27,7 @@ pub(super) fn print(indexes: &BTreeSet<i32>) -> String {
         .into_iter()
         .map(|(first, last)| match last - first {
             0 => first.to_string(),
-            // Two neighbours are listed, three or more make a range.
+            // Two consecutive indexes are listed, three or more form a range.
             1 => format!("{first},{last}"),
             _ => format!("{first}-{last}"),
         })
@@ -38,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_and_back() {
+    fn indexes_round_trip() {
         for text in ["", "0", "0,1", "0-2", "1,3-5,7", "0,2,3,5-9"] {
             assert_eq!(print(&parse(text)), text);
         }

@@ -1,4 +1,4 @@
-//! What a job's pods have come to, and what follows from it.
+//! Counts the outcomes of a Job's pods and decides its next step.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const BACK_OFF_FIRST: Duration = Duration::from_secs(10);
 const BACK_OFF_MAX: Duration = Duration::from_secs(600);
 const BURST: usize = 500;
 
-/// Failures since the last success.
+/// Consecutive failures since the last success.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Backoff {
     failures: u32,
@@ -31,7 +31,7 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// Until when no pod is created.
+    /// No pod is created before this time.
     fn until(self) -> Option<Timestamp> {
         let times = self.failures.checked_sub(1)?;
         let wait = BACK_OFF_FIRST.saturating_mul(1 << times.min(10)).min(BACK_OFF_MAX);
@@ -41,12 +41,12 @@ impl Backoff {
 
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// Written first.
+    /// Written before the other changes.
     pub(super) status: JobStatus,
-    /// Pods that are let go once the status is written.
+    /// Pods whose finalizer is removed after the status is written.
     pub(super) release: Vec<String>,
     pub(super) delete: Vec<String>,
-    /// Pods to create, with their index if the job has such.
+    /// Pods to create, with their completion index for indexed Jobs.
     pub(super) create: Vec<Option<i32>>,
     pub(super) backoff: Backoff,
     pub(super) again: Option<Timestamp>,
@@ -56,7 +56,7 @@ fn condition<'a>(status: &'a JobStatus, kind: &str) -> Option<&'a JobCondition> 
     status.conditions.iter().flatten().find(|condition| condition.type_ == kind && condition.status == "True")
 }
 
-/// When the job completed or failed.
+/// When the Job completed or failed.
 pub(super) fn finished_at(job: &Job) -> Option<Timestamp> {
     let status = job.status.as_ref()?;
     let finished = condition(status, "Complete").or_else(|| condition(status, "Failed"))?;
@@ -140,7 +140,7 @@ pub(super) fn plan(job: &Job, owned: &[Arc<Pod>], backoff: Backoff, now: Timesta
     plan
 }
 
-/// Creates or deletes pods so that as many run as should.
+/// Creates or deletes pods to reach the desired parallelism.
 fn manage(
     plan: &mut Plan,
     count: &mut Count<'_>,
@@ -152,7 +152,7 @@ fn manage(
     let spec = count.spec;
     let running = active.len() as i32;
     if suspended {
-        // Not a failure of theirs: they are let go uncounted.
+        // Suspension is not a failure: these pods are not counted.
         plan.delete.extend(active.iter().map(|pod| name_of(&***pod).to_string()));
         plan.release.extend(active.iter().map(|pod| name_of(&***pod).to_string()));
         set_condition(&mut count.status, "Suspended", "True", "JobSuspended", "Job suspended", now);
@@ -199,7 +199,7 @@ fn manage(
     plan.create = pending.map(Some).collect();
 }
 
-/// The counts of a job while they are brought up to date.
+/// The counts of a Job while they are updated.
 struct Count<'a> {
     spec: &'a JobSpec,
     status: JobStatus,
@@ -208,7 +208,7 @@ struct Count<'a> {
     completed: BTreeSet<i32>,
     release: Vec<String>,
     backoff: Backoff,
-    /// Why the failure policy ends the job.
+    /// Why the pod failure policy fails the Job.
     fatal: Option<String>,
 }
 
@@ -248,7 +248,7 @@ impl<'a> Count<'a> {
         self.status.failed.unwrap_or(0) + self.uncounted_failed.len() as i32
     }
 
-    /// Counts the noted pods that have been let go.
+    /// Counts recorded pods whose finalizer is removed.
     fn flush(&mut self, owned: &[Arc<Pod>]) {
         let held: BTreeSet<&str> =
             owned.iter().filter(|pod| is_held(pod)).map(|pod| uid_of(&**pod)).collect();
@@ -263,7 +263,7 @@ impl<'a> Count<'a> {
         self.status.failed = unless_zero(self.status.failed.unwrap_or(0) + failed);
     }
 
-    /// Notes pods that have finished since the last look.
+    /// Records pods that finished since the last pass.
     fn note_finished(&mut self, owned: &[Arc<Pod>], now: Timestamp) {
         let mut fresh: Vec<&Arc<Pod>> = owned.iter().filter(|pod| is_held(pod)).collect();
         fresh.sort_by_key(|pod| (finish_time(pod), name_of(&***pod).to_string()));
@@ -304,19 +304,19 @@ impl<'a> Count<'a> {
         if self.is_indexed() {
             self.status.completed_indexes =
                 Some(indexes::print(&self.completed)).filter(|text| !text.is_empty());
-            // Counted with the indexes, not with the pods.
+            // For indexed Jobs, `succeeded` counts indexes, not pods.
             self.status.succeeded =
                 unless_zero(self.completed.len() as i32 - self.uncounted_succeeded.len() as i32);
         }
     }
 
-    /// A pod that is deleted before its end has failed, unless only pods that really failed are replaced.
+    /// A pod that is deleted before it finished counts as failed, unless the pod replacement policy is `Failed`.
     fn has_failed(&self, pod: &Pod) -> bool {
         let only_failed = self.spec.pod_replacement_policy.as_deref() == Some("Failed");
         pods::phase(pod) == "Failed" || (!only_failed && is_deleting(pod))
     }
 
-    /// The first rule of the failure policy that the pod meets, and its number.
+    /// The first rule of the pod failure policy that matches the pod, and its index.
     fn policy(&self, pod: &Pod) -> Option<(&'a PodFailurePolicyRule, usize)> {
         if pods::phase(pod) != "Failed" {
             return None;
@@ -330,7 +330,7 @@ impl<'a> Count<'a> {
         start.checked_add(SignedDuration::from_secs(self.spec.active_deadline_seconds?)).ok()
     }
 
-    /// Whether the job is decided now, and how.
+    /// Whether the Job is finished now, and with which condition.
     fn verdict(
         &self,
         active: &[&Arc<Pod>],
@@ -362,7 +362,7 @@ impl<'a> Count<'a> {
         (enough && active.is_empty()).then_some(("SuccessCriteriaMet", "CompletionsReached", message))
     }
 
-    /// Pods that restart in place fail inside: their restarts count.
+    /// With restartPolicy OnFailure, container restarts count as failures.
     fn too_many_restarts(&self, owned: &[Arc<Pod>], limit: i32) -> bool {
         let template = self.spec.template.spec.as_ref();
         if template.and_then(|spec| spec.restart_policy.as_deref()) != Some("OnFailure") {
@@ -430,7 +430,8 @@ pub(super) fn new_pod(job: &Job, index: Option<i32>) -> Pod {
     let mut template = job.spec.as_ref().map(|spec| spec.template.clone()).unwrap_or_default();
     let meta = template.metadata.get_or_insert_default();
     meta.finalizers.get_or_insert_default().push(FINALIZER.into());
-    // The server puts these on the template when it makes the job's selector; a job with one of its own has none.
+    // The API server adds these labels to the template when it generates the selector; a Job with `manualSelector` has
+    // none.
     let labels = meta.labels.get_or_insert_default();
     labels.entry("batch.kubernetes.io/job-name".into()).or_insert_with(|| name_of(job).to_string());
     labels.entry("job-name".into()).or_insert_with(|| name_of(job).to_string());

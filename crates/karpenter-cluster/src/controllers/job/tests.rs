@@ -46,7 +46,7 @@ fn named(kind: &str, reason: &str) -> (String, String) {
 }
 
 #[test]
-fn runs_no_more_than_parallel_and_no_more_than_needed() {
+fn active_pods_are_limited_by_parallelism_and_completions() {
     assert_eq!(go(&job(json!({})), &[]).create, [None, None]);
     assert_eq!(go(&job(json!({})), &[pod("a", json!({}))]).create, [None]);
     let almost = job(json!({"status": {"succeeded": 2}}));
@@ -56,7 +56,7 @@ fn runs_no_more_than_parallel_and_no_more_than_needed() {
 }
 
 #[test]
-fn outcomes_are_noted_then_let_go_then_counted() {
+fn finished_pods_are_recorded_released_and_counted() {
     let first = go(&job(json!({})), &[ended("a", "Succeeded", 1)]);
     let uncounted = first.status.uncounted_terminated_pods.clone().unwrap_or_default();
     assert_eq!(uncounted.succeeded, Some(vec!["uid-a".to_string()]));
@@ -73,18 +73,18 @@ fn outcomes_are_noted_then_let_go_then_counted() {
 }
 
 #[test]
-fn enough_successes_complete_the_job() {
+fn job_completes_with_enough_successes() {
     let done = go(&job(json!({"status": {"succeeded": 3}})), &[]);
     let reason = "CompletionsReached";
     assert_eq!(conditions(&done), [named("SuccessCriteriaMet", reason), named("Complete", reason)]);
     assert!(done.status.completion_time.is_some());
-    // Not before every outcome is counted.
+    // The Job is not complete before every outcome is counted.
     let early = go(&job(json!({"status": {"succeeded": 2}})), &[ended("c", "Succeeded", 1)]);
     assert_eq!(conditions(&early), [named("SuccessCriteriaMet", reason)]);
 }
 
 #[test]
-fn failures_back_off_and_in_the_end_fail_the_job() {
+fn failures_back_off_and_exceed_backoff_limit() {
     let failed = go(&job(json!({})), &[ended("a", "Failed", 4)]);
     assert!(failed.create.is_empty());
     assert_eq!(failed.again, Some(now() + jiff::SignedDuration::from_secs(6)));
@@ -100,7 +100,7 @@ fn failures_back_off_and_in_the_end_fail_the_job() {
 }
 
 #[test]
-fn a_deleted_pod_is_a_failed_one_unless_the_policy_waits() {
+fn deleted_pod_counts_as_failed_unless_replacement_policy_is_failed() {
     let deleted = pod("a", json!({"metadata": {"deletionTimestamp": "2026-01-01T11:00:00Z"}}));
     let failed = |plan: Plan| {
         plan.status.uncounted_terminated_pods.unwrap_or_default().failed.map_or(0, |all| all.len())
@@ -112,7 +112,7 @@ fn a_deleted_pod_is_a_failed_one_unless_the_policy_waits() {
 }
 
 #[test]
-fn the_failure_policy_ignores_disruptions_and_ends_on_exit_codes() {
+fn pod_failure_policy_ignores_disruptions_and_fails_on_exit_codes() {
     let policy = json!({"spec": {"podFailurePolicy": {"rules": [
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
         {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [1]}}]}}});
@@ -129,7 +129,7 @@ fn the_failure_policy_ignores_disruptions_and_ends_on_exit_codes() {
 }
 
 #[test]
-fn indexed_jobs_finish_each_index_once() {
+fn indexed_job_completes_each_index_once() {
     let indexed = job(json!({"spec": {"completionMode": "Indexed", "parallelism": 5, "completions": 5},
         "status": {"completedIndexes": "0,2", "succeeded": 2}}));
     let index = |index: i32| json!({"metadata": {"annotations": {"batch.kubernetes.io/job-completion-index": index.to_string()}}});
@@ -149,7 +149,7 @@ fn suspended_jobs_have_no_pods() {
 }
 
 #[test]
-fn deadlines() {
+fn active_deadline_fails_the_job() {
     let started =
         json!({"spec": {"activeDeadlineSeconds": 60}, "status": {"startTime": "2026-01-01T11:59:30Z"}});
     assert_eq!(go(&job(started), &[]).again, Some(now() + jiff::SignedDuration::from_secs(30)));

@@ -1,4 +1,4 @@
-//! Whether a node has fallen silent, which taints it should carry, and when a pod has to leave.
+//! Decides whether a node's kubelet stopped reporting, which taints the node should have, and when a pod is evicted.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 const NO_SCHEDULE: &str = "NoSchedule";
 const NO_EXECUTE: &str = "NoExecute";
-/// Conditions whose truth keeps pods away, and their taints.
+/// Conditions that prevent scheduling while they are true, and their taints.
 const PRESSURES: [(&str, &str); 4] = [
     ("MemoryPressure", "node.kubernetes.io/memory-pressure"),
     ("DiskPressure", "node.kubernetes.io/disk-pressure"),
@@ -27,7 +27,7 @@ const PRESSURES: [(&str, &str); 4] = [
 
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Silence {
-    /// What to say about a node that fell silent.
+    /// The conditions to set on a node whose kubelet stopped reporting.
     pub(super) conditions: Option<Vec<Value>>,
     pub(super) again: Option<Duration>,
 }
@@ -68,7 +68,7 @@ pub(super) fn silence(node: &Node, lease: Option<&Lease>, options: &Options, now
     Silence { conditions: Some(conditions).filter(|conditions| !conditions.is_empty()), again: None }
 }
 
-/// The node's taints as they should be; `None` if they are.
+/// The node's desired taints; `None` if they are unchanged.
 pub(super) fn taints(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
     let status = |kind: &str| condition(node, kind).map(|condition| condition.status.as_str());
     let health = match status("Ready") {
@@ -88,7 +88,7 @@ pub(super) fn taints(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
     wanted.extend(health.map(|key| (key, NO_EXECUTE)));
 
     let known = taints_of(node);
-    // A node that never reported keeps the taint it was created with.
+    // A node that never reported keeps the taint that it was created with.
     let undecided = status("Ready").is_none();
     let ours = |taint: &Taint| {
         let key = taint.key.as_str();
@@ -125,7 +125,8 @@ pub(super) enum Eviction {
     In(Duration),
 }
 
-/// When the pod has to leave a node with these taints. `since` says when a taint that has no time was first seen.
+/// When the pod is evicted from a node with these taints. `since` returns when a taint without `timeAdded` was first
+/// seen.
 pub(super) fn eviction(
     pod: &Pod,
     taints: &[Taint],

@@ -26,7 +26,7 @@ fn keys(node: &Node) -> Option<Vec<String>> {
 }
 
 #[test]
-fn a_lease_or_a_heartbeat_is_a_sign_of_life() {
+fn lease_or_status_heartbeat_keeps_node_ready() {
     let options = Options::default();
     let old = node(ready("True", "2026-01-01T11:50:00Z"));
     let fresh = silence(&old, Some(&lease("2026-01-01T11:59:30.000000Z")), &options, now());
@@ -40,7 +40,7 @@ fn a_lease_or_a_heartbeat_is_a_sign_of_life() {
 }
 
 #[test]
-fn a_new_node_has_a_minute_to_report() {
+fn new_node_has_startup_grace_period() {
     let options = Options::default();
     let new = node(json!({"metadata": {"creationTimestamp": "2026-01-01T11:59:10Z"}}));
     assert_eq!(silence(&new, None, &options, now()).again, Some(Duration::from_millis(10_001)));
@@ -49,7 +49,7 @@ fn a_new_node_has_a_minute_to_report() {
 }
 
 #[test]
-fn conditions_become_taints_and_go_again() {
+fn taints_follow_ready_condition() {
     let beat = "2026-01-01T11:59:59Z";
     let both = |key: &str| vec![format!("{key}:NoSchedule"), format!("{key}:NoExecute")];
     assert_eq!(keys(&node(ready("True", beat))), None);
@@ -67,13 +67,13 @@ fn conditions_become_taints_and_go_again() {
 }
 
 #[test]
-fn a_node_that_never_reported_keeps_the_taint_of_its_creation() {
+fn node_without_ready_condition_keeps_its_initial_taint() {
     let new = json!({"spec": {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}});
     assert_eq!(keys(&node(new)), None);
 }
 
 #[test]
-fn pressure_and_cordon() {
+fn pressure_conditions_and_cordon_become_taints() {
     let mut pressed = ready("True", "2026-01-01T11:59:59Z");
     merge(&mut pressed, &json!({"spec": {"unschedulable": true}}));
     let mut node = node(pressed);
@@ -88,7 +88,7 @@ fn pressure_and_cordon() {
 }
 
 #[test]
-fn pods_leave_when_their_toleration_is_over() {
+fn pods_are_evicted_after_toleration_seconds() {
     let taints: Vec<k8s_openapi::api::core::v1::Taint> = from(json!([
         {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute", "timeAdded": "2026-01-01T11:59:00Z"}]));
     let decide = |tolerations: Value| {
