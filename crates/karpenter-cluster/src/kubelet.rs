@@ -1,11 +1,11 @@
-//! Kubelets for nodes that exist only as objects.
+//! Simulated kubelets for nodes that exist only as objects.
 //!
-//! A node that carries kwok's marks gets a kubelet: it becomes Ready, sends heartbeats and renews its lease; its pods
-//! start, become ready, finish and stop. Nothing runs. What the node and its pods are said to do can be scripted with
-//! annotations ([`script`]): slow boots, nodes that never get ready, fall sick or die, pods that end or linger.
+//! A node with kwok's label or annotation gets a kubelet: it becomes Ready, sends heartbeats and renews its Lease; its
+//! pods start, become ready, finish and stop. No container runs. Annotations ([`script`]) control the simulation: slow
+//! boots, nodes that never become ready, become unhealthy or stop reporting, pods that finish or terminate slowly.
 //!
-//! A kubelet writes only its node's status and lease and the status of the pods bound to it, and deletes pods that
-//! have stopped; taints are the business of the node lifecycle controller. Pods of a node that is gone are left alone.
+//! A kubelet writes only the status and Lease of its node and the status of its pods, and deletes pods that have
+//! stopped; the node lifecycle controller sets taints. Pods of a deleted node are not changed.
 
 mod node;
 mod pod;
@@ -27,23 +27,23 @@ use crate::harness::{After, Queue, Reconcile};
 use crate::mirror::{Change, ObjectKey};
 use crate::mirrors::{BY_NODE, claims_of};
 
-/// The namespace that holds the leases of nodes.
+/// The namespace with the Leases of nodes.
 pub const LEASE_NAMESPACE: &str = "kube-node-lease";
 
-/// How kubelets behave unless a script says otherwise.
+/// How kubelets behave without a script.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// A node has a kubelet if it carries one of these annotations or labels.
+    /// A node has a simulated kubelet if it has one of these annotations or labels.
     pub marks: Vec<(String, String)>,
     pub lease_duration: Duration,
     pub lease_renewal: Duration,
-    /// How often a node's status is sent although nothing changed.
+    /// How often the node status is sent without a change.
     pub heartbeat: Duration,
-    /// From the creation of a node until its kubelet works.
+    /// From the creation of a node until its kubelet starts.
     pub boot: Duration,
     /// From the binding of a pod until it runs.
     pub pod_start: Duration,
-    /// From the end of its preStop hook until a pod that is deleted has stopped.
+    /// From the end of the preStop hook until a deleted pod has stopped.
     pub pod_stop: Duration,
 }
 
@@ -63,7 +63,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Whether the node is one of ours.
+    /// Whether the node has a simulated kubelet.
     pub fn manages(&self, node: &Node) -> bool {
         let has = |map: &Option<BTreeMap<String, String>>, (key, value): &(String, String)| {
             map.as_ref().and_then(|map| map.get(key)) == Some(value)
@@ -74,7 +74,7 @@ impl Options {
     }
 }
 
-/// The node's side: status and lease.
+/// Node status and Leases.
 pub struct NodeKubelets {
     pub context: Context,
     pub options: Arc<Options>,
@@ -135,7 +135,7 @@ impl Reconcile for NodeKubelets {
     }
 }
 
-/// The pods' side: start, readiness, end.
+/// Start, readiness and end of pods.
 pub struct PodKubelets {
     pub context: Context,
     pub options: Arc<Options>,
@@ -155,7 +155,7 @@ impl PodKubelets {
                 to.add(ObjectKey::of(&change.object().metadata));
             }
         });
-        // A node that appears, or whose script changes, concerns its pods.
+        // A node that is created, or whose script changes, affects its pods.
         let (to, pods) = (queue.clone(), mirrors.pods.clone());
         mirrors.nodes.observe(move |change: &Change<Node>| {
             let Change::Applied { old, new } = change else { return };
@@ -180,7 +180,7 @@ impl PodKubelets {
 
     fn next_address(&self) -> String {
         let number = self.addresses.fetch_add(1, Ordering::Relaxed);
-        // 100.64.0.0/10: enough for four million pods at once.
+        // 100.64.0.0/10 has addresses for four million pods.
         format!("100.{}.{}.{}", 64 + (number >> 16 & 0x3f), number >> 8 & 0xff, number & 0xff)
     }
 
@@ -213,9 +213,9 @@ impl Reconcile for PodKubelets {
             pod::Step::Write(change) => {
                 let patch = pod::status_patch(&pod, &node, &change, || self.next_address(), now);
                 match self.context.strategic_status(&mirrors.pods, &*pod, patch).await {
-                    // Another pod of the same name took its place: its own event is on its way.
+                    // Another pod has the name now; its own event enqueues it.
                     Err(error) if is_conflict(&error) => Ok(After::Done),
-                    // The outcome shows in the mirror and brings the pod back here.
+                    // The response updates the store, which enqueues the pod again.
                     outcome => outcome.map(|_| After::Done),
                 }
             }

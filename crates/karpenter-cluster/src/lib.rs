@@ -1,8 +1,8 @@
-//! The control plane around an API server, as far as a node autoscaler lives on it: a scheduler, the workload
-//! controllers, and kubelets for nodes that exist only as objects.
+//! The control plane around an API server, as far as a node autoscaler needs it: a scheduler, the workload controllers,
+//! and simulated kubelets.
 //!
-//! Everything here speaks to the API server through `kube::Client`, so it runs on the embedded server and on a real
-//! one alike. It knows nothing about Karpenter's kinds and never calls its solver.
+//! Everything uses the API server through `kube::Client`, so it runs with the embedded API server and with a real one.
+//! It does not know Karpenter's kinds and never calls the planner.
 
 pub mod clock;
 pub mod cluster;

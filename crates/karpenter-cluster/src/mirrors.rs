@@ -1,4 +1,4 @@
-//! The mirrors of a cluster: one per kind, shared by the scheduler, the controllers and the kubelets.
+//! The stores of a cluster: one per kind, shared by the scheduler, the controllers and the kubelets.
 
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -14,16 +14,16 @@ use tokio::task::JoinHandle;
 
 use crate::mirror::{IndexValues, Mirror, keep_all};
 
-/// Pods by the name of the node they are bound to.
+/// Index of pods by the node that they are bound to.
 pub const BY_NODE: &str = "node";
-/// Objects by the uid of the controller that owns them; those without one by [`orphans_in`] their namespace.
+/// Index of objects by the uid of their controller; objects without one are under [`orphans_in`] their namespace.
 pub const BY_CONTROLLER: &str = "controller";
-/// Attachments by `node/volume`.
+/// Index of attachments by `node/volume`.
 pub const BY_NODE_AND_VOLUME: &str = "node-and-volume";
-/// Pods by `namespace/claim` of the claims they mount.
+/// Index of pods by `namespace/claim` of the claims that they mount.
 pub const BY_CLAIM: &str = "claim";
 
-/// One mirror per kind.
+/// One store per kind.
 #[derive(Clone)]
 pub struct Mirrors {
     pub pods: Mirror<Pod>,
@@ -47,7 +47,7 @@ pub struct Mirrors {
 }
 
 impl Mirrors {
-    /// Starts all watches; the tasks end only when they are aborted.
+    /// Starts all watches; the tasks run until they are aborted.
     pub fn watch(client: &Client) -> (Self, Vec<JoinHandle<()>>) {
         let mut tasks = Vec::new();
         let by_controller_only: [(&'static str, IndexValues<ReplicaSet>); 1] =
@@ -88,7 +88,7 @@ impl Mirrors {
         (mirrors, tasks)
     }
 
-    /// Waits until every mirror has taken in its first list.
+    /// Waits until every store has its first list.
     pub async fn synced(&self) {
         self.pods.synced().await;
         self.nodes.synced().await;
@@ -129,7 +129,7 @@ fn by_controller<K: Resource>(object: &K) -> Vec<String> {
     }]
 }
 
-/// Under what [`BY_CONTROLLER`] finds the objects of a namespace that nobody controls.
+/// The key in [`BY_CONTROLLER`] for the objects of a namespace without a controller.
 pub fn orphans_in(namespace: &str) -> String {
     format!("orphans in {namespace}")
 }
@@ -173,7 +173,7 @@ fn trim_node(node: &mut Node) {
     }
 }
 
-/// A hundred thousand pods are kept at once, so what no part of the control plane looks at goes.
+/// Up to a hundred thousand pods are in memory, so fields that no part of the control plane reads are removed.
 fn trim_pod(pod: &mut Pod) {
     trim_meta(&mut pod.metadata);
     let Some(spec) = &mut pod.spec else { return };

@@ -1,13 +1,15 @@
-//! A kube-scheduler: which node a pod goes to, and why it goes to none.
+//! A kube-scheduler: selects a node for each pod, or reports why there is none.
 //!
-//! The core is pure: a [`Snapshot`] is built up from API objects, and [`schedule_one`] decides about one pod with the
-//! rules, scores and words of kube-scheduler v1.35 in its default configuration. Around it [`run`] follows an API server
-//! through mirrors, keeps the queue of pods that wait, and writes down what was decided.
+//! The core is pure: a [`Snapshot`] is built from API objects, and [`schedule_one`] decides about one pod with the
+//! filters, scores and messages of kube-scheduler v1.35 in its default configuration. [`run`] watches an API server,
+//! keeps the scheduling queue, and writes the decisions.
 //!
-//! What differs from kube-scheduler, on purpose: among equally good nodes the first by name is taken, not a random one;
-//! all nodes are looked at, however many there are; claims of dynamic resources, published storage capacity, the
-//! translation of in-tree volumes to CSI, images on nodes and ReplicationControllers are not looked at; hints about what
-//! might help a pod that waits are coarser. Everything else is compared with the real one by `e2e/compare-scheduling`.
+//! Deliberate differences from kube-scheduler: among nodes with equal scores it takes the first by name, not a random
+//! one; it evaluates all nodes, also in large clusters; it ignores dynamic resource claims, CSIStorageCapacity, the
+//! translation of in-tree volumes to CSI, images on nodes and ReplicationControllers; its queueing hints are coarser.
+//! `e2e/compare-scheduling` compares everything else with kube-scheduler.
+//!
+//! Upstream: pkg/scheduler
 
 mod affinity;
 mod cycle;

@@ -1,5 +1,7 @@
-//! Pods that nobody else ends: those of nodes that are gone, those deleted before they had a node, and finished ones
-//! beyond the number that is kept.
+//! Pod garbage collector: deletes pods of nodes that are gone, pods that were deleted before they had a node, and
+//! finished pods beyond a limit.
+//!
+//! Upstream: pkg/controller/podgc/gc_controller.go
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,14 +17,14 @@ use crate::harness::{After, Queue, Reconcile};
 use crate::mirror::{Change, ObjectKey};
 use crate::mirrors::BY_NODE;
 
-/// A node has to be missing for this long before its pods go.
+/// A node must be missing for this long before its pods are deleted.
 const QUARANTINE: Duration = Duration::from_secs(40);
-/// Finished pods that are kept.
+/// Maximum number of finished pods.
 const FINISHED_MAX: usize = 12_500;
 /// How often finished pods are counted.
 const FINISHED_CHECK: Duration = Duration::from_secs(20);
 
-/// Keys are names of nodes; the empty one stands for pods without a node.
+/// Keys are names of nodes; the empty name stands for pods without a node.
 pub struct PodCollector {
     pub context: Context,
     missing_since: Mutex<BTreeMap<String, jiff::Timestamp>>,
@@ -115,7 +117,7 @@ impl Reconcile for PodCollector {
         if missing_for < QUARANTINE {
             return Ok(After::Again(QUARANTINE - missing_for));
         }
-        // The mirror may lag: only the server knows.
+        // The store may lag, so the API server is asked.
         if Api::<Node>::all(self.context.client.clone()).get_opt(&key.name).await?.is_some() {
             forget();
             return Ok(After::Done);
@@ -137,7 +139,7 @@ mod tests {
     use crate::controllers::fixtures::pod;
 
     #[test]
-    fn the_oldest_finished_pods_go() {
+    fn oldest_finished_pods_beyond_limit_are_deleted() {
         let done = |name: &str, hour: u32| {
             pod(
                 name,

@@ -1,4 +1,4 @@
-//! What controllers ask about a pod, and how a template becomes one.
+//! Properties of pods that controllers need, and pods from templates.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ pub fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending")
 }
 
-/// Succeeded or Failed: it will never run again.
+/// The phase is Succeeded or Failed; the pod never runs again.
 pub fn is_finished(pod: &Pod) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }
 
-/// Neither finished nor on its way out.
+/// Neither finished nor terminating.
 pub fn is_active(pod: &Pod) -> bool {
     !is_finished(pod) && pod.metadata.deletion_timestamp.is_none()
 }
 
-/// Still running, but on its way out.
+/// Not finished, with a deletion timestamp.
 pub fn is_terminating(pod: &Pod) -> bool {
     !is_finished(pod) && pod.metadata.deletion_timestamp.is_some()
 }
@@ -35,7 +35,7 @@ pub fn is_ready(pod: &Pod) -> bool {
     condition(pod, "Ready").is_some_and(|condition| condition.status == "True")
 }
 
-/// Since when the pod has been ready; `None` if it is not.
+/// When the pod became ready; `None` if it is not ready.
 pub fn ready_since(pod: &Pod) -> Option<Timestamp> {
     let ready = condition(pod, "Ready").filter(|condition| condition.status == "True")?;
     ready.last_transition_time.as_ref().map(|time| time.0)
@@ -47,14 +47,14 @@ pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
         && (min_ready_seconds == 0 || available_in(pod, min_ready_seconds, now) == Some(Duration::ZERO))
 }
 
-/// How long until the pod counts as available if it stays ready; `None` if it is not ready.
+/// The duration until the pod is available if it stays ready; `None` if it is not ready.
 pub fn available_in(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> Option<Duration> {
     let since = ready_since(pod)?;
     let at = since.checked_add(SignedDuration::from_secs(i64::from(min_ready_seconds))).ok()?;
     Some(clock::until(now, at))
 }
 
-/// When the next of the ready pods becomes available; `None` if all already are.
+/// The duration until the next ready pod is available; `None` if all are.
 pub fn next_available_in<'a>(
     pods: impl IntoIterator<Item = &'a Pod>,
     min_ready_seconds: i32,
@@ -73,7 +73,7 @@ pub fn node_name(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// A pod of a controller, named by the server.
+/// A pod of a controller; the API server generates its name.
 pub fn from_template(template: &PodTemplateSpec, namespace: &str, owner: OwnerReference) -> Pod {
     let meta = template.metadata.clone().unwrap_or_default();
     let metadata = ObjectMeta {
@@ -88,7 +88,7 @@ pub fn from_template(template: &PodTemplateSpec, namespace: &str, owner: OwnerRe
     Pod { metadata, spec: template.spec.clone(), status: None }
 }
 
-/// `name-`, unless that is too long to start a pod's name.
+/// `name-`, unless that is too long for the prefix of a pod's name.
 fn name_prefix(controller: &str) -> String {
     const LONGEST: usize = 253;
     let prefix = format!("{controller}-");

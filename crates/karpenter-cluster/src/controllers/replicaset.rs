@@ -1,4 +1,6 @@
-//! ReplicaSet: as many active pods as asked for. When there are too many, the ones that are missed least go first.
+//! ReplicaSet controller: keeps the desired number of active pods. Surplus pods are deleted in upstream's order.
+//!
+//! Upstream: pkg/controller/replicaset/replica_set.go, pkg/controller/controller_utils.go
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -18,16 +20,16 @@ use crate::harness::{After, Queue, Reconcile};
 use crate::mirror::{Change, ObjectKey};
 use crate::mirrors::{BY_CONTROLLER, orphans_in};
 
-/// No more than this many pods are created or deleted before the set is looked at again.
+/// Maximum number of pods that one reconcile creates or deletes.
 const BURST: usize = 500;
-/// Creations under way at once.
+/// Concurrent creations.
 const PARALLEL: usize = 8;
 
 pub struct ReplicaSets {
     pub context: Context,
 }
 
-/// What a set's pods call for.
+/// The next step for a ReplicaSet's pods.
 #[derive(Debug, PartialEq)]
 enum Step {
     Create(usize),
@@ -36,7 +38,7 @@ enum Step {
 }
 
 impl ReplicaSets {
-    /// Marks sets dirty when they or their pods change.
+    /// Enqueues ReplicaSets when they or their pods change.
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
         self.context
@@ -120,7 +122,7 @@ impl Reconcile for ReplicaSets {
         self.context.merge_status(&mirrors.replica_sets, &*set, &old, &status).await?;
         match failure {
             Some(error) if !is_namespace_terminating(&error) => Err(error),
-            // What was created or deleted shows in the mirror and brings the set back here.
+            // Created and deleted pods appear in the store and enqueue the ReplicaSet again.
             _ => Ok(pods::next_available_in(refs(), spec.min_ready_seconds.unwrap_or(0), now).into()),
         }
     }
@@ -131,7 +133,7 @@ impl ReplicaSets {
         let template = set.spec.as_ref()?.template.clone()?;
         let pod = pods::from_template(&template, namespace_of(set), owners::controller_reference(set));
         let (mut done, mut batch) = (0, 1);
-        // Few at first: if creations fail, most likely all do.
+        // Slow start: if one creation fails, the others probably fail too.
         while done < count {
             let size = batch.min(count - done);
             let outcomes: Vec<kube::Result<Pod>> = futures::stream::iter(0..size)
@@ -148,7 +150,7 @@ impl ReplicaSets {
         None
     }
 
-    /// Pods of this set and of its siblings under the same deployment.
+    /// Pods of this ReplicaSet and of the other ReplicaSets of its Deployment.
     fn related_pods(&self, set: &ReplicaSet) -> Vec<Arc<Pod>> {
         let mirrors = &self.context.mirrors;
         let siblings = match owners::controller_of(&set.metadata) {
@@ -190,7 +192,7 @@ fn active_per_node(pods: &[Arc<Pod>]) -> BTreeMap<String, usize> {
     count
 }
 
-/// Which of two pods goes first: the lesser.
+/// Orders pods for deletion; the lesser one is deleted first.
 fn deletion_order(one: &Pod, two: &Pod, neighbours: &BTreeMap<String, usize>, now: Timestamp) -> Ordering {
     let rank = |pod: &Pod| pods::node_name(pod).and_then(|node| neighbours.get(node)).copied().unwrap_or(0);
     let phase = |pod: &Pod| match pods::phase(pod) {
@@ -212,9 +214,9 @@ fn deletion_order(one: &Pod, two: &Pod, neighbours: &BTreeMap<String, usize>, no
         .then_with(|| uid_of(one).cmp(uid_of(two)))
 }
 
-/// Ages are compared by their order of magnitude, so that among pods of about the same age the choice is arbitrary
-/// (by uid) rather than always the newest. The original lets the uid decide here already, which is no order: of three
-/// pods each could come before the next.
+/// Ages are compared by order of magnitude, so that among pods of about the same age the choice is arbitrary (by uid)
+/// instead of always the newest. Upstream compares uids already at this step, which is not a total order: of three pods
+/// each could come before the next.
 fn younger_first(one: Option<Timestamp>, two: Option<Timestamp>, now: Timestamp) -> Ordering {
     match (one, two) {
         (Some(one), Some(two)) => {
@@ -227,7 +229,7 @@ fn younger_first(one: Option<Timestamp>, two: Option<Timestamp>, now: Timestamp)
     }
 }
 
-/// The cost a pod's annotation puts on its deletion; 0 if there is none or it is no 32-bit integer.
+/// The pod deletion cost from its annotation; 0 if there is none or it is not a 32-bit integer.
 fn deletion_cost(pod: &Pod) -> i32 {
     let text = annotation(pod, "controller.kubernetes.io/pod-deletion-cost").unwrap_or("0");
     let plain = text == "0" || !text.trim_start_matches('-').starts_with(['0', '+']);

@@ -1,5 +1,7 @@
-//! The history of a DaemonSet's or StatefulSet's template, kept as ControllerRevisions: what `kubectl rollout
-//! history` and `undo` read.
+//! The history of a DaemonSet's or StatefulSet's template as ControllerRevisions, which `kubectl rollout history` and
+//! `undo` read.
+//!
+//! Upstream: pkg/controller/history/controller_history.go
 
 use std::sync::Arc;
 
@@ -15,29 +17,29 @@ use crate::mirrors::BY_CONTROLLER;
 /// The label with a pod's revision.
 pub const REVISION_HASH: &str = "controller-revision-hash";
 
-/// The revisions of one workload, oldest first, the wanted one among them.
+/// The revisions of one workload, oldest first, with the revision of the current template.
 #[derive(Debug)]
 pub struct History {
     pub revisions: Vec<Arc<ControllerRevision>>,
     pub wanted: Arc<ControllerRevision>,
 }
 
-/// The patch that puts a template back, as `kubectl rollout undo` sends it.
+/// The patch that restores a template, as `kubectl rollout undo` sends it.
 fn data_of(template: &PodTemplateSpec) -> Value {
-    // Kubernetes types always have a JSON form.
+    // Kubernetes types always serialize to JSON.
     let mut template = serde_json::to_value(template).unwrap_or_default();
     template["$patch"] = json!("replace");
     json!({"spec": {"template": template}})
 }
 
-/// The template that a revision holds.
+/// The template in a revision.
 pub fn template_of(revision: &ControllerRevision) -> Option<PodTemplateSpec> {
     let mut template = revision.data.as_ref()?.0.get("spec")?.get("template")?.clone();
     template.as_object_mut()?.remove("$patch");
     serde_json::from_value(template).ok()
 }
 
-/// The hash that a revision is named after.
+/// The hash in a revision's name.
 pub fn hash_of(revision: &ControllerRevision) -> String {
     let labels = revision.metadata.labels.as_ref();
     labels
@@ -46,7 +48,7 @@ pub fn hash_of(revision: &ControllerRevision) -> String {
         .unwrap_or_default()
 }
 
-/// What to do so that a revision of `template` exists and is the newest.
+/// The step after which a revision of `template` exists and is the newest.
 #[derive(Debug, PartialEq)]
 enum Step {
     Create { hash: String, revision: i64 },
@@ -64,7 +66,8 @@ fn decide(known: &[Arc<ControllerRevision>], template: &PodTemplateSpec, collisi
     }
 }
 
-/// Finds, raises or makes the revision of the template. `None` if its name is taken by another: count a collision.
+/// Finds, renumbers or creates the revision of the template. `None` if another revision has its name: the collision
+/// count must change.
 pub async fn sync<O: Kind>(
     context: &Context,
     owner: &O,
@@ -151,12 +154,12 @@ mod tests {
     }
 
     #[test]
-    fn templates_come_back_from_their_revision() {
+    fn template_round_trips_through_revision() {
         assert_eq!(template_of(&revision("a", 1)), Some(template("a")));
     }
 
     #[test]
-    fn an_old_template_is_raised_to_the_newest_revision() {
+    fn revision_of_old_template_becomes_the_newest() {
         let known = [revision("a", 1), revision("b", 2)];
         assert_eq!(decide(&known, &template("b"), None), Step::Use { position: 1 });
         assert_eq!(decide(&known, &template("a"), None), Step::Raise { position: 0, revision: 3 });

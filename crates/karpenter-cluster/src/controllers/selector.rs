@@ -1,10 +1,10 @@
-//! Whether labels satisfy a `LabelSelector`.
+//! Matches labels against a `LabelSelector`.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
-/// An empty selector selects everything; an operator that does not exist selects nothing.
+/// An empty selector matches everything; an unknown operator matches nothing.
 pub fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     let exact = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
     exact
@@ -26,7 +26,7 @@ pub fn matches_meta(selector: &LabelSelector, meta: &ObjectMeta) -> bool {
     matches(selector, meta.labels.as_ref().unwrap_or(&NONE))
 }
 
-/// Whether the selector says anything at all.
+/// Whether the selector has no requirements.
 pub fn is_empty(selector: &LabelSelector) -> bool {
     selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
         && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn operators() {
+    fn selector_operators() {
         let web: BTreeMap<String, String> = [("app".to_string(), "web".to_string())].into();
         let none = BTreeMap::new();
         let cases = [

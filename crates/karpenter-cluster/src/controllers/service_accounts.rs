@@ -1,4 +1,6 @@
-//! The service account `default`, which every namespace has and every pod uses unless it names another.
+//! Creates the service account `default` in every namespace.
+//!
+//! Upstream: pkg/controller/serviceaccount/serviceaccounts_controller.go
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

@@ -1,4 +1,6 @@
-//! StatefulSet: pods with names and claims that stay, created and replaced one after the other.
+//! StatefulSet controller: pods with stable names and claims, created and replaced in order.
+//!
+//! Upstream: pkg/controller/statefulset/stateful_set.go
 
 mod plan;
 
@@ -101,7 +103,7 @@ impl Reconcile for StatefulSets {
     }
 }
 
-/// The revision that the set rolls away from; the wanted one if it is unknown.
+/// The revision that is being replaced; the updated one if it is unknown.
 fn current_revision(history: &History, name: Option<&str>) -> Arc<ControllerRevision> {
     let known = name.and_then(|name| history.revisions.iter().find(|revision| name_of(&***revision) == name));
     known.unwrap_or(&history.wanted).clone()
@@ -130,7 +132,7 @@ impl StatefulSets {
                 }
                 let pod = plan::new_pod(set, revision, *ordinal);
                 match self.context.create(&mirrors.pods, &pod).await {
-                    // The name belongs to a pod that is not ours, or that the mirror does not show yet.
+                    // The name belongs to a pod of another owner, or to one that the store does not have yet.
                     Err(error) if is_already_exists(&error) => Err(error),
                     outcome => outcome.map(drop),
                 }

@@ -1,8 +1,10 @@
-//! Persistent volumes: claims are bound to volumes, made on demand where their class has a provisioner, and volumes
-//! are given back when their claim is gone.
+//! PersistentVolume controller: binds claims to volumes, provisions volumes for classes with a provisioner, and
+//! reclaims volumes whose claim is gone.
 //!
-//! Any provisioner is taken to work: its volumes appear at once, in the zone of the node that the scheduler chose for
-//! the first pod. Classes that wait for a first consumer wait for that choice.
+//! Every provisioner is simulated: its volumes appear at once, in the zone of the node that the scheduler selected for
+//! the first pod. Classes with `WaitForFirstConsumer` wait for that selection.
+//!
+//! Upstream: pkg/controller/volume/persistentvolume/pv_controller.go
 
 mod attach;
 mod decide;
@@ -26,7 +28,7 @@ const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
-/// Claims: bind, provision, protect.
+/// Binds, provisions and protects claims.
 pub struct Claims {
     pub context: Context,
 }
@@ -44,7 +46,7 @@ impl Claims {
                     claim.namespace.clone().unwrap_or_default(),
                     claim.name.clone().unwrap_or_default(),
                 )),
-                // A free volume may be what any unbound claim waits for.
+                // An available volume may match any unbound claim.
                 None => {
                     for claim in claims.list().iter().filter(|claim| decide::volume_of(claim).is_none()) {
                         to.add(ObjectKey::of(&claim.metadata));
@@ -58,7 +60,7 @@ impl Claims {
                 to.add(ObjectKey::of(&claim.metadata));
             }
         });
-        // A claim that is deleted stays until its last pod is gone; a claim of a pod's own is made with the pod.
+        // A deleted claim stays until its last pod is gone; the claim of an ephemeral volume is created with the pod.
         let to = queue.clone();
         mirrors.pods.observe(move |change: &Change<Pod>| {
             let pod = change.object();
@@ -73,7 +75,7 @@ impl Claims {
         pods.iter().any(|pod| !pods::is_finished(pod))
     }
 
-    /// Makes the claim of a generic ephemeral volume.
+    /// Creates the claim of a generic ephemeral volume.
     async fn create_ephemeral(&self, key: &ObjectKey) -> kube::Result<()> {
         let mirrors = &self.context.mirrors;
         for pod in mirrors.pods.by(BY_CLAIM, &key.to_string()) {
@@ -167,7 +169,7 @@ async fn unprotect<K: super::context::Kind>(
     context.merge_unchanged(mirror, object, patch).await.map(drop)
 }
 
-/// Volumes: phases, release, reclaim.
+/// Sets phases of volumes, releases and reclaims them.
 pub struct Volumes {
     pub context: Context,
 }

@@ -1,4 +1,4 @@
-//! What a kubelet says about its node now, and when it speaks next.
+//! Decides the node status that a kubelet reports now, and when it reports next.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::controllers::context::name_of;
 
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Decision {
-    /// A strategic patch of the node's status.
+    /// A strategic merge patch of the node's status.
     pub(super) status: Option<Value>,
     pub(super) renew: bool,
     /// Keys of taints to remove.
@@ -115,7 +115,7 @@ fn wanted(script: &NodeScript, sick: bool) -> Vec<Wanted> {
             Wanted { kind, status: status.into(), reason: reason.into(), message: message.into() }
         })
         .chain(script.sick_conditions.iter().filter_map(|(kind, status)| {
-            // Conditions that no kubelet reports, such as those of a node problem detector.
+            // Conditions that kubelets do not report, such as those of a node problem detector.
             let known = healthy.iter().any(|(known, ..)| known == kind);
             (sick && !known).then(|| Wanted {
                 kind: "",
@@ -152,7 +152,7 @@ fn agrees(node: &Node, wanted: &[Wanted]) -> bool {
         })
 }
 
-/// What is given about the node stays; what a scheduler cannot do without is filled in.
+/// Keeps existing fields of the node's status and adds those that a scheduler needs.
 fn status_patch(node: &Node, wanted: &[Wanted], now: Timestamp) -> Value {
     let current = node.status.clone().unwrap_or_default();
     let now = Time(whole_seconds(now));
@@ -207,7 +207,7 @@ fn status_patch(node: &Node, wanted: &[Wanted], now: Timestamp) -> Value {
     json!({ "status": status })
 }
 
-/// An address of the node's own, from its name.
+/// An address for the node, derived from its name.
 pub(super) fn internal_address(name: &str) -> String {
     let hash = crate::controllers::hash::fnv32a(name.as_bytes());
     format!("10.{}.{}.{}", hash >> 16 & 0xff, hash >> 8 & 0xff, hash & 0xff)

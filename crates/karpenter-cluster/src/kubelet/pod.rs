@@ -1,4 +1,4 @@
-//! What a kubelet does about one of its pods next.
+//! Decides the next step of a kubelet for one of its pods.
 
 use std::time::Duration;
 
@@ -20,17 +20,17 @@ pub(super) enum Step {
     Nothing,
     Wait(Duration),
     Write(Change),
-    /// It has stopped: take the object away.
+    /// The pod has stopped: delete the object.
     Remove,
 }
 
-/// A state of the pod to report.
+/// A change of the pod's status to report.
 #[derive(Debug, PartialEq)]
 pub(super) enum Change {
     Running {
         ready: bool,
     },
-    /// A container ended and is started again.
+    /// A container exited and is restarted.
     Restarted,
     Finished {
         exit_code: i32,
@@ -57,7 +57,7 @@ pub(super) fn decide(
         Some(_) => {}
     }
     if annotation(pod, "kubernetes.io/config.mirror").is_some() && pod.metadata.deletion_timestamp.is_some() {
-        // The kubelet's own file says that this pod should run; deleting its image in the API changes nothing.
+        // A static pod runs from the kubelet's own file; deleting its mirror pod in the API does not stop it.
         return Step::Nothing;
     }
     let script = PodScript::of(pod, options);
@@ -79,7 +79,7 @@ pub(super) fn decide(
     running(pod, &script, started_at, now)
 }
 
-/// When a pod that is being deleted has stopped; `None` if it is not being deleted.
+/// When a terminating pod has stopped; `None` if it is not terminating.
 fn stops_at(pod: &Pod, script: &PodScript) -> Option<Timestamp> {
     let deadline = pod.metadata.deletion_timestamp.as_ref()?.0;
     let grace = SignedDuration::from_secs(pod.metadata.deletion_grace_period_seconds.unwrap_or(0));
@@ -95,7 +95,7 @@ fn stopping(pod: &Pod, script: &PodScript, stops_at: Timestamp, now: Timestamp) 
     if now < stops_at {
         return Step::Wait(until(now, stops_at));
     }
-    // Whoever holds the object with a finalizer wants to know how the pod ended.
+    // A client with a finalizer on the pod needs to read the outcome.
     let held = pod.metadata.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty());
     if held && !pods::is_finished(pod) {
         let killed = 128 + 15;
@@ -159,7 +159,7 @@ fn bound_at(pod: &Pod) -> Option<Timestamp> {
     bound.or(pod.metadata.creation_timestamp.as_ref()).map(|time| time.0)
 }
 
-/// Since when the pod's containers run; `None` if they never did.
+/// When the pod's containers started; `None` if they never did.
 fn pod_started_at(pod: &Pod) -> Option<Timestamp> {
     let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
     statuses
@@ -169,7 +169,7 @@ fn pod_started_at(pod: &Pod) -> Option<Timestamp> {
         .max()
 }
 
-/// How long the longest preStop hook sleeps. Other hooks take no time.
+/// The longest sleep of a preStop hook. Other hooks take no time.
 fn pre_stop(pod: &Pod) -> Duration {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let sleeps = containers.filter_map(|container| {
@@ -178,7 +178,7 @@ fn pre_stop(pod: &Pod) -> Duration {
     Duration::from_secs(sleeps.max().unwrap_or(0).max(0) as u64)
 }
 
-/// The strategic patch that reports a change.
+/// The strategic merge patch that reports a change.
 pub(super) fn status_patch(
     pod: &Pod,
     node: &Node,
@@ -278,7 +278,7 @@ pub(super) fn status_patch(
         .iter()
         .map(|container| one(container, known(&current.container_statuses, &container.name), ends))
         .collect();
-    // Container statuses have no merge key: the list is replaced whole.
+    // Container statuses have no merge key: the patch replaces the list.
     status.insert("containerStatuses".into(), json!(statuses));
     if let Some(init) = spec.init_containers.as_ref().filter(|init| !init.is_empty()) {
         let statuses: Vec<Value> = init
@@ -297,7 +297,7 @@ pub(super) fn status_patch(
     json!({ "status": status })
 }
 
-/// Whether only a readiness gate keeps a pod from being ready, so that its containers are.
+/// Whether a readiness gate is missing, so that the containers are ready and the pod is not.
 fn gates_missing(pod: &Pod, ready: bool) -> bool {
     let gates = pod.spec.as_ref().and_then(|spec| spec.readiness_gates.as_ref());
     let gated = gates.is_some_and(|gates| !gates.is_empty());

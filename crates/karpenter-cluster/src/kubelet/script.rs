@@ -1,25 +1,24 @@
-//! Scripted behaviour of nodes and pods, by annotations.
+//! Scripted behaviour of simulated nodes and pods, by annotations.
 //!
 //! On a node:
-//! - `fake-kubelet/boot-seconds`: from the node's creation until its kubelet works
-//! - `fake-kubelet/never-ready`: `true`: the kubelet works but the node is never Ready
-//! - `fake-kubelet/dies-after-seconds` (after creation) or `fake-kubelet/dies-at` (a time): from then on, silence
-//! - `fake-kubelet/sick-conditions`: `DiskPressure=True,Ready=False`: conditions with other values than healthy
-//! - `fake-kubelet/sick-after-seconds`: from the node's creation until it falls sick; at once without it
-//! - `fake-kubelet/remove-taints`: keys of taints that are removed once the node is Ready, as a start-up agent would
+//! - `fake-kubelet/boot-seconds`: from the node's creation until its kubelet starts
+//! - `fake-kubelet/never-ready`: `true`: the kubelet reports, but the node is never Ready
+//! - `fake-kubelet/dies-after-seconds` (after creation) or `fake-kubelet/dies-at` (a time): then the kubelet stops
+//! - `fake-kubelet/sick-conditions`: conditions of the unhealthy node, such as `DiskPressure=True,Ready=False`
+//! - `fake-kubelet/sick-after-seconds`: from the node's creation until it is unhealthy; 0 if absent
+//! - `fake-kubelet/remove-taints`: keys of taints that are removed once the node is Ready, as a startup agent does
 //!
 //! On a pod:
 //! - `fake-kubelet/start-seconds`: from binding until it runs
-//! - `fake-kubelet/ready-seconds`: from then until it is ready
+//! - `fake-kubelet/ready-seconds`: from running until it is ready
 //! - `fake-kubelet/never-ready`: `true`
-//! - `fake-kubelet/run-seconds`: how long it runs, if it is one that ends (restart policy Never or OnFailure)
-//! - `fake-kubelet/exit-code`: of its containers, 0 if not given
+//! - `fake-kubelet/run-seconds`: how long it runs, if its restart policy is Never or OnFailure
+//! - `fake-kubelet/exit-code`: of its containers; 0 if absent
 //! - `fake-kubelet/stop-seconds`: from the end of its preStop hook until it has stopped; kwok's
 //!   `pod-delete.stage.kwok.x-k8s.io/delay` means the same
 //!
-//! kwok's label `kwok.x-k8s.io/stage=unhealthy` keeps a pod from being ready, and freezes a node: its kubelet renews the
-//! lease and says nothing about the status, so that conditions which somebody else writes stay. A value that cannot be
-//! read counts as not given.
+//! With kwok's label `kwok.x-k8s.io/stage=unhealthy` a pod is not ready. A node with this label is frozen: its kubelet
+//! renews the Lease and does not write the status, so that conditions of other clients stay. Invalid values are ignored.
 
 use std::time::Duration;
 
@@ -29,25 +28,25 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use super::Options;
 use crate::controllers::context::{annotation, label};
 
-/// kwok's way to say that something does not go its usual way.
+/// The label by which kwok selects a stage other than the default.
 pub const STAGE_LABEL: &str = "kwok.x-k8s.io/stage";
 pub const STAGE_UNHEALTHY: &str = "unhealthy";
 
-/// What a node is scripted to do.
+/// The scripted behaviour of a node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeScript {
     pub boot: Duration,
     pub never_ready: bool,
-    /// The status is somebody else's business.
+    /// The kubelet does not write the status; another client does.
     pub is_frozen: bool,
     pub dies_at: Option<Timestamp>,
     pub sick_from: Option<Timestamp>,
-    /// Types and statuses of conditions while the node is sick.
+    /// Types and statuses of conditions while the node is unhealthy.
     pub sick_conditions: Vec<(String, String)>,
     pub remove_taints: Vec<String>,
 }
 
-/// What a pod is scripted to do.
+/// The scripted behaviour of a pod.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PodScript {
     pub start: Duration,
@@ -63,7 +62,7 @@ fn seconds(text: Option<&str>) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// A duration as Go writes it: `300ms`, `1m30s`.
+/// A duration in Go's format: `300ms`, `1m30s`.
 fn go_duration(text: Option<&str>) -> Option<Duration> {
     let mut rest = text?;
     let mut total = 0.0;
@@ -117,7 +116,7 @@ impl NodeScript {
         }
     }
 
-    /// When the node's kubelet starts to work.
+    /// When the node's kubelet starts.
     pub fn boots_at(&self, node: &Node) -> Option<Timestamp> {
         later(node.metadata.creation_timestamp.as_ref()?.0, self.boot)
     }

@@ -1,4 +1,6 @@
-//! Pod affinity and anti-affinity that must hold, in both directions.
+//! Required pod affinity and anti-affinity, of the pod and of existing pods.
+//!
+//! Upstream: pkg/scheduler/framework/plugins/interpodaffinity/filtering.go
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,27 +13,27 @@ use super::snapshot::Snapshot;
 use super::tables::{NodeIndex, PodQuery};
 use super::verdict::{Plugin, Rejection};
 
-/// Matching pods per topology label and domain.
+/// Matching pods per topology key and domain.
 type Counts = BTreeMap<Arc<str>, Vec<i64>>;
-/// Matching pods that a simulation has added to the domains of one node, per topology label.
+/// Matching pods that a simulation added to the domains of one node, per topology key.
 pub(super) type CountDelta = BTreeMap<Arc<str>, i64>;
 
-/// What pods that run mean to the pod that waits, before it looks at nodes.
+/// Existing pods that matter for the pod, counted before nodes are filtered (PreFilter).
 #[derive(Debug)]
 pub(super) struct AffinityState {
-    /// Pods that do not want the pod near them.
+    /// Pods whose anti-affinity matches the pod.
     repelled: Counts,
-    /// Pods that match all terms the pod needs near it.
+    /// Pods that match all required affinity terms of the pod.
     attracted: Counts,
     attracted_total: i64,
-    /// Pods that the pod does not want near it.
+    /// Pods that match the pod's anti-affinity.
     avoided: Counts,
-    /// Whether the pod satisfies its own affinity, so that the first of a kind can start.
+    /// Whether the pod matches its own affinity, so that the first pod of a group can be scheduled.
     attracts_itself: bool,
     namespace_labels: Labels,
 }
 
-/// What a simulation has changed on one node.
+/// The changes of a simulation on one node.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AffinityDelta {
     repelled: CountDelta,
@@ -57,7 +59,7 @@ fn matches_all(terms: &[AffinityTerm], snapshot: &Snapshot, other: &PodInfo) -> 
 }
 
 impl AffinityState {
-    /// `None` if nobody minds anybody.
+    /// `None` if neither the pod nor existing pods have relevant terms.
     pub(super) fn prepare(snapshot: &Snapshot, pod: &PodInfo) -> Option<Self> {
         let namespace_labels = snapshot.namespace_labels(&pod.key.namespace);
         let mut repelled = Counts::new();
@@ -98,7 +100,7 @@ impl AffinityState {
         })
     }
 
-    /// Notes that a simulation adds a pod to the node, or with a negative sign removes it.
+    /// Records that a simulation adds a pod to the node or, with a negative sign, removes it.
     pub(super) fn change(
         &self,
         delta: &mut AffinityDelta,
@@ -184,7 +186,7 @@ impl AffinityState {
     }
 }
 
-/// Adds to the domain of a node; nothing happens if the node has none. Returns what was added.
+/// Adds to the domain of a node, if the node has one. Returns what was added.
 fn count(snapshot: &Snapshot, counts: &mut Counts, key: &Arc<str>, node: NodeIndex, pods: i64) -> i64 {
     let Some(column) = snapshot.columns.get(key) else { return 0 };
     let Some(domain) = column.domain(node) else { return 0 };

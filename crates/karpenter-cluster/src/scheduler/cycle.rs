@@ -1,7 +1,10 @@
-//! One attempt to place one pod: which nodes it could go to, which of them suits best, or why none does.
+//! One scheduling cycle of one pod: the feasible nodes, the best of them, or why there is none.
 //!
-//! Where scores are equal kube-scheduler draws lots; here the first node by name wins, so that equal clusters give
-//! equal answers. And where it looks at a share of a large cluster's nodes only, here all are looked at.
+//! Among nodes with equal scores kube-scheduler chooses at random; this scheduler takes the first by name, so that the
+//! result is deterministic. kube-scheduler evaluates a share of the nodes of a large cluster; this scheduler evaluates
+//! all.
+//!
+//! Upstream: pkg/scheduler/schedule_one.go
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -18,7 +21,7 @@ use super::tables::{NodeIndex, PodQuery};
 use super::verdict::{Decision, Failure, Histogram, NO_NODES, Plugin, Rejection};
 use super::volumes::{Obstacle, VolumeState};
 
-/// What is worked out once per attempt.
+/// The state that is computed once per cycle (PreFilter).
 pub(super) struct Cycle<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) pod: &'a PodInfo,
@@ -28,7 +31,7 @@ pub(super) struct Cycle<'a> {
     affinity: Option<AffinityState>,
 }
 
-/// What a simulation has changed about one node.
+/// The changes of a simulation on one node.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Delta {
     spread: Vec<i64>,
@@ -36,7 +39,7 @@ pub(super) struct Delta {
     exclusive_claims: i64,
 }
 
-/// Decides about a pod that waits. The snapshot is changed only in what it remembers to answer the next time sooner.
+/// Decides about a pending pod. Only caches of the snapshot change.
 pub fn schedule_one(snapshot: &mut Snapshot, pod: &PodInfo) -> Decision {
     match attempt(snapshot, pod) {
         Ok((cycle, best)) => {
@@ -47,14 +50,15 @@ pub fn schedule_one(snapshot: &mut Snapshot, pod: &PodInfo) -> Decision {
     }
 }
 
-/// The nodes among which kube-scheduler would draw lots, by name. None if the pod can go nowhere.
+/// The nodes with the highest score, by name, among which kube-scheduler chooses at random. Empty if no node is
+/// feasible.
 pub fn best_nodes(snapshot: &mut Snapshot, pod: &PodInfo) -> Vec<Arc<str>> {
     let Ok((cycle, best)) = attempt(snapshot, pod) else { return Vec::new() };
     let facts = best.iter().filter_map(|index| cycle.snapshot.nodes[*index].facts.as_ref());
     facts.map(|facts| facts.name.clone()).collect()
 }
 
-/// The nodes that suit the pod best, or what to do if there is none.
+/// The nodes with the highest score, or the decision if none is feasible.
 fn attempt<'a>(
     snapshot: &'a mut Snapshot,
     pod: &'a PodInfo,
@@ -118,8 +122,8 @@ fn attempt<'a>(
     Err(conclude(preempt(&cycle, &rejected), message, plugins))
 }
 
-/// Turned away before any node was looked at. Preemption is not even considered then: the rule about dynamic resources
-/// comes first and misses what it should have been told, which is the last thing kube-scheduler says.
+/// The pod is rejected before nodes are filtered. Preemption is not attempted: in kube-scheduler the plugin for dynamic
+/// resources runs first, does not find its state, and appends "not found" to the message.
 fn fail_everywhere(snapshot: &Snapshot, rejection: &Rejection) -> Decision {
     let message = format!("0/{} nodes are available: {}. not found", snapshot.node_count(), rejection.first);
     let failure = Failure { plugins: rejection.plugin.into_iter().collect(), message };
@@ -132,14 +136,15 @@ fn conclude(outcome: Preemption, message: String, plugins: BTreeSet<Plugin>) -> 
             Decision::Nominate { node, victims, failure: Failure { plugins, message } }
         }
         Preemption::Useless { why, gives_up_nomination } => {
-            // Before preemption kube-scheduler asks whether giving up dynamic resources would help; there are none.
+            // Before preemption kube-scheduler checks whether deallocating dynamic resources would help; there are
+            // none.
             let message = format!("{message} no new claims to deallocate, preemption: {why}");
             Decision::Unschedulable { failure: Failure { plugins, message }, gives_up_nomination }
         }
     }
 }
 
-/// The nodes that node affinity asks for by name. `None`: it does not.
+/// The nodes that required node affinity selects by name. `None` if it selects none by name.
 fn wanted_names(pod: &PodInfo) -> Result<Option<BTreeSet<Arc<str>>>, Rejection> {
     let Some(terms) = pod.placement.required.as_ref().filter(|terms| !terms.is_empty()) else {
         return Ok(None);
@@ -185,7 +190,7 @@ fn prepare_tables(snapshot: &mut Snapshot, pod: &PodInfo) {
 }
 
 impl Cycle<'_> {
-    /// Whether the pod could go to the node as it is, and also if the pods were there for which room is held.
+    /// Whether the pod fits on the node as it is, and also with the pods that are nominated to it.
     pub(super) fn filter(
         &self,
         index: NodeIndex,
@@ -253,7 +258,7 @@ impl Cycle<'_> {
         Ok(())
     }
 
-    /// Notes that a simulation adds a pod to the node, or with a negative sign removes it.
+    /// Records that a simulation adds a pod to the node or, with a negative sign, removes it.
     pub(super) fn change(
         &self,
         delta: &mut Delta,
@@ -289,7 +294,7 @@ impl Cycle<'_> {
     }
 }
 
-/// Whether the node has room, and for what it has none.
+/// Whether the node has free resources, and which are insufficient.
 fn fits(pod: &PodInfo, facts: &NodeFacts, load: &Load) -> Result<(), Rejection> {
     let mut lacking: Vec<Cow<'static, str>> = Vec::new();
     let mut resolvable = true;
@@ -330,7 +335,7 @@ fn fits(pod: &PodInfo, facts: &NodeFacts, load: &Load) -> Result<(), Rejection> 
     }
 }
 
-/// Whether the pod would fit on the node if nothing ran there.
+/// Whether the pod would fit on the node if it had no pods.
 pub(super) fn fits_when_empty(pod: &PodInfo, facts: &NodeFacts) -> bool {
     fits(pod, facts, &Load::default()).is_ok()
 }

@@ -1,6 +1,6 @@
-//! Whether something that happened could help a pod that was turned away.
+//! Queueing hints: whether an event could make an unschedulable pod schedulable.
 //!
-//! Coarser than kube-scheduler's hints in places: a pod may be tried once more than there, never once less.
+//! Some are coarser than kube-scheduler's: a pod may be retried more often, never less.
 
 use std::collections::BTreeSet;
 
@@ -15,13 +15,13 @@ pub(super) enum Happening<'a> {
         new: &'a NodeFacts,
     },
     NodeGone,
-    /// A pod runs somewhere now.
+    /// A pod is bound to a node.
     PodPlaced(&'a PodInfo),
     PodChanged {
         old: &'a PodInfo,
         new: &'a PodInfo,
     },
-    /// A pod no longer takes room, or room is no longer held for it.
+    /// A pod no longer uses resources, or is no longer nominated.
     PodGone(&'a PodInfo),
     Claim {
         namespace: &'a str,
@@ -32,7 +32,7 @@ pub(super) enum Happening<'a> {
 }
 
 impl Happening<'_> {
-    /// The rules that may judge otherwise now, whatever the pod.
+    /// The plugins whose result may change, for any pod.
     pub(super) fn concerned(&self) -> &'static [Plugin] {
         match self {
             Self::NodeApplied { old: Some(old), new } if *old == *new => &[],
@@ -66,7 +66,7 @@ impl Happening<'_> {
     }
 }
 
-/// Whether a pod that these rules turned away should be tried again.
+/// Whether a pod that these plugins rejected should be retried.
 pub(super) fn helps(happening: &Happening<'_>, pod: &PodInfo, plugins: &BTreeSet<Plugin>) -> bool {
     plugins.iter().any(|plugin| helps_with(*plugin, happening, pod))
 }
@@ -143,7 +143,7 @@ fn node_helps(plugin: Plugin, old: Option<&NodeFacts>, new: &NodeFacts, pod: &Po
     }
 }
 
-/// Whether a pod that waits was itself changed in a way that could help it.
+/// Whether the update of a pending pod could make it schedulable.
 pub(super) fn changed_itself(old: &PodInfo, new: &PodInfo) -> bool {
     old.labels != new.labels
         || old.placement != new.placement

@@ -1,4 +1,4 @@
-//! A node as filters see it: what the object says, and the pods that are on it.
+//! A node for filters and scores: fields of the Node object, and the pods on it.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::pod::{Placement, PodInfo};
 use super::resources::{Amounts, allocatable};
 use super::selectors::{labels, taints};
 
-/// What the node object says.
+/// Relevant fields of the Node object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct NodeFacts {
     pub(super) name: Arc<str>,
@@ -35,7 +35,7 @@ impl NodeFacts {
     }
 }
 
-/// The pods on a node and what they take.
+/// The pods on a node and their requests.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Load {
     pub(super) pods: Vec<Arc<PodInfo>>,
@@ -61,17 +61,17 @@ impl Load {
     }
 }
 
-/// Verdicts about one node that depend on nothing but the node object and a [`Placement`].
+/// Results for one node that depend only on the Node object and a [`Placement`].
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Verdict {
-    /// The version of the node that was judged; zero: none yet.
+    /// The version of the node for which this was computed; zero if never.
     pub(super) version: u64,
     pub(super) schedulable: bool,
     pub(super) tolerated: bool,
     pub(super) affine: bool,
-    /// Taints that would rather not have the pod.
+    /// Untolerated taints with the effect PreferNoSchedule.
     pub(super) repelling_taints: i64,
-    /// Weights of the preferred node affinity that holds.
+    /// The sum of the weights of matching preferred node affinity terms.
     pub(super) preference: i64,
 }
 

@@ -1,4 +1,4 @@
-//! A pod as far as it decides where it or others may run, read once from the API object.
+//! The fields of a pod that matter for scheduling, parsed once from the API object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,29 +14,30 @@ use crate::mirror::ObjectKey;
 
 pub(super) const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 
-/// What a pod asks of a node regardless of other pods. Pods of one workload share it, so its verdicts are shared too.
+/// The requirements of a pod on nodes that are independent of other pods. Pods of one workload share it and its cached
+/// results.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Placement {
     pub(super) tolerations: Vec<Toleration>,
     pub(super) node_selector: BTreeMap<Arc<str>, Arc<str>>,
-    /// `None`: no required node affinity. Otherwise one of the terms must match.
+    /// `None` without required node affinity. Otherwise one of the terms must match.
     pub(super) required: Option<Vec<NodeTerm>>,
     pub(super) preferred: Vec<(i32, NodeTerm)>,
 }
 
-/// A term of pod (anti-)affinity.
+/// A term of pod affinity or anti-affinity.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct AffinityTerm {
     pub(super) topology_key: Arc<str>,
     pub(super) namespaces: BTreeSet<Arc<str>>,
-    /// `None` selects no namespace beyond those named.
+    /// `None` selects no namespaces other than those in `namespaces`.
     pub(super) namespace_selector: Option<LabelSelector>,
     /// `None` selects no pod.
     pub(super) selector: Option<LabelSelector>,
 }
 
 impl AffinityTerm {
-    /// Whether the term is about a pod of a namespace with these labels.
+    /// Whether the term matches a pod whose namespace has these labels.
     pub(super) fn matches(&self, pod: &PodInfo, namespace_labels: &Labels) -> bool {
         let in_namespace = self.namespaces.contains(pod.key.namespace.as_str())
             || self.namespace_selector.as_ref().is_some_and(|selector| selector.matches(namespace_labels));
@@ -83,11 +84,11 @@ impl HostPort {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ClaimUse {
     pub(super) name: Arc<str>,
-    /// Made from a template in the pod rather than named by it.
+    /// Created from a template in the pod (generic ephemeral volume).
     pub(super) ephemeral: bool,
 }
 
-/// A disk that a pod mounts without a claim and that tolerates no second user.
+/// A volume without a claim that only one pod may mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum InlineDisk {
     Gce { name: String, read_only: bool },
@@ -126,26 +127,26 @@ impl InlineDisk {
     }
 }
 
-/// The workload that made a pod.
+/// The controller of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) kind: String,
     pub(super) name: String,
 }
 
-/// A pod as the scheduler knows it.
+/// A pod as the scheduler uses it.
 #[derive(Debug, Clone)]
 pub struct PodInfo {
     pub key: Arc<ObjectKey>,
     pub uid: Arc<str>,
     pub(super) version: Arc<str>,
     pub labels: Labels,
-    /// Where it runs, or is about to.
+    /// The node that it is bound or assumed to.
     pub node: Option<Arc<str>>,
     pub nominated_node: Option<Arc<str>>,
     pub priority: i32,
     pub requests: PodRequests,
-    /// Names of the gates that keep the pod from being tried.
+    /// Names of the scheduling gates.
     pub gates: Vec<String>,
     pub(super) scheduler_name: String,
     pub(super) never_preempts: bool,
@@ -200,7 +201,7 @@ impl PodInfo {
         Self {
             uid: meta.uid.as_deref().unwrap_or_default().into(),
             version: meta.resource_version.as_deref().unwrap_or_default().into(),
-            // Only a pod that is bound has a node; until then the same field is a wish.
+            // `spec.nodeName` is set only for bound pods.
             node: filled(spec.node_name.as_ref()),
             requested_node: filled(spec.node_name.as_ref()),
             nominated_node: filled(status.and_then(|status| status.nominated_node_name.as_ref())),
@@ -274,7 +275,7 @@ fn placement(spec: &core::PodSpec) -> Placement {
     }
 }
 
-/// The API server folds `matchLabelKeys` and `mismatchLabelKeys` into the selector; doing it again changes nothing.
+/// The API server merges `matchLabelKeys` and `mismatchLabelKeys` into the selector; merging them again has no effect.
 fn affinity_term(namespace: &str, pod_labels: &Labels, term: &core::PodAffinityTerm) -> AffinityTerm {
     let mut namespaces: BTreeSet<Arc<str>> =
         term.namespaces.iter().flatten().map(|name| name.as_str().into()).collect();
@@ -330,7 +331,7 @@ fn spread(spec: &core::PodSpec, pod_labels: &Labels) -> (Vec<SpreadConstraint>, 
     (hard, soft)
 }
 
-/// Init containers count only if they keep running beside the others.
+/// Init containers count only if they are sidecars.
 fn host_ports(spec: &core::PodSpec) -> Vec<HostPort> {
     let sidecars = spec.init_containers.iter().flatten();
     let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));

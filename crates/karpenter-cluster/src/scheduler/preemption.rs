@@ -1,4 +1,7 @@
-//! Which pods of lower priority would have to go for a pod to fit, and on which node that does least harm.
+//! Preemption: which pods of lower priority must be deleted so that a pod fits, and on which node this disrupts least.
+//!
+//! Upstream: pkg/scheduler/framework/preemption/preemption.go,
+//! pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,12 +22,12 @@ pub(super) enum Preemption {
 }
 
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
-/// At least so many candidates are compared before the search may end.
+/// The minimum number of candidates to compare.
 const CANDIDATES_MIN: usize = 100;
 
 struct Candidate {
     node: Arc<str>,
-    /// By falling importance.
+    /// Most important first.
     victims: Vec<Arc<PodInfo>>,
     violations: usize,
 }
@@ -75,7 +78,8 @@ pub(super) fn preempt(cycle: &Cycle<'_>, rejected: &[(NodeIndex, Rejection)]) ->
     }
 }
 
-/// A pod that has already sent others away waits for them, unless it turns out that it does not fit there anyway.
+/// Whether the pod waits for its victims to terminate: it has preempted before, and its nominated node is still
+/// suitable.
 fn waits_for_victims(cycle: &Cycle<'_>, rejected: &[(NodeIndex, Rejection)]) -> bool {
     let nominated = cycle.pod.nominated_node.as_ref();
     let Some(index) = nominated.and_then(|name| cycle.snapshot.live_node(name)) else { return false };
@@ -121,7 +125,7 @@ fn select_victims(cycle: &Cycle<'_>, index: NodeIndex, facts: &NodeFacts) -> Res
     }
     victims.sort_by_cached_key(importance);
     if victims.is_empty() {
-        // The pod fits beside everybody, so it was turned away for something that removal and return have settled.
+        // The pod fits with all pods reprieved, so the reason for the rejection no longer holds.
         return Err(Rejection {
             plugin: None,
             resolvable: false,
@@ -132,7 +136,8 @@ fn select_victims(cycle: &Cycle<'_>, index: NodeIndex, facts: &NodeFacts) -> Res
     Ok(Candidate { node: facts.name.clone(), victims, violations })
 }
 
-/// Sorts what matters most first: by priority, then by age. Pods that have not started are the youngest.
+/// The sort key of importance, most important first: by priority, then by age. Pods that have not started are the
+/// youngest.
 fn importance(pod: &Arc<PodInfo>) -> (std::cmp::Reverse<i32>, Timestamp, PodKey) {
     (std::cmp::Reverse(pod.priority), started_at(pod), pod.key.clone())
 }
@@ -141,7 +146,7 @@ fn started_at(pod: &PodInfo) -> Timestamp {
     pod.started_at.unwrap_or(Timestamp::MAX)
 }
 
-/// Pods whose removal a disruption budget forbids, and the others; both keep their order.
+/// Pods whose removal violates a PodDisruptionBudget, and the others, in their order.
 fn split_by_budget(cycle: &Cycle<'_>, pods: Vec<Arc<PodInfo>>) -> (Vec<Arc<PodInfo>>, Vec<Arc<PodInfo>>) {
     let budgets = &cycle.snapshot.budgets;
     let mut allowed: BTreeMap<&ObjectKey, i64> = BTreeMap::new();
@@ -164,8 +169,8 @@ fn split_by_budget(cycle: &Cycle<'_>, pods: Vec<Arc<PodInfo>>) -> (Vec<Arc<PodIn
     })
 }
 
-/// Fewest broken budgets, then the least important first victim, then the least importance in all, then fewest
-/// victims, then the youngest; then the first node by name.
+/// Fewest PodDisruptionBudget violations, then the lowest priority of the first victim, then the lowest sum of
+/// priorities, then fewest victims, then the latest start time, then the first node by name.
 fn least_harm(candidates: Vec<Candidate>) -> Option<Candidate> {
     candidates.into_iter().min_by_key(|candidate| {
         let highest = candidate.victims.first().map_or(i32::MIN, |victim| victim.priority);

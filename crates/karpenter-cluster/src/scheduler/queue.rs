@@ -1,7 +1,9 @@
-//! Which pod is tried next, and when a pod that failed is tried again.
+//! The scheduling queue: which pod is scheduled next, and when a failed pod is retried.
 //!
-//! Pods wait in one of four places: ready to be tried, backing off after a failure, waiting for something to change,
-//! or held back (gates, or a preemption on their behalf that is still being carried out). Pure: the time is told.
+//! A pod is in one of four states: active, backing off after a failure, unschedulable until an event, or held (by
+//! scheduling gates, or while its preemption is in progress). Pure: the time is an argument.
+//!
+//! Upstream: pkg/scheduler/backend/queue/scheduling_queue.go
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,21 +19,22 @@ use crate::mirror::ObjectKey;
 pub(super) struct QueueSettings {
     pub(super) backoff_initial: Duration,
     pub(super) backoff_max: Duration,
-    /// After this long without an event that looked helpful a pod is tried anyway.
+    /// An unschedulable pod is retried after this time without an event that could help.
     pub(super) waiting_max: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Ready,
-    /// After an error the time is waited out; after a refusal an idle scheduler may try sooner.
+    /// After an error the back-off is always waited for; after an unschedulable result an idle scheduler may retry
+    /// earlier.
     BackingOff {
         until: Timestamp,
         after_error: bool,
     },
     Waiting,
     Gated,
-    /// Being decided about or written for.
+    /// The pod's scheduling or binding is in progress.
     Taken,
 }
 
@@ -39,13 +42,13 @@ enum Place {
 struct Entry {
     place: Place,
     priority: i32,
-    /// When the pod came, or failed last; the number orders what came at the same time.
+    /// When the pod was added or last failed; the number orders equal times.
     since: (Timestamp, u64),
     refusals: u32,
     errors: u32,
     plugins: BTreeSet<Plugin>,
     held: bool,
-    /// Something helpful happened while the pod was held.
+    /// Whether an event that could help happened while the pod was held.
     stirred: bool,
 }
 
@@ -58,7 +61,7 @@ pub(super) struct Queue {
     backing_off: BTreeSet<(Timestamp, Turn)>,
     backing_off_after_error: BTreeSet<(Timestamp, Turn)>,
     waiting: BTreeSet<(Timestamp, PodKey)>,
-    /// How many pods wait because of each rule.
+    /// The number of unschedulable pods by rejecting plugin.
     waiting_for: BTreeMap<Plugin, usize>,
     counter: u64,
 }
@@ -88,7 +91,7 @@ impl Queue {
         }
     }
 
-    /// A pod that has not been tried yet.
+    /// Adds a new pod.
     pub(super) fn add(&mut self, key: &PodKey, priority: i32, gated: bool, now: Timestamp) {
         if self.entries.contains_key(&**key) {
             return;
@@ -113,7 +116,7 @@ impl Queue {
         self.entries.remove(&**key);
     }
 
-    /// The gates of a pod are gone, or there are new ones.
+    /// The pod's scheduling gates were removed or added.
     pub(super) fn set_gated(&mut self, key: &PodKey, gated: bool) {
         match self.entries.get(&**key).map(|entry| entry.place) {
             Some(Place::Gated) if !gated => self.put(key, Place::Ready),
@@ -122,7 +125,7 @@ impl Queue {
         }
     }
 
-    /// The next pod to try, if any is due. It is taken until its attempt is reported.
+    /// The next pod to schedule, if one is due. It is taken until its result is reported.
     pub(super) fn pop(&mut self, now: Timestamp) -> Option<PodKey> {
         self.flush(now);
         let key = match self.ready.first() {
@@ -133,7 +136,7 @@ impl Queue {
         Some(key)
     }
 
-    /// When something becomes due by the mere passing of time.
+    /// The next time at which a pod becomes due without an event.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         let error = self.backing_off_after_error.first().map(|(until, _)| *until);
         let held = |key: &PodKey| self.entries.get(&**key).is_some_and(|entry| entry.held);
@@ -142,7 +145,7 @@ impl Queue {
         error.into_iter().chain(waiting).min()
     }
 
-    /// The pod was turned away by these rules.
+    /// These plugins rejected the pod.
     pub(super) fn refused(&mut self, key: &PodKey, plugins: BTreeSet<Plugin>, now: Timestamp) {
         self.put(key, Place::Taken);
         self.counter += 1;
@@ -155,7 +158,7 @@ impl Queue {
         self.put(key, Place::Waiting);
     }
 
-    /// The attempt went wrong, or there was nothing to try.
+    /// The attempt failed with an error, or could not be made.
     pub(super) fn failed(&mut self, key: &PodKey, now: Timestamp) {
         self.put(key, Place::Taken);
         self.counter += 1;
@@ -168,14 +171,14 @@ impl Queue {
         self.put(key, Place::BackingOff { until, after_error: true });
     }
 
-    /// Pods are not tried while they are held.
+    /// A held pod is not scheduled.
     pub(super) fn hold(&mut self, key: &PodKey) {
         if let Some(entry) = self.entries.get_mut(&**key) {
             (entry.held, entry.stirred) = (true, false);
         }
     }
 
-    /// Ends the hold. `retry`: what it was for has failed, so the pod is tried again at once.
+    /// Ends the hold. `retry`: the preemption failed, so the pod is retried at once.
     pub(super) fn release(&mut self, key: &PodKey, retry: bool, now: Timestamp) {
         let Some(entry) = self.entries.get_mut(&**key) else { return };
         entry.held = false;
@@ -186,8 +189,7 @@ impl Queue {
         }
     }
 
-    /// Something happened in the cluster that may matter to these rules: pods for which it looks helpful are tried
-    /// again, after their back-off.
+    /// Handles an event that may affect these plugins: pods that it could help are retried after their back-off.
     pub(super) fn happened(
         &mut self,
         now: Timestamp,
@@ -208,7 +210,7 @@ impl Queue {
         }
     }
 
-    /// One waiting pod is worth another try.
+    /// Moves one unschedulable pod to the active or back-off state.
     pub(super) fn stir(&mut self, key: &PodKey, now: Timestamp) {
         let Some(entry) = self.entries.get_mut(&**key).filter(|entry| entry.place == Place::Waiting) else {
             return;
@@ -324,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn higher_priority_first_then_who_came_first() {
+    fn pods_are_ordered_by_priority_then_arrival() {
         let mut queue = Queue::new(SETTINGS);
         for (name, priority, time) in [("late", 0, 2), ("early", 0, 1), ("urgent", 5, 3), ("same", 0, 2)] {
             queue.add(&key(name), priority, false, at(time));
@@ -333,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_back_off_twice_as_long_each_time_up_to_the_limit() {
+    fn backoff_doubles_up_to_the_limit() {
         let mut queue = Queue::new(SETTINGS);
         queue.add(&key("p"), 0, false, at(0));
         let mut now = at(0);
@@ -348,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_pods_wait_for_an_event_that_helps() {
+    fn unschedulable_pods_wait_for_an_event_that_helps() {
         let mut queue = Queue::new(SETTINGS);
         queue.add(&key("p"), 0, false, at(0));
         queue.pop(at(0));
@@ -361,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_pods_are_tried_after_five_minutes_anyway() {
+    fn unschedulable_pods_are_retried_after_five_minutes() {
         let mut queue = Queue::new(SETTINGS);
         queue.add(&key("p"), 0, false, at(0));
         queue.pop(at(0));
@@ -372,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_back_off_after_a_refusal_are_tried_when_nothing_else_is_there() {
+    fn idle_scheduler_retries_unschedulable_pods_in_backoff() {
         let mut queue = Queue::new(SETTINGS);
         for name in ["p", "q"] {
             queue.add(&key(name), 0, false, at(0));
@@ -384,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn gated_and_held_pods_are_left_alone() {
+    fn gated_and_held_pods_are_not_scheduled() {
         let mut queue = Queue::new(SETTINGS);
         queue.add(&key("gated"), 0, true, at(0));
         queue.add(&key("held"), 0, false, at(0));

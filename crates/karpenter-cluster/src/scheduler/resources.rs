@@ -1,8 +1,10 @@
-//! Amounts that pods request and nodes offer, counted as kube-scheduler counts them.
+//! Requests of pods and allocatable resources of nodes, computed as kube-scheduler does.
 //!
-//! Quantities are added exactly and rounded up once, cpu to thousandths and everything else to whole units; that goes
-//! for what nodes offer as well. Amounts of resources that are not scheduled on (`storage`, `pods`) are left out; the
-//! number of pods a node takes is kept apart.
+//! Quantities are added exactly and rounded up once, cpu to millicores and other resources to whole units; allocatable
+//! too. `storage` is not a schedulable resource and is ignored; the maximum number of pods of a node is kept
+//! separately.
+//!
+//! Upstream: pkg/scheduler/framework/plugins/noderesources/fit.go
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,15 +14,15 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use karpenter_model::quantity::{Quantity, QuantityFormat};
 use karpenter_model::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, request_amount};
 
-/// What a container that requests no cpu is taken to use when nodes are scored.
+/// The cpu that scores assume for a container without a cpu request.
 const DEFAULT_CPU: Quantity = Quantity::from_milli(100);
-/// What a container that requests no memory is taken to use when nodes are scored.
+/// The memory that scores assume for a container without a memory request.
 const DEFAULT_MEMORY: Quantity = Quantity::from_value(200 * 1024 * 1024, QuantityFormat::BinarySi);
 
 type Texts = BTreeMap<String, Text>;
 type Sums<'a> = BTreeMap<&'a str, Quantity>;
 
-/// Amounts per resource; a missing name means zero.
+/// Amounts per resource; a missing name is zero.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Amounts {
     pub cpu_milli: i64,
@@ -74,7 +76,7 @@ impl Amounts {
         self.scalars.get(name).copied().unwrap_or(0)
     }
 
-    /// Whether nothing at all is requested, so that only the number of pods counts.
+    /// Whether there are no requests, so that only the number of pods matters.
     pub(super) fn is_nothing(&self) -> bool {
         self.cpu_milli == 0
             && self.memory_bytes == 0
@@ -87,11 +89,11 @@ fn is_scalar(name: &str) -> bool {
     name.contains('/') || name.starts_with("hugepages-") || name.starts_with("attachable-volumes-")
 }
 
-/// What a pod requests.
+/// The requests of a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodRequests {
     pub total: Amounts,
-    /// With a usual amount for containers that name none; only scores look at it.
+    /// With default amounts for containers without requests; only scores use it.
     pub scored_cpu_milli: i64,
     pub scored_memory_bytes: i64,
 }
@@ -114,8 +116,8 @@ impl PodRequests {
     }
 }
 
-/// Containers run together, init containers one after another beside the sidecars started before them; what the pod
-/// as a whole requests replaces the sum, and the overhead comes on top.
+/// Containers run together; init containers run one after another beside the sidecars that started before them.
+/// Pod-level requests replace the sum, and the overhead is added.
 fn sum_requests<'a>(pod: &'a Pod, defaults: &Sums<'a>) -> Sums<'a> {
     let Some(spec) = &pod.spec else { return Sums::new() };
     let infeasible = resize_is_infeasible(pod);
@@ -152,7 +154,7 @@ fn sum_requests<'a>(pod: &'a Pod, defaults: &Sums<'a>) -> Sums<'a> {
     sums
 }
 
-/// Requests of the pod as a whole, of the resources that may be requested so.
+/// Pod-level requests of the resources that support them.
 fn pod_level_requests(pod: &Pod) -> impl Iterator<Item = (&str, Quantity)> {
     let requests = pod.spec.as_ref().and_then(|spec| spec.resources.as_ref()?.requests.as_ref());
     read(requests)
@@ -160,7 +162,7 @@ fn pod_level_requests(pod: &Pod) -> impl Iterator<Item = (&str, Quantity)> {
         .filter(|(name, _)| matches!(*name, CPU | MEMORY) || name.starts_with("hugepages-"))
 }
 
-/// While a container is being resized it may hold more than its spec says.
+/// During an in-place resize a container may use more than its spec.
 fn container_requests<'a>(
     container: &'a Container,
     status: Option<&'a ContainerStatus>,
@@ -189,7 +191,7 @@ fn with_defaults<'a>(mut requests: Sums<'a>, defaults: &Sums<'a>) -> Sums<'a> {
     requests
 }
 
-/// The API server lets no malformed quantity in; one that got in anyway counts as nothing.
+/// The API server rejects malformed quantities; others count as zero.
 fn read(texts: Option<&Texts>) -> Sums<'_> {
     let texts = texts.into_iter().flatten();
     texts.map(|(name, text)| (name.as_str(), text.0.parse().unwrap_or(Quantity::ZERO))).collect()
@@ -208,7 +210,7 @@ fn raise<'a>(sums: &mut Sums<'a>, other: Sums<'a>) {
     }
 }
 
-/// What a node has for pods, and how many of them it takes.
+/// The allocatable resources of a node and its maximum number of pods.
 pub(super) fn allocatable(node: &Node) -> (Amounts, i64) {
     let sums = read(node.status.as_ref().and_then(|status| status.allocatable.as_ref()));
     let pods = sums.get(PODS).map_or(0, |quantity| request_amount(PODS, quantity));

@@ -1,8 +1,9 @@
-//! Runs the scheduler on an API server: hears about changes, decides pod by pod, and sees to it that decisions are
-//! carried out.
+//! Runs the scheduler with an API server: receives changes, decides pod by pod, and executes the decisions.
 //!
-//! One task owns the snapshot and the queue, so decisions are made one after another in an order that depends only on
-//! the order of changes. Writes run beside it; until the API server confirms a placement the pod counts as placed.
+//! One task owns the snapshot and the queue, so decisions are sequential and depend only on the order of changes.
+//! Writes run concurrently; until the API server confirms a binding the pod is assumed to be bound.
+//!
+//! Upstream: pkg/scheduler/scheduler.go, pkg/scheduler/eventhandlers.go
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -29,13 +30,13 @@ use crate::mirror::{Change, ObjectKey};
 
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Pods that name this scheduler are placed, others are not.
+    /// Only pods with this `spec.schedulerName` are scheduled.
     pub name: String,
     pub backoff_initial: Duration,
     pub backoff_max: Duration,
-    /// After this long without an event that looked helpful a pod is tried anyway.
+    /// An unschedulable pod is retried after this time without an event that could help.
     pub waiting_max: Duration,
-    /// How long a pod waits for its volumes once its node is chosen.
+    /// The timeout for the binding of a pod's volumes.
     pub volumes_max: Duration,
     pub writes_at_once: usize,
 }
@@ -53,12 +54,12 @@ impl Default for Settings {
     }
 }
 
-/// After so many decisions the runner looks at what has happened meanwhile.
+/// The number of decisions between checks for new changes.
 const DECISIONS_AT_ONCE: usize = 16;
-/// After a pause this long an event is written anew rather than counted.
+/// After this pause a repeated event is a new object instead of a count.
 const EVENT_SERIES: SignedDuration = SignedDuration::from_mins(6);
 
-/// Runs until it is told to stop; writes that are under way are finished first.
+/// Runs until shutdown; writes in progress are completed first.
 pub async fn run(client: Client, sources: Sources, clock: Clock, settings: Settings, stop: Stop) {
     tokio::select! {
         biased;
@@ -92,13 +93,13 @@ struct Runner {
     queue: Queue,
     writer: Writer,
     settings: Settings,
-    /// Steps that wait for an earlier one on behalf of the same pod.
+    /// Writes that wait for an earlier write for the same pod.
     lanes: BTreeMap<PodKey, VecDeque<(Arc<str>, Write)>>,
-    /// Pods whose next step can be taken.
+    /// Pods whose next write can start.
     startable: VecDeque<PodKey>,
     running: JoinSet<Outcome>,
     notes: JoinSet<Noted>,
-    /// Pods that wait for their volumes on the node that was chosen.
+    /// Pods whose node is selected and whose volumes are not bound yet.
     volume_waits: BTreeMap<PodKey, VolumeWait>,
     events: BTreeMap<PodKey, Series>,
 }
@@ -121,10 +122,10 @@ struct VolumeWait {
     deadline: Timestamp,
 }
 
-/// What users were told about a pod that could not be placed.
+/// The event series of an unschedulable pod.
 struct Series {
     uid: Arc<str>,
-    /// The version of the pod; whatever changes the pod begins a new series.
+    /// The version of the pod; any change of the pod starts a new series.
     version: Arc<str>,
     name: Option<String>,
     count: u32,
@@ -183,7 +184,7 @@ impl Runner {
         self.queue.next_due().into_iter().chain(volumes).min()
     }
 
-    // ---- what happens in the cluster
+    // ---- changes of the cluster
 
     fn take(&mut self, update: Update) {
         macro_rules! follow {
@@ -257,7 +258,7 @@ impl Runner {
         self.happened_up_to(happening, i32::MAX);
     }
 
-    /// Tells only pods of at most this priority.
+    /// Considers only pods of at most this priority.
     fn happened_up_to(&mut self, happening: &Happening<'_>, priority_max: i32) {
         let now = self.writer.clock.now();
         let snapshot = &self.snapshot;
@@ -313,7 +314,7 @@ impl Runner {
         match (&old.node, &new.node) {
             (_, Some(_)) if self.snapshot.is_assumed(&new.key) => {
                 if new.deleting && !old.deleting {
-                    // The binding will fail or come to nothing; the room is free at once.
+                    // The binding will fail or have no effect; the resources are free at once.
                     self.snapshot.forget(&new.key);
                     self.volume_waits.remove(&new.key);
                     self.happened(&Happening::PodGone(new));
@@ -324,7 +325,7 @@ impl Runner {
                 self.happened(&Happening::PodPlaced(new));
             }
             (Some(_), Some(_)) => {
-                // Confirms what was assumed, or changes a pod that runs.
+                // Confirms an assumed pod, or updates a bound pod.
                 self.queue.remove(&new.key);
                 self.happened(&Happening::PodChanged { old, new });
             }
@@ -424,7 +425,7 @@ impl Runner {
         self.push(pod, Write::Status(StatusChange { unscheduled, nomination: Some(None) }));
     }
 
-    /// Pods of lower priority for which room was held on the node should look elsewhere.
+    /// Removes nominations of pods with lower priority from the node.
     fn take_nominations_back(&mut self, pod: &PodInfo, node: &str) {
         let lower: Vec<Arc<PodInfo>> = self
             .snapshot
@@ -440,7 +441,7 @@ impl Runner {
 
     // ---- volumes
 
-    /// Goes on with pods whose volumes are there, and gives up on those whose volumes cannot come.
+    /// Continues with pods whose volumes are bound, and fails pods whose volumes cannot be bound.
     fn look_at_volumes(&mut self) {
         let mut ready = Vec::new();
         let mut hopeless = Vec::new();
@@ -477,7 +478,7 @@ impl Runner {
         }
     }
 
-    /// The pod could not be put where it was meant to go.
+    /// The pod could not be bound to the selected node.
     fn unplace(&mut self, key: &PodKey, message: String) {
         self.volume_waits.remove(key);
         let now = self.writer.clock.now();
@@ -502,7 +503,7 @@ impl Runner {
     fn start_writes(&mut self) {
         while self.running.len() < self.settings.writes_at_once.max(1) {
             let Some(key) = self.startable.pop_front() else { return };
-            // The step stays at the head of its lane, as a mark, until it is finished.
+            // The write stays at the head of its lane, as a marker, until it is finished.
             let Some((uid, write)) = self.lanes.get_mut(&*key).and_then(|lane| lane.front_mut()) else {
                 continue;
             };
@@ -516,7 +517,7 @@ impl Runner {
     }
 
     fn finish(&mut self, outcome: Result<Outcome, tokio::task::JoinError>) {
-        // Tasks neither panic nor are they aborted.
+        // Tasks do not panic and are not aborted.
         let Ok(Outcome { key, uid, step, result }) = outcome else { return };
         if let Some(lane) = self.lanes.get_mut(&*key) {
             lane.pop_front();
@@ -544,7 +545,7 @@ impl Runner {
                 self.unplace(&key, format!("running PreBind plugin \"VolumeBinding\": {error}"));
             }
             (Step::Bind, Err(error)) => {
-                // A pod that is gone will be reported so.
+                // If the pod is gone, its watch event reports that.
                 let message = match &error {
                     kube::Error::Api(status) => status.message.clone(),
                     other => other.to_string(),
@@ -563,8 +564,8 @@ impl Runner {
 
     // ---- events
 
-    /// Tells users why a pod was not placed. As with kube-scheduler, repetitions while the pod does not change are
-    /// counted, and the API server hears of the first of them only.
+    /// Records an event with the reason why a pod was not scheduled. As in kube-scheduler, repetitions for an unchanged
+    /// pod are counted, and only the first repetition is sent to the API server.
     fn note(&mut self, pod: &PodInfo, note: &str, now: Timestamp) {
         let (key, uid, writer) = (pod.key.clone(), pod.uid.clone(), self.writer.clone());
         let same = |series: &&mut Series| {

@@ -1,6 +1,8 @@
-//! Which of several possible nodes suits a pod best: kube-scheduler's default scores with their default weights.
+//! Scores feasible nodes: kube-scheduler's default score plugins with their default weights.
 //!
-//! Scores of images that are already on a node are left out: the nodes here hold none.
+//! ImageLocality is omitted: simulated nodes have no images.
+//!
+//! Upstream: pkg/scheduler/framework/plugins/noderesources, podtopologyspread/scoring.go, interpodaffinity/scoring.go
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +23,7 @@ const SPREAD_WEIGHT: i64 = 2;
 const POD_AFFINITY_WEIGHT: i64 = 2;
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
-/// The best of the nodes, in the order in which they were given.
+/// The nodes with the highest score, in the given order.
 pub(super) fn best_of(cycle: &Cycle<'_>, feasible: Vec<NodeIndex>) -> Vec<NodeIndex> {
     if feasible.len() <= 1 {
         return feasible;
@@ -53,7 +55,7 @@ fn totals(cycle: &Cycle<'_>, feasible: &[NodeIndex]) -> Vec<i64> {
     totals
 }
 
-/// Scales so that the largest becomes the best score, or with `reverse` the worst.
+/// Normalizes so that the largest value gets the highest score, or with `reverse` the lowest.
 fn scaled(mut scores: Vec<i64>, reverse: bool) -> Vec<i64> {
     let largest = scores.iter().copied().max().unwrap_or(0);
     for score in &mut scores {
@@ -63,7 +65,7 @@ fn scaled(mut scores: Vec<i64>, reverse: bool) -> Vec<i64> {
     scores
 }
 
-/// How much room is left, and how evenly cpu and memory are used.
+/// LeastAllocated and BalancedAllocation.
 fn resources(cycle: &Cycle<'_>, node: NodeIndex) -> i64 {
     let entry = &cycle.snapshot.nodes[node];
     let Some(facts) = &entry.facts else { return 0 };
@@ -106,7 +108,7 @@ fn balanced(pod: &PodInfo, facts: &NodeFacts, load: &Load) -> i64 {
     ((1.0 - deviation) * SCORE_MAX as f64) as i64
 }
 
-/// The constraints that hold for every pod of a service or workload which names none itself.
+/// The default constraints for pods of a service or workload without constraints of their own.
 pub(super) fn default_spread(snapshot: &Snapshot, pod: &PodInfo) -> Vec<SpreadConstraint> {
     if pod.has_spread() {
         return Vec::new();
@@ -126,7 +128,7 @@ pub(super) fn default_spread(snapshot: &Snapshot, pod: &PodInfo) -> Vec<SpreadCo
     vec![constraint(HOSTNAME_LABEL, 3), constraint(ZONE_LABEL, 5)]
 }
 
-/// The pods that the services and the owner of a pod look after.
+/// The selectors of the pod's services and owner, combined.
 fn workload_selector(snapshot: &Snapshot, pod: &PodInfo) -> LabelSelector {
     let workloads = &snapshot.workloads;
     let mut selector = LabelSelector::everything();
@@ -152,7 +154,7 @@ fn workload_selector(snapshot: &Snapshot, pod: &PodInfo) -> LabelSelector {
     selector
 }
 
-/// Constraints that should hold. `None` if there are none.
+/// Soft topology spread constraints. `None` if there are none.
 fn spread(cycle: &Cycle<'_>, feasible: &[NodeIndex]) -> Option<Vec<i64>> {
     let (snapshot, pod) = (cycle.snapshot, cycle.pod);
     let defaults = default_spread(snapshot, pod);
@@ -160,7 +162,7 @@ fn spread(cycle: &Cycle<'_>, feasible: &[NodeIndex]) -> Option<Vec<i64>> {
     if constraints.is_empty() {
         return None;
     }
-    // With the default constraints a node without a zone still spreads by host name.
+    // With the default constraints a node without a zone still counts for the host name.
     let needs_all_keys = pod.has_spread();
     let columns: Vec<_> = constraints.iter().map(|it| snapshot.columns.get(&it.topology_key)).collect();
     let queries: Vec<_> = constraints.iter().map(|constraint| query_of(pod, constraint)).collect();
@@ -169,7 +171,7 @@ fn spread(cycle: &Cycle<'_>, feasible: &[NodeIndex]) -> Option<Vec<i64>> {
         needs_all_keys && (0..constraints.len()).any(|position| domain(position, node).is_none())
     };
     let mut weights = Vec::with_capacity(constraints.len());
-    // Matching pods per domain that a possible node is in; the last entry stands for nodes without the label.
+    // Matching pods per domain of feasible nodes; the last entry is for nodes without the label.
     let mut counts: Vec<Vec<Option<i64>>> = Vec::with_capacity(constraints.len());
     for (position, constraint) in constraints.iter().enumerate() {
         let last = columns[position].map_or(0, |column| column.domains());
@@ -220,7 +222,7 @@ fn spread(cycle: &Cycle<'_>, feasible: &[NodeIndex]) -> Option<Vec<i64>> {
     Some(raw.into_iter().map(normalised).collect())
 }
 
-/// Preferences of the pod about others and of others about the pod. `None` if there are none.
+/// Preferred affinity of the pod and of existing pods. `None` if there is none.
 fn pod_affinity(cycle: &Cycle<'_>, feasible: &[NodeIndex]) -> Option<Vec<i64>> {
     let (snapshot, pod) = (cycle.snapshot, cycle.pod);
     let mut sums: BTreeMap<Arc<str>, Vec<i64>> = BTreeMap::new();

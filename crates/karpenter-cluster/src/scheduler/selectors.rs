@@ -1,7 +1,9 @@
-//! Reads the selectors of Kubernetes objects once into the values that filters compare.
+//! Parses selectors of Kubernetes objects into values that filters compare.
 //!
-//! Where the API allows text that cannot be understood, the reading is that of kube-scheduler: a selector in error
-//! selects nothing, a node selector term in error matches no node.
+//! Invalid selectors are handled as in kube-scheduler: an invalid label selector selects nothing, an invalid node
+//! selector term matches no node.
+//!
+//! Upstream: k8s.io/component-helpers/scheduling/corev1/nodeaffinity
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +22,7 @@ fn texts<S: AsRef<str>>(values: impl IntoIterator<Item = S>) -> BTreeSet<Arc<str
     values.into_iter().map(|value| Arc::from(value.as_ref())).collect()
 }
 
-/// `None` selects nothing: there is no selector, or one in error.
+/// `None` selects nothing: the selector is absent or invalid.
 pub(super) fn label_selector(selector: Option<&meta::LabelSelector>) -> Option<LabelSelector> {
     let selector = selector?;
     let mut parsed = LabelSelector::everything();
@@ -54,7 +56,7 @@ pub(super) fn taints(node: &core::Node) -> Vec<Taint> {
         .collect()
 }
 
-/// Tolerations that compare numbers need a feature that is off by default, so they tolerate nothing here.
+/// Tolerations with the operators Lt and Gt need a feature gate that is off by default, so they tolerate nothing.
 pub(super) fn tolerations(spec: &core::PodSpec) -> Vec<Toleration> {
     let read = |toleration: &core::Toleration| {
         let operator = match toleration.operator.as_deref().unwrap_or_default() {
@@ -95,19 +97,19 @@ impl NodeMatch {
     }
 }
 
-/// One alternative of a node selector: everything in it must hold.
+/// One term of a node selector: all its requirements must match.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct NodeTerm {
     labels: Vec<(Arc<str>, NodeMatch)>,
-    /// About `metadata.name`, the only field there is.
+    /// Requirements on `metadata.name`, the only supported field.
     names: Vec<NodeMatch>,
     in_error: bool,
-    /// The names that the term asks for, if it asks for names at all.
+    /// The node names that the term selects, if it has such a requirement.
     pub(super) wanted_names: Option<BTreeSet<Arc<str>>>,
 }
 
 impl NodeTerm {
-    /// `None`: the term is empty and counts as absent.
+    /// `None` if the term is empty, which counts as absent.
     pub(super) fn parse(term: &core::NodeSelectorTerm) -> Option<Self> {
         let expressions = term.match_expressions.as_deref().unwrap_or_default();
         let fields = term.match_fields.as_deref().unwrap_or_default();
@@ -139,7 +141,7 @@ impl NodeTerm {
         Some(parsed)
     }
 
-    /// `name` is left out where only labels are known; what the term says about names is then ignored.
+    /// Without `name`, requirements on names are ignored.
     pub(super) fn matches(&self, node_labels: &Labels, name: Option<&str>) -> bool {
         !self.in_error
             && self.labels.iter().all(|(key, wanted)| wanted.holds(node_labels.get(key).map(AsRef::as_ref)))
@@ -164,7 +166,7 @@ fn label_match(expression: &core::NodeSelectorRequirement) -> Option<NodeMatch> 
     })
 }
 
-/// The alternatives of a node selector; a node matches if it matches one of them.
+/// The terms of a node selector; a node must match one of them.
 pub(super) fn node_terms(selector: &core::NodeSelector) -> Vec<NodeTerm> {
     selector.node_selector_terms.iter().filter_map(NodeTerm::parse).collect()
 }

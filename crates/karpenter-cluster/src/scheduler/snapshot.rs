@@ -1,7 +1,9 @@
-//! Everything the scheduler knows about a cluster, built up object by object.
+//! The state of a cluster for the scheduler, updated object by object.
 //!
-//! Holds pods on their nodes, pods that wait, nominations and assumptions (pods and volumes that were promised a
-//! place which the API server has not confirmed yet). It decides nothing and talks to nobody.
+//! It holds pods on their nodes, pending pods, nominations, and assumed pods and volumes, which the API server has not
+//! confirmed yet. It decides nothing and does no I/O.
+//!
+//! Upstream: pkg/scheduler/backend/cache/snapshot.go
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,14 +29,14 @@ pub type PodKey = Arc<ObjectKey>;
 
 #[derive(Debug, Default)]
 pub(super) struct NodeEntry {
-    /// `None`: pods are bound to the node but there is no such node (yet, or any more).
+    /// `None` if pods are bound to the node but the Node object does not exist.
     pub(super) facts: Option<NodeFacts>,
     pub(super) load: Load,
     /// Changes with every change of the facts; never zero.
     pub(super) version: u64,
 }
 
-/// A disruption budget as far as preemption respects it.
+/// The fields of a PodDisruptionBudget that preemption uses.
 #[derive(Debug, Clone)]
 pub(super) struct Budget {
     pub(super) selector: Option<LabelSelector>,
@@ -51,10 +53,10 @@ struct Attachment {
     volume: Arc<str>,
 }
 
-/// Which pods a workload or a service looks after.
+/// Selectors of workloads and services.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Workloads {
-    /// Label selectors of services; only equality there.
+    /// Label selectors of services, which have equality only.
     pub(super) services: BTreeMap<Arc<str>, BTreeMap<String, Labels>>,
     pub(super) replica_sets: BTreeMap<ObjectKey, LabelSelector>,
     pub(super) stateful_sets: BTreeMap<ObjectKey, LabelSelector>,
@@ -66,7 +68,7 @@ pub struct Snapshot {
     node_index: BTreeMap<Arc<str>, NodeIndex>,
     free: Vec<NodeIndex>,
     versions: u64,
-    /// Nodes that exist, by name.
+    /// Existing nodes, by name.
     order: Vec<NodeIndex>,
     pods: BTreeMap<PodKey, Arc<PodInfo>>,
     assumed: BTreeMap<PodKey, VolumePlan>,
@@ -82,7 +84,7 @@ pub struct Snapshot {
     pub(super) attach_limits: BTreeMap<Arc<str>, BTreeMap<Arc<str>, i64>>,
     attachments: BTreeMap<String, Attachment>,
     attachments_by_node: BTreeMap<Arc<str>, BTreeSet<String>>,
-    /// How many pods with a node use each claim.
+    /// The number of bound pods that use each claim.
     claim_users: BTreeMap<ObjectKey, u32>,
     assumed_volumes: BTreeMap<Arc<str>, ObjectKey>,
     assumed_selections: BTreeMap<ObjectKey, Arc<str>>,
@@ -93,7 +95,7 @@ pub struct Snapshot {
     pub(super) scored_affinity: TermIndex,
 }
 
-/// What a pod was and is; `None` where it was not or is not there.
+/// The old and the new state of a pod; `None` if it did not or does not exist.
 #[derive(Debug, Clone, Default)]
 pub struct PodChange {
     pub old: Option<Arc<PodInfo>>,
@@ -117,7 +119,7 @@ impl Snapshot {
         self.assumed.contains_key(key)
     }
 
-    /// The nodes that exist, by name.
+    /// Existing nodes, by name.
     pub(super) fn live_nodes(&self) -> impl Iterator<Item = (NodeIndex, &NodeEntry, &NodeFacts)> {
         self.order.iter().filter_map(|index| {
             let entry = &self.nodes[*index];
@@ -139,7 +141,7 @@ impl Snapshot {
         self.put_node(NodeFacts::parse(node));
     }
 
-    /// Returns what was known about the node before.
+    /// Returns the previous facts of the node.
     pub(super) fn put_node(&mut self, facts: NodeFacts) -> Option<NodeFacts> {
         let index = self.place(&facts.name);
         if self.nodes[index].facts.as_ref() == Some(&facts) {
@@ -148,7 +150,7 @@ impl Snapshot {
         for (key, column) in &mut self.columns {
             column.set(index, facts.labels.get(key));
         }
-        // Names of nodes that are gone pile up in the columns until those are made anew.
+        // Names of deleted nodes accumulate in the columns until the columns are rebuilt.
         let domains_max = 4 * self.nodes.len() + 1024;
         self.columns.retain(|_, column| column.domains() <= domains_max);
         self.versions += 1;
@@ -199,7 +201,7 @@ impl Snapshot {
 
     // ---- pods
 
-    /// Takes in a pod as the API server has it. Pods that have ended count as gone.
+    /// Applies a pod of the API server. Finished pods count as deleted.
     pub fn apply_pod(&mut self, pod: &core::Pod) -> PodChange {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         if matches!(phase, Some("Succeeded" | "Failed")) {
@@ -227,7 +229,7 @@ impl Snapshot {
             self.put_on_node(&new);
             self.set_nomination(&key, None);
         } else {
-            // A nomination made here and not yet written is kept while the object says nothing about one.
+            // A nomination that is not written yet is kept while the object has none.
             let was_said = old.as_ref().is_some_and(|old| old.nominated_node.is_some());
             if new.nominated_node.is_some() || was_said {
                 self.set_nomination(&key, new.nominated_node.clone());
@@ -270,7 +272,7 @@ impl Snapshot {
         for term in &pod.required_anti_affinity {
             self.anti_affinity.change(term, index, 1, added);
         }
-        // A pod that must be near others draws those others, as strongly as the weakest preference.
+        // Required affinity of an existing pod also scores, with hardPodAffinityWeight, which is 1.
         for term in &pod.required_affinity {
             self.scored_affinity.change(term, index, 1, added);
         }
@@ -289,7 +291,7 @@ impl Snapshot {
 
     // ---- assumptions
 
-    /// Treats the pod as running on the node although nobody else knows yet.
+    /// Treats the pod as bound to the node before the API server confirms it.
     pub fn assume(&mut self, key: &ObjectKey, node: &Arc<str>, volumes: &VolumePlan) {
         let Some(pod) = self.pods.get(key).cloned() else { return };
         let mut info = PodInfo::clone(&pod);
@@ -307,7 +309,7 @@ impl Snapshot {
         self.assumed.insert(pod.key.clone(), volumes.clone());
     }
 
-    /// Takes an assumption back: the pod waits again. Returns what it was, if it was assumed at all.
+    /// Removes an assumption: the pod is pending again. Returns the pod if it was assumed.
     pub fn forget(&mut self, key: &ObjectKey) -> Option<Arc<PodInfo>> {
         let pod = self.pods.get(key).cloned()?;
         if !self.settle(&pod.key) {
@@ -320,7 +322,7 @@ impl Snapshot {
         Some(pod)
     }
 
-    /// The API server has spoken; nothing about the pod is assumed any more.
+    /// Removes the assumption of a pod after the API server's response.
     fn settle(&mut self, key: &PodKey) -> bool {
         let Some(plan) = self.assumed.remove(&**key) else { return false };
         for (_, volume) in &plan.bindings {
@@ -334,7 +336,7 @@ impl Snapshot {
 
     // ---- nominations
 
-    /// Holds room on a node for a pod that waits, or gives it up.
+    /// Sets or removes the nominated node of a pending pod.
     pub fn set_nomination(&mut self, key: &PodKey, node: Option<Arc<str>>) {
         if let Some(before) = self.nominated_nodes.remove(&**key)
             && let Some(pods) = self.nominated_pods.get_mut(&before)
@@ -354,13 +356,13 @@ impl Snapshot {
         self.nominated_nodes.get(key)
     }
 
-    /// Pods that wait and for which room is held on the node, by name.
+    /// Pending pods that are nominated to the node, by name.
     pub(super) fn nominated_on(&self, node: &str) -> impl Iterator<Item = &Arc<PodInfo>> {
         let keys = self.nominated_pods.get(node).into_iter().flatten();
         keys.filter_map(|key| self.pods.get(key)).filter(|pod| pod.node.is_none())
     }
 
-    /// Labels by which pods for which room is held keep others away.
+    /// Topology keys of the anti-affinity of nominated pods.
     pub(super) fn nominated_topology_keys(&self) -> Vec<Arc<str>> {
         let pods = self.nominated_nodes.keys().filter_map(|key| self.pods.get(key));
         pods.flat_map(|pod| &pod.required_anti_affinity).map(|term| term.topology_key.clone()).collect()
@@ -440,7 +442,7 @@ impl Snapshot {
         }
     }
 
-    /// Drivers and volumes that are attached to a node, whoever uses them.
+    /// Drivers and volumes that are attached to a node, by any pod.
     pub(super) fn attached_to(&self, node: &str) -> impl Iterator<Item = (&Arc<str>, &Arc<Volume>)> {
         let names = self.attachments_by_node.get(node).into_iter().flatten();
         names.filter_map(|name| {
@@ -570,7 +572,7 @@ impl Snapshot {
         self.namespaces.get(namespace).cloned().unwrap_or_default()
     }
 
-    /// What pods on the node request in all; for checks from outside.
+    /// The sum of the requests of the pods on a node; for tests.
     pub fn requested_on(&self, node: &str) -> Option<(super::resources::Amounts, usize)> {
         let entry = &self.nodes[*self.node_index.get(node)?];
         Some((entry.load.requested.clone(), entry.load.pods.len()))

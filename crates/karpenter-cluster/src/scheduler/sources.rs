@@ -1,4 +1,4 @@
-//! Where the runner hears about the cluster from: one mirror per kind, and what each change means to the snapshot.
+//! The inputs of the runner: one store per kind, and the updates of the snapshot for each change.
 
 use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use crate::mirror::{Change, Mirror, keep_all};
 use crate::mirrors::Mirrors;
 
-/// The mirrors that a scheduler reads.
+/// The stores that a scheduler reads.
 #[derive(Clone)]
 pub struct Sources {
     pub pods: Mirror<Pod>,
@@ -29,7 +29,7 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Shares the mirrors of a cluster; only services are watched here, by the task that is returned.
+    /// Uses the stores of a cluster; only services are watched here, by the returned task.
     pub fn shared(client: &Client, mirrors: &Mirrors) -> (Self, JoinHandle<()>) {
         let (services, task) = Mirror::watch(client, keep_all, &[]);
         let sources = Self {
@@ -49,7 +49,7 @@ impl Sources {
         (sources, task)
     }
 
-    /// Watches everything for a scheduler that runs by itself; the tasks end only when they are aborted.
+    /// Watches all kinds for a stand-alone scheduler; the tasks run until they are aborted.
     pub fn watch(client: &Client) -> (Self, Vec<JoinHandle<()>>) {
         let mut tasks = Vec::new();
         macro_rules! watch {
@@ -76,8 +76,8 @@ impl Sources {
         (sources, tasks)
     }
 
-    /// Waits until everything that decides whether a pod fits has been listed once. Workloads and services only move
-    /// scores, so nobody waits for those.
+    /// Waits until all kinds that filters use are listed. Workloads and services affect scores only and are not waited
+    /// for.
     pub(super) async fn synced(&self) {
         self.nodes.synced().await;
         self.pods.synced().await;
@@ -140,7 +140,7 @@ pub(super) struct Feeds {
 }
 
 impl Feeds {
-    /// What has arrived already, kind by kind in a fixed order: what pods refer to comes before the pods.
+    /// The next change that has arrived, by kind in a fixed order: kinds that pods refer to come before pods.
     pub(super) fn arrived(&mut self) -> Option<Update> {
         macro_rules! first {
             ($($feed:ident => $update:ident),*) => {
@@ -157,7 +157,7 @@ impl Feeds {
         None
     }
 
-    /// The next change; `None` once nobody feeds the mirrors any more.
+    /// The next change; `None` after the watches have ended.
     pub(super) async fn next(&mut self) -> Option<Update> {
         tokio::select! {
             biased;

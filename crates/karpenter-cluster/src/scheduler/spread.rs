@@ -1,4 +1,6 @@
-//! Topology spread constraints that must hold: how many matching pods each domain has, and which domain has fewest.
+//! Hard topology spread constraints: matching pods per domain, and the domain with the fewest.
+//!
+//! Upstream: pkg/scheduler/framework/plugins/podtopologyspread/filtering.go
 
 use super::node::{NodeFacts, Verdict};
 use super::pod::{PodInfo, SpreadConstraint};
@@ -11,15 +13,15 @@ struct Counted {
     /// Matching pods per domain; `None` for domains without an eligible node.
     counts: Vec<Option<i64>>,
     domains: i64,
-    /// The domain with fewest pods.
+    /// The domain with the fewest pods.
     fewest: (Option<Domain>, i64),
-    /// Fewest pods in any other domain.
+    /// The fewest pods in any other domain.
     second_fewest: i64,
-    /// Whether the pod itself will count.
+    /// 1 if the pod matches its own selector, else 0.
     selects_itself: i64,
 }
 
-/// The state of all hard constraints of a pod before it looks at nodes.
+/// The state of all hard constraints of a pod before nodes are filtered (PreFilter).
 #[derive(Debug)]
 pub(super) struct SpreadState {
     counted: Vec<Counted>,
@@ -30,7 +32,7 @@ pub(super) fn is_eligible(constraint: &SpreadConstraint, verdict: &Verdict) -> b
     (!constraint.honors_affinity || verdict.affine) && (!constraint.honors_taints || verdict.tolerated)
 }
 
-/// Selectors that select everything count nothing, though they do select the pod itself.
+/// An empty selector counts no pods, although it selects the pod itself.
 pub(super) fn query_of(pod: &PodInfo, constraint: &SpreadConstraint) -> Option<PodQuery> {
     let selector = constraint.selector.as_ref().filter(|selector| !selector.is_empty())?;
     Some(PodQuery::spread(&pod.key.namespace, selector))
@@ -79,7 +81,7 @@ impl SpreadState {
         Some(Self { counted })
     }
 
-    /// What one pod more on the node would change for each constraint.
+    /// The change of each constraint's count if one more pod were on the node.
     pub(super) fn weight_of(
         &self,
         pod: &PodInfo,
@@ -93,7 +95,7 @@ impl SpreadState {
         })
     }
 
-    /// `delta`: how many matching pods a simulation has added to the node, per constraint.
+    /// `delta`: the number of matching pods that a simulation added to the node, per constraint.
     pub(super) fn check(
         &self,
         snapshot: &Snapshot,
@@ -142,7 +144,7 @@ impl Counted {
         Self { counts, domains, fewest, second_fewest, selects_itself: selects_itself.into() }
     }
 
-    /// Fewest pods of any domain when `domain` has `here`.
+    /// The fewest pods of any domain if `domain` has `here`.
     fn fewest_with(&self, domain: Domain, here: Option<i64>, min_domains: i64) -> i64 {
         if self.domains < min_domains {
             return 0;

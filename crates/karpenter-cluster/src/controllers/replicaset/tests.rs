@@ -13,7 +13,7 @@ fn set(replicas: i32) -> ReplicaSet {
     }))
 }
 
-/// Names of the pods in the order in which they would go.
+/// Names of the pods in deletion order.
 fn order(pods: &[Arc<Pod>]) -> Vec<String> {
     let neighbours = active_per_node(pods);
     let mut sorted = pods.to_vec();
@@ -22,14 +22,14 @@ fn order(pods: &[Arc<Pod>]) -> Vec<String> {
 }
 
 #[test]
-fn too_few_pods_are_created_in_bursts() {
+fn missing_pods_are_created_up_to_burst_limit() {
     assert_eq!(decide(&set(2), &[], Vec::new, now()), Step::Create(2));
     assert_eq!(decide(&set(2000), &[], Vec::new, now()), Step::Create(500));
     assert_eq!(decide(&set(1), &[pod("a", json!({}))], Vec::new, now()), Step::Nothing);
 }
 
 #[test]
-fn unassigned_then_pending_then_unready_go_first() {
+fn unassigned_then_pending_then_unready_pods_are_deleted_first() {
     let pods = [
         pod("ready", json!({})),
         pod("unready", json!({"status": {"conditions": []}})),
@@ -40,7 +40,7 @@ fn unassigned_then_pending_then_unready_go_first() {
 }
 
 #[test]
-fn cost_outranks_crowded_nodes_and_age() {
+fn deletion_cost_precedes_colocation_and_age() {
     let cost = |cost: &str| json!({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": cost}}});
     let pods = [pod("dear", cost("10")), pod("plain", json!({})), pod("cheap", cost("-10"))];
     assert_eq!(order(&pods), ["cheap", "plain", "dear"]);
@@ -49,7 +49,7 @@ fn cost_outranks_crowded_nodes_and_age() {
 }
 
 #[test]
-fn pods_that_share_a_node_go_before_lonely_ones() {
+fn colocated_pods_are_deleted_first() {
     let pods =
         [pod("lonely", json!({"spec": {"nodeName": "n2"}})), pod("one", json!({})), pod("two", json!({}))];
     assert_eq!(order(&pods), ["one", "two", "lonely"]);
@@ -58,7 +58,7 @@ fn pods_that_share_a_node_go_before_lonely_ones() {
 #[test]
 fn ages_of_the_same_magnitude_are_equal() {
     let ready = |at: &str| json!({"status": {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": at}]}});
-    // 1 s against 1800 s, then 1790 s against 1800 s (uid decides).
+    // 1 s and 1800 s, then 1790 s and 1800 s, where the uid decides.
     let pods = [pod("a-old", ready("2026-01-01T11:30:00Z")), pod("b-new", ready("2026-01-01T11:59:59Z"))];
     assert_eq!(order(&pods), ["b-new", "a-old"]);
     let pods = [pod("a-old", ready("2026-01-01T11:30:00Z")), pod("b-new", ready("2026-01-01T11:30:10Z"))];
@@ -66,7 +66,7 @@ fn ages_of_the_same_magnitude_are_equal() {
 }
 
 #[test]
-fn status_counts_and_keeps_a_failure_until_it_is_over() {
+fn status_counts_pods_and_keeps_failure_until_success() {
     let labelled = pod("a", json!({"metadata": {"labels": {"app": "web"}}}));
     let unready = pod("b", json!({"status": {"conditions": []}}));
     let failed = status(&set(3), &[&labelled, &unready], 1, Some(("FailedCreate", "no".into())), now());

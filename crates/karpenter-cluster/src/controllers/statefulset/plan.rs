@@ -1,4 +1,6 @@
-//! The next steps of a stateful set, and what its pods, claims and status look like.
+//! Decides the next steps of a StatefulSet, and its pods, claims and status.
+//!
+//! Upstream: pkg/controller/statefulset/stateful_set_control.go
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use crate::controllers::{owners, pods};
 pub(super) enum Step {
     Create {
         ordinal: i32,
-        /// From the revision that the set rolls away from.
+        /// Created from the revision that is being replaced.
         from_current: bool,
     },
     Delete {
@@ -24,7 +26,7 @@ pub(super) enum Step {
     },
 }
 
-/// `web-3` belongs to `web` with ordinal 3.
+/// `web-3` is parent `web` with ordinal 3.
 pub(super) fn parent_and_ordinal(name: &str) -> Option<(&str, i32)> {
     let (parent, ordinal) = name.rsplit_once('-')?;
     Some((parent, ordinal.parse().ok()?))
@@ -63,7 +65,7 @@ fn is_healthy(pod: &Pod, min_ready: i32, now: Timestamp) -> bool {
     pods::phase(pod) == "Running" && pods::is_available(pod, min_ready, now) && !is_deleting(pod)
 }
 
-/// The steps of this pass. With ordered management there is at most one.
+/// The steps of this pass; at most one with `OrderedReady`.
 pub(super) fn plan(
     set: &StatefulSet,
     current: &ControllerRevision,
@@ -110,7 +112,7 @@ pub(super) fn plan(
         .filter(|(ordinal, _)| **ordinal >= 0 && !shape.contains(**ordinal))
         .map(|(_, pod)| pod)
         .collect();
-    // All replicas are healthy here if the order counts, so the first that is not is the lowest of the condemned.
+    // With `OrderedReady` all replicas are healthy here, so the first unhealthy pod is the lowest of those to delete.
     let first_unhealthy = condemned.iter().rev().find(|pod| !healthy(pod)).map(|pod| name_of(&****pod));
     for pod in &condemned {
         if is_deleting(&****pod) {
@@ -133,8 +135,8 @@ pub(super) fn plan(
     roll(spec, &shape, wanted, &by_ordinal, healthy)
 }
 
-/// From the top down to the partition, one at a time, each healthy before the next goes. `maxUnavailable` is behind a
-/// feature gate that is off by default.
+/// Replaces pods from the highest ordinal down to the partition, one at a time; each must be healthy before the next.
+/// `maxUnavailable` is behind a feature gate that is off by default.
 fn roll(
     spec: &StatefulSetSpec,
     shape: &Shape,

@@ -48,7 +48,7 @@ fn unready() -> Value {
 }
 
 #[test]
-fn pods_come_one_after_the_other() {
+fn ordered_pods_are_created_one_at_a_time() {
     assert_eq!(steps(&set(json!({})), &[]), [create(0)]);
     assert_eq!(steps(&set(json!({})), &[pod(0, "new", unready())]), []);
     assert_eq!(steps(&set(json!({})), &[pod(0, "new", json!({}))]), [create(1)]);
@@ -65,27 +65,27 @@ fn failed_pods_are_replaced() {
 }
 
 #[test]
-fn scaling_in_takes_the_highest_and_waits_for_it() {
+fn scale_down_deletes_the_highest_ordinal_and_waits() {
     let small = set(json!({"spec": {"replicas": 1}}));
     let all = [pod(0, "new", json!({})), pod(1, "new", json!({})), pod(2, "new", json!({}))];
     assert_eq!(steps(&small, &all), [delete("db-2")]);
     let gone = json!({"metadata": {"deletionTimestamp": "2026-01-01T12:00:00Z"}});
     let waiting = [pod(0, "new", json!({})), pod(1, "new", json!({})), pod(2, "new", gone)];
     assert_eq!(steps(&small, &waiting), []);
-    // An unhealthy one below holds the order up.
+    // An unhealthy pod with a lower ordinal blocks the order.
     let stuck = [pod(0, "new", json!({})), pod(1, "new", unready()), pod(2, "new", unready())];
     assert_eq!(steps(&small, &stuck), []);
 }
 
 #[test]
-fn rolling_goes_from_the_top_down_to_the_partition() {
+fn rolling_update_goes_from_highest_ordinal_to_partition() {
     let old = [pod(0, "old", json!({})), pod(1, "old", json!({})), pod(2, "old", json!({}))];
     assert_eq!(steps(&set(json!({})), &old), [delete("db-2")]);
     let next = [pod(0, "old", json!({})), pod(1, "old", json!({})), pod(2, "new", json!({}))];
     assert_eq!(steps(&set(json!({})), &next), [delete("db-1")]);
     let partition = set(json!({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 2}}}}));
     assert_eq!(steps(&partition, &next), []);
-    // A pod below the partition comes back as it was.
+    // A pod below the partition is recreated with its old revision.
     let lost = [pod(1, "old", json!({})), pod(2, "new", json!({}))];
     assert_eq!(steps(&partition, &lost), [Step::Create { ordinal: 0, from_current: true }]);
     let manual = set(json!({"spec": {"updateStrategy": {"type": "OnDelete"}}}));
@@ -93,7 +93,7 @@ fn rolling_goes_from_the_top_down_to_the_partition() {
 }
 
 #[test]
-fn pods_have_names_and_claims_of_their_own() {
+fn pod_has_stable_name_hostname_and_claims() {
     let set = set(json!({}));
     let pod = new_pod(&set, &revision("new"), 1);
     assert_eq!(pod.metadata.name.as_deref(), Some("db-1"));
@@ -107,7 +107,7 @@ fn pods_have_names_and_claims_of_their_own() {
 }
 
 #[test]
-fn a_finished_roll_makes_the_new_revision_current() {
+fn complete_rolling_update_sets_current_revision() {
     let rolling = [pod(0, "old", json!({})), pod(1, "new", json!({})), pod(2, "new", json!({}))];
     let during = status(&set(json!({})), &revision("old"), &revision("new"), &rolling, now());
     assert_eq!(during.current_revision.as_deref(), Some("old"));

@@ -1,5 +1,7 @@
-//! VolumeAttachments: a volume that a pod on a node mounts is attached to that node, and detached when the last such
-//! pod is gone. Attaching always works at once.
+//! VolumeAttachments: attaches a volume to the node of a pod that mounts it, and detaches it when the last such pod is
+//! gone. Attaching always succeeds at once.
+//!
+//! Upstream: pkg/controller/volume/attachdetach/attach_detach_controller.go
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
@@ -13,12 +15,12 @@ use crate::harness::{After, Queue, Reconcile};
 use crate::mirror::{Change, Mirror, ObjectKey};
 use crate::mirrors::{BY_CLAIM, BY_NODE_AND_VOLUME, claims_of};
 
-/// Keys are a node, in the place of a namespace, and a volume.
+/// Keys are a node, as the namespace, and a volume, as the name.
 pub struct Attachments {
     pub context: Context,
 }
 
-/// The volumes behind a pod's claims.
+/// The volumes that a pod's claims are bound to.
 fn volumes_of(pod: &Pod, claims: &Mirror<k8s_openapi::api::core::v1::PersistentVolumeClaim>) -> Vec<String> {
     let found = claims_of(pod).into_iter().filter_map(|claim| claims.get(namespace_of(pod), &claim));
     found.filter_map(|claim| volume_of(&claim).map(str::to_string)).collect()
@@ -50,7 +52,7 @@ impl Attachments {
         mirrors.attachments.observe(move |change| to.add(key_of(change.object())));
     }
 
-    /// Whether a pod on the node still has the volume mounted.
+    /// Whether a pod on the node still mounts the volume.
     fn is_wanted(&self, key: &ObjectKey) -> bool {
         let mirrors = &self.context.mirrors;
         let on_node = mirrors.pods.by(crate::mirrors::BY_NODE, &key.namespace);

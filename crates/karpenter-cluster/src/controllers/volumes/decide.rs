@@ -1,4 +1,4 @@
-//! Which volume a claim gets, what a new one looks like, and what becomes of a volume without a claim.
+//! Decides the volume of a claim, the spec of a provisioned volume, and what happens to a volume without a claim.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ pub(super) fn claim_step(
                 "Bound" => ClaimStep::Nothing,
                 _ => ClaimStep::Bind(volume.clone()),
             },
-            // A claim may name a free volume itself.
+            // A claim may name an available volume itself.
             Some(volume) if volume.spec.as_ref().is_some_and(|spec| spec.claim_ref.is_none()) => {
                 ClaimStep::Bind(volume.clone())
             }
@@ -97,7 +97,7 @@ fn storage(
     list?.get("storage")?.0.parse().ok()
 }
 
-/// The smallest free volume that is large enough and is what the claim asks for.
+/// The smallest available volume that is large enough and matches the claim.
 fn best_match(
     claim: &PersistentVolumeClaim,
     volumes: &[Arc<PersistentVolume>],
@@ -132,7 +132,7 @@ fn best_match(
         .map(|(_, volume)| volume.clone())
 }
 
-/// The volume that a provisioner would make.
+/// The volume that a provisioner would create.
 fn new_volume(claim: &PersistentVolumeClaim, class: &StorageClass, node: Option<&Node>) -> PersistentVolume {
     let spec = claim.spec.clone().unwrap_or_default();
     let name = format!("pvc-{}", uid_of(claim));
@@ -194,13 +194,14 @@ fn first_allowed_zone(class: &StorageClass) -> Option<String> {
     rules.into_iter().find(|rule| rule.key == ZONE).and_then(|rule| rule.values.first().cloned())
 }
 
-/// The patch that ties a volume to a claim; `None` if it is.
+/// The patch that binds a volume to a claim; `None` if it is bound.
 pub(super) fn volume_binding(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Option<Value> {
     let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
     if reference.is_some_and(|reference| reference.uid.as_deref() == Some(uid_of(claim))) {
         return None;
     }
-    // Whether somebody else chose the volume shows when the claim is gone: their choice is kept, ours is not.
+    // The annotation records that this controller chose the volume. When the claim is gone, only such a reference is
+    // removed.
     let ours = reference.is_none().then(|| json!({BOUND_BY_CONTROLLER: "yes"}));
     Some(json!({
         "metadata": {"annotations": ours},
@@ -233,7 +234,7 @@ pub(super) fn volume_step(volume: &PersistentVolume, claim: Option<&PersistentVo
         return if phase == "Bound" && claim.is_some() { VolumeStep::Nothing } else { VolumeStep::Unprotect };
     }
     let Some(reference) = &spec.claim_ref else { return to("Available") };
-    // Reserved for a claim that has yet to come.
+    // Reserved for a claim that does not exist yet.
     if reference.uid.as_deref().unwrap_or_default().is_empty() {
         return if claim.is_some() { VolumeStep::Nothing } else { to("Available") };
     }
@@ -244,7 +245,7 @@ pub(super) fn volume_step(volume: &PersistentVolume, claim: Option<&PersistentVo
         return VolumeStep::Phase("Released");
     }
     let deletes = spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete");
-    // Only what was made on demand can be unmade.
+    // Only provisioned volumes are deleted.
     if deletes && annotation(volume, PROVISIONED_BY).is_some() {
         VolumeStep::Delete
     } else {
@@ -252,7 +253,7 @@ pub(super) fn volume_step(volume: &PersistentVolume, claim: Option<&PersistentVo
     }
 }
 
-/// The claim of a pod's generic ephemeral volume, if the pod has one of this name.
+/// The claim of a pod's generic ephemeral volume, if the pod has one with this name.
 pub(super) fn ephemeral_claim(pod: &Pod, name: &str) -> Option<PersistentVolumeClaim> {
     let volumes = pod.spec.as_ref()?.volumes.as_ref()?;
     let volume = volumes

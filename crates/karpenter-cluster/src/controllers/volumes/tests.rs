@@ -38,7 +38,7 @@ fn bound_to(step: &ClaimStep) -> Option<String> {
 }
 
 #[test]
-fn the_smallest_volume_that_fits_is_taken() {
+fn smallest_matching_volume_is_bound() {
     let class = class("Immediate", "kubernetes.io/no-provisioner");
     let taken = json!({"spec": {"claimRef": {"namespace": "default", "name": "other", "uid": "x"}}});
     let volumes = [
@@ -55,7 +55,7 @@ fn the_smallest_volume_that_fits_is_taken() {
 }
 
 #[test]
-fn a_class_that_waits_waits_for_the_schedulers_choice() {
+fn wait_for_first_consumer_waits_for_selected_node() {
     let class = class("WaitForFirstConsumer", "disk.example.com");
     let free = [volume("free", "10Gi", json!({}))];
     assert_eq!(claim_step(&claim(json!({})), Some(&class), None, &free), ClaimStep::Nothing);
@@ -73,7 +73,7 @@ fn a_class_that_waits_waits_for_the_schedulers_choice() {
         }
         other => panic!("{other:?}"),
     }
-    // The scheduler may also choose a volume that is there.
+    // The scheduler may also select an existing volume.
     let chosen = [volume(
         "mine",
         "10Gi",
@@ -96,7 +96,7 @@ fn bound_claims_stay_bound_or_are_lost() {
 }
 
 #[test]
-fn volumes_without_a_claim_are_released_and_reclaimed() {
+fn volume_without_claim_is_released_and_reclaimed() {
     let used = json!({"spec": {"claimRef": {"namespace": "default", "name": "data", "uid": "u"},
         "persistentVolumeReclaimPolicy": "Delete"}, "metadata": {"annotations": {PROVISIONED_BY: "x"}}});
     let with = |phase: &str| {
@@ -115,7 +115,7 @@ fn volumes_without_a_claim_are_released_and_reclaimed() {
 }
 
 #[test]
-fn ephemeral_volumes_get_claims_of_the_pods_own() {
+fn ephemeral_volume_gets_a_claim_owned_by_the_pod() {
     let pod = pod(
         "p",
         json!({"spec": {"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate":

@@ -25,7 +25,7 @@ fn lease(renewed: &str) -> Lease {
 }
 
 #[test]
-fn a_new_node_becomes_ready_and_gets_a_lease() {
+fn new_node_becomes_ready_and_gets_a_lease() {
     let decision = decide(&node(json!({})), None, &Options::default(), now());
     assert!(decision.renew);
     assert_eq!(condition(&decision, "Ready")["status"], "True");
@@ -34,7 +34,7 @@ fn a_new_node_becomes_ready_and_gets_a_lease() {
 }
 
 #[test]
-fn what_is_given_is_kept() {
+fn existing_status_fields_are_kept() {
     let given = json!({"status": {"capacity": {"cpu": "4"}, "addresses": [{"type": "InternalIP", "address": "1.2.3.4"}],
         "nodeInfo": {"kubeletVersion": "v1.35.0", "architecture": "arm64", "bootID": "", "containerRuntimeVersion": "",
         "kernelVersion": "", "kubeProxyVersion": "", "machineID": "", "operatingSystem": "linux", "osImage": "",
@@ -46,7 +46,7 @@ fn what_is_given_is_kept() {
 }
 
 #[test]
-fn a_healthy_node_is_left_alone_between_heartbeats() {
+fn healthy_node_is_not_patched_between_heartbeats() {
     let conditions: Vec<Value> = wanted(&NodeScript::of(&node(json!({})), &Options::default()), false)
         .iter()
         .map(|wanted| {
@@ -58,7 +58,7 @@ fn a_healthy_node_is_left_alone_between_heartbeats() {
     let quiet = decide(&settled, Some(&lease("2026-01-01T11:59:53.000000Z")), &Options::default(), now());
     assert_eq!((quiet.status.is_some(), quiet.renew), (false, false));
     assert_eq!(quiet.again, Some(Duration::from_secs(3)));
-    // Four minutes since the last heartbeat; at five, another is due, and the time of the transition stays.
+    // Four minutes after the last heartbeat; at five the next is due, and the transition time is kept.
     let later = decide(
         &settled,
         Some(&lease("2026-01-01T12:00:55.000000Z")),
@@ -69,7 +69,7 @@ fn a_healthy_node_is_left_alone_between_heartbeats() {
 }
 
 #[test]
-fn scripts() {
+fn scripted_nodes_boot_late_become_unhealthy_or_stop_reporting() {
     let options = Options::default();
     let slow = decide(&scripted(&[("boot-seconds", "90")]), None, &options, now());
     assert_eq!(slow, Decision { again: Some(Duration::from_secs(30)), ..Decision::default() });
@@ -97,7 +97,7 @@ fn scripts() {
 }
 
 #[test]
-fn start_up_taints_stay_unless_scripted() {
+fn startup_taints_are_removed_only_if_scripted() {
     let taints = json!({"spec": {"taints": [{"key": "agent/starting", "effect": "NoSchedule"}]}});
     assert!(decide(&node(taints.clone()), None, &Options::default(), now()).untaint.is_empty());
     let mut scripted = scripted(&[("remove-taints", "agent/starting")]);
@@ -106,7 +106,7 @@ fn start_up_taints_stay_unless_scripted() {
 }
 
 #[test]
-fn marks() {
+fn nodes_are_managed_by_annotation_or_label() {
     let options = Options::default();
     assert!(options.manages(&node(json!({}))));
     assert!(options.manages(&from(json!({"metadata": {"name": "n", "labels": {"type": "kwok"}}}))));
@@ -114,7 +114,7 @@ fn marks() {
 }
 
 #[test]
-fn a_frozen_node_keeps_its_lease_and_says_nothing() {
+fn frozen_node_renews_lease_without_status() {
     let frozen = json!({"metadata": {"labels": {"kwok.x-k8s.io/stage": "unhealthy"}},
         "status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "Injected",
             "lastHeartbeatTime": "2026-01-01T10:00:00Z", "lastTransitionTime": "2026-01-01T10:00:00Z"}]}});
@@ -123,11 +123,11 @@ fn a_frozen_node_keeps_its_lease_and_says_nothing() {
 }
 
 #[test]
-fn a_heartbeat_leaves_conditions_of_others_alone() {
+fn heartbeat_keeps_conditions_of_other_clients() {
     let sick = json!({"status": {"conditions": [{"type": "KWOKUnhealthy", "status": "True", "reason": "Injected",
         "lastHeartbeatTime": "2026-01-01T10:00:00Z", "lastTransitionTime": "2026-01-01T10:00:00Z"}]}});
     let decision = decide(&node(sick), None, &Options::default(), now());
-    // A strategic patch merges conditions by type: what it does not name stays.
+    // A strategic merge patch merges conditions by type: other types stay.
     assert_eq!(condition(&decision, "Ready")["status"], "True");
     assert_eq!(condition(&decision, "KWOKUnhealthy"), &Value::Null);
 }

@@ -17,7 +17,7 @@ fn pod(patch: Value) -> Pod {
     from(object)
 }
 
-/// The same, running and ready since 11:59:50.
+/// The same pod, running and ready since 11:59:50.
 fn running_pod(patch: Value) -> Pod {
     let mut with = json!({"status": {"phase": "Running", "startTime": "2026-01-01T11:59:50Z",
         "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T11:59:50Z"}],
@@ -45,7 +45,7 @@ fn deleted(seconds_ago: i64, grace: i64, patch: Value) -> Value {
 }
 
 #[test]
-fn a_bound_pod_runs_and_is_ready() {
+fn bound_pod_runs_and_becomes_ready() {
     let pod = pod(json!({}));
     assert_eq!(step(&pod), Step::Write(Change::Running { ready: true }));
     let patch = status_patch(&pod, &node(), &Change::Running { ready: true }, || "100.64.0.1".into(), now());
@@ -65,12 +65,12 @@ fn a_bound_pod_runs_and_is_ready() {
     let all_true = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"]
         .map(|kind| (kind, "True"));
     assert_eq!(conditions, all_true);
-    // The time of the binding stays.
+    // The transition time of PodScheduled is kept.
     assert_eq!(status["conditions"][4]["lastTransitionTime"], "2026-01-01T11:59:50Z");
 }
 
 #[test]
-fn nothing_starts_before_its_time() {
+fn pod_starts_after_boot_start_delay_and_bound_claims() {
     let slow = pod(noted(json!({"fake-kubelet/start-seconds": "15"})));
     assert_eq!(step(&slow), Step::Wait(Duration::from_secs(5)));
     let unready_node = decide(
@@ -87,7 +87,7 @@ fn nothing_starts_before_its_time() {
 }
 
 #[test]
-fn readiness_follows_the_script_and_the_gates() {
+fn readiness_follows_script_and_readiness_gates() {
     let late = running_pod(json!({"metadata": {"annotations": {"fake-kubelet/ready-seconds": "12"}},
         "status": {"conditions": []}}));
     assert_eq!(step(&late), Step::Wait(Duration::from_secs(2)));
@@ -100,7 +100,7 @@ fn readiness_follows_the_script_and_the_gates() {
 }
 
 #[test]
-fn pods_that_end_do_so_after_their_time() {
+fn scripted_pods_finish_after_their_run_time() {
     let job = |seconds: &str, code: &str, policy: &str| {
         running_pod(json!({"spec": {"restartPolicy": policy}, "metadata": {"annotations":
             {"fake-kubelet/run-seconds": seconds, "fake-kubelet/exit-code": code}}}))
@@ -120,7 +120,7 @@ fn pods_that_end_do_so_after_their_time() {
 }
 
 #[test]
-fn the_active_deadline_ends_a_pod() {
+fn active_deadline_fails_the_pod() {
     let late = running_pod(json!({"spec": {"activeDeadlineSeconds": 10}}));
     assert!(matches!(step(&late), Step::Write(Change::Finished { reason: Some("DeadlineExceeded"), .. })));
     let early = running_pod(json!({"spec": {"activeDeadlineSeconds": 15}}));
@@ -128,7 +128,7 @@ fn the_active_deadline_ends_a_pod() {
 }
 
 #[test]
-fn deletion_takes_the_hook_and_the_stop_but_no_longer_than_its_grace() {
+fn termination_takes_hook_and_stop_time_within_grace_period() {
     let hook = json!({"spec": {"containers": [{"name": "c", "image": "i", "lifecycle": {"preStop": {"sleep": {"seconds": 20}}}}]}});
     assert_eq!(step(&running_pod(deleted(5, 30, hook.clone()))), Step::Wait(Duration::from_secs(15)));
     assert_eq!(step(&running_pod(deleted(5, 8, hook))), Step::Wait(Duration::from_secs(3)));
@@ -139,7 +139,7 @@ fn deletion_takes_the_hook_and_the_stop_but_no_longer_than_its_grace() {
 }
 
 #[test]
-fn a_held_pod_reports_its_end_before_it_goes() {
+fn pod_with_finalizer_reports_its_outcome_before_removal() {
     let held = json!({"metadata": {"finalizers": ["batch.kubernetes.io/job-tracking"]}});
     let expected = Step::Write(Change::Finished { exit_code: 143, reason: None, message: None });
     assert_eq!(step(&running_pod(deleted(0, 30, held.clone()))), expected);
@@ -150,7 +150,7 @@ fn a_held_pod_reports_its_end_before_it_goes() {
 }
 
 #[test]
-fn mirror_pods_and_pods_of_dead_nodes_stay() {
+fn mirror_pods_and_pods_of_dead_nodes_are_not_removed() {
     let mirror = noted(json!({"kubernetes.io/config.mirror": "x"}));
     assert_eq!(step(&running_pod(deleted(60, 30, mirror))), Step::Nothing);
     let dead: Node = from(json!({"metadata": {"name": "n1", "creationTimestamp": "2026-01-01T11:00:00Z",
