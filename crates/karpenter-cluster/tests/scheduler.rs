@@ -1,4 +1,4 @@
-//! The scheduler on the embedded API server: what it writes there, and when. Time is paused, so nothing waits.
+//! The scheduler on the embedded API server with a paused clock: what it writes, and when.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ impl World {
         self.create(nodes.clone(), node).await;
         let patch = Patch::Merge(json!({"status": status}));
         nodes.patch_status(name, &PatchParams::default(), &patch).await.expect("status");
-        // There is no controller here that would find the node ready.
+        // No controller runs here that would remove the taint not-ready.
         let patch = Patch::Merge(json!({"spec": {"taints": null}}));
         nodes.patch(name, &PatchParams::default(), &patch).await.expect("ready");
     }
@@ -105,7 +105,7 @@ impl World {
         self.pods().get(name).await.expect("the pod")
     }
 
-    /// Looks again as time passes until the pod is as expected.
+    /// Polls the pod until it is as expected.
     async fn until(&self, name: &str, what: &str, expected: impl Fn(&Pod) -> bool) -> Pod {
         let deadline = self.clock.now() + jiff::SignedDuration::from_mins(10);
         loop {
@@ -150,7 +150,7 @@ fn condition(pod: &Pod, kind: &str) -> Option<(String, String)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_is_bound_and_users_are_told() {
+async fn bound_pod_gets_event() {
     let world = World::start().await;
     world.node("n1", json!({})).await;
     world.pod("p", "1", json!({})).await;
@@ -164,7 +164,7 @@ async fn a_pod_is_bound_and_users_are_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_pod_says_why_and_is_placed_when_a_node_comes() {
+async fn unschedulable_pod_has_condition_and_is_bound_to_new_node() {
     let world = World::start().await;
     world.node("small", json!({"status": {"allocatable": {"cpu": "1"}}})).await;
     world.pod("p", "2", json!({})).await;
@@ -188,7 +188,7 @@ async fn a_refused_pod_says_why_and_is_placed_when_a_node_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_nodes_pods_are_retried_by_and_by() {
+async fn pods_are_retried_with_backoff_without_nodes() {
     let world = World::start().await;
     world.pod("p", "1", json!({})).await;
     let (reason, message) = world.refused("p").await;
@@ -198,7 +198,7 @@ async fn without_nodes_pods_are_retried_by_and_by() {
     world.node("n1", json!({})).await;
     world.bound("p").await;
     assert!(world.clock.now() <= before + jiff::SignedDuration::from_secs(11));
-    // One for the pod as it was, one for the pod with its condition; the many others are counted there.
+    // One event for the original pod, one for the pod with its condition; all others are counted.
     let events = world.events("FailedScheduling").await;
     let counts: Vec<Option<i32>> =
         events.iter().map(|event| event.series.as_ref().map(|series| series.count)).collect();
@@ -207,7 +207,7 @@ async fn without_nodes_pods_are_retried_by_and_by() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_freed_node_takes_the_pod_that_waits() {
+async fn pending_pod_is_bound_when_resources_are_freed() {
     let world = World::start().await;
     world.node("n1", json!({})).await;
     world.pod("first", "3", json!({})).await;
@@ -220,7 +220,7 @@ async fn a_freed_node_takes_the_pod_that_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gated_pods_and_pods_of_others_are_left_alone() {
+async fn gated_pods_and_pods_of_other_schedulers_are_not_scheduled() {
     let world = World::start().await;
     world.node("n1", json!({})).await;
     world.pod("gated", "1", json!({"spec": {"schedulingGates": [{"name": "wait"}]}})).await;
@@ -242,7 +242,7 @@ async fn gated_pods_and_pods_of_others_are_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_urgent_pod_sends_another_away_and_takes_its_place() {
+async fn pod_of_higher_priority_preempts() {
     let world = World::start().await;
     world.node("n1", json!({})).await;
     let classes: Api<k8s_openapi::api::scheduling::v1::PriorityClass> = Api::all(world.client.clone());
@@ -254,10 +254,10 @@ async fn an_urgent_pod_sends_another_away_and_takes_its_place() {
     let pod = world.until("urgent", "nominated", |pod| nominated_node(pod).is_some()).await;
     assert_eq!(nominated_node(&pod).as_deref(), Some("n1"));
     let victim = world.until("victim", "told", |pod| pod.metadata.deletion_timestamp.is_some()).await;
-    let (reason, message) = condition(&victim, "DisruptionTarget").expect("told why");
+    let (reason, message) = condition(&victim, "DisruptionTarget").expect("a condition");
     assert_eq!(reason, "PreemptionByScheduler");
     assert_eq!(message, "default-scheduler: preempting to accommodate a higher priority pod");
-    // There is no kubelet here to finish it.
+    // No kubelet runs here that would finish the termination.
     let now = DeleteParams::default().grace_period(0);
     world.pods().delete("victim", &now).await.expect("finished");
     assert_eq!(world.bound("urgent").await, "n1");
@@ -267,7 +267,7 @@ async fn an_urgent_pod_sends_another_away_and_takes_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn room_that_others_nominate_is_held_and_taken() {
+async fn nomination_by_another_client_reserves_resources_and_is_used() {
     let world = World::start().await;
     world.node("n1", json!({"status": {"allocatable": {"cpu": "1"}}})).await;
     world.pod("planned", "3", json!({})).await;
@@ -281,7 +281,7 @@ async fn room_that_others_nominate_is_held_and_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn volumes_are_prepared_before_the_pod_is_bound() {
+async fn volumes_are_bound_before_the_pod() {
     let world = World::start().await;
     world.node("n1", json!({})).await;
     let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(world.client.clone());
@@ -310,7 +310,7 @@ async fn volumes_are_prepared_before_the_pod_is_bound() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(chosen().await.as_deref(), Some("n1"));
-    // Now the provisioner and the controller of volumes do their part.
+    // The provisioner and the volume controller bind the claim.
     let volume = json!({"metadata": {"name": "v"}, "spec": {"capacity": {"storage": "1Gi"},
         "accessModes": ["ReadWriteOnce"], "storageClassName": "wait",
         "csi": {"driver": "disk.example.com", "volumeHandle": "v"},
@@ -324,7 +324,7 @@ async fn volumes_are_prepared_before_the_pod_is_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_pods_are_placed_without_overfilling_and_equally_each_time() {
+async fn many_pods_are_bound_within_capacity_and_deterministically() {
     let mut runs = Vec::new();
     for _ in 0..2 {
         let world = World::start().await;
@@ -358,7 +358,7 @@ async fn many_pods_are_placed_without_overfilling_and_equally_each_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn affinity_reaches_into_selected_namespaces() {
+async fn affinity_applies_to_selected_namespaces() {
     let world = World::start().await;
     for zone in ["a", "b"] {
         let labels = json!({"metadata": {"labels": {"topology.kubernetes.io/zone": zone}}});

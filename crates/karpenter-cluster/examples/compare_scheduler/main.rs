@@ -70,7 +70,8 @@ async fn compare(
     let difference = match (&ours, &theirs) {
         (Decision::Bind { .. }, Outcome::Bound { node }) => {
             let names: Vec<&str> = best.iter().map(AsRef::as_ref).collect();
-            (!names.contains(&node.as_str())).then(|| format!("bound to {node}, best nodes of this scheduler: {names:?}"))
+            (!names.contains(&node.as_str()))
+                .then(|| format!("bound to {node}, best nodes of this scheduler: {names:?}"))
         }
         (Decision::Unschedulable { failure, .. }, Outcome::Refused { message }) => (failure.message
             != *message)

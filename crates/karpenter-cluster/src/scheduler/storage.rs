@@ -1,4 +1,4 @@
-//! Claims, volumes, storage classes and what a node's drivers can attach, read once from the API objects.
+//! Claims, volumes, storage classes and attach limits of a node's drivers, parsed once from the API objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -145,7 +145,7 @@ impl Volume {
         })
     }
 
-    /// Zones and regions that the labels of the volume name.
+    /// Zones and regions from the labels of the volume.
     pub(super) fn zones(&self) -> impl Iterator<Item = VolumeZone> {
         ZONE_LABELS.iter().filter_map(|key| {
             let values = self.labels.get(*key)?;
@@ -179,8 +179,8 @@ impl VolumeZone {
     }
 }
 
-/// The smallest volume that satisfies the claim on a node with these labels; a volume reserved for the claim goes
-/// first. `taken` holds volumes that are spoken for.
+/// The smallest volume that satisfies the claim on a node with these labels; a volume that is reserved for the claim is
+/// preferred. `taken` has volumes that are already chosen.
 pub(super) fn matching_volume<'a>(
     claim: &Claim,
     volumes: impl Iterator<Item = &'a Arc<Volume>>,
@@ -222,9 +222,9 @@ pub(super) fn matching_volume<'a>(
 #[derive(Debug, Clone)]
 pub(super) struct StorageClass {
     pub(super) provisioner: Arc<str>,
-    /// `None`: the class does not say when claims are bound.
+    /// `None` if the class has no volumeBindingMode.
     pub(super) waits_for_consumer: Option<bool>,
-    /// Alternatives; in each, every key must have one of the values.
+    /// Alternatives; within one, every key must have one of the values.
     allowed: Vec<Vec<(Arc<str>, BTreeSet<String>)>>,
 }
 
@@ -260,7 +260,7 @@ impl StorageClass {
     }
 }
 
-/// How many volumes each driver of a node can attach, where it says so.
+/// The attach limits of a node's drivers, where they are set.
 pub(super) fn attach_limits(node: &storage::CSINode) -> BTreeMap<Arc<str>, i64> {
     let drivers = node.spec.drivers.iter();
     drivers

@@ -1,8 +1,8 @@
-//! Tables over all nodes that pods of one workload share: verdicts per placement, topology domains per label, pods
-//! per node that a selector finds.
+//! Tables over all nodes that pods of one workload share: results per placement, topology domains per label, matching
+//! pods per node and selector.
 //!
-//! A table is made when a pod first needs it, kept up to date as nodes and pods change, and dropped when too many
-//! others have been used since. Nothing here decides anything; the same answers could be counted afresh each time.
+//! A table is built when a pod first needs it, updated as nodes and pods change, and dropped when many others were used
+//! since. Tables are caches: every value could be computed again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
@@ -13,17 +13,17 @@ use karpenter_model::selector::{LabelSelector, Labels};
 use super::node::{NodeFacts, Verdict};
 use super::pod::{AffinityTerm, Placement, PodInfo};
 
-/// The place of a node in all tables. Places are reused after a node is gone.
+/// The index of a node in all tables. An index is reused after its node is gone.
 pub(super) type NodeIndex = usize;
 /// A value of a topology label.
 pub(super) type Domain = u32;
 pub(super) const NO_DOMAIN: Domain = Domain::MAX;
 
-/// More than this many entries are not kept in one kind of table.
+/// Maximum number of entries of one kind of table.
 const ENTRIES_MAX: usize = 4_000_000;
 const TABLES_MIN: usize = 16;
 
-/// Keeps what was used last.
+/// A cache that keeps the most recently used tables.
 #[derive(Debug)]
 pub(super) struct Recent<K, V> {
     tables: HashMap<K, (u64, V)>,
@@ -37,7 +37,7 @@ impl<K, V> Default for Recent<K, V> {
 }
 
 impl<K: Hash + Eq + Clone, V> Recent<K, V> {
-    /// Marks the table as used, making it first if it is missing, and drops others if there are too many.
+    /// Marks the table as used, builds it if it is missing, and drops others if there are too many.
     pub(super) fn ensure(&mut self, key: &K, nodes: usize, make: impl FnOnce() -> V) -> &mut V {
         self.clock += 1;
         let clock = self.clock;
@@ -86,7 +86,7 @@ impl Column {
         self.domain_of.get(node).copied().filter(|domain| *domain != NO_DOMAIN)
     }
 
-    /// One more than the largest domain there is.
+    /// One more than the largest domain.
     pub(super) fn domains(&self) -> usize {
         self.ids.len()
     }
@@ -94,14 +94,14 @@ impl Column {
 
 pub(super) type Columns = BTreeMap<Arc<str>, Column>;
 
-/// Which namespaces a query is about.
+/// The namespaces of a query.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Namespaces {
     All,
     Named(BTreeSet<Arc<str>>),
 }
 
-/// Finds pods that match all terms at once.
+/// Matches pods that satisfy all terms.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct PodQuery {
     pub(super) terms: Vec<(Namespaces, LabelSelector)>,
@@ -109,7 +109,7 @@ pub(super) struct PodQuery {
 }
 
 impl PodQuery {
-    /// Pods of one namespace that are not being deleted: what spreading counts.
+    /// Pods of one namespace that are not terminating, as topology spread counts them.
     pub(super) fn spread(namespace: &str, selector: &LabelSelector) -> Self {
         let namespaces = Namespaces::Named([Arc::from(namespace)].into());
         Self { terms: vec![(namespaces, selector.clone())], without_deleting: true }
@@ -141,8 +141,8 @@ impl PodQuery {
 
 pub(super) type NamespaceLabels = BTreeMap<Arc<str>, Labels>;
 
-/// The namespaces of a term of the pod that is being placed. As in kube-scheduler, a selector that also accepts a
-/// namespace without labels accepts all.
+/// The namespaces of a term of the pod to schedule. As in kube-scheduler, a namespace selector that matches a namespace
+/// without labels selects all namespaces.
 fn resolve(term: &AffinityTerm, namespaces: &NamespaceLabels) -> Namespaces {
     let Some(selector) = &term.namespace_selector else {
         return Namespaces::Named(term.namespaces.clone());
@@ -155,7 +155,7 @@ fn resolve(term: &AffinityTerm, namespaces: &NamespaceLabels) -> Namespaces {
     Namespaces::Named(term.namespaces.iter().cloned().chain(selected).collect())
 }
 
-/// How many pods a query finds on each node.
+/// The number of pods per node that match a query.
 pub(super) type Tally = Vec<u32>;
 
 pub(super) fn change_tally(tally: &mut Tally, node: NodeIndex, added: bool) {
@@ -165,7 +165,7 @@ pub(super) fn change_tally(tally: &mut Tally, node: NodeIndex, added: bool) {
     tally[node] = if added { tally[node].saturating_add(1) } else { tally[node].saturating_sub(1) };
 }
 
-/// Terms of pods that already run, with the nodes they run on and the summed weight there.
+/// Terms of existing pods, with their nodes and the sum of the weights per node.
 #[derive(Debug, Default, Clone)]
 pub(super) struct TermIndex {
     terms: BTreeMap<AffinityTerm, BTreeMap<NodeIndex, (u32, i64)>>,
@@ -199,7 +199,7 @@ impl TermIndex {
     }
 }
 
-/// Verdicts per placement.
+/// Results per placement.
 pub(super) type Verdicts = Recent<Arc<Placement>, Vec<Verdict>>;
 
 pub(super) fn refresh_verdicts<'a>(

@@ -1,5 +1,5 @@
-//! Tables of small clusters: what a pod gets there, and in which words it is turned away. The expectations follow the
-//! sources of kube-scheduler v1.35.
+//! Small clusters: where a pod is scheduled, or the message if it is unschedulable. The expected values follow the
+//! source of kube-scheduler v1.35.
 
 mod interpod;
 mod nodes;
@@ -18,7 +18,7 @@ fn read<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).expect("a well-formed object")
 }
 
-/// Lays `over` on `base`, object by object.
+/// Merges `over` into `base`, object by object.
 fn merge(base: &mut Value, over: Value) {
     match (base, over) {
         (Value::Object(base), Value::Object(over)) => {
@@ -30,7 +30,7 @@ fn merge(base: &mut Value, over: Value) {
     }
 }
 
-/// A node with 4 cpus, 8Gi and room for ten pods, unless `over` says otherwise.
+/// A node with 4 cpus, 8Gi and at most ten pods, changed by `over`.
 fn node(name: &str, over: Value) -> Value {
     let mut node = json!({
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
@@ -90,7 +90,7 @@ fn assert_bound(snapshot: &mut Snapshot, pod: Value, expected: &str) {
     }
 }
 
-/// The part of the message that precedes the one about preemption.
+/// Compares the part of the message before the one about preemption.
 #[track_caller]
 fn assert_refused(snapshot: &mut Snapshot, pod: Value, expected: &str) {
     let message = message(snapshot, pod);
@@ -103,6 +103,6 @@ fn assert_refused(snapshot: &mut Snapshot, pod: Value, expected: &str) {
 fn message(snapshot: &mut Snapshot, pod: Value) -> String {
     match decide(snapshot, pod) {
         Decision::Unschedulable { failure, .. } | Decision::Nominate { failure, .. } => failure.message,
-        other => panic!("expected a refusal, got {other:?}"),
+        other => panic!("expected an unschedulable pod, got {other:?}"),
     }
 }

@@ -1,4 +1,4 @@
-//! What a scheduling attempt comes to, and the words kube-scheduler uses for it.
+//! The result of a scheduling cycle, and kube-scheduler's messages for it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::snapshot::PodKey;
 use super::volumes::VolumePlan;
 
-/// The rules of kube-scheduler that can turn a pod away, in the order in which they are asked.
+/// The filter plugins of kube-scheduler, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Plugin {
     NodeUnschedulable,
@@ -43,12 +43,12 @@ impl Plugin {
 
 pub(super) type Reason = Cow<'static, str>;
 
-/// Why a pod cannot go to a node.
+/// Why a pod does not fit on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rejection {
-    /// `None`: no rule of its own.
+    /// `None` if no plugin rejected it.
     pub(super) plugin: Option<Plugin>,
-    /// Whether fewer pods on the node could change it.
+    /// Whether preemption on the node could help.
     pub(super) resolvable: bool,
     pub(super) first: Reason,
     pub(super) more: Vec<Reason>,
@@ -68,35 +68,35 @@ impl Rejection {
     }
 }
 
-/// Why a pod was not placed.
+/// Why a pod was not scheduled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The rules that turned the pod away somewhere. Empty: there is nowhere to go at all.
+    /// The plugins that rejected the pod on some node. Empty if there are no nodes.
     pub plugins: BTreeSet<Plugin>,
-    /// What the pod's condition and event say.
+    /// The message of the pod's condition and event.
     pub message: String,
 }
 
-/// What to do about a pod that waits.
+/// The decision for a pending pod.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
-    /// It goes to the node, after these volumes have been seen to.
+    /// Bind it to the node, after these volumes are bound or provisioned.
     Bind { node: Arc<str>, volumes: VolumePlan },
-    /// It could go to the node once the victims are gone; until then room is held there.
+    /// It fits on the node once the victims are gone; it is nominated to the node until then.
     Nominate { node: Arc<str>, victims: Vec<PodKey>, failure: Failure },
-    /// It can go nowhere.
+    /// No node is feasible.
     Unschedulable {
         failure: Failure,
-        /// Whether room that is held for the pod is given up.
+        /// Whether the pod's nomination is removed.
         gives_up_nomination: bool,
     },
-    /// The objects contradict each other; try again later.
+    /// The objects are inconsistent; the pod is retried later.
     Failed { message: String },
 }
 
 pub(super) const NO_NODES: &str = "no nodes available to schedule pods";
 
-/// How often each reason was given, as `0/3 nodes are available: 1 this, 2 that.`
+/// Counts reasons for the message `0/3 nodes are available: 1 this, 2 that.`
 #[derive(Debug, Default)]
 pub(super) struct Histogram {
     counts: BTreeMap<Reason, usize>,

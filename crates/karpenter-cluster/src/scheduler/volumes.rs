@@ -1,7 +1,8 @@
-//! The volume rules: who may use a claim, where its volume can be reached, and how many volumes a node takes.
+//! The volume filters: access to claims, node affinity and zones of volumes, and attach limits.
 //!
-//! Volumes of in-tree drivers are not translated to their CSI successors, and free capacity that drivers publish is
-//! not looked at.
+//! In-tree volumes are not translated to CSI, and CSIStorageCapacity is ignored.
+//!
+//! Upstream: pkg/scheduler/framework/plugins/volumebinding, volumezone, nodevolumelimits
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,12 +16,12 @@ use super::storage::{Claim, VolumeZone, ZONE_LABELS, matching_volume};
 use super::verdict::{Plugin, Rejection};
 use crate::mirror::ObjectKey;
 
-/// What has to happen to a pod's claims before the pod can be bound.
+/// Changes of a pod's claims that are needed before the pod is bound.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VolumePlan {
     /// Claims and the volumes to bind them to.
     pub bindings: Vec<(ObjectKey, Arc<str>)>,
-    /// Claims whose volumes are to be made for the node.
+    /// Claims to provision on the node.
     pub provisions: Vec<ObjectKey>,
 }
 
@@ -30,10 +31,10 @@ impl VolumePlan {
     }
 }
 
-/// What the volume rules know about a pod before they look at nodes.
+/// The state of the volume filters before nodes are filtered (PreFilter).
 #[derive(Debug, Default)]
 pub(super) struct VolumeState {
-    /// Claims that only one pod may use, if another uses one of them.
+    /// ReadWriteOncePod claims of the pod that another pod uses.
     pub(super) exclusive: BTreeSet<Arc<str>>,
     pub(super) conflicts: i64,
     checks_restrictions: bool,
@@ -43,7 +44,7 @@ pub(super) struct VolumeState {
     zones: Vec<VolumeZone>,
 }
 
-/// Why a pod cannot be tried on any node at all.
+/// Why a pod fits on no node.
 pub(super) enum Obstacle {
     Rejected(Rejection),
     Error(String),
@@ -136,8 +137,8 @@ impl VolumeState {
         Ok(state)
     }
 
-    /// Disks and claims that tolerate no second user. `delta` is what a simulation
-    /// does to the number of users.
+    /// Checks inline disks and claims that only one pod may use. `delta` is the change of the number of users by a
+    /// simulation.
     pub(super) fn check_restrictions(&self, pod: &PodInfo, load: &Load, delta: i64) -> Result<(), Rejection> {
         if !self.checks_restrictions {
             return Ok(());
@@ -162,7 +163,7 @@ impl VolumeState {
         self.checks_restrictions
     }
 
-    /// Whether the node's drivers can attach the pod's volumes beside those they hold.
+    /// Whether the node's drivers can attach the pod's volumes in addition to those that are attached.
     pub(super) fn check_limits(
         &self,
         snapshot: &Snapshot,
@@ -185,7 +186,7 @@ impl VolumeState {
             held.extend(attachments(snapshot, other));
         }
         wanted.retain(|volume| !held.contains(volume));
-        // A volume that waits to be detached takes its place, but a new user of it needs one all the same.
+        // Attached volumes without a pod count too; such a volume counts again for a new pod that uses it.
         for (attacher, volume) in snapshot.attached_to(&node.name) {
             if let Some((_, handle)) = volume.csi.as_ref().filter(|_| !attacher.is_empty()) {
                 held.insert((attacher.clone(), handle.clone()));
@@ -205,7 +206,7 @@ impl VolumeState {
         Ok(())
     }
 
-    /// Whether the pod's volumes can be had on the node, and what has to be done for that.
+    /// Whether the pod's volumes are usable on the node, and the changes that this needs.
     pub(super) fn check_binding(
         &self,
         snapshot: &Snapshot,
@@ -228,7 +229,7 @@ impl VolumeState {
         }
         let plan = self.plan(snapshot, node);
         if plan.is_none() {
-            // The order of reasons: conflict of bound volumes, of unbound ones, missing volumes.
+            // The order of reasons: conflicts of bound volumes, of unbound ones, missing volumes.
             let position = reasons.iter().filter(|reason| reason.contains("node affinity")).count();
             reasons.insert(position, "node(s) didn't find available persistent volumes to bind");
         }
@@ -280,7 +281,7 @@ impl VolumeState {
     }
 
     pub(super) fn check_zones(&self, labels: &Labels) -> Result<(), Rejection> {
-        // A node without any such label belongs to a cluster of one zone.
+        // A node without any zone label belongs to a single-zone cluster.
         let in_a_zone = || ZONE_LABELS.iter().any(|key| labels.contains_key(*key));
         if self.zones.is_empty() || !in_a_zone() || self.zones.iter().all(|zone| zone.admits(labels)) {
             return Ok(());
@@ -292,7 +293,7 @@ impl VolumeState {
 /// Driver and handle of each volume.
 type Attachments = BTreeSet<(Arc<str>, Arc<str>)>;
 
-/// The volumes that a pod needs attached; a claim without a volume counts by its own name.
+/// The volumes that a pod needs attached; a claim without a volume counts under its own name.
 fn attachments(snapshot: &Snapshot, pod: &PodInfo) -> Attachments {
     let claims = pod.claims.iter();
     claims
@@ -309,7 +310,7 @@ fn attachments(snapshot: &Snapshot, pod: &PodInfo) -> Attachments {
 }
 
 impl Snapshot {
-    /// Whether all claims of a pod are bound to volumes that its node can reach. An error: they will not be.
+    /// Whether all claims of a pod are bound to volumes that its node can use. An error if they cannot be.
     pub(super) fn claims_are_ready(&self, pod: &PodInfo, node: &str) -> Result<bool, String> {
         let Some(facts) = self.facts(node) else { return Err(format!("node {node:?} not found")) };
         for used in &pod.claims {

@@ -1,4 +1,4 @@
-//! What the scheduler writes: bindings, conditions, nominations, victims' deaths, volumes' destinations, events.
+//! The writes of the scheduler: bindings, conditions, nominations, deletion of victims, volume bindings, events.
 
 use std::sync::Arc;
 
@@ -16,16 +16,16 @@ use super::volumes::VolumePlan;
 use crate::clock::Clock;
 use crate::mirror::ObjectKey;
 
-/// What a pod's status is to say.
+/// The changes of a pod's status.
 #[derive(Debug, Clone, Default)]
 pub(super) struct StatusChange {
     /// Reason and message of `PodScheduled=False`.
     pub(super) unscheduled: Option<(&'static str, String)>,
-    /// `Some(None)` takes a nomination back.
+    /// `Some(None)` removes the nomination.
     pub(super) nomination: Option<Option<Arc<str>>>,
 }
 
-/// One step on behalf of a pod. The steps of one pod are taken one after another.
+/// One write for a pod. The writes of one pod run in order.
 #[derive(Debug)]
 pub(super) enum Write {
     Status(StatusChange),
@@ -34,7 +34,7 @@ pub(super) enum Write {
     Preempt { node: Arc<str>, victims: Vec<PodKey> },
 }
 
-/// What a step came to.
+/// The kind of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     Status,
@@ -62,7 +62,7 @@ pub(super) struct Writer {
     pub(super) name: Arc<str>,
 }
 
-/// Whether the object that was to be changed is gone, which settles the matter.
+/// Whether the object is gone, so that the write is not needed.
 pub(super) fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
@@ -81,7 +81,7 @@ impl Writer {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Leaves the status alone if it says so already.
+    /// Writes nothing if the status has the values already.
     async fn write_status(&self, key: &ObjectKey, change: StatusChange) -> kube::Result<()> {
         let Some(pod) = self.sources.pods.get_key(key) else { return Ok(()) };
         let mut status = serde_json::Map::new();
@@ -157,7 +157,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Marks and deletes the victims; those that are already going are left alone.
+    /// Sets the condition `DisruptionTarget` on the victims and deletes them; terminating victims are skipped.
     async fn preempt(&self, preemptor_uid: &str, node: &str, victims: &[PodKey]) -> kube::Result<()> {
         for key in victims {
             let Some(victim) = self.sources.pods.get_key(key) else { continue };
@@ -190,7 +190,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Tells users; whether they hear it changes nothing.
+    /// Records an event; failures are ignored.
     pub(super) async fn note(
         &self,
         key: &ObjectKey,
@@ -220,12 +220,12 @@ impl Writer {
         created.metadata.name
     }
 
-    /// The same again: the event that was written counts how often.
+    /// Increments the count of an event.
     pub(super) async fn repeat(&self, namespace: &str, name: &str, count: u32) {
         let patch =
             Patch::Merge(json!({"series": {"count": count, "lastObservedTime": self.clock.micro_time()}}));
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
-        // An event that has expired is not missed.
+        // The event may have expired; that is ignored.
         let _ = events.patch(name, &PatchParams::default(), &patch).await;
     }
 }
@@ -247,14 +247,14 @@ impl EventKind {
     }
 }
 
-/// Names of events end in the time they were written; what differs between events of one time is mixed in.
+/// The suffix of an event's name: the time, with uid and reason mixed in so that events of the same time differ.
 fn name_suffix(now: Timestamp, uid: &str, reason: &str) -> u64 {
     let mixed = uid.bytes().chain(reason.bytes());
     let mixed = mixed.fold(0u64, |mixed, byte| mixed.wrapping_mul(31).wrapping_add(u64::from(byte)));
     (now.as_nanosecond() as u64).wrapping_add(mixed % 1_000_000)
 }
 
-/// The API takes notes of up to 1024 bytes.
+/// The API accepts notes of up to 1024 bytes.
 fn shortened(note: &str) -> String {
     const BYTES_MAX: usize = 1024;
     if note.len() <= BYTES_MAX {
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_keep_the_time_of_their_last_transition() {
+    fn condition_keeps_its_last_transition_time() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
         let refused = |pod: &core::Pod, message: &str| {
             changed_condition(pod, "PodScheduled", "False", "Unschedulable", message, now)
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_are_cut_to_what_the_api_takes() {
+    fn notes_are_cut_to_1024_bytes() {
         assert_eq!(shortened("short"), "short");
         let long = shortened(&"ä".repeat(1000));
         assert!(long.len() <= 1024 && long.ends_with("ä ..."), "{} bytes", long.len());

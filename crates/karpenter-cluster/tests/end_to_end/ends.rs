@@ -1,4 +1,4 @@
-//! How things go away: garbage collection and namespaces.
+//! Deletion of objects: garbage collection and namespaces.
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
@@ -25,7 +25,7 @@ async fn running(world: &World, count: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deleting_a_deployment_takes_its_sets_and_pods() {
+async fn deleting_a_deployment_deletes_its_replica_sets_and_pods() {
     for params in [DeleteParams::background(), DeleteParams::foreground()] {
         let world = World::start().await;
         world.node("n1", json!({})).await;
@@ -34,7 +34,7 @@ async fn deleting_a_deployment_takes_its_sets_and_pods() {
         world.api::<Deployment>().delete("web", &params).await.expect("deleted");
         let foreground = params == DeleteParams::foreground();
         if foreground {
-            let waiting = world.api::<Deployment>().get("web").await.expect("still there");
+            let waiting = world.api::<Deployment>().get("web").await.expect("still exists");
             assert_eq!(waiting.metadata.finalizers, Some(vec!["foregroundDeletion".to_string()]));
         }
         let look = async || {
@@ -43,7 +43,7 @@ async fn deleting_a_deployment_takes_its_sets_and_pods() {
             let sets = world.api::<ReplicaSet>().list(&all).await.expect("listed").items.len();
             let pods = world.pods("app=web").await.len();
             if foreground && deployments == 0 {
-                assert_eq!((sets, pods), (0, 0), "the owner went before what it owned");
+                assert_eq!((sets, pods), (0, 0), "the owner was deleted before its dependents");
             }
             (deployments, sets, pods)
         };
@@ -53,7 +53,7 @@ async fn deleting_a_deployment_takes_its_sets_and_pods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn orphans_stay_and_are_adopted_by_a_namesake() {
+async fn orphans_stay_and_are_adopted_by_new_owner_of_the_same_name() {
     let world = World::start().await;
     world.node("n1", json!({})).await;
     world.create::<Deployment>(deployment("default")).await;
@@ -85,7 +85,7 @@ async fn orphans_stay_and_are_adopted_by_a_namesake() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn custom_resources_own_and_are_owned() {
+async fn garbage_collection_includes_custom_resources() {
     let world = World::start().await;
     let definition: CustomResourceDefinition = serde_json::from_value(json!({
         "metadata": {"name": "widgets.example.com"},
@@ -113,7 +113,7 @@ async fn custom_resources_own_and_are_owned() {
     child.metadata.owner_references = serde_json::from_value(owner.clone()).ok();
     widgets.create(&PostParams::default(), &child).await.expect("created");
     world.create::<ConfigMap>(json!({"metadata": {"name": "settings", "ownerReferences": owner}})).await;
-    // Long enough for the collector to look at all of them.
+    // Long enough for the garbage collector to process all of them.
     tokio::time::sleep(std::time::Duration::from_secs(60)).await;
     assert!(widgets.get_opt("child").await.expect("an answer").is_some());
     widgets.delete("parent", &DeleteParams::background()).await.expect("deleted");
@@ -123,16 +123,16 @@ async fn custom_resources_own_and_are_owned() {
         (child, settings)
     };
     world.until("all gone", look, |left| *left == (false, false)).await;
-    // An owner that never was: made up by whoever wrote the reference.
+    // A reference to an owner that never existed.
     let lost = json!([{"apiVersion": "example.com/v1", "kind": "Widget", "name": "ghost", "uid": "no-such"}]);
     world.create::<ConfigMap>(json!({"metadata": {"name": "lost", "ownerReferences": lost}})).await;
     let look = async || world.api::<ConfigMap>().get_opt("lost").await.expect("an answer");
-    world.until("garbage from the start", look, Option::is_none).await;
+    world.until("the object with a missing owner is deleted", look, Option::is_none).await;
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_goes_with_everything_in_it() {
+async fn deleting_a_namespace_deletes_its_content() {
     let world = World::start().await;
     world.node("n1", json!({})).await;
     let namespace: Namespace =
@@ -157,7 +157,8 @@ async fn a_namespace_goes_with_everything_in_it() {
             .find(|one| one.type_ == "NamespaceFinalizersRemaining" && one.status == "True")?
             .message
     };
-    let held = world.until("what holds it", look, |namespace| message(namespace).is_some()).await;
+    let held =
+        world.until("the message about finalizers", look, |namespace| message(namespace).is_some()).await;
     let expected =
         "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances";
     assert_eq!(message(&held).as_deref(), Some(expected));
@@ -165,6 +166,6 @@ async fn a_namespace_goes_with_everything_in_it() {
     let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), "team");
     let release = kube::api::Patch::Merge(json!({"metadata": {"finalizers": null}}));
     maps.patch("held", &Default::default(), &release).await.expect("released");
-    world.until("the end", look, Option::is_none).await;
+    world.until("the namespace is gone", look, Option::is_none).await;
     world.stop().await;
 }

@@ -1,4 +1,4 @@
-//! The control plane on the embedded API server, on paused time: what a user sees through the API.
+//! The control plane on the embedded API server with a paused clock, as a user sees it through the API.
 
 mod ends;
 mod nodes;

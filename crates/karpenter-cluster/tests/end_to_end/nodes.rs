@@ -1,4 +1,4 @@
-//! Nodes that come, fail and go, and what becomes of their pods.
+//! Nodes that are created, fail and are deleted, and their pods.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ fn nodes_of(pods: &[Pod]) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_boots_becomes_ready_and_stays_so() {
+async fn node_boots_and_stays_ready() {
     let world = World::start().await;
     world.node("slow", json!({"metadata": {"annotations": {"fake-kubelet/boot-seconds": "30"}}})).await;
     tokio::time::sleep(Duration::from_secs(29)).await;
@@ -65,37 +65,39 @@ async fn a_node_boots_becomes_ready_and_stays_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_leave_a_node_that_dies() {
+async fn pods_are_evicted_from_unreachable_node() {
     let world = World::start().await;
     world
         .node("doomed", json!({"metadata": {"annotations": {"fake-kubelet/dies-after-seconds": "120"}}}))
         .await;
     world.create::<Deployment>(deployment(2, json!({}))).await;
     let pods = async || world.pods("app=web").await;
-    world.until("both run", pods, |pods| nodes_of(pods) == ["doomed", "doomed"]).await;
+    world.until("both pods run", pods, |pods| nodes_of(pods) == ["doomed", "doomed"]).await;
     world.node("spare", json!({})).await;
     let created = world.clock.now();
     let get = async || world.all::<Node>().get("doomed").await.expect("the node");
     let silent =
         |node: &Node| condition(node, "Ready") == Some(("Unknown".into(), "NodeStatusUnknown".into()));
-    world.until("it is found out", get, silent).await;
+    world.until("the node is unreachable", get, silent).await;
     let both = ["node.kubernetes.io/unreachable:NoExecute", "node.kubernetes.io/unreachable:NoSchedule"];
-    world.until("it is tainted", get, |node| taints(node) == both).await;
+    world.until("the node is tainted", get, |node| taints(node) == both).await;
     let noticed = world.clock.now().as_second() - created.as_second();
     assert!((150..=175).contains(&noticed), "noticed after {noticed} s");
-    world.until("others take over", pods, |pods| nodes_of(pods) == ["spare", "spare"]).await;
-    // Five minutes is what pods tolerate unless they say otherwise.
+    world
+        .until("replacement pods run on the other node", pods, |pods| nodes_of(pods) == ["spare", "spare"])
+        .await;
+    // The default toleration for unreachable nodes is five minutes.
     let moved = world.clock.now().as_second() - created.as_second();
-    assert!((noticed + 295..=noticed + 310).contains(&moved), "moved after {moved} s");
-    // Their kubelet cannot confirm that the old ones stopped: they stay until the node is gone.
+    assert!((noticed + 295..=noticed + 310).contains(&moved), "replaced after {moved} s");
+    // Without a kubelet the old pods stay terminating until the node is gone.
     assert_eq!(pods().await.len(), 4);
     world.all::<Node>().delete("doomed", &DeleteParams::default()).await.expect("deleted");
-    world.until("the stranded ones are collected", pods, |pods| pods.len() == 2).await;
+    world.until("pods of the deleted node are collected", pods, |pods| pods.len() == 2).await;
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn draining_respects_the_budget() {
+async fn eviction_respects_pod_disruption_budget() {
     let world = World::start().await;
     world.node("n1", json!({})).await;
     world.create::<Deployment>(deployment(3, json!({}))).await;
@@ -104,12 +106,12 @@ async fn draining_respects_the_budget() {
             "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}}}))
         .await;
     let pods = async || world.pods("app=web").await;
-    world.until("all run", pods, |pods| nodes_of(pods).len() == 3).await;
+    world.until("all pods run", pods, |pods| nodes_of(pods).len() == 3).await;
     let budget = async || {
         let budget = world.api::<PodDisruptionBudget>().get("web").await.expect("the budget");
         budget.status.map(|status| (status.expected_pods, status.current_healthy, status.disruptions_allowed))
     };
-    world.until("one may go", budget, |counts| *counts == Some((3, 3, 1))).await;
+    world.until("one eviction is allowed", budget, |counts| *counts == Some((3, 3, 1))).await;
     let cordon = kube::api::Patch::Merge(json!({"spec": {"unschedulable": true}}));
     world.all::<Node>().patch("n1", &Default::default(), &cordon).await.expect("cordoned");
     let first = pods().await;
@@ -117,26 +119,26 @@ async fn draining_respects_the_budget() {
         let name = pod.metadata.name.clone().unwrap_or_default();
         world.api::<Pod>().evict(&name, &EvictParams::default()).await
     };
-    evict(&first[0]).await.expect("the first may go");
+    evict(&first[0]).await.expect("the first eviction is allowed");
     match evict(&first[1]).await {
         Err(kube::Error::Api(status)) => assert_eq!(status.code, 429, "{status:?}"),
         other => panic!("the budget was ignored: {other:?}"),
     }
     world
-        .until("nothing may go", budget, |counts| {
+        .until("no eviction is allowed", budget, |counts| {
             counts.is_some_and(|(_, healthy, left)| healthy == 2 && left == 0)
         })
         .await;
     world.node("n2", json!({})).await;
     world.until("the replacement runs", pods, |pods| nodes_of(pods) == ["n1", "n1", "n2"]).await;
-    world.until("one may go again", budget, |counts| *counts == Some((3, 3, 1))).await;
-    evict(&first[1]).await.expect("the second may go");
+    world.until("one eviction is allowed again", budget, |counts| *counts == Some((3, 3, 1))).await;
+    evict(&first[1]).await.expect("the second eviction is allowed");
     world.until("its replacement runs", pods, |pods| nodes_of(pods) == ["n1", "n2", "n2"]).await;
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletion_takes_the_time_that_a_pod_asks_for() {
+async fn termination_takes_the_scripted_time() {
     let world = World::start().await;
     world.node("n1", json!({})).await;
     let pod = |name: &str, hook: i64, grace: i64| {
@@ -147,10 +149,10 @@ async fn deletion_takes_the_time_that_a_pod_asks_for() {
     world.create::<Pod>(pod("cut-short", 60, 10)).await;
     for (name, expected) in [("patient", 20), ("cut-short", 10)] {
         let get = async || world.api::<Pod>().get_opt(name).await.expect("an answer");
-        world.until("it runs", get, |pod| pod.as_ref().is_some_and(is_ready)).await;
+        world.until("the pod runs", get, |pod| pod.as_ref().is_some_and(is_ready)).await;
         let asked = world.clock.now();
         world.api::<Pod>().delete(name, &DeleteParams::default()).await.expect("deleted");
-        world.until("it is gone", get, Option::is_none).await;
+        world.until("the pod is gone", get, Option::is_none).await;
         let took = world.clock.now().as_second() - asked.as_second();
         assert!((expected - 1..=expected + 1).contains(&took), "{name} took {took} s");
     }

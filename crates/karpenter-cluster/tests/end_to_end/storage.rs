@@ -1,4 +1,4 @@
-//! Stateful sets and their volumes.
+//! StatefulSets and their volumes.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::world::World;
 
 #[tokio::test(start_paused = true)]
-async fn a_stateful_set_gets_volumes_where_its_pods_go() {
+async fn volumes_of_stateful_set_are_provisioned_in_the_zone_of_the_pod() {
     let world = World::start().await;
     for (name, zone) in [("n1", "a"), ("n2", "b")] {
         world.node(name, json!({"metadata": {"labels": {"topology.kubernetes.io/zone": zone}}})).await;
@@ -30,7 +30,7 @@ async fn a_stateful_set_gets_volumes_where_its_pods_go() {
         .await;
     let look =
         async || world.api::<StatefulSet>().get("db").await.expect("the set").status.unwrap_or_default();
-    world.until("both run", look, |status| status.ready_replicas == Some(2)).await;
+    world.until("both pods run", look, |status| status.ready_replicas == Some(2)).await;
     let status = look().await;
     assert_eq!(status.current_revision, status.update_revision);
     let volumes = world.all::<PersistentVolume>().list(&ListParams::default()).await.expect("volumes").items;
@@ -51,9 +51,9 @@ async fn a_stateful_set_gets_volumes_where_its_pods_go() {
         nodes.sort();
         nodes
     };
-    world.until("both are attached", attachments, |nodes| *nodes == ["n1", "n2"]).await;
+    world.until("both volumes are attached", attachments, |nodes| *nodes == ["n1", "n2"]).await;
 
-    // A pod that comes back comes back to its volume.
+    // A recreated pod is scheduled to the node of its volume.
     let last = async || world.api::<Pod>().get_opt("db-1").await.expect("an answer");
     let before = last().await.expect("the pod");
     world.api::<Pod>().delete("db-1", &DeleteParams::default()).await.expect("deleted");
@@ -63,12 +63,12 @@ async fn a_stateful_set_gets_volumes_where_its_pods_go() {
             pod.metadata.uid != before.metadata.uid && phase == Some("Running")
         })
     };
-    let after = world.until("it runs again", last, again).await;
+    let after = world.until("the recreated pod runs", last, again).await;
     let node = |pod: Option<Pod>| pod.and_then(|pod| pod.spec?.node_name);
     assert_eq!(node(after), node(Some(before.clone())));
 
     world.merge::<StatefulSet>("db", json!({"spec": {"replicas": 1}})).await;
-    world.until("one is detached", attachments, |nodes| nodes.len() == 1).await;
+    world.until("one volume is detached", attachments, |nodes| nodes.len() == 1).await;
     let claims = async || {
         let claims =
             world.api::<PersistentVolumeClaim>().list(&ListParams::default()).await.expect("claims").items;
@@ -85,6 +85,6 @@ async fn a_stateful_set_gets_volumes_where_its_pods_go() {
             world.all::<PersistentVolume>().list(&ListParams::default()).await.expect("volumes").items;
         (claims().await.len(), volumes.len())
     };
-    world.until("the volume goes with its claim", left, |left| *left == (1, 1)).await;
+    world.until("the volume is deleted with its claim", left, |left| *left == (1, 1)).await;
     world.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Deployments and their kind.
+//! Workload controllers.
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -27,7 +27,7 @@ fn condition(deployment: &Deployment, kind: &str) -> Option<String> {
     conditions.iter().find(|condition| condition.type_ == kind).map(|condition| condition.status.clone())
 }
 
-/// What `kubectl rollout status` waits for.
+/// The condition that `kubectl rollout status` waits for.
 fn rolled_out(deployment: &Deployment) -> bool {
     let status = deployment.status.clone().unwrap_or_default();
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas);
@@ -54,7 +54,7 @@ fn images(pods: &[Pod]) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deployment_becomes_available_scales_rolls_and_goes_back() {
+async fn deployment_becomes_available_scales_updates_and_rolls_back() {
     let world = World::start().await;
     world.node("n1", json!({})).await;
     world.create::<Deployment>(deployment(3, "v1")).await;
@@ -81,7 +81,7 @@ async fn a_deployment_becomes_available_scales_rolls_and_goes_back() {
     assert_eq!(revision(&second).as_deref(), Some("2"));
     assert_eq!(images(&world.pods("app=web").await), ["v2"; 5]);
 
-    // `kubectl rollout undo` puts the old template back: the old set comes to life again as revision 3.
+    // `kubectl rollout undo` restores the old template: the old ReplicaSet is scaled up as revision 3.
     world.merge::<Deployment>("web", image("v1")).await;
     let third = rollout(&world).await;
     assert_eq!(revision(&third).as_deref(), Some("3"));
@@ -91,7 +91,7 @@ async fn a_deployment_becomes_available_scales_rolls_and_goes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn scheduled_pods_run_where_there_is_room() {
+async fn pods_run_on_nodes_with_free_resources() {
     let world = World::start().await;
     for name in ["n1", "n2", "n3"] {
         world.node(name, json!({})).await;
@@ -109,7 +109,7 @@ async fn scheduled_pods_run_where_there_is_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn recreate_never_mixes_versions() {
+async fn recreate_never_runs_two_versions() {
     let world = World::start().await;
     world.node("n1", json!({})).await;
     let mut web = deployment(2, "v1");
@@ -133,7 +133,7 @@ async fn recreate_never_mixes_versions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_daemon_runs_on_every_node_that_suits_it_and_rolls() {
+async fn daemon_set_runs_on_eligible_nodes_and_updates() {
     let world = World::start().await;
     world.node("n1", json!({})).await;
     world.node("n2", json!({})).await;
@@ -154,7 +154,7 @@ async fn a_daemon_runs_on_every_node_that_suits_it_and_rolls() {
                 && status.number_available == Some(wanted)
         }
     };
-    world.until("two daemons", look, done(2)).await;
+    world.until("two DaemonSet pods", look, done(2)).await;
     world.node("n3", json!({})).await;
     world.until("a third on the new node", look, done(3)).await;
     world.merge::<DaemonSet>("agent", json!({"spec": daemon("v2")["spec"]})).await;
@@ -168,7 +168,7 @@ async fn a_daemon_runs_on_every_node_that_suits_it_and_rolls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn jobs_complete_fail_and_leave() {
+async fn jobs_complete_fail_and_expire() {
     let world = World::start().await;
     world.node("n1", json!({})).await;
     let job = |name: &str, spec: Value, notes: Value| {
@@ -199,7 +199,9 @@ async fn jobs_complete_fail_and_leave() {
         .until("failure", async || get("bad").await.expect("the job"), |job| status(job, "Failed"))
         .await;
     assert_eq!(bad.status.as_ref().and_then(|status| status.failed), Some(2));
-    world.until("the end of its time to live", async || get("brief").await, Option::is_none).await;
+    world
+        .until("the Job is deleted after its time to live", async || get("brief").await, Option::is_none)
+        .await;
     world
         .until("no pods of it", async || world.pods("job-name=brief").await.len(), |count| *count == 0)
         .await;
@@ -207,7 +209,7 @@ async fn jobs_complete_fail_and_leave() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cron_job_makes_jobs_on_time() {
+async fn cron_job_creates_jobs_on_schedule() {
     let world = World::start().await;
     world.node("n1", json!({})).await;
     world
@@ -218,7 +220,7 @@ async fn a_cron_job_makes_jobs_on_time() {
     let created = world.clock.now();
     tokio::time::sleep(std::time::Duration::from_secs(3600 + 30)).await;
     let jobs = world.api::<Job>().list(&ListParams::default()).await.expect("jobs").items;
-    // Six times in an hour, of which three successes are kept.
+    // Six Jobs in an hour; the history limit keeps three.
     assert_eq!(jobs.len(), 3);
     let cron = world.api::<CronJob>().get("tidy").await.expect("the cron job");
     let last = cron.status.and_then(|status| status.last_schedule_time).expect("a time").0;
@@ -226,7 +228,7 @@ async fn a_cron_job_makes_jobs_on_time() {
     world.stop().await;
 }
 
-/// What a whole run comes to: where each pod is and what every object is called, at which revision.
+/// The result of a whole run: the node of each pod, and name and revision of every object.
 async fn run() -> Vec<String> {
     let world = World::start().await;
     for name in ["n1", "n2", "n3", "n4"] {
@@ -254,7 +256,7 @@ async fn run() -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn equal_runs_give_equal_clusters() {
+async fn equal_runs_give_equal_results() {
     let first = run().await;
     assert_eq!(first.len(), 10);
     assert_eq!(first, run().await);

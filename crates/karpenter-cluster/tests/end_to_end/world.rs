@@ -1,4 +1,4 @@
-//! An embedded cluster for one test, and ways to look at it.
+//! An embedded cluster for one test, and helpers to read it.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl World {
         api.create(&PostParams::default(), &object).await.expect("created")
     }
 
-    /// A node of 8 CPUs with kwok's mark, and what `patch` says.
+    /// A node with 8 CPUs and kwok's annotation, changed by `patch`.
     pub(crate) async fn node(&self, name: &str, patch: Value) -> Node {
         let mut object = json!({
             "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"},
@@ -103,7 +103,7 @@ impl World {
         pods.items
     }
 
-    /// Waits until `is` holds of what `look` sees; time passes as fast as nothing happens.
+    /// Waits until `is` holds for the result of `look`; the paused clock advances while all tasks are idle.
     pub(crate) async fn until<T: Debug>(
         &self,
         what: &str,
@@ -118,7 +118,7 @@ impl World {
             tokio::time::sleep(Duration::from_millis(100)).await;
             last = look().await;
         }
-        panic!("never came to pass: {what}; last seen {last:#?}");
+        panic!("timed out: {what}; last value {last:#?}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Pod affinity and anti-affinity that must hold.
+//! Required pod affinity and anti-affinity.
 
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ fn zones() -> [Value; 3] {
 }
 
 #[test]
-fn affinity_follows_pods_into_their_domain() {
+fn affinity_selects_domain_of_matching_pods() {
     let mut snapshot = cluster(zones(), [on("b1", app("db", "db", json!({})))]);
     assert_bound(&mut snapshot, app("web", "web", near(term(ZONE, "db", json!({})))), "b1");
     let refused = "0/3 nodes are available: 3 node(s) didn't match pod affinity rules.";
@@ -39,14 +39,14 @@ fn affinity_follows_pods_into_their_domain() {
 }
 
 #[test]
-fn the_first_pod_of_a_group_starts_anywhere_with_the_label() {
+fn first_pod_of_self_affine_group_is_schedulable() {
     let spec = near(term(ZONE, "web", json!({})));
     let nodes = || [node("bare", json!({})), in_zone("z1", "a")];
     assert_bound(&mut cluster(nodes(), []), app("p", "web", spec.clone()), "z1");
-    // Once there is one, the others follow it.
+    // Further pods must join the first.
     let mut snapshot = cluster(zones(), [on("b1", app("first", "web", json!({})))]);
     assert_bound(&mut snapshot, app("p", "web", spec.clone()), "b1");
-    // A pod that does not match its own term cannot start the group.
+    // A pod that does not match its own term cannot be the first.
     assert_refused(
         &mut cluster(zones(), []),
         app("p", "other", spec),
@@ -55,7 +55,7 @@ fn the_first_pod_of_a_group_starts_anywhere_with_the_label() {
 }
 
 #[test]
-fn anti_affinity_holds_in_both_directions() {
+fn anti_affinity_is_symmetric() {
     let guard = || on("a1", app("guard", "guard", far(term(ZONE, "web", json!({})))));
     assert_bound(&mut cluster(zones(), [guard()]), app("p", "web", json!({})), "b1");
     let nodes = || [in_zone("a1", "a"), in_zone("a2", "a")];
@@ -69,13 +69,13 @@ fn anti_affinity_holds_in_both_directions() {
         app("p", "guard", far(term(ZONE, "web", json!({})))),
         "0/2 nodes are available: 2 node(s) didn't match pod anti-affinity rules.",
     );
-    // Per host the second node of the zone stays open.
+    // With hostname as topology key the second node of the zone is feasible.
     let per_host = app("p", "guard", far(term(HOST, "web", json!({}))));
     assert_bound(&mut cluster(nodes(), [on("a1", app("web", "web", json!({})))]), per_host, "a2");
 }
 
 #[test]
-fn terms_reach_the_namespaces_they_name_or_select() {
+fn terms_apply_to_named_and_selected_namespaces() {
     let foreign = || {
         let mut pod = on("b1", app("db", "db", json!({})));
         merge(&mut pod, json!({"metadata": {"namespace": "other"}}));
@@ -102,7 +102,7 @@ fn terms_reach_the_namespaces_they_name_or_select() {
 }
 
 #[test]
-fn label_keys_match_or_mismatch_the_pods_own_values() {
+fn match_label_keys_and_mismatch_label_keys_use_the_pods_values() {
     let labels = |hash: &str| json!({"app": "web", "hash": hash});
     let old = || on("a1", labelled("old", labels("1"), json!({})));
     let one = || [in_zone("a1", "a")];
@@ -123,7 +123,7 @@ fn label_keys_match_or_mismatch_the_pods_own_values() {
 }
 
 #[test]
-fn counts_follow_pods_that_come_change_and_go() {
+fn counts_follow_pod_changes() {
     let spec = far(term(HOST, "web", json!({})));
     let mut snapshot = cluster([in_zone("a1", "a")], []);
     assert_bound(&mut snapshot, app("p", "web", spec.clone()), "a1");

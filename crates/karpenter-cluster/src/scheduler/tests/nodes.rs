@@ -1,4 +1,4 @@
-//! Rules that look at one node and one pod: cordons, taints, node affinity, ports, resources.
+//! Filters of one node and one pod: cordon, taints, node affinity, ports, resources.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::scheduler::{Plugin, PodRequests};
 
 #[test]
-fn without_nodes_there_is_nowhere_to_go() {
+fn pod_is_unschedulable_without_nodes() {
     let decision = decide(&mut Snapshot::new(), pod("p", json!({})));
     let Decision::Unschedulable { failure, gives_up_nomination } = decision else { panic!("{decision:?}") };
     assert_eq!(failure.message, "no nodes available to schedule pods");
@@ -14,7 +14,7 @@ fn without_nodes_there_is_nowhere_to_go() {
 }
 
 #[test]
-fn each_rule_about_nodes_has_its_words() {
+fn each_node_filter_has_its_message() {
     let taint = |effect: &str| json!({"spec": {"taints": [{"key": "team", "value": "a", "effect": effect}]}});
     let affinity = |operator: &str, values: Value| {
         json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
@@ -76,7 +76,7 @@ fn each_rule_about_nodes_has_its_words() {
 }
 
 #[test]
-fn reasons_are_counted_and_sorted_as_text() {
+fn reasons_are_counted_and_sorted() {
     let nodes = (0..12).map(|index| match index {
         0..2 => node(&format!("n{index:02}"), json!({"spec": {"unschedulable": true}})),
         2..11 => {
@@ -96,7 +96,7 @@ fn reasons_are_counted_and_sorted_as_text() {
 }
 
 #[test]
-fn affinity_to_named_nodes_looks_at_those_only() {
+fn affinity_to_node_names_filters_only_those_nodes() {
     let named = |terms: Value| {
         json!({"affinity": {"nodeAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}})
@@ -118,7 +118,7 @@ fn affinity_to_named_nodes_looks_at_those_only() {
         pod("p", named(json!([{"matchFields": [field("a"), field("b")]}]))),
         "0/3 nodes are available: pod affinity terms conflict.",
     );
-    // Terms are alternatives: one that names no node leaves all of them open.
+    // Terms are alternatives: one without a node name allows all nodes.
     let open = json!([{"matchFields": [field("c")]},
         {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]}]);
     assert_bound(&mut snapshot, pod("p", named(open)), "a");
@@ -158,13 +158,13 @@ fn host_ports_conflict_by_port_protocol_and_address() {
 }
 
 #[test]
-fn requests_are_summed_as_the_kubelet_sums_them() {
+fn requests_follow_init_containers_sidecars_and_overhead() {
     let container = |cpu: &str| json!({"name": cpu, "resources": {"requests": {"cpu": cpu}}});
     let sidecar =
         |cpu: &str| json!({"name": cpu, "restartPolicy": "Always", "resources": {"requests": {"cpu": cpu}}});
     let cases: Vec<(Value, i64)> = vec![
         (json!({"containers": [container("1"), container("500m")]}), 1500),
-        // Half thousandths add up before they are rounded.
+        // Fractions of millicores are added before they are rounded.
         (json!({"containers": [container("500u"), container("500u")]}), 1),
         (json!({"containers": [container("1")], "initContainers": [container("3")]}), 3000),
         (json!({"containers": [container("1")], "initContainers": [sidecar("1"), container("3")]}), 4000),
@@ -180,7 +180,7 @@ fn requests_are_summed_as_the_kubelet_sums_them() {
 }
 
 #[test]
-fn a_pod_that_is_being_resized_holds_the_larger_amount() {
+fn pod_in_resize_counts_with_the_larger_request() {
     let mut resized = pod("p", requests(json!({"cpu": "1"})));
     merge(
         &mut resized,
@@ -192,7 +192,7 @@ fn a_pod_that_is_being_resized_holds_the_larger_amount() {
 }
 
 #[test]
-fn resources_run_out_one_by_one() {
+fn each_insufficient_resource_is_reported() {
     let gpu = json!({"status": {"allocatable": {"example.com/gpu": "1", "hugepages-2Mi": "4Mi"}}});
     let used =
         || [on("a", pod("old", requests(json!({"cpu": "3", "memory": "1Gi", "example.com/gpu": "1"}))))];
@@ -223,14 +223,14 @@ fn resources_run_out_one_by_one() {
 }
 
 #[test]
-fn pods_that_have_ended_take_no_room() {
+fn finished_pods_use_no_resources() {
     let mut done = on("a", pod("done", requests(json!({"cpu": "4"}))));
     merge(&mut done, json!({"status": {"phase": "Succeeded"}}));
     assert_bound(&mut cluster([node("a", json!({}))], [done]), pod("p", requests(json!({"cpu": "4"}))), "a");
 }
 
 #[test]
-fn verdicts_follow_the_node_as_it_changes() {
+fn cached_results_follow_node_changes() {
     let mut snapshot = cluster([node("a", json!({}))], []);
     assert_bound(&mut snapshot, pod("p", json!({})), "a");
     snapshot.apply_node(&read(node("a", json!({"spec": {"unschedulable": true}}))));

@@ -30,7 +30,7 @@ fn nodes() -> [Value; 2] {
 }
 
 #[test]
-fn pods_of_lower_priority_make_room_and_no_more_of_them_than_needed() {
+fn minimal_victims_of_lower_priority_are_selected() {
     let pods = [
         on("a", with_priority("a1", 1, "2")),
         on("a", with_priority("a2", 2, "2")),
@@ -38,7 +38,7 @@ fn pods_of_lower_priority_make_room_and_no_more_of_them_than_needed() {
         on("b", with_priority("b2", 5, "2")),
     ];
     let mut snapshot = cluster(nodes(), pods);
-    // Of the two on a the more important one is spared.
+    // Of the two pods on a the more important one is reprieved.
     assert_victims(&mut snapshot, with_priority("p", 10, "2"), "a", &["a1"]);
     assert_victims(&mut snapshot, with_priority("p", 10, "3"), "a", &["a2", "a1"]);
     assert_eq!(
@@ -47,14 +47,14 @@ fn pods_of_lower_priority_make_room_and_no_more_of_them_than_needed() {
          preemption: 0/2 nodes are available: \
          2 No preemption victims found for incoming pod."
     );
-    // Nobody can make room for what is larger than a node.
+    // Preemption does not help a pod that is larger than every node.
     assert_eq!(
         message(&mut snapshot, with_priority("p", 10, "5")),
         "0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, \
          preemption: 0/2 nodes are available: \
          2 Preemption is not helpful for scheduling."
     );
-    // Where the room would not suffice, the words are those of the attempt.
+    // If preemption does not free enough, the message has the reason.
     let mut one = cluster(
         nodes(),
         [
@@ -72,7 +72,7 @@ fn pods_of_lower_priority_make_room_and_no_more_of_them_than_needed() {
 }
 
 #[test]
-fn some_pods_never_preempt() {
+fn preemption_policy_never_prevents_preemption() {
     let mut meek = with_priority("p", 10, "2");
     merge(&mut meek, json!({"spec": {"preemptionPolicy": "Never"}}));
     let mut snapshot = cluster([node("a", json!({}))], [on("a", with_priority("x", 1, "4"))]);
@@ -84,7 +84,7 @@ fn some_pods_never_preempt() {
 }
 
 #[test]
-fn broken_budgets_weigh_most_then_priorities_then_numbers_then_age() {
+fn candidates_are_ordered_by_budget_violations_priority_count_and_age() {
     let budget = |app: &str, allowed: i32| {
         json!({"metadata": {"name": app, "namespace": "default"},
             "spec": {"selector": {"matchLabels": {"app": app}}},
@@ -95,7 +95,7 @@ fn broken_budgets_weigh_most_then_priorities_then_numbers_then_age() {
         pod
     };
     let p = || with_priority("p", 10, "4");
-    // b would be the better victim but for its budget.
+    // b has the victim of lower priority, but its PodDisruptionBudget would be violated.
     let mut snapshot =
         cluster(nodes(), [on("a", with_priority("x", 5, "4")), on("b", with_priority("y", 1, "4"))]);
     assert_victims(&mut snapshot, p(), "b", &["y"]);
@@ -103,7 +103,7 @@ fn broken_budgets_weigh_most_then_priorities_then_numbers_then_age() {
     assert_victims(&mut snapshot, p(), "a", &["x"]);
     snapshot.apply_budget(&read(budget("y", 1)));
     assert_victims(&mut snapshot, p(), "b", &["y"]);
-    // Fewer victims of equal rank are better.
+    // Fewer victims of equal priority are better.
     let mut snapshot = cluster(
         nodes(),
         [
@@ -113,7 +113,7 @@ fn broken_budgets_weigh_most_then_priorities_then_numbers_then_age() {
         ],
     );
     assert_victims(&mut snapshot, p(), "b", &["y"]);
-    // Of equal victims the younger one goes.
+    // Of equal victims the younger one is selected.
     let mut snapshot = cluster(
         nodes(),
         [
@@ -122,7 +122,7 @@ fn broken_budgets_weigh_most_then_priorities_then_numbers_then_age() {
         ],
     );
     assert_victims(&mut snapshot, p(), "b", &["y"]);
-    // Among the pods of one node those under a budget are spared first.
+    // On one node, pods with a PodDisruptionBudget are reprieved first.
     let mut snapshot = cluster(
         [node("a", json!({}))],
         [on("a", with_priority("x1", 1, "2")), on("a", with_priority("x2", 2, "2"))],
@@ -132,7 +132,7 @@ fn broken_budgets_weigh_most_then_priorities_then_numbers_then_age() {
 }
 
 #[test]
-fn a_nominated_pod_goes_to_its_node_even_if_others_are_better() {
+fn nominated_node_is_preferred_to_higher_scores() {
     let mut snapshot = cluster(nodes(), [on("b", with_priority("x", 0, "2"))]);
     assert_bound(&mut snapshot, with_priority("p", 0, "1"), "a");
     assert_bound(&mut snapshot, nominated(with_priority("p", 0, "1"), "b"), "b");
@@ -141,7 +141,7 @@ fn a_nominated_pod_goes_to_its_node_even_if_others_are_better() {
 }
 
 #[test]
-fn room_is_held_for_nominated_pods_of_equal_or_higher_priority() {
+fn nominated_pods_of_equal_or_higher_priority_reserve_resources() {
     let waiting = nominated(with_priority("waiting", 5, "3"), "a");
     let mut snapshot = cluster([node("a", json!({}))], [waiting.clone()]);
     let refused = "0/1 nodes are available: 1 Insufficient cpu.";
@@ -149,14 +149,14 @@ fn room_is_held_for_nominated_pods_of_equal_or_higher_priority() {
     assert_refused(&mut snapshot, with_priority("p", 4, "2"), refused);
     assert_bound(&mut snapshot, with_priority("p", 6, "2"), "a");
     assert_bound(&mut snapshot, with_priority("p", 5, "1"), "a");
-    // Its own claim does not stand in its way.
+    // The pod's own nomination does not block it.
     assert_bound(&mut snapshot, waiting.clone(), "a");
     snapshot.remove_pod(&ObjectKey::new("default", "waiting"));
     assert_bound(&mut snapshot, with_priority("p", 5, "2"), "a");
 }
 
 #[test]
-fn nominations_made_here_last_until_the_object_says_otherwise() {
+fn unwritten_nomination_lasts_until_the_object_changes() {
     let key = std::sync::Arc::new(ObjectKey::new("default", "waiting"));
     let mut snapshot = cluster(nodes(), [with_priority("waiting", 5, "3")]);
     snapshot.set_nomination(&key, Some("a".into()));
@@ -169,7 +169,7 @@ fn nominations_made_here_last_until_the_object_says_otherwise() {
 }
 
 #[test]
-fn a_pod_waits_for_its_victims_before_it_takes_more() {
+fn pod_waits_for_terminating_victims_before_preempting_again() {
     let leaving = |name: &str| {
         let mut pod = on("a", with_priority(name, 1, "4"));
         merge(
@@ -191,13 +191,13 @@ fn a_pod_waits_for_its_victims_before_it_takes_more() {
          nominated node."
     );
     assert!(!gives_up_nomination);
-    // Once the node is out of the question, it may look elsewhere.
+    // Once the node is not feasible, the pod may preempt elsewhere.
     snapshot.apply_node(&read(node("a", json!({"spec": {"unschedulable": true}}))));
     assert_victims(&mut snapshot, p(), "b", &["y"]);
 }
 
 #[test]
-fn victims_are_found_for_spreading_and_anti_affinity_too() {
+fn preemption_resolves_spread_and_anti_affinity() {
     let spec = json!({"priority": 10, "affinity": {"podAntiAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": [
             {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "x"}}}]}}});

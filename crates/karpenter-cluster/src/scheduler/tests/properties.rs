@@ -1,5 +1,5 @@
-//! Whatever the cluster: nothing is bound over capacity or against a rule that can be checked by itself, equal
-//! clusters give equal answers, and what is remembered between decisions changes none of them.
+//! For random clusters: no pod is bound beyond capacity or against a filter, equal clusters give equal results, and
+//! caches do not change results.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ fn build_pod(index: usize, shape: &PodShape) -> Value {
     labelled(&format!("p{index:02}"), json!({"app": app}), spec)
 }
 
-/// Places all pods one after another, sending victims away at once. With `afresh` nothing is remembered in between.
+/// Schedules all pods in order and deletes victims at once. With `afresh` no cache is kept.
 fn run(nodes: &[u32], pods: &[PodShape], afresh: bool) -> Vec<String> {
     let nodes: Vec<Value> = nodes.iter().enumerate().map(|(index, cpu)| build_node(index, *cpu)).collect();
     let mut placed: BTreeMap<String, Value> = BTreeMap::new();
@@ -73,9 +73,9 @@ fn run(nodes: &[u32], pods: &[PodShape], afresh: bool) -> Vec<String> {
                 let bound = on(&node, pod);
                 snapshot.apply_pod(&read(bound.clone()));
                 placed.insert(format!("p{index:02}"), bound);
-                let (requested, count) = snapshot.requested_on(&node).expect("the node is there");
+                let (requested, count) = snapshot.requested_on(&node).expect("the node exists");
                 let offered =
-                    nodes.iter().find(|it| it["metadata"]["name"] == *node).expect("the node is there");
+                    nodes.iter().find(|it| it["metadata"]["name"] == *node).expect("the node exists");
                 let offered = offered["status"]["allocatable"]["cpu"].as_str().expect("cpu");
                 let offered: i64 = offered.trim_end_matches('m').parse().expect("thousandths");
                 assert!(requested.cpu_milli <= offered && count <= 8, "{node} is over capacity");
@@ -85,13 +85,13 @@ fn run(nodes: &[u32], pods: &[PodShape], afresh: bool) -> Vec<String> {
             }
             Decision::Nominate { node, victims, .. } => {
                 for victim in victims {
-                    let gone = placed.remove(&victim.name).expect("a victim runs");
+                    let gone = placed.remove(&victim.name).expect("a victim is bound");
                     assert_eq!(gone["spec"]["nodeName"], *node);
                     let priority = gone["spec"]["priority"].as_i64().expect("priority");
                     assert!(priority < i64::from(shape.priority), "victims have lower priority");
                     snapshot.remove_pod(&ObjectKey::new("default", victim.name.as_str()));
                 }
-                // What preemption promises, it keeps.
+                // After preemption the pod must fit on the nominated node.
                 let mut promised = pod.clone();
                 merge(&mut promised, json!({"status": {"nominatedNodeName": &*node}}));
                 let again = decide(&mut snapshot, promised);
@@ -110,7 +110,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn decisions_are_sound_and_repeatable((nodes, pods) in shapes()) {
+    fn decisions_are_valid_and_deterministic((nodes, pods) in shapes()) {
         let first = run(&nodes, &pods, false);
         prop_assert_eq!(&first, &run(&nodes, &pods, false));
         prop_assert_eq!(&first, &run(&nodes, &pods, true));

@@ -1,4 +1,4 @@
-//! Which of several possible nodes is chosen.
+//! Scores: which of several feasible nodes is chosen.
 
 use serde_json::{Value, json};
 
@@ -9,20 +9,20 @@ fn cpu(name: &str, cpu: &str) -> Value {
 }
 
 #[test]
-fn the_emptier_node_wins_and_the_first_by_name_if_equal() {
+fn least_allocated_node_wins_then_first_by_name() {
     let nodes = || [node("b", json!({})), node("a", json!({}))];
     assert_bound(&mut cluster(nodes(), []), cpu("p", "1"), "a");
     assert_bound(&mut cluster(nodes(), [on("a", cpu("x", "1"))]), cpu("p", "1"), "b");
 }
 
 #[test]
-fn containers_without_requests_still_count() {
+fn containers_without_requests_count_with_default_amounts() {
     let nodes = [node("a", json!({})), node("b", json!({}))];
     assert_bound(&mut cluster(nodes, [on("a", pod("x", json!({})))]), pod("p", json!({})), "b");
 }
 
 #[test]
-fn taints_and_affinity_that_only_prefer_outweigh_room() {
+fn soft_taints_and_preferred_affinity_outweigh_free_resources() {
     let repelling = json!({"spec": {"taints": [{"key": "k", "effect": "PreferNoSchedule"}]}});
     let nodes = || [node("a", repelling.clone()), node("b", json!({}))];
     assert_bound(&mut cluster(nodes(), [on("b", cpu("x", "1"))]), cpu("p", "1"), "b");
@@ -38,8 +38,8 @@ fn taints_and_affinity_that_only_prefer_outweigh_room() {
 }
 
 #[test]
-fn evenly_used_nodes_are_better() {
-    // Both nodes are left with the same share in sum; b more evenly.
+fn balanced_allocation_is_preferred() {
+    // Both nodes have the same free share in sum; b is more balanced.
     let sized = |name: &str, cpu: &str, memory: &str| {
         node(name, json!({"status": {"allocatable": {"cpu": cpu, "memory": memory}}}))
     };
@@ -49,7 +49,7 @@ fn evenly_used_nodes_are_better() {
 }
 
 #[test]
-fn preferred_pod_affinity_draws_and_repels_both_ways() {
+fn preferred_pod_affinity_is_symmetric() {
     let preferred = |kind: &str, app: &str| {
         json!({"affinity": {kind: {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100,
             "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname",
@@ -61,13 +61,13 @@ fn preferred_pod_affinity_draws_and_repels_both_ways() {
     let at_a = || on("a", labelled("web", json!({"app": "web"}), json!({})));
     let busy = || on("b", cpu("busy", "1"));
     assert_bound(&mut cluster(nodes(), [at_a(), busy()]), pod("p", preferred("podAntiAffinity", "web")), "b");
-    // The pod that is already there has its say about the newcomer.
+    // The preferred affinity of the existing pod counts too.
     let host = on("b", pod("host", preferred("podAffinity", "web")));
     assert_bound(&mut cluster(nodes(), [host]), labelled("p", json!({"app": "web"}), json!({})), "b");
 }
 
 #[test]
-fn soft_spreading_prefers_the_emptier_domain() {
+fn soft_spread_prefers_domain_with_fewer_pods() {
     let soft = json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone",
         "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": {"app": "web"}}}]});
     let nodes = [in_zone("a1", "a"), in_zone("a2", "a"), in_zone("b1", "b")];

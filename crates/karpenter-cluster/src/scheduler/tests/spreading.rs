@@ -1,4 +1,4 @@
-//! Topology spread constraints that must hold.
+//! Hard topology spread constraints.
 
 use serde_json::{Value, json};
 
@@ -29,17 +29,17 @@ fn zones() -> [Value; 3] {
 }
 
 #[test]
-fn the_fullest_domain_may_lead_by_max_skew() {
+fn skew_is_limited_by_max_skew() {
     let mut snapshot = cluster(zones(), [on("a1", web("x"))]);
     assert_bound(&mut snapshot, web_with("p", json!({})), "b1");
-    // With a larger skew the emptiest node wins instead.
+    // With a larger maxSkew the least allocated node wins.
     let mut snapshot = cluster(zones(), [on("a1", web("x")), on("b1", web("y")), on("b1", web("z"))]);
     assert_bound(&mut snapshot, web_with("p", json!({})), "a2");
     assert_bound(&mut snapshot, web_with("p", json!({"maxSkew": 2})), "a2");
 }
 
 #[test]
-fn nodes_without_the_label_are_out_and_do_not_count() {
+fn nodes_without_topology_key_are_infeasible_and_not_counted() {
     let mut snapshot = cluster([node("bare", json!({}))], []);
     assert_refused(
         &mut snapshot,
@@ -52,7 +52,7 @@ fn nodes_without_the_label_are_out_and_do_not_count() {
 }
 
 #[test]
-fn fewer_domains_than_wanted_count_as_an_empty_one() {
+fn missing_min_domains_count_as_an_empty_domain() {
     let pods = || [on("a1", web("x")), on("b1", web("y"))];
     assert_bound(&mut cluster(zones(), pods()), web_with("p", json!({"minDomains": 2})), "a2");
     assert_refused(
@@ -63,7 +63,7 @@ fn fewer_domains_than_wanted_count_as_an_empty_one() {
 }
 
 #[test]
-fn only_pods_of_the_namespace_that_stay_are_counted() {
+fn only_non_terminating_pods_of_the_namespace_are_counted() {
     let mut foreign = on("b1", web("x"));
     merge(&mut foreign, json!({"metadata": {"namespace": "other"}}));
     let mut going = on("b1", web("y"));
@@ -73,10 +73,10 @@ fn only_pods_of_the_namespace_that_stay_are_counted() {
 }
 
 #[test]
-fn match_label_keys_narrow_the_selector_to_one_revision() {
+fn match_label_keys_limit_the_count_to_one_revision() {
     let of = |name: &str, hash: &str, spec: Value| labelled(name, json!({"app": "web", "hash": hash}), spec);
     let old = || [on("b1", of("x", "1", json!({}))), on("b1", of("y", "1", json!({})))];
-    // Of the old revision b1 has two, of the new one nobody has any.
+    // b1 has two pods of the old revision; no node has a pod of the new one.
     let spec = constraint(json!({"matchLabelKeys": ["hash"]}));
     let mut snapshot = cluster([in_zone("a1", "a"), in_zone("b1", "b")], old());
     snapshot.apply_pod(&read(on("a1", of("z", "2", json!({})))));
@@ -85,7 +85,7 @@ fn match_label_keys_narrow_the_selector_to_one_revision() {
 }
 
 #[test]
-fn policies_decide_which_nodes_count() {
+fn node_inclusion_policies_decide_which_nodes_count() {
     let tainted = || {
         let mut node = in_zone("c1", "c");
         merge(&mut node, json!({"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}));
@@ -93,14 +93,14 @@ fn policies_decide_which_nodes_count() {
     };
     let nodes = || zones().into_iter().chain([tainted()]);
     let pods = || [on("a1", web("x")), on("b1", web("y"))];
-    // The empty zone c counts although the pod cannot go there, unless taints are honoured.
+    // The empty zone c counts although the pod does not tolerate its taint, unless nodeTaintsPolicy is Honor.
     assert_refused(
         &mut cluster(nodes(), pods()),
         web_with("p", json!({})),
         &format!("0/4 nodes are available: 1 node(s) had untolerated taint(s), 3 {REFUSED}."),
     );
     assert_bound(&mut cluster(nodes(), pods()), web_with("p", json!({"nodeTaintsPolicy": "Honor"})), "a2");
-    // And an empty zone that the selector rules out counts only if affinity is ignored.
+    // An empty zone that the node selector excludes counts only if nodeAffinityPolicy is Ignore.
     let chosen = |over: Value| {
         let mut pod = web_with("p", over);
         merge(&mut pod, json!({"spec": {"nodeSelector": {"kubernetes.io/hostname": "a2"}}}));
@@ -118,7 +118,7 @@ fn policies_decide_which_nodes_count() {
 }
 
 #[test]
-fn a_pod_that_does_not_match_its_own_selector_does_not_count_itself() {
+fn pod_not_matching_its_own_selector_is_not_counted() {
     let spec = constraint(json!({}));
     let nodes = || [in_zone("a1", "a"), in_zone("b1", "b")];
     let mut snapshot = cluster(nodes(), [on("a1", web("x"))]);

@@ -72,7 +72,7 @@ fn claims_only(claims: Vec<Value>) -> Storage {
 }
 
 #[test]
-fn claims_that_are_not_ready_have_their_words() {
+fn unusable_claims_have_their_message() {
     let cases: Vec<(Vec<Value>, &str)> = vec![
         (vec![], "persistentvolumeclaim \"data\" not found"),
         (
@@ -108,7 +108,7 @@ fn claims_that_are_not_ready_have_their_words() {
 }
 
 #[test]
-fn a_claim_from_a_template_is_waited_for_and_must_belong_to_the_pod() {
+fn ephemeral_claim_must_exist_and_belong_to_the_pod() {
     let spec = json!({"volumes": [{"name": "scratch", "ephemeral": {}}]});
     assert_refused(
         &mut with_storage([], claims_only(vec![])),
@@ -130,7 +130,7 @@ fn a_claim_from_a_template_is_waited_for_and_must_belong_to_the_pod() {
 }
 
 #[test]
-fn a_bound_volume_draws_its_pod() {
+fn bound_volume_limits_nodes_by_its_node_affinity() {
     let storage = |zone: &str| Storage {
         claims: vec![bound("data", "v")],
         volumes: vec![volume("v", zone, json!({}))],
@@ -145,7 +145,7 @@ fn a_bound_volume_draws_its_pod() {
 }
 
 #[test]
-fn zone_labels_of_a_volume_bind_it_too() {
+fn bound_volume_limits_nodes_by_its_zone_labels() {
     let labelled = |zones: &str| {
         let mut volume = volume("v", "a", json!({"metadata": {"labels": {ZONE: zones}}}));
         volume["spec"]["nodeAffinity"] = Value::Null;
@@ -161,7 +161,7 @@ fn zone_labels_of_a_volume_bind_it_too() {
 }
 
 #[test]
-fn unbound_claims_take_the_smallest_volume_that_suits_or_a_new_one() {
+fn unbound_claims_use_smallest_matching_volume_or_provisioning() {
     let storage = Storage {
         claims: vec![claim("data", json!({}))],
         volumes: vec![
@@ -177,7 +177,7 @@ fn unbound_claims_take_the_smallest_volume_that_suits_or_a_new_one() {
     let Decision::Bind { node, volumes } = decide(&mut snapshot, using("p", &["data"])) else { panic!() };
     assert_eq!(&*node, "b1");
     assert_eq!(volumes.bindings, [(ObjectKey::new("default", "data"), "medium".into())]);
-    // A volume that another pod was just promised is gone.
+    // The volume that is assumed for another pod is not available.
     snapshot.apply_pod(&read(using("p", &["data"])));
     snapshot.assume(&ObjectKey::new("default", "p"), &node, &volumes);
     snapshot.apply_claim(&read(claim("more", json!({}))));
@@ -192,7 +192,7 @@ fn unbound_claims_take_the_smallest_volume_that_suits_or_a_new_one() {
 }
 
 #[test]
-fn provisioning_respects_the_topologies_of_the_class_and_a_node_already_chosen() {
+fn provisioning_respects_allowed_topologies_and_selected_node() {
     let allowed =
         json!({"allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": ["b", "c"]}]}]});
     let storage = Storage {
@@ -211,7 +211,7 @@ fn provisioning_respects_the_topologies_of_the_class_and_a_node_already_chosen()
 }
 
 #[test]
-fn a_claim_for_one_pod_has_one_user() {
+fn read_write_once_pod_claim_has_one_user() {
     let exclusive = claim(
         "data",
         json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
@@ -230,7 +230,7 @@ fn a_claim_for_one_pod_has_one_user() {
         "0/2 nodes are available: 2 node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode \
          already in-use by another pod.",
     );
-    // A pod of higher priority may send the user away, on the node where it runs.
+    // A pod of higher priority may preempt the user of the claim on its node.
     let mut urgent = using("p", &["data"]);
     merge(&mut urgent, json!({"spec": {"priority": 10}}));
     let decision = decide(&mut with_storage([user()], storage()), urgent);
@@ -239,7 +239,7 @@ fn a_claim_for_one_pod_has_one_user() {
 }
 
 #[test]
-fn drivers_attach_so_many_volumes_and_no_more() {
+fn attach_limits_of_drivers_are_respected() {
     let limited = |attached: &[&str]| {
         let claims = ["one", "two", "three"].map(|name| bound(name, &format!("v-{name}")));
         let volumes = ["one", "two", "three"].map(|name| volume(&format!("v-{name}"), "a", json!({})));
@@ -258,13 +258,13 @@ fn drivers_attach_so_many_volumes_and_no_more() {
     assert_bound(&mut limited(&[]), using("p", &["two"]), "a1");
     assert_bound(&mut limited(&[]), using("p", &["one", "two"]), "a1");
     assert_refused(&mut limited(&[]), using("p", &["two", "three"]), refused);
-    // A volume still attached for nobody counts, one attached for a pod on the node does not count twice.
+    // A volume that is attached without a pod counts; a volume of a pod on the node counts once.
     assert_bound(&mut limited(&["v-one"]), using("p", &["two"]), "a1");
     assert_refused(&mut limited(&["v-three"]), using("p", &["two"]), refused);
 }
 
 #[test]
-fn disks_named_in_pods_tolerate_no_second_user() {
+fn inline_disks_conflict_between_pods() {
     let disk = |name: &str, read_only: bool| {
         pod(
             name,
