@@ -123,7 +123,7 @@ impl Cluster {
 
         let garbage = Arc::new(GarbageCollector::new(context));
         let queue = Queue::default();
-        let follow = garbage.clone().follow_kinds(queue.clone(), self.stop.clone());
+        let follow = garbage.clone().watch_kinds(queue.clone(), self.stop.clone());
         self.workers.push(tokio::spawn(follow));
         let collect = harness::run(garbage, queue, 8, self.context.clock, self.stop.clone());
         self.workers.push(tokio::spawn(collect));

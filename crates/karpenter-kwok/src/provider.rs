@@ -109,7 +109,7 @@ impl Kwok {
         change(&mut lock(&self.inner.faults))
     }
 
-    /// Terminates an instance as a cloud does on its own: the Node stays and its heartbeat stops.
+    /// Simulates that the cloud terminates an instance without a request: the Node stays and its heartbeat stops.
     pub async fn vanish(&self, provider_id: &str) -> Result<(), CloudError> {
         self.change_faults(|faults| faults.vanished.insert(provider_id.to_owned()));
         let name = provider_id.strip_prefix(PROVIDER_ID_PREFIX).unwrap_or(provider_id);

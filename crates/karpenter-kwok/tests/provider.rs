@@ -350,7 +350,7 @@ async fn reboot_sets_a_new_boot_id() {
     for operation in ["one", "one", "two"] {
         world.cloud.reboot(&claim, operation).await.expect("accepted");
         let node = world.nodes().await.remove(0);
-        let info = node.status.and_then(|status| status.node_info).expect("what the node says of itself");
+        let info = node.status.and_then(|status| status.node_info).expect("node info");
         assert_eq!(info.boot_id, format!("kwok-{operation}"));
     }
     world.cloud.change_faults(|faults| {
@@ -361,7 +361,7 @@ async fn reboot_sets_a_new_boot_id() {
     assert_eq!(refused, Err(CloudError::RebootFailed { message: "no".to_owned() }));
     world.cloud.reboot(&claim, "three").await.expect("accepted");
     let node = world.nodes().await.remove(0);
-    let info = node.status.and_then(|status| status.node_info).expect("what the node says of itself");
+    let info = node.status.and_then(|status| status.node_info).expect("node info");
     assert_eq!(info.boot_id, "kwok-two", "the stuck reboot does not happen");
     world.cloud.vanish(&instance.provider_id).await.expect("gone");
     assert!(world.cloud.reboot(&claim, "four").await.is_err_and(|error| error.is_not_found()));

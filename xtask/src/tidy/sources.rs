@@ -53,7 +53,11 @@ fn check_machine_paths(file: &Path, text: &str, findings: &mut Findings) {
                 line[..at].chars().next_back().is_none_or(|before| !before.is_alphanumeric() && before != '.')
             });
             if absolute {
-                findings.error(format!("{}:{}: path of one machine: {needle}", file.display(), number + 1));
+                findings.error(format!(
+                    "{}:{}: absolute path of a developer's machine: {needle}",
+                    file.display(),
+                    number + 1
+                ));
             }
         }
     }

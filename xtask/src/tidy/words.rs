@@ -7,9 +7,10 @@
 
 mod prose;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 
@@ -62,8 +63,31 @@ struct Hit {
 
 pub(crate) fn check(root: &Path, files: &[PathBuf], findings: &mut Findings) -> Result<()> {
     let hits = hits(root, files);
-    compare(&allowances(&read_allowed(root)?)?, &hits, findings);
+    // The work tree first; after a commit, its last commit. A repository without history has no older commit.
+    let new = ["HEAD", "HEAD~1"].map(|base| {
+        let mut command = Command::new("git");
+        let diff = command.arg("-C").arg(root).args(["diff", "--unified=0", "--no-color", base]);
+        super::output(diff).map(|diff| added_lines(&diff)).unwrap_or_default()
+    });
+    compare(&allowances(&read_allowed(root)?)?, &hits, &new, findings);
     Ok(())
+}
+
+/// Lines that a diff adds, by file and number.
+fn added_lines(diff: &str) -> BTreeSet<(PathBuf, usize)> {
+    let mut lines = BTreeSet::new();
+    let mut file = PathBuf::new();
+    for line in diff.lines() {
+        if let Some(name) = line.strip_prefix("+++ b/") {
+            file = name.into();
+        } else if let Some((_, range)) = line.strip_prefix("@@ ").and_then(|header| header.split_once('+')) {
+            let range = range.split(' ').next().unwrap_or_default();
+            let (start, count) = range.split_once(',').unwrap_or((range, "1"));
+            let (start, count) = (start.parse().unwrap_or(0), count.parse().unwrap_or(0));
+            lines.extend((start..start + count).map(|number| (file.clone(), number)));
+        }
+    }
+    lines
 }
 
 /// Writes the numbers of hits that are below their allowance. It never raises one.
@@ -111,7 +135,13 @@ fn by_prefix<'a>(allowed: &'a BTreeMap<String, usize>, hits: &'a [Hit]) -> BTree
     groups
 }
 
-fn compare(allowed: &BTreeMap<String, usize>, hits: &[Hit], findings: &mut Findings) {
+/// `new` has sets of new lines; the hits in the first set that has any are named, else all hits.
+fn compare(
+    allowed: &BTreeMap<String, usize>,
+    hits: &[Hit],
+    new: &[BTreeSet<(PathBuf, usize)>],
+    findings: &mut Findings,
+) {
     let mut groups = by_prefix(allowed, hits);
     for prefix in allowed.keys() {
         groups.entry(prefix).or_default();
@@ -119,8 +149,14 @@ fn compare(allowed: &BTreeMap<String, usize>, hits: &[Hit], findings: &mut Findi
     for (prefix, hits) in groups {
         let allowed = allowed.get(prefix).copied().unwrap_or_default();
         if hits.len() > allowed {
-            for hit in &hits {
-                let Hit { file, line, word, instead } = hit;
+            let named = new
+                .iter()
+                .map(|lines| {
+                    hits.iter().filter(|hit| lines.contains(&(hit.file.clone(), hit.line))).collect()
+                })
+                .find(|named: &Vec<_>| !named.is_empty())
+                .unwrap_or_else(|| hits.iter().collect());
+            for Hit { file, line, word, instead } in named {
                 findings.error(format!("{}:{line}: \"{word}\": say instead: {instead}", file.display()));
             }
             findings.error(format!(

@@ -33,8 +33,8 @@ pub(crate) struct World {
 }
 
 /// The time that kube-scheduler gets to observe a change before the next.
-const HEARD: Duration = Duration::from_millis(60);
-const PATIENCE: Duration = Duration::from_secs(20);
+const OBSERVE_DELAY: Duration = Duration::from_millis(60);
+const OUTCOME_TIMEOUT: Duration = Duration::from_secs(20);
 
 trait Object: Resource + Clone + Debug + Serialize + DeserializeOwned {}
 impl<K: Resource + Clone + Debug + Serialize + DeserializeOwned> Object for K {}
@@ -113,7 +113,7 @@ impl World {
         self.wipe_kind(self.all::<StorageClass>()).await?;
         self.wipe_kind(self.all::<CSINode>()).await?;
         self.wipe_kind(self.all::<Node>()).await?;
-        tokio::time::sleep(HEARD).await;
+        tokio::time::sleep(OBSERVE_DELAY).await;
         Ok(())
     }
 
@@ -158,7 +158,7 @@ impl World {
                 budgets.patch_status(&name, &PatchParams::default(), &status).await?;
             }
         }
-        tokio::time::sleep(HEARD * 3).await;
+        tokio::time::sleep(OBSERVE_DELAY * 3).await;
         Ok(())
     }
 
@@ -234,7 +234,7 @@ impl World {
                 (None, Some(node)) => return Ok(Outcome::Bound { node }),
                 (None, None) => {}
             }
-            if started.elapsed() > PATIENCE {
+            if started.elapsed() > OUTCOME_TIMEOUT {
                 return Ok(Outcome::Refused { message: "kube-scheduler did nothing".to_owned() });
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -243,7 +243,7 @@ impl World {
 
     /// Terminating pods, once their number no longer grows.
     async fn victims(&self) -> kube::Result<Vec<String>> {
-        tokio::time::sleep(HEARD * 3).await;
+        tokio::time::sleep(OBSERVE_DELAY * 3).await;
         let pods = Api::<Pod>::all(self.client.clone()).list(&ListParams::default()).await?;
         let going = pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_some());
         let mut names: Vec<String> =
@@ -279,7 +279,7 @@ impl World {
                 }
             }
         }
-        tokio::time::sleep(HEARD).await;
+        tokio::time::sleep(OBSERVE_DELAY).await;
         Ok(())
     }
 

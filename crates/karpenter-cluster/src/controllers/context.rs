@@ -66,7 +66,7 @@ namespaced!(
 );
 cluster_wide!(CSINode, Namespace, Node, PersistentVolume, StorageClass, VolumeAttachment);
 
-/// The client, the mirrors and the clock.
+/// The client, the stores and the clock.
 #[derive(Clone)]
 pub struct Context {
     pub client: Client,
@@ -95,7 +95,7 @@ impl Context {
     ) -> kube::Result<Option<K>> {
         let patch = Patch::Merge(with_uid(object, patch));
         let answer = self.api(object).patch(name_of(object), &PatchParams::default(), &patch).await;
-        taken_in(mirror, answer)
+        apply_response(mirror, answer)
     }
 
     /// Like [`Self::merge`], but a conflict if the object changed since the store read it.
@@ -122,7 +122,7 @@ impl Context {
         let Some(difference) = difference(old, new) else { return Ok(()) };
         let patch = Patch::Merge(with_uid(object, json!({ "status": difference })));
         let answer = self.api(object).patch_status(name_of(object), &PatchParams::default(), &patch).await;
-        taken_in(mirror, answer).map(drop)
+        apply_response(mirror, answer).map(drop)
     }
 
     /// A strategic merge patch: for keyed lists that other clients also write.
@@ -134,7 +134,7 @@ impl Context {
     ) -> kube::Result<Option<K>> {
         let patch = Patch::Strategic(with_uid(object, patch));
         let answer = self.api(object).patch(name_of(object), &PatchParams::default(), &patch).await;
-        taken_in(mirror, answer)
+        apply_response(mirror, answer)
     }
 
     /// A strategic merge patch of the status.
@@ -146,7 +146,7 @@ impl Context {
     ) -> kube::Result<Option<K>> {
         let patch = Patch::Strategic(with_uid(object, patch));
         let answer = self.api(object).patch_status(name_of(object), &PatchParams::default(), &patch).await;
-        taken_in(mirror, answer)
+        apply_response(mirror, answer)
     }
 
     /// Deletes the object if the uid is still the same, with its default grace period.
@@ -184,7 +184,7 @@ impl Context {
     }
 }
 
-fn taken_in<K: Kind>(mirror: &Mirror<K>, answer: kube::Result<K>) -> kube::Result<Option<K>> {
+fn apply_response<K: Kind>(mirror: &Mirror<K>, answer: kube::Result<K>) -> kube::Result<Option<K>> {
     match answer {
         Ok(object) => {
             mirror.apply(object.clone());

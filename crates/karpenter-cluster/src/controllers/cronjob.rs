@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use karpenter_model::cron::CronSchedule;
 
 use super::context::{Context, is_already_exists, is_deleting, name_of, namespace_of, uid_of};
-use super::events::{self, Notice};
+use super::events::{self, ObjectEvent};
 use super::owners;
 use crate::clock::until;
 use crate::harness::{After, Queue, Reconcile};
@@ -62,8 +62,8 @@ impl Reconcile for CronJobs {
         let Some(spec) = &cron.spec else { return Ok(After::Done) };
         let schedule = match parse(spec) {
             Ok(schedule) => schedule,
-            Err(notice) => {
-                events::record(&self.context, &*cron, notice).await;
+            Err(event) => {
+                events::record(&self.context, &*cron, event).await;
                 return Ok(After::Done);
             }
         };
@@ -80,8 +80,8 @@ impl Reconcile for CronJobs {
                 Ok(job) => {
                     plan.status.active.get_or_insert_default().push(reference(&job));
                     let message = format!("Created job {}", name_of(&job));
-                    let notice = Notice::normal("SuccessfulCreate", message, "cronjob-controller");
-                    events::record(&self.context, &*cron, notice).await;
+                    let event = ObjectEvent::normal("SuccessfulCreate", message, "cronjob-controller");
+                    events::record(&self.context, &*cron, event).await;
                 }
                 Err(error) if is_already_exists(&error) => {}
                 Err(error) => return Err(error),
@@ -94,13 +94,17 @@ impl Reconcile for CronJobs {
     }
 }
 
-fn parse(spec: &CronJobSpec) -> Result<CronSchedule, Notice> {
+fn parse(spec: &CronJobSpec) -> Result<CronSchedule, ObjectEvent> {
     let component = "cronjob-controller";
     if let Some(zone) = spec.time_zone.as_deref().filter(|zone| !matches!(*zone, "UTC" | "Etc/UTC" | "")) {
-        return Err(Notice::warning("UnknownTimeZone", format!("invalid timeZone: {zone:?}"), component));
+        return Err(ObjectEvent::warning(
+            "UnknownTimeZone",
+            format!("invalid timeZone: {zone:?}"),
+            component,
+        ));
     }
     spec.schedule.parse().map_err(|error| {
-        Notice::warning(
+        ObjectEvent::warning(
             "UnparseableSchedule",
             format!("unparseable schedule {:?} : {error}", spec.schedule),
             component,

@@ -122,14 +122,14 @@ fn by_node(owned: &[Arc<Pod>]) -> Pods {
         }
     }
     for pods in by_node.values_mut() {
-        pods.sort_by(|one, two| plan::seniority(one).cmp(&plan::seniority(two)));
+        pods.sort_by(|one, two| plan::keep_order(one).cmp(&plan::keep_order(two)));
     }
     by_node
 }
 
 /// Whether the node should run a pod of the DaemonSet.
-pub fn wants_node(set: &DaemonSet, node: &Node) -> bool {
-    plan::suits(set, node).should_run
+pub fn should_run_on(set: &DaemonSet, node: &Node) -> bool {
+    plan::eligibility(set, node).should_run
 }
 
 #[cfg(test)]

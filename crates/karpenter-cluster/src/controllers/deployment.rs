@@ -19,7 +19,7 @@ use self::plan::{Plan, plan};
 use super::context::{
     Context, is_already_exists, is_namespace_terminating, message_of, namespace_of, uid_of,
 };
-use super::events::Notice;
+use super::events::ObjectEvent;
 use super::{events, owners, pods, selector};
 use crate::harness::{After, Queue, Reconcile};
 use crate::mirror::{Change, ObjectKey};
@@ -155,8 +155,8 @@ impl Deployments {
             self.context.merge_unchanged(&mirrors.replica_sets, &**set, patch).await?;
         }
         for scaled in &plan.scaled {
-            let notice = Notice::normal("ScalingReplicaSet", scaled.to_string(), "deployment-controller");
-            events::record(&self.context, &**deployment, notice).await;
+            let event = ObjectEvent::normal("ScalingReplicaSet", scaled.to_string(), "deployment-controller");
+            events::record(&self.context, &**deployment, event).await;
         }
         for name in &plan.delete {
             if let Some(set) = sets.iter().find(|set| set.metadata.name.as_ref() == Some(name)) {

@@ -13,14 +13,14 @@ use super::hash::fnv32a;
 
 /// The content of an event.
 #[derive(Debug, Clone)]
-pub struct Notice {
+pub struct ObjectEvent {
     kind: &'static str,
     reason: &'static str,
     message: String,
     component: &'static str,
 }
 
-impl Notice {
+impl ObjectEvent {
     pub fn normal(reason: &'static str, message: String, component: &'static str) -> Self {
         Self { kind: "Normal", reason, message, component }
     }
@@ -31,12 +31,12 @@ impl Notice {
 }
 
 /// Records an event about an object.
-pub async fn record<K: Kind>(context: &Context, about: &K, notice: Notice) {
+pub async fn record<K: Kind>(context: &Context, about: &K, event: ObjectEvent) {
     let namespace = match namespace_of(about) {
         "" => "default",
         namespace => namespace,
     };
-    let Notice { kind, reason, message, component } = notice;
+    let ObjectEvent { kind, reason, message, component } = event;
     let identity = format!("{}/{kind}/{reason}/{message}/{component}", uid_of(about));
     let name = format!("{}.{:08x}", name_of(about), fnv32a(identity.as_bytes()));
     let now = context.clock.time();

@@ -56,7 +56,7 @@ impl GarbageCollector {
     }
 
     /// Watches all kinds that the API server serves, until shutdown.
-    pub async fn follow_kinds(self: Arc<Self>, queue: Queue, stop: Stop) {
+    pub async fn watch_kinds(self: Arc<Self>, queue: Queue, stop: Stop) {
         let definitions_changed = Arc::new(Notify::new());
         let mut watches: BTreeMap<String, (Arc<ServedKind>, Option<JoinHandle<()>>)> = BTreeMap::new();
         while !stop.is_stopped() {
@@ -210,7 +210,12 @@ impl GarbageCollector {
     }
 
     /// Removes owner references from an object.
-    async fn disown(&self, uid: &str, item: &Item, owners: &BTreeSet<String>) -> kube::Result<()> {
+    async fn remove_owner_references(
+        &self,
+        uid: &str,
+        item: &Item,
+        owners: &BTreeSet<String>,
+    ) -> kube::Result<()> {
         let api = item.kind.api(&self.context.client, &item.namespace);
         let Some(fresh) = api.get_metadata_opt(&item.name).await? else { return Ok(()) };
         if fresh.uid().as_deref() != Some(uid) {
@@ -224,7 +229,7 @@ impl GarbageCollector {
         let patch =
             json!({"metadata": {"ownerReferences": left, "resourceVersion": fresh.resource_version()}});
         let patched = api.patch_metadata(&item.name, &PatchParams::default(), &Patch::Merge(patch)).await;
-        patched.map(drop).or_else(gone_is_fine)
+        patched.map(drop).or_else(ignore_not_found)
     }
 
     async fn remove_finalizer(&self, uid: &str, item: &Item, finalizer: &str) -> kube::Result<()> {
@@ -236,7 +241,7 @@ impl GarbageCollector {
         let left: Vec<&String> = fresh.finalizers().iter().filter(|known| *known != finalizer).collect();
         let patch = json!({"metadata": {"finalizers": left, "resourceVersion": fresh.resource_version()}});
         let patched = api.patch_metadata(&item.name, &PatchParams::default(), &Patch::Merge(patch)).await;
-        patched.map(drop).or_else(gone_is_fine)
+        patched.map(drop).or_else(ignore_not_found)
     }
 
     async fn delete(&self, uid: &str, item: &Item, policy: PropagationPolicy) -> kube::Result<()> {
@@ -248,12 +253,12 @@ impl GarbageCollector {
         let api = item.kind.api(&self.context.client, &item.namespace);
         match api.delete(&item.name, &params).await {
             Err(error) if is_conflict(&error) => Ok(()),
-            outcome => outcome.map(drop).or_else(gone_is_fine),
+            outcome => outcome.map(drop).or_else(ignore_not_found),
         }
     }
 }
 
-fn gone_is_fine(error: kube::Error) -> kube::Result<()> {
+fn ignore_not_found(error: kube::Error) -> kube::Result<()> {
     if is_not_found(&error) { Ok(()) } else { Err(error) }
 }
 
@@ -266,20 +271,20 @@ impl Reconcile for GarbageCollector {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
         let uid = key.name.as_str();
         loop {
-            let Some((item, verdict)) = self.graph().judge(uid) else { return Ok(After::Done) };
+            let Some((item, verdict)) = self.graph().decide(uid) else { return Ok(After::Done) };
             match verdict {
                 Verdict::Keep => return Ok(After::Done),
-                Verdict::AskFor(owner) => match self.exists(&item, &owner).await? {
-                    Some(false) => self.graph().note_absent(&owner.uid),
-                    Some(true) => self.graph().note_present(uid, &owner.uid),
+                Verdict::LookUpOwner(owner) => match self.exists(&item, &owner).await? {
+                    Some(false) => self.graph().record_absent(&owner.uid),
+                    Some(true) => self.graph().record_present(uid, &owner.uid),
                     None => {
                         // The owner's kind may be served later.
-                        self.graph().note_present(uid, &owner.uid);
+                        self.graph().record_present(uid, &owner.uid);
                         return Ok(After::Again(DISCOVERY_INTERVAL));
                     }
                 },
-                Verdict::Disown(owners) => {
-                    self.disown(uid, &item, &owners).await?;
+                Verdict::RemoveOwnerReferences(owners) => {
+                    self.remove_owner_references(uid, &item, &owners).await?;
                     return Ok(After::Done);
                 }
                 Verdict::Delete(policy) => {
@@ -289,7 +294,7 @@ impl Reconcile for GarbageCollector {
                 Verdict::Orphan(dependents) => {
                     let owners: BTreeSet<String> = [uid.to_string()].into();
                     for (dependent, item) in dependents {
-                        self.disown(&dependent, &item, &owners).await?;
+                        self.remove_owner_references(&dependent, &item, &owners).await?;
                     }
                     self.remove_finalizer(uid, &item, ORPHAN).await?;
                     return Ok(After::Done);

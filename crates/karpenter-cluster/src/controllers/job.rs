@@ -62,7 +62,7 @@ impl Jobs {
     }
 
     /// Handles a finished Job: releases its pods, and deletes it after `ttlSecondsAfterFinished`.
-    async fn bury(
+    async fn finish(
         &self,
         job: &Job,
         owned: &[std::sync::Arc<Pod>],
@@ -92,7 +92,7 @@ impl Reconcile for Jobs {
         let Some(job) = mirrors.jobs.get_key(key) else { return Ok(After::Done) };
         let owned = mirrors.pods.by(BY_CONTROLLER, uid_of(&*job));
         if let Some(finished) = plan::finished_at(&job) {
-            return self.bury(&job, &owned, finished).await;
+            return self.finish(&job, &owned, finished).await;
         }
         if job.metadata.deletion_timestamp.is_some() {
             for pod in &owned {

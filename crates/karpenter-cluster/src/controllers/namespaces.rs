@@ -26,7 +26,7 @@ pub struct Namespaces {
 
 /// The remaining content of a namespace.
 #[derive(Debug, Default, PartialEq)]
-struct Remains {
+struct RemainingContent {
     /// Numbers of objects by kind.
     objects: BTreeMap<String, usize>,
     /// Numbers of objects by finalizer.
@@ -52,7 +52,12 @@ impl Namespaces {
     }
 
     /// Deletes the objects of a kind, and counts those that remain.
-    async fn clear(&self, kind: &ServedKind, namespace: &str, remains: &mut Remains) -> kube::Result<()> {
+    async fn clear(
+        &self,
+        kind: &ServedKind,
+        namespace: &str,
+        remaining: &mut RemainingContent,
+    ) -> kube::Result<()> {
         let api = kind.api(&self.context.client, namespace);
         let everything = ListParams::default();
         let listed = match api.list_metadata(&everything).await {
@@ -81,16 +86,16 @@ impl Namespaces {
             outcome
         };
         if let Err(error) = deleted {
-            remains.failures.push(message_of(&error));
+            remaining.failures.push(message_of(&error));
         }
         let left = api.list_metadata(&everything).await?;
         if !left.items.is_empty() {
             let ApiName { plural, group } = ApiName::of(kind);
-            remains.objects.insert(format!("{plural}.{group}"), left.items.len());
+            remaining.objects.insert(format!("{plural}.{group}"), left.items.len());
         }
         for object in &left.items {
             for finalizer in object.metadata.finalizers.iter().flatten() {
-                *remains.finalizers.entry(finalizer.clone()).or_default() += 1;
+                *remaining.finalizers.entry(finalizer.clone()).or_default() += 1;
             }
         }
         Ok(())
@@ -130,20 +135,20 @@ impl Reconcile for Namespaces {
             return Ok(After::Done);
         }
         let kinds = kinds::discover(&self.context.client).await?;
-        let mut remains = Remains::default();
+        let mut remaining = RemainingContent::default();
         let (pods, others): (Vec<_>, Vec<_>) =
             kinds.into_iter().filter(|kind| kind.namespaced).partition(|kind| kind.is("", "Pod"));
         for kind in &pods {
-            self.clear(kind, &key.name, &mut remains).await?;
+            self.clear(kind, &key.name, &mut remaining).await?;
         }
         // Other objects that pods use stay until the pods are gone.
-        if remains == Remains::default() {
+        if remaining == RemainingContent::default() {
             for kind in &others {
-                self.clear(kind, &key.name, &mut remains).await?;
+                self.clear(kind, &key.name, &mut remaining).await?;
             }
         }
-        let conditions = conditions(&namespace, &remains, self.context.clock.time());
-        let done = remains == Remains::default();
+        let conditions = conditions(&namespace, &remaining, self.context.clock.time());
+        let done = remaining == RemainingContent::default();
         if conditions != namespace.status.clone().unwrap_or_default().conditions.unwrap_or_default() {
             let patch = json!({"status": {"conditions": conditions, "phase": "Terminating"}});
             match self.context.strategic_status(&mirrors.namespaces, &*namespace, patch).await {
@@ -162,7 +167,7 @@ impl Reconcile for Namespaces {
 /// The five conditions that report why a namespace still exists.
 fn conditions(
     namespace: &Namespace,
-    remains: &Remains,
+    remaining: &RemainingContent,
     now: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time,
 ) -> Vec<NamespaceCondition> {
     let list = |counts: &BTreeMap<String, usize>, what: &str| {
@@ -170,7 +175,7 @@ fn conditions(
             counts.iter().map(|(name, count)| format!("{name} {what} {count} resource instances")).collect();
         parts.join(", ")
     };
-    let failures = remains.failures.join(", ");
+    let failures = remaining.failures.join(", ");
     let found = [
         (
             "NamespaceDeletionDiscoveryFailure",
@@ -189,7 +194,7 @@ fn conditions(
                     "ContentDeletionFailed",
                     format!(
                         "Failed to delete all resource types, {} remaining: {failures}",
-                        remains.failures.len()
+                        remaining.failures.len()
                     ),
                 )
             }),
@@ -197,18 +202,18 @@ fn conditions(
         ),
         (
             "NamespaceContentRemaining",
-            (!remains.objects.is_empty()).then(|| {
+            (!remaining.objects.is_empty()).then(|| {
                 (
                     "SomeResourcesRemain",
-                    format!("Some resources are remaining: {}", list(&remains.objects, "has")),
+                    format!("Some resources are remaining: {}", list(&remaining.objects, "has")),
                 )
             }),
             ("ContentRemoved", "All content successfully removed"),
         ),
         (
             "NamespaceFinalizersRemaining",
-            (!remains.finalizers.is_empty()).then(|| {
-                let held = list(&remains.finalizers, "in");
+            (!remaining.finalizers.is_empty()).then(|| {
+                let held = list(&remaining.finalizers, "in");
                 (
                     "SomeFinalizersRemain",
                     format!("Some content in the namespace has finalizers remaining: {held}"),
@@ -247,13 +252,13 @@ mod tests {
 
     #[test]
     fn conditions_report_remaining_content() {
-        let remains = Remains {
+        let remaining = RemainingContent {
             objects: [("pods.".to_string(), 2)].into(),
             finalizers: [("example.com/hold".to_string(), 1)].into(),
             failures: Vec::new(),
         };
         let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(crate::controllers::fixtures::now());
-        let all = conditions(&Namespace::default(), &remains, now);
+        let all = conditions(&Namespace::default(), &remaining, now);
         let messages: Vec<(&str, &str)> =
             all.iter().map(|one| (one.status.as_str(), one.message.as_deref().unwrap_or_default())).collect();
         assert_eq!(messages[3], ("True", "Some resources are remaining: pods. has 2 resource instances"));

@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::json;
 
 use super::context::{Context, is_deleting, name_of};
-use super::events::{self, Notice};
+use super::events::{self, ObjectEvent};
 use super::placement::taints_of;
 use super::pods;
 use crate::harness::{After, Queue, Reconcile};
@@ -61,15 +61,15 @@ impl Reconcile for NodeLifecycle {
         let Some(node) = mirrors.nodes.get_key(key) else { return Ok(After::Done) };
         let lease = mirrors.leases.get(LEASE_NAMESPACE, &key.name);
         let now = self.context.clock.now();
-        let silence = decide::silence(&node, lease.as_deref(), &self.options, now);
-        let node = match silence.conditions {
+        let liveness = decide::liveness(&node, lease.as_deref(), &self.options, now);
+        let node = match liveness.conditions {
             Some(conditions) => {
                 let patch = json!({"status": {"conditions": conditions}});
                 match self.context.strategic_status(&mirrors.nodes, &*node, patch).await? {
                     Some(node) => {
                         let message = format!("Node {} status is now: NodeNotReady", key.name);
-                        let notice = Notice::normal("NodeNotReady", message, "node-controller");
-                        events::record(&self.context, &node, notice).await;
+                        let event = ObjectEvent::normal("NodeNotReady", message, "node-controller");
+                        events::record(&self.context, &node, event).await;
                         self.mark_pods_unready(&key.name).await?;
                         Arc::new(node)
                     }
@@ -81,7 +81,7 @@ impl Reconcile for NodeLifecycle {
         if let Some(taints) = decide::taints(&node, now) {
             self.context.merge_unchanged(&mirrors.nodes, &*node, json!({"spec": {"taints": taints}})).await?;
         }
-        Ok(silence.again.into())
+        Ok(liveness.again.into())
     }
 }
 
@@ -164,8 +164,8 @@ impl Reconcile for TaintEviction {
             decide::Eviction::In(wait) if !wait.is_zero() => Ok(After::Again(wait)),
             decide::Eviction::In(_) => {
                 let message = format!("Marking for deletion Pod {key}");
-                let notice = Notice::normal("TaintManagerEviction", message, "taint-eviction-controller");
-                events::record(&self.context, &*pod, notice).await;
+                let event = ObjectEvent::normal("TaintManagerEviction", message, "taint-eviction-controller");
+                events::record(&self.context, &*pod, event).await;
                 let patch = json!({"status": {"conditions": [{
                     "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
                     "message": "Taint manager: deleting due to NoExecute taint",

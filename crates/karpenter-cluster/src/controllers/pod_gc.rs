@@ -55,7 +55,7 @@ impl PodCollector {
         });
     }
 
-    async fn end(&self, pod: &Pod, condition: Option<Value>) -> kube::Result<()> {
+    async fn delete_pod(&self, pod: &Pod, condition: Option<Value>) -> kube::Result<()> {
         let mirrors = &self.context.mirrors;
         if !pods::is_finished(pod) {
             let mut status = json!({"phase": "Failed"});
@@ -68,13 +68,13 @@ impl PodCollector {
         self.context.delete_with(&mirrors.pods, pod, at_once).await
     }
 
-    async fn without_node(&self) -> kube::Result<After> {
+    async fn delete_unbound(&self) -> kube::Result<After> {
         let all = self.context.mirrors.pods.list();
         for pod in all.iter().filter(|pod| is_deleting(&***pod) && pods::node_name(pod).is_none()) {
-            self.end(pod, None).await?;
+            self.delete_pod(pod, None).await?;
         }
         for pod in excess(&all, FINISHED_MAX) {
-            self.end(&pod, None).await?;
+            self.delete_pod(&pod, None).await?;
         }
         Ok(After::Again(FINISHED_CHECK))
     }
@@ -99,7 +99,7 @@ fn excess(pods: &[Arc<Pod>], most: usize) -> Vec<Arc<Pod>> {
 impl Reconcile for PodCollector {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
         if key.name.is_empty() {
-            return self.without_node().await;
+            return self.delete_unbound().await;
         }
         let mirrors = &self.context.mirrors;
         let forget = || self.missing_since.lock().unwrap_or_else(PoisonError::into_inner).remove(&key.name);
@@ -127,7 +127,7 @@ impl Reconcile for PodCollector {
                 "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
                 "message": "PodGC: node no longer exists", "lastTransitionTime": self.context.clock.time(),
             });
-            self.end(&pod, Some(condition)).await?;
+            self.delete_pod(&pod, Some(condition)).await?;
         }
         Ok(After::Done)
     }

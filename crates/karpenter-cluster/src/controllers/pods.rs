@@ -90,7 +90,7 @@ pub fn from_template(template: &PodTemplateSpec, namespace: &str, owner: OwnerRe
 
 /// `name-`, unless that is too long for the prefix of a pod's name.
 fn name_prefix(controller: &str) -> String {
-    const LONGEST: usize = 253;
+    const NAME_BYTES_MAX: usize = 253;
     let prefix = format!("{controller}-");
-    if prefix.len() > LONGEST { controller.to_string() } else { prefix }
+    if prefix.len() > NAME_BYTES_MAX { controller.to_string() } else { prefix }
 }

@@ -21,9 +21,9 @@ use crate::mirror::{Change, ObjectKey};
 use crate::mirrors::{BY_CONTROLLER, orphans_in};
 
 /// Maximum number of pods that one reconcile creates or deletes.
-const BURST: usize = 500;
+const BURST_MAX: usize = 500;
 /// Concurrent creations.
-const PARALLEL: usize = 8;
+const CONCURRENT_CREATES_MAX: usize = 8;
 
 pub struct ReplicaSets {
     pub context: Context,
@@ -138,7 +138,7 @@ impl ReplicaSets {
             let size = batch.min(count - done);
             let outcomes: Vec<kube::Result<Pod>> = futures::stream::iter(0..size)
                 .map(|_| self.context.create(&self.context.mirrors.pods, &pod))
-                .buffered(PARALLEL)
+                .buffered(CONCURRENT_CREATES_MAX)
                 .collect()
                 .await;
             done += size;
@@ -170,9 +170,9 @@ fn decide(
     let wanted = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1).max(0) as usize;
     match active.len().cmp(&wanted) {
         Ordering::Equal => Step::Nothing,
-        Ordering::Less => Step::Create((wanted - active.len()).min(BURST)),
+        Ordering::Less => Step::Create((wanted - active.len()).min(BURST_MAX)),
         Ordering::Greater => {
-            let count = (active.len() - wanted).min(BURST);
+            let count = (active.len() - wanted).min(BURST_MAX);
             let mut victims = active.to_vec();
             if count < active.len() {
                 let neighbours = active_per_node(&related());

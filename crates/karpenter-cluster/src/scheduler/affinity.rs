@@ -33,7 +33,7 @@ pub(super) struct AffinityState {
     namespace_labels: Labels,
 }
 
-/// The changes of a simulation on one node.
+/// Pods that a preemption simulation adds to or removes from one node.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AffinityDelta {
     repelled: CountDelta,
@@ -151,7 +151,7 @@ impl AffinityState {
             match here(&self.attracted, &delta.attracted, &term.topology_key) {
                 Some(near) => all_near &= near > 0,
                 None => {
-                    return Err(Rejection::final_(
+                    return Err(Rejection::unresolvable(
                         Plugin::InterPodAffinity,
                         "node(s) didn't match pod affinity rules",
                     ));
@@ -160,7 +160,7 @@ impl AffinityState {
         }
         let is_first = || self.attracted_total + delta.attracted_total <= 0 && self.attracts_itself;
         if !all_near && !is_first() {
-            return Err(Rejection::final_(
+            return Err(Rejection::unresolvable(
                 Plugin::InterPodAffinity,
                 "node(s) didn't match pod affinity rules",
             ));

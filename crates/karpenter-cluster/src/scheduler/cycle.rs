@@ -19,7 +19,7 @@ use super::snapshot::Snapshot;
 use super::spread::{SpreadState, query_of};
 use super::tables::{NodeIndex, PodQuery};
 use super::verdict::{Decision, Failure, Histogram, NO_NODES, Plugin, Rejection};
-use super::volumes::{Obstacle, VolumeState};
+use super::volumes::{PreFilterError, VolumeState};
 
 /// The state that is computed once per cycle (PreFilter).
 pub(super) struct Cycle<'a> {
@@ -31,7 +31,7 @@ pub(super) struct Cycle<'a> {
     affinity: Option<AffinityState>,
 }
 
-/// The changes of a simulation on one node.
+/// Pods that a preemption simulation adds to or removes from one node.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Delta {
     spread: Vec<i64>,
@@ -72,8 +72,8 @@ fn attempt<'a>(
     let verdicts = snapshot.verdicts.get(&pod.placement).map(Vec::as_slice).unwrap_or_default();
     let named = wanted_names(pod).map_err(|rejection| fail_everywhere(snapshot, &rejection))?;
     let volumes = VolumeState::prepare(snapshot, pod).map_err(|obstacle| match obstacle {
-        Obstacle::Rejected(rejection) => fail_everywhere(snapshot, &rejection),
-        Obstacle::Error(message) => Decision::Failed { message },
+        PreFilterError::Rejected(rejection) => fail_everywhere(snapshot, &rejection),
+        PreFilterError::Error(message) => Decision::Failed { message },
     })?;
     let cycle = Cycle {
         snapshot,
@@ -157,7 +157,7 @@ fn wanted_names(pod: &PodInfo) -> Result<Option<BTreeSet<Arc<str>>>, Rejection> 
         }
     }
     if wanted.is_empty() {
-        return Err(Rejection::final_(Plugin::NodeAffinity, "pod affinity terms conflict"));
+        return Err(Rejection::unresolvable(Plugin::NodeAffinity, "pod affinity terms conflict"));
     }
     Ok(Some(wanted))
 }
@@ -222,18 +222,18 @@ impl Cycle<'_> {
     ) -> Result<(), Rejection> {
         let (pod, verdict) = (self.pod, &self.verdicts[index]);
         if !verdict.schedulable {
-            return Err(Rejection::final_(Plugin::NodeUnschedulable, "node(s) were unschedulable"));
+            return Err(Rejection::unresolvable(Plugin::NodeUnschedulable, "node(s) were unschedulable"));
         }
         if pod.requested_node.as_ref().is_some_and(|name| *name != facts.name) {
             let reason = "node(s) didn't match the requested node name";
-            return Err(Rejection::final_(Plugin::NodeName, reason));
+            return Err(Rejection::unresolvable(Plugin::NodeName, reason));
         }
         if !verdict.tolerated {
-            return Err(Rejection::final_(Plugin::TaintToleration, "node(s) had untolerated taint(s)"));
+            return Err(Rejection::unresolvable(Plugin::TaintToleration, "node(s) had untolerated taint(s)"));
         }
         if !verdict.affine {
             let reason = "node(s) didn't match Pod's node affinity/selector";
-            return Err(Rejection::final_(Plugin::NodeAffinity, reason));
+            return Err(Rejection::unresolvable(Plugin::NodeAffinity, reason));
         }
         if !pod.host_ports.is_empty() {
             let mut used = load.pods.iter().flat_map(|other| &other.host_ports);
@@ -302,7 +302,7 @@ fn fits(pod: &PodInfo, facts: &NodeFacts, load: &Load) -> Result<(), Rejection> 
         lacking.push("Too many pods".into());
     }
     let wanted = &pod.requests.total;
-    if !wanted.is_nothing() {
+    if !wanted.is_empty() {
         let (there, taken) = (&facts.allocatable, &load.requested);
         let mut check = |wanted: i64, there: i64, taken: i64, reason: &dyn Fn() -> Cow<'static, str>| {
             if wanted > 0 && wanted > there.saturating_sub(taken) {

@@ -9,7 +9,7 @@ use super::node::{NodeFacts, Verdict};
 use super::pod::PodInfo;
 use super::verdict::Plugin;
 
-pub(super) enum Happening<'a> {
+pub(super) enum ClusterEvent<'a> {
     NodeApplied {
         old: Option<&'a NodeFacts>,
         new: &'a NodeFacts,
@@ -31,9 +31,9 @@ pub(super) enum Happening<'a> {
     Detached,
 }
 
-impl Happening<'_> {
+impl ClusterEvent<'_> {
     /// The plugins whose result may change, for any pod.
-    pub(super) fn concerned(&self) -> &'static [Plugin] {
+    pub(super) fn affected_plugins(&self) -> &'static [Plugin] {
         match self {
             Self::NodeApplied { old: Some(old), new } if *old == *new => &[],
             Self::NodeApplied { .. } => &Plugin::ALL,
@@ -67,20 +67,20 @@ impl Happening<'_> {
 }
 
 /// Whether a pod that these plugins rejected should be retried.
-pub(super) fn helps(happening: &Happening<'_>, pod: &PodInfo, plugins: &BTreeSet<Plugin>) -> bool {
-    plugins.iter().any(|plugin| helps_with(*plugin, happening, pod))
+pub(super) fn could_help(event: &ClusterEvent<'_>, pod: &PodInfo, plugins: &BTreeSet<Plugin>) -> bool {
+    plugins.iter().any(|plugin| could_help_with(*plugin, event, pod))
 }
 
-fn helps_with(plugin: Plugin, happening: &Happening<'_>, pod: &PodInfo) -> bool {
-    match happening {
-        Happening::NodeApplied { old, new } => node_helps(plugin, *old, new, pod),
-        Happening::NodeGone => plugin == Plugin::PodTopologySpread,
-        Happening::PodPlaced(other) => match plugin {
+fn could_help_with(plugin: Plugin, event: &ClusterEvent<'_>, pod: &PodInfo) -> bool {
+    match event {
+        ClusterEvent::NodeApplied { old, new } => node_could_help(plugin, *old, new, pod),
+        ClusterEvent::NodeGone => plugin == Plugin::PodTopologySpread,
+        ClusterEvent::PodPlaced(other) => match plugin {
             Plugin::InterPodAffinity => !pod.required_affinity.is_empty(),
             Plugin::PodTopologySpread => spreads_with(pod, other),
             _ => false,
         },
-        Happening::PodChanged { old, new } => match plugin {
+        ClusterEvent::PodChanged { old, new } => match plugin {
             Plugin::InterPodAffinity => old.labels != new.labels,
             Plugin::PodTopologySpread => {
                 (old.labels != new.labels || old.deleting != new.deleting)
@@ -89,19 +89,19 @@ fn helps_with(plugin: Plugin, happening: &Happening<'_>, pod: &PodInfo) -> bool 
             Plugin::NodeResourcesFit => old.requests.total != new.requests.total,
             _ => false,
         },
-        Happening::PodGone(other) => match plugin {
+        ClusterEvent::PodGone(other) => match plugin {
             Plugin::NodeResourcesFit | Plugin::InterPodAffinity | Plugin::NodeVolumeLimits => true,
             Plugin::NodePorts => !other.host_ports.is_empty(),
             Plugin::VolumeRestrictions => !other.claims.is_empty() || !other.disks.is_empty(),
             Plugin::PodTopologySpread => spreads_with(pod, other),
             _ => false,
         },
-        Happening::Claim { namespace } => {
+        ClusterEvent::Claim { namespace } => {
             is_about_volumes(plugin) && !pod.claims.is_empty() && pod.key.namespace == *namespace
         }
-        Happening::VolumeOrClass => is_about_volumes(plugin) && !pod.claims.is_empty(),
-        Happening::CsiNode => matches!(plugin, Plugin::NodeVolumeLimits | Plugin::VolumeBinding),
-        Happening::Detached => plugin == Plugin::NodeVolumeLimits,
+        ClusterEvent::VolumeOrClass => is_about_volumes(plugin) && !pod.claims.is_empty(),
+        ClusterEvent::CsiNode => matches!(plugin, Plugin::NodeVolumeLimits | Plugin::VolumeBinding),
+        ClusterEvent::Detached => plugin == Plugin::NodeVolumeLimits,
     }
 }
 
@@ -117,7 +117,7 @@ fn spreads_with(pod: &PodInfo, other: &PodInfo) -> bool {
         && pod.hard_spread.iter().any(|constraint| constraint.selects(&other.labels))
 }
 
-fn node_helps(plugin: Plugin, old: Option<&NodeFacts>, new: &NodeFacts, pod: &PodInfo) -> bool {
+fn node_could_help(plugin: Plugin, old: Option<&NodeFacts>, new: &NodeFacts, pod: &PodInfo) -> bool {
     let verdict = |facts: &NodeFacts| Verdict::judge(1, facts, &pod.placement);
     let became = |property: fn(&Verdict) -> bool| {
         property(&verdict(new)) && old.is_none_or(|old| !property(&verdict(old)))
@@ -144,7 +144,7 @@ fn node_helps(plugin: Plugin, old: Option<&NodeFacts>, new: &NodeFacts, pod: &Po
 }
 
 /// Whether the update of a pending pod could make it schedulable.
-pub(super) fn changed_itself(old: &PodInfo, new: &PodInfo) -> bool {
+pub(super) fn update_could_help(old: &PodInfo, new: &PodInfo) -> bool {
     old.labels != new.labels
         || old.placement != new.placement
         || old.requests != new.requests

@@ -65,7 +65,7 @@ pub(super) fn preempt(cycle: &Cycle<'_>, rejected: &[(NodeIndex, Rejection)]) ->
             break;
         }
     }
-    match least_harm(candidates) {
+    match best_candidate(candidates) {
         Some(best) => Preemption::Of {
             node: best.node,
             victims: best.victims.iter().map(|victim| victim.key.clone()).collect(),
@@ -171,7 +171,7 @@ fn split_by_budget(cycle: &Cycle<'_>, pods: Vec<Arc<PodInfo>>) -> (Vec<Arc<PodIn
 
 /// Fewest PodDisruptionBudget violations, then the lowest priority of the first victim, then the lowest sum of
 /// priorities, then fewest victims, then the latest start time, then the first node by name.
-fn least_harm(candidates: Vec<Candidate>) -> Option<Candidate> {
+fn best_candidate(candidates: Vec<Candidate>) -> Option<Candidate> {
     candidates.into_iter().min_by_key(|candidate| {
         let highest = candidate.victims.first().map_or(i32::MIN, |victim| victim.priority);
         let sum: i64 =

@@ -24,7 +24,7 @@ pub(super) struct QueueSettings {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum QueueState {
     Ready,
     /// After an error the back-off is always waited for; after an unschedulable result an idle scheduler may retry
     /// earlier.
@@ -35,12 +35,12 @@ enum Place {
     Waiting,
     Gated,
     /// The pod's scheduling or binding is in progress.
-    Taken,
+    InProgress,
 }
 
 #[derive(Debug)]
 struct Entry {
-    place: Place,
+    state: QueueState,
     priority: i32,
     /// When the pod was added or last failed; the number orders equal times.
     since: (Timestamp, u64),
@@ -49,17 +49,17 @@ struct Entry {
     plugins: BTreeSet<Plugin>,
     held: bool,
     /// Whether an event that could help happened while the pod was held.
-    stirred: bool,
+    was_activated: bool,
 }
 
-type Turn = (Reverse<i32>, (Timestamp, u64), PodKey);
+type QueueOrder = (Reverse<i32>, (Timestamp, u64), PodKey);
 
 pub(super) struct Queue {
     settings: QueueSettings,
     entries: BTreeMap<PodKey, Entry>,
-    ready: BTreeSet<Turn>,
-    backing_off: BTreeSet<(Timestamp, Turn)>,
-    backing_off_after_error: BTreeSet<(Timestamp, Turn)>,
+    ready: BTreeSet<QueueOrder>,
+    backing_off: BTreeSet<(Timestamp, QueueOrder)>,
+    backing_off_after_error: BTreeSet<(Timestamp, QueueOrder)>,
     waiting: BTreeSet<(Timestamp, PodKey)>,
     /// The number of unschedulable pods by rejecting plugin.
     waiting_for: BTreeMap<Plugin, usize>,
@@ -72,7 +72,7 @@ fn later(time: Timestamp, by: Duration) -> Timestamp {
 }
 
 impl Entry {
-    fn turn(&self, key: &PodKey) -> Turn {
+    fn order(&self, key: &PodKey) -> QueueOrder {
         (Reverse(self.priority), self.since, key.clone())
     }
 }
@@ -98,29 +98,29 @@ impl Queue {
         }
         self.counter += 1;
         let entry = Entry {
-            place: Place::Taken,
+            state: QueueState::InProgress,
             priority,
             since: (now, self.counter),
             refusals: 0,
             errors: 0,
             plugins: BTreeSet::new(),
             held: false,
-            stirred: false,
+            was_activated: false,
         };
         self.entries.insert(key.clone(), entry);
-        self.put(key, if gated { Place::Gated } else { Place::Ready });
+        self.put(key, if gated { QueueState::Gated } else { QueueState::Ready });
     }
 
     pub(super) fn remove(&mut self, key: &PodKey) {
-        self.put(key, Place::Taken);
+        self.put(key, QueueState::InProgress);
         self.entries.remove(&**key);
     }
 
     /// The pod's scheduling gates were removed or added.
     pub(super) fn set_gated(&mut self, key: &PodKey, gated: bool) {
-        match self.entries.get(&**key).map(|entry| entry.place) {
-            Some(Place::Gated) if !gated => self.put(key, Place::Ready),
-            Some(place) if gated && place != Place::Taken => self.put(key, Place::Gated),
+        match self.entries.get(&**key).map(|entry| entry.state) {
+            Some(QueueState::Gated) if !gated => self.put(key, QueueState::Ready),
+            Some(state) if gated && state != QueueState::InProgress => self.put(key, QueueState::Gated),
             _ => {}
         }
     }
@@ -132,7 +132,7 @@ impl Queue {
             Some((.., key)) => key.clone(),
             None => self.backing_off.first()?.1.2.clone(),
         };
-        self.put(&key, Place::Taken);
+        self.put(&key, QueueState::InProgress);
         Some(key)
     }
 
@@ -146,8 +146,8 @@ impl Queue {
     }
 
     /// These plugins rejected the pod.
-    pub(super) fn refused(&mut self, key: &PodKey, plugins: BTreeSet<Plugin>, now: Timestamp) {
-        self.put(key, Place::Taken);
+    pub(super) fn unschedulable(&mut self, key: &PodKey, plugins: BTreeSet<Plugin>, now: Timestamp) {
+        self.put(key, QueueState::InProgress);
         self.counter += 1;
         let since = (now, self.counter);
         let Some(entry) = self.entries.get_mut(&**key) else { return };
@@ -155,12 +155,12 @@ impl Queue {
         entry.errors = 0;
         entry.plugins = plugins;
         entry.since = since;
-        self.put(key, Place::Waiting);
+        self.put(key, QueueState::Waiting);
     }
 
     /// The attempt failed with an error, or could not be made.
     pub(super) fn failed(&mut self, key: &PodKey, now: Timestamp) {
-        self.put(key, Place::Taken);
+        self.put(key, QueueState::InProgress);
         self.counter += 1;
         let since = (now, self.counter);
         let Some(entry) = self.entries.get_mut(&**key) else { return };
@@ -168,13 +168,13 @@ impl Queue {
         entry.plugins.clear();
         entry.since = since;
         let until = later(now, self.settings.backoff(entry.errors));
-        self.put(key, Place::BackingOff { until, after_error: true });
+        self.put(key, QueueState::BackingOff { until, after_error: true });
     }
 
     /// A held pod is not scheduled.
     pub(super) fn hold(&mut self, key: &PodKey) {
         if let Some(entry) = self.entries.get_mut(&**key) {
-            (entry.held, entry.stirred) = (true, false);
+            (entry.held, entry.was_activated) = (true, false);
         }
     }
 
@@ -182,46 +182,51 @@ impl Queue {
     pub(super) fn release(&mut self, key: &PodKey, retry: bool, now: Timestamp) {
         let Some(entry) = self.entries.get_mut(&**key) else { return };
         entry.held = false;
-        if entry.place == Place::Waiting && retry {
-            self.put(key, Place::Ready);
-        } else if entry.place == Place::Waiting && std::mem::take(&mut entry.stirred) {
-            self.stir(key, now);
+        if entry.state == QueueState::Waiting && retry {
+            self.put(key, QueueState::Ready);
+        } else if entry.state == QueueState::Waiting && std::mem::take(&mut entry.was_activated) {
+            self.activate(key, now);
         }
     }
 
     /// Handles an event that may affect these plugins: pods that it could help are retried after their back-off.
-    pub(super) fn happened(
+    pub(super) fn handle_event(
         &mut self,
         now: Timestamp,
-        concerned: &[Plugin],
-        helps: impl Fn(&ObjectKey, &BTreeSet<Plugin>) -> bool,
+        affected_plugins: &[Plugin],
+        could_help: impl Fn(&ObjectKey, &BTreeSet<Plugin>) -> bool,
     ) {
-        if !concerned.iter().any(|plugin| self.waiting_for.contains_key(plugin)) {
+        if !affected_plugins.iter().any(|plugin| self.waiting_for.contains_key(plugin)) {
             return;
         }
-        let stirred: Vec<PodKey> = self
+        let was_activated: Vec<PodKey> = self
             .waiting
             .iter()
-            .filter(|(_, key)| self.entries.get(&**key).is_some_and(|entry| helps(key, &entry.plugins)))
+            .filter(|(_, key)| self.entries.get(&**key).is_some_and(|entry| could_help(key, &entry.plugins)))
             .map(|(_, key)| key.clone())
             .collect();
-        for key in stirred {
-            self.stir(&key, now);
+        for key in was_activated {
+            self.activate(&key, now);
         }
     }
 
     /// Moves one unschedulable pod to the active or back-off state.
-    pub(super) fn stir(&mut self, key: &PodKey, now: Timestamp) {
-        let Some(entry) = self.entries.get_mut(&**key).filter(|entry| entry.place == Place::Waiting) else {
+    pub(super) fn activate(&mut self, key: &PodKey, now: Timestamp) {
+        let Some(entry) = self.entries.get_mut(&**key).filter(|entry| entry.state == QueueState::Waiting)
+        else {
             return;
         };
         if entry.held {
-            entry.stirred = true;
+            entry.was_activated = true;
             return;
         }
         let until = later(entry.since.0, self.settings.backoff(entry.refusals));
-        let place = if until > now { Place::BackingOff { until, after_error: false } } else { Place::Ready };
-        self.put(key, place);
+        let state = if until > now {
+            QueueState::BackingOff { until, after_error: false }
+        } else {
+            QueueState::Ready
+        };
+        self.put(key, state);
     }
 
     fn flush(&mut self, now: Timestamp) {
@@ -229,13 +234,13 @@ impl Queue {
             if until > now {
                 break;
             }
-            self.put(&key, Place::Ready);
+            self.put(&key, QueueState::Ready);
         }
         while let Some((until, (.., key))) = self.backing_off_after_error.first().cloned() {
             if until > now {
                 break;
             }
-            self.put(&key, Place::Ready);
+            self.put(&key, QueueState::Ready);
         }
         let overdue: Vec<PodKey> = self
             .waiting
@@ -244,21 +249,21 @@ impl Queue {
             .map(|(_, key)| key.clone())
             .collect();
         for key in overdue {
-            self.stir(&key, now);
+            self.activate(&key, now);
         }
     }
 
-    fn put(&mut self, key: &PodKey, place: Place) {
+    fn put(&mut self, key: &PodKey, state: QueueState) {
         let Some(entry) = self.entries.get_mut(&**key) else { return };
-        match entry.place {
-            Place::Ready => {
-                self.ready.remove(&entry.turn(key));
+        match entry.state {
+            QueueState::Ready => {
+                self.ready.remove(&entry.order(key));
             }
-            Place::BackingOff { until, after_error } => {
+            QueueState::BackingOff { until, after_error } => {
                 let set = if after_error { &mut self.backing_off_after_error } else { &mut self.backing_off };
-                set.remove(&(until, entry.turn(key)));
+                set.remove(&(until, entry.order(key)));
             }
-            Place::Waiting => {
+            QueueState::Waiting => {
                 self.waiting.remove(&(entry.since.0, key.clone()));
                 for plugin in &entry.plugins {
                     if let Some(pods) = self.waiting_for.get_mut(plugin) {
@@ -269,27 +274,27 @@ impl Queue {
                     }
                 }
             }
-            Place::Gated | Place::Taken => {}
+            QueueState::Gated | QueueState::InProgress => {}
         }
-        entry.place = place;
-        let turn = entry.turn(key);
-        match place {
-            Place::Ready => {
+        entry.state = state;
+        let turn = entry.order(key);
+        match state {
+            QueueState::Ready => {
                 self.ready.insert(turn);
             }
-            Place::BackingOff { until, after_error: true } => {
+            QueueState::BackingOff { until, after_error: true } => {
                 self.backing_off_after_error.insert((until, turn));
             }
-            Place::BackingOff { until, after_error: false } => {
+            QueueState::BackingOff { until, after_error: false } => {
                 self.backing_off.insert((until, turn));
             }
-            Place::Waiting => {
+            QueueState::Waiting => {
                 self.waiting.insert((entry.since.0, key.clone()));
                 for plugin in &entry.plugins {
                     *self.waiting_for.entry(*plugin).or_insert(0) += 1;
                 }
             }
-            Place::Gated | Place::Taken => {}
+            QueueState::Gated | QueueState::InProgress => {}
         }
     }
 }
@@ -354,11 +359,11 @@ mod tests {
         let mut queue = Queue::new(SETTINGS);
         queue.add(&key("p"), 0, false, at(0));
         queue.pop(at(0));
-        queue.refused(&key("p"), [Plugin::NodePorts].into(), at(0));
-        queue.happened(at(10), &[Plugin::NodeAffinity], |_, _| true);
-        queue.happened(at(10), &Plugin::ALL, |_, _| false);
+        queue.unschedulable(&key("p"), [Plugin::NodePorts].into(), at(0));
+        queue.handle_event(at(10), &[Plugin::NodeAffinity], |_, _| true);
+        queue.handle_event(at(10), &Plugin::ALL, |_, _| false);
         assert_eq!(queue.pop(at(20_000)), None);
-        queue.happened(at(20_000), &Plugin::ALL, |_, plugins| plugins.contains(&Plugin::NodePorts));
+        queue.handle_event(at(20_000), &Plugin::ALL, |_, plugins| plugins.contains(&Plugin::NodePorts));
         assert_eq!(queue.pop(at(20_000)), Some(key("p")));
     }
 
@@ -367,7 +372,7 @@ mod tests {
         let mut queue = Queue::new(SETTINGS);
         queue.add(&key("p"), 0, false, at(0));
         queue.pop(at(0));
-        queue.refused(&key("p"), [Plugin::NodePorts].into(), at(0));
+        queue.unschedulable(&key("p"), [Plugin::NodePorts].into(), at(0));
         assert_eq!(queue.next_due(), Some(at(300_000)));
         assert_eq!(queue.pop(at(299_999)), None);
         assert_eq!(queue.pop(at(300_000)), Some(key("p")));
@@ -380,8 +385,8 @@ mod tests {
             queue.add(&key(name), 0, false, at(0));
         }
         queue.pop(at(0));
-        queue.refused(&key("p"), [Plugin::NodePorts].into(), at(0));
-        queue.happened(at(1), &Plugin::ALL, |_, _| true);
+        queue.unschedulable(&key("p"), [Plugin::NodePorts].into(), at(0));
+        queue.handle_event(at(1), &Plugin::ALL, |_, _| true);
         assert_eq!(names(&mut queue, at(2)), ["q", "p"]);
     }
 
@@ -391,9 +396,9 @@ mod tests {
         queue.add(&key("gated"), 0, true, at(0));
         queue.add(&key("held"), 0, false, at(0));
         assert_eq!(names(&mut queue, at(0)), ["held"]);
-        queue.refused(&key("held"), [Plugin::NodePorts].into(), at(0));
+        queue.unschedulable(&key("held"), [Plugin::NodePorts].into(), at(0));
         queue.hold(&key("held"));
-        queue.happened(at(5_000), &Plugin::ALL, |_, _| true);
+        queue.handle_event(at(5_000), &Plugin::ALL, |_, _| true);
         assert_eq!(queue.pop(at(5_000)), None);
         queue.release(&key("held"), false, at(6_000));
         assert_eq!(queue.pop(at(6_000)), Some(key("held")));

@@ -77,7 +77,7 @@ impl Amounts {
     }
 
     /// Whether there are no requests, so that only the number of pods matters.
-    pub(super) fn is_nothing(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.cpu_milli == 0
             && self.memory_bytes == 0
             && self.ephemeral_storage_bytes == 0

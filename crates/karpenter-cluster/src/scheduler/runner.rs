@@ -15,12 +15,12 @@ use kube::Client;
 use tokio::task::JoinSet;
 
 use super::cycle::schedule_one;
-use super::hints::{Happening, changed_itself, helps};
+use super::hints::{ClusterEvent, could_help, update_could_help};
 use super::node::NodeFacts;
 use super::pod::PodInfo;
 use super::queue::{Queue, QueueSettings};
 use super::snapshot::{PodChange, PodKey, Snapshot};
-use super::sources::{Feeds, Sources, Update};
+use super::sources::{Sources, Subscriptions, Update};
 use super::verdict::{Decision, Failure};
 use super::volumes::VolumePlan;
 use super::writes::{EventKind, StatusChange, Step, Write, Writer, is_gone};
@@ -55,7 +55,7 @@ impl Default for Settings {
 }
 
 /// The number of decisions between checks for new changes.
-const DECISIONS_AT_ONCE: usize = 16;
+const DECISIONS_PER_BATCH: usize = 16;
 /// After this pause a repeated event is a new object instead of a count.
 const EVENT_SERIES: SignedDuration = SignedDuration::from_mins(6);
 
@@ -66,7 +66,7 @@ pub async fn run(client: Client, sources: Sources, clock: Clock, settings: Setti
         () = stop.stopped() => return,
         () = sources.synced() => {}
     }
-    let feeds = sources.subscribe();
+    let subscriptions = sources.subscribe();
     let writer = Writer { client, sources, clock, name: settings.name.as_str().into() };
     let queue = Queue::new(QueueSettings {
         backoff_initial: settings.backoff_initial,
@@ -85,7 +85,7 @@ pub async fn run(client: Client, sources: Sources, clock: Clock, settings: Setti
         volume_waits: BTreeMap::new(),
         events: BTreeMap::new(),
     };
-    runner.run(feeds, stop).await;
+    runner.run(subscriptions, stop).await;
 }
 
 struct Runner {
@@ -98,7 +98,7 @@ struct Runner {
     /// Pods whose next write can start.
     startable: VecDeque<PodKey>,
     running: JoinSet<Outcome>,
-    notes: JoinSet<Noted>,
+    notes: JoinSet<RecordedEvent>,
     /// Pods whose node is selected and whose volumes are not bound yet.
     volume_waits: BTreeMap<PodKey, VolumeWait>,
     events: BTreeMap<PodKey, Series>,
@@ -111,7 +111,7 @@ struct Outcome {
     result: kube::Result<()>,
 }
 
-struct Noted {
+struct RecordedEvent {
     key: PodKey,
     uid: Arc<str>,
     name: Option<String>,
@@ -133,23 +133,23 @@ struct Series {
 }
 
 impl Runner {
-    async fn run(mut self, mut feeds: Feeds, stop: Stop) {
+    async fn run(mut self, mut subscriptions: Subscriptions, stop: Stop) {
         loop {
-            while let Some(update) = feeds.arrived() {
-                self.take(update);
+            while let Some(update) = subscriptions.arrived() {
+                self.apply(update);
             }
             while let Some(outcome) = self.running.try_join_next() {
                 self.finish(outcome);
             }
-            while let Some(noted) = self.notes.try_join_next() {
-                self.remember(noted);
+            while let Some(recorded) = self.notes.try_join_next() {
+                self.event_recorded(recorded);
             }
             if stop.is_stopped() {
                 break;
             }
             let now = self.writer.clock.now();
-            self.give_up_on_volumes(now);
-            let busy = self.decide_some(now);
+            self.fail_volume_timeouts(now);
+            let busy = self.decide_batch(now);
             self.start_writes();
             if busy {
                 tokio::task::yield_now().await;
@@ -166,12 +166,12 @@ impl Runner {
             tokio::select! {
                 biased;
                 () = stop.stopped() => break,
-                update = feeds.next() => match update {
-                    Some(update) => self.take(update),
+                update = subscriptions.next() => match update {
+                    Some(update) => self.apply(update),
                     None => break,
                 },
                 Some(outcome) = self.running.join_next() => self.finish(outcome),
-                Some(noted) = self.notes.join_next() => self.remember(noted),
+                Some(recorded) = self.notes.join_next() => self.event_recorded(recorded),
                 () = sleep => {}
             }
         }
@@ -186,7 +186,7 @@ impl Runner {
 
     // ---- changes of the cluster
 
-    fn take(&mut self, update: Update) {
+    fn apply(&mut self, update: Update) {
         macro_rules! follow {
             ($change:expr, $apply:ident, $remove:ident, key) => {
                 match &$change {
@@ -211,81 +211,81 @@ impl Runner {
             Update::Budget(change) => follow!(change, apply_budget, remove_budget, key),
             Update::StorageClass(change) => {
                 follow!(change, apply_storage_class, remove_storage_class, name);
-                self.happened(&Happening::VolumeOrClass);
+                self.handle_event(&ClusterEvent::VolumeOrClass);
             }
             Update::CsiNode(change) => {
                 follow!(change, apply_csi_node, remove_csi_node, name);
-                self.happened(&Happening::CsiNode);
+                self.handle_event(&ClusterEvent::CsiNode);
             }
             Update::Volume(change) => {
                 follow!(change, apply_volume, remove_volume, name);
-                self.happened(&Happening::VolumeOrClass);
-                self.look_at_volumes();
+                self.handle_event(&ClusterEvent::VolumeOrClass);
+                self.check_volumes();
             }
             Update::Claim(change) => {
                 follow!(change, apply_claim, remove_claim, key);
                 let namespace = change.object().metadata.namespace.clone().unwrap_or_default();
-                self.happened(&Happening::Claim { namespace: &namespace });
-                self.look_at_volumes();
+                self.handle_event(&ClusterEvent::Claim { namespace: &namespace });
+                self.check_volumes();
             }
             Update::Attachment(change) => {
                 follow!(change, apply_attachment, remove_attachment, name);
                 if change.is_deleted() {
-                    self.happened(&Happening::Detached);
+                    self.handle_event(&ClusterEvent::Detached);
                 }
             }
             Update::Node(Change::Applied { new, .. }) => {
                 let facts = NodeFacts::parse(&new);
                 let old = self.snapshot.put_node(facts.clone());
-                self.happened(&Happening::NodeApplied { old: old.as_ref(), new: &facts });
+                self.handle_event(&ClusterEvent::NodeApplied { old: old.as_ref(), new: &facts });
             }
             Update::Node(Change::Deleted { old }) => {
                 self.snapshot.remove_node(old.metadata.name.as_deref().unwrap_or_default());
-                self.happened(&Happening::NodeGone);
+                self.handle_event(&ClusterEvent::NodeGone);
             }
             Update::Pod(Change::Applied { new, .. }) => {
                 let change = self.snapshot.apply_pod(&new);
-                self.take_pod(change, Some(&new));
+                self.apply_pod_change(change, Some(&new));
             }
             Update::Pod(Change::Deleted { old }) => {
                 let change = self.snapshot.remove_pod(&ObjectKey::of(&old.metadata));
-                self.take_pod(change, None);
+                self.apply_pod_change(change, None);
             }
         }
     }
 
-    fn happened(&mut self, happening: &Happening<'_>) {
-        self.happened_up_to(happening, i32::MAX);
+    fn handle_event(&mut self, event: &ClusterEvent<'_>) {
+        self.handle_event_up_to(event, i32::MAX);
     }
 
     /// Considers only pods of at most this priority.
-    fn happened_up_to(&mut self, happening: &Happening<'_>, priority_max: i32) {
+    fn handle_event_up_to(&mut self, event: &ClusterEvent<'_>, priority_max: i32) {
         let now = self.writer.clock.now();
         let snapshot = &self.snapshot;
-        self.queue.happened(now, happening.concerned(), |key, plugins| {
+        self.queue.handle_event(now, event.affected_plugins(), |key, plugins| {
             snapshot
                 .pod(key)
-                .is_some_and(|pod| pod.priority <= priority_max && helps(happening, pod, plugins))
+                .is_some_and(|pod| pod.priority <= priority_max && could_help(event, pod, plugins))
         });
     }
 
-    fn take_pod(&mut self, change: PodChange, object: Option<&Pod>) {
+    fn apply_pod_change(&mut self, change: PodChange, object: Option<&Pod>) {
         let now = self.writer.clock.now();
         match (change.old, change.new) {
             (None, None) => {}
-            (None, Some(new)) => self.enter(&new, object, now),
+            (None, Some(new)) => self.pod_added(&new, object, now),
             (Some(old), Some(new)) if old.uid != new.uid => {
-                self.leave(&old);
-                self.enter(&new, object, now);
+                self.pod_removed(&old);
+                self.pod_added(&new, object, now);
             }
-            (Some(old), None) => self.leave(&old),
-            (Some(old), Some(new)) => self.follow(&old, &new, now),
+            (Some(old), None) => self.pod_removed(&old),
+            (Some(old), Some(new)) => self.pod_updated(&old, &new, now),
         }
     }
 
-    fn enter(&mut self, new: &Arc<PodInfo>, object: Option<&Pod>, now: Timestamp) {
+    fn pod_added(&mut self, new: &Arc<PodInfo>, object: Option<&Pod>, now: Timestamp) {
         if new.node.is_some() {
-            self.happened(&Happening::PodPlaced(new));
+            self.handle_event(&ClusterEvent::PodPlaced(new));
         } else if new.scheduler_name == self.settings.name {
             let gated = !new.gates.is_empty();
             self.queue.add(&new.key, new.priority, gated, now);
@@ -299,35 +299,35 @@ impl Runner {
         }
     }
 
-    fn leave(&mut self, old: &Arc<PodInfo>) {
+    fn pod_removed(&mut self, old: &Arc<PodInfo>) {
         self.queue.remove(&old.key);
         self.volume_waits.remove(&old.key);
         self.events.remove(&old.key);
         if old.node.is_some() {
-            self.happened(&Happening::PodGone(old));
+            self.handle_event(&ClusterEvent::PodGone(old));
         } else if old.nominated_node.is_some() {
-            self.happened_up_to(&Happening::PodGone(old), old.priority);
+            self.handle_event_up_to(&ClusterEvent::PodGone(old), old.priority);
         }
     }
 
-    fn follow(&mut self, old: &Arc<PodInfo>, new: &Arc<PodInfo>, now: Timestamp) {
+    fn pod_updated(&mut self, old: &Arc<PodInfo>, new: &Arc<PodInfo>, now: Timestamp) {
         match (&old.node, &new.node) {
             (_, Some(_)) if self.snapshot.is_assumed(&new.key) => {
                 if new.deleting && !old.deleting {
                     // The binding will fail or have no effect; the resources are free at once.
                     self.snapshot.forget(&new.key);
                     self.volume_waits.remove(&new.key);
-                    self.happened(&Happening::PodGone(new));
+                    self.handle_event(&ClusterEvent::PodGone(new));
                 }
             }
             (None, Some(_)) => {
                 self.queue.remove(&new.key);
-                self.happened(&Happening::PodPlaced(new));
+                self.handle_event(&ClusterEvent::PodPlaced(new));
             }
             (Some(_), Some(_)) => {
                 // Confirms an assumed pod, or updates a bound pod.
                 self.queue.remove(&new.key);
-                self.happened(&Happening::PodChanged { old, new });
+                self.handle_event(&ClusterEvent::PodChanged { old, new });
             }
             (_, None) => {
                 if new.scheduler_name != self.settings.name {
@@ -335,11 +335,11 @@ impl Runner {
                 }
                 self.queue.add(&new.key, new.priority, !new.gates.is_empty(), now);
                 self.queue.set_gated(&new.key, !new.gates.is_empty());
-                if changed_itself(old, new) {
-                    self.queue.stir(&new.key, now);
+                if update_could_help(old, new) {
+                    self.queue.activate(&new.key, now);
                 }
                 if old.nominated_node.is_some() && old.nominated_node != new.nominated_node {
-                    self.happened_up_to(&Happening::PodGone(old), old.priority);
+                    self.handle_event_up_to(&ClusterEvent::PodGone(old), old.priority);
                 }
             }
         }
@@ -347,8 +347,8 @@ impl Runner {
 
     // ---- decisions
 
-    fn decide_some(&mut self, now: Timestamp) -> bool {
-        for _ in 0..DECISIONS_AT_ONCE {
+    fn decide_batch(&mut self, now: Timestamp) -> bool {
+        for _ in 0..DECISIONS_PER_BATCH {
             let Some(key) = self.queue.pop(now) else { return false };
             self.decide(&key, now);
         }
@@ -365,30 +365,30 @@ impl Runner {
         }
         if pod.deleting {
             let note = format!("skip schedule deleting pod: {}", pod.key);
-            self.note(&pod, &note, now);
+            self.record_event(&pod, &note, now);
             self.queue.remove(key);
             return;
         }
         match schedule_one(&mut self.snapshot, &pod) {
-            Decision::Bind { node, volumes } => self.place(&pod, node, volumes),
+            Decision::Bind { node, volumes } => self.start_binding(&pod, node, volumes),
             Decision::Nominate { node, victims, failure } => {
-                self.refuse(&pod, failure, Some(Some(node.clone())), now);
-                self.take_nominations_back(&pod, &node);
+                self.mark_unschedulable(&pod, failure, Some(Some(node.clone())), now);
+                self.remove_nominations(&pod, &node);
                 if victims.iter().any(|victim| self.snapshot.pod(victim).is_some_and(|pod| !pod.deleting)) {
                     self.queue.hold(key);
                     self.push(&pod, Write::Preempt { node, victims });
                 }
             }
             Decision::Unschedulable { failure, gives_up_nomination } => {
-                self.refuse(&pod, failure, gives_up_nomination.then_some(None), now);
+                self.mark_unschedulable(&pod, failure, gives_up_nomination.then_some(None), now);
             }
             Decision::Failed { message } => self.fail(&pod, message, now),
         }
     }
 
-    fn place(&mut self, pod: &Arc<PodInfo>, node: Arc<str>, volumes: VolumePlan) {
+    fn start_binding(&mut self, pod: &Arc<PodInfo>, node: Arc<str>, volumes: VolumePlan) {
         self.snapshot.assume(&pod.key, &node, &volumes);
-        self.happened(&Happening::PodPlaced(pod));
+        self.handle_event(&ClusterEvent::PodPlaced(pod));
         if volumes.is_empty() {
             self.push(pod, Write::Bind { node });
             return;
@@ -398,7 +398,7 @@ impl Runner {
         self.push(pod, Write::Volumes { node, plan: volumes });
     }
 
-    fn refuse(
+    fn mark_unschedulable(
         &mut self,
         pod: &Arc<PodInfo>,
         failure: Failure,
@@ -408,11 +408,11 @@ impl Runner {
         if failure.plugins.is_empty() {
             self.queue.failed(&pod.key, now);
         } else {
-            self.queue.refused(&pod.key, failure.plugins, now);
+            self.queue.unschedulable(&pod.key, failure.plugins, now);
         }
         let nominated = nomination.clone().unwrap_or_else(|| pod.nominated_node.clone());
         self.snapshot.set_nomination(&pod.key, nominated);
-        self.note(pod, &failure.message, now);
+        self.record_event(pod, &failure.message, now);
         let unscheduled = Some(("Unschedulable", failure.message));
         self.push(pod, Write::Status(StatusChange { unscheduled, nomination }));
     }
@@ -420,13 +420,13 @@ impl Runner {
     fn fail(&mut self, pod: &Arc<PodInfo>, message: String, now: Timestamp) {
         self.queue.failed(&pod.key, now);
         self.snapshot.set_nomination(&pod.key, None);
-        self.note(pod, &message, now);
+        self.record_event(pod, &message, now);
         let unscheduled = Some(("SchedulerError", message));
         self.push(pod, Write::Status(StatusChange { unscheduled, nomination: Some(None) }));
     }
 
     /// Removes nominations of pods with lower priority from the node.
-    fn take_nominations_back(&mut self, pod: &PodInfo, node: &str) {
+    fn remove_nominations(&mut self, pod: &PodInfo, node: &str) {
         let lower: Vec<Arc<PodInfo>> = self
             .snapshot
             .nominated_on(node)
@@ -442,7 +442,7 @@ impl Runner {
     // ---- volumes
 
     /// Continues with pods whose volumes are bound, and fails pods whose volumes cannot be bound.
-    fn look_at_volumes(&mut self) {
+    fn check_volumes(&mut self) {
         let mut ready = Vec::new();
         let mut hopeless = Vec::new();
         for (key, wait) in &self.volume_waits {
@@ -458,14 +458,14 @@ impl Runner {
             self.push(&pod, Write::Bind { node });
         }
         for (pod, why) in hopeless {
-            self.unplace(
+            self.binding_failed(
                 &pod.key,
                 format!("running PreBind plugin \"VolumeBinding\": binding volumes: {why}"),
             );
         }
     }
 
-    fn give_up_on_volumes(&mut self, now: Timestamp) {
+    fn fail_volume_timeouts(&mut self, now: Timestamp) {
         let late: Vec<PodKey> = self
             .volume_waits
             .iter()
@@ -474,16 +474,16 @@ impl Runner {
             .collect();
         for key in late {
             let why = "running PreBind plugin \"VolumeBinding\": binding volumes: context deadline exceeded";
-            self.unplace(&key, why.to_owned());
+            self.binding_failed(&key, why.to_owned());
         }
     }
 
     /// The pod could not be bound to the selected node.
-    fn unplace(&mut self, key: &PodKey, message: String) {
+    fn binding_failed(&mut self, key: &PodKey, message: String) {
         self.volume_waits.remove(key);
         let now = self.writer.clock.now();
         let Some(placed) = self.snapshot.forget(key) else { return };
-        self.happened(&Happening::PodGone(&placed));
+        self.handle_event(&ClusterEvent::PodGone(&placed));
         if let Some(pod) = self.snapshot.pod(key).cloned() {
             self.fail(&pod, message, now);
         }
@@ -539,10 +539,10 @@ impl Runner {
                     SignedDuration::try_from(self.settings.volumes_max).unwrap_or(SignedDuration::MAX);
                 let deadline = now.checked_add(deadline).unwrap_or(Timestamp::MAX);
                 self.volume_waits.insert(key, VolumeWait { node, deadline });
-                self.look_at_volumes();
+                self.check_volumes();
             }
             (Step::Volumes, Err(error)) => {
-                self.unplace(&key, format!("running PreBind plugin \"VolumeBinding\": {error}"));
+                self.binding_failed(&key, format!("running PreBind plugin \"VolumeBinding\": {error}"));
             }
             (Step::Bind, Err(error)) => {
                 // If the pod is gone, its watch event reports that.
@@ -553,10 +553,10 @@ impl Runner {
                 if is_gone(&error) {
                     self.queue.remove(&key);
                     if let Some(placed) = self.snapshot.forget(&key) {
-                        self.happened(&Happening::PodGone(&placed));
+                        self.handle_event(&ClusterEvent::PodGone(&placed));
                     }
                 } else {
-                    self.unplace(&key, format!("running Bind plugin \"DefaultBinder\": {message}"));
+                    self.binding_failed(&key, format!("running Bind plugin \"DefaultBinder\": {message}"));
                 }
             }
         }
@@ -566,7 +566,7 @@ impl Runner {
 
     /// Records an event with the reason why a pod was not scheduled. As in kube-scheduler, repetitions for an unchanged
     /// pod are counted, and only the first repetition is sent to the API server.
-    fn note(&mut self, pod: &PodInfo, note: &str, now: Timestamp) {
+    fn record_event(&mut self, pod: &PodInfo, note: &str, now: Timestamp) {
         let (key, uid, writer) = (pod.key.clone(), pod.uid.clone(), self.writer.clone());
         let same = |series: &&mut Series| {
             series.uid == uid
@@ -578,8 +578,8 @@ impl Runner {
             series.last_at = now;
             if let Some(name) = series.name.clone().filter(|_| series.count == 2) {
                 self.notes.spawn(async move {
-                    writer.repeat(&key.namespace, &name, 2).await;
-                    Noted { key, uid, name: Some(name) }
+                    writer.increment_event(&key.namespace, &name, 2).await;
+                    RecordedEvent { key, uid, name: Some(name) }
                 });
             }
             return;
@@ -589,13 +589,13 @@ impl Runner {
         self.events.insert(key.clone(), series);
         let note = note.to_owned();
         self.notes.spawn(async move {
-            let name = writer.note(&key, &uid, None, EventKind::FailedScheduling, &note).await;
-            Noted { key, uid, name }
+            let name = writer.record_event(&key, &uid, None, EventKind::FailedScheduling, &note).await;
+            RecordedEvent { key, uid, name }
         });
     }
 
-    fn remember(&mut self, noted: Result<Noted, tokio::task::JoinError>) {
-        let Ok(Noted { key, uid, name }) = noted else { return };
+    fn event_recorded(&mut self, recorded: Result<RecordedEvent, tokio::task::JoinError>) {
+        let Ok(RecordedEvent { key, uid, name }) = recorded else { return };
         if let Some(series) = self.events.get_mut(&*key).filter(|series| series.uid == uid) {
             series.name = name;
         }

@@ -19,8 +19,8 @@ use super::pod::{Placement, PodInfo};
 use super::selectors::{label_selector, labels};
 use super::storage::{Claim, StorageClass, Volume, attach_limits};
 use super::tables::{
-    Column, Columns, NamespaceLabels, NodeIndex, PodQuery, Recent, Tally, TermIndex, Verdicts, change_tally,
-    refresh_verdicts,
+    Column, Columns, NamespaceLabels, NodeIndex, PodQuery, RecentTables, Tally, TermIndex, Verdicts,
+    change_tally, refresh_verdicts,
 };
 use super::volumes::VolumePlan;
 use crate::mirror::ObjectKey;
@@ -90,7 +90,7 @@ pub struct Snapshot {
     assumed_selections: BTreeMap<ObjectKey, Arc<str>>,
     pub(super) verdicts: Verdicts,
     pub(super) columns: Columns,
-    tallies: Recent<PodQuery, Tally>,
+    tallies: RecentTables<PodQuery, Tally>,
     pub(super) anti_affinity: TermIndex,
     pub(super) scored_affinity: TermIndex,
 }
@@ -143,7 +143,7 @@ impl Snapshot {
 
     /// Returns the previous facts of the node.
     pub(super) fn put_node(&mut self, facts: NodeFacts) -> Option<NodeFacts> {
-        let index = self.place(&facts.name);
+        let index = self.index_or_insert(&facts.name);
         if self.nodes[index].facts.as_ref() == Some(&facts) {
             return Some(facts);
         }
@@ -178,7 +178,7 @@ impl Snapshot {
         self.nodes[index].facts.as_ref().map(|facts| &facts.name)
     }
 
-    fn place(&mut self, name: &Arc<str>) -> NodeIndex {
+    fn index_or_insert(&mut self, name: &Arc<str>) -> NodeIndex {
         if let Some(index) = self.node_index.get(name) {
             return *index;
         }
@@ -218,7 +218,7 @@ impl Snapshot {
                 self.forget(&key);
                 self.set_nomination(&key, None);
             } else if info.node.is_some() {
-                self.settle(&key);
+                self.remove_assumption(&key);
             } else if self.assumed.contains_key(&*key) {
                 info.node = old.node.clone();
             }
@@ -241,7 +241,7 @@ impl Snapshot {
 
     pub fn remove_pod(&mut self, key: &ObjectKey) -> PodChange {
         let Some(old) = self.pods.get(key).cloned() else { return PodChange::default() };
-        self.settle(&old.key);
+        self.remove_assumption(&old.key);
         self.take_off_node(&old);
         self.set_nomination(&old.key, None);
         self.pods.remove(key);
@@ -250,7 +250,7 @@ impl Snapshot {
 
     fn put_on_node(&mut self, pod: &Arc<PodInfo>) {
         let Some(name) = &pod.node else { return };
-        let index = self.place(name);
+        let index = self.index_or_insert(name);
         self.nodes[index].load.add(pod);
         self.change_tables(pod, index, true);
     }
@@ -312,7 +312,7 @@ impl Snapshot {
     /// Removes an assumption: the pod is pending again. Returns the pod if it was assumed.
     pub fn forget(&mut self, key: &ObjectKey) -> Option<Arc<PodInfo>> {
         let pod = self.pods.get(key).cloned()?;
-        if !self.settle(&pod.key) {
+        if !self.remove_assumption(&pod.key) {
             return None;
         }
         self.take_off_node(&pod);
@@ -323,7 +323,7 @@ impl Snapshot {
     }
 
     /// Removes the assumption of a pod after the API server's response.
-    fn settle(&mut self, key: &PodKey) -> bool {
+    fn remove_assumption(&mut self, key: &PodKey) -> bool {
         let Some(plan) = self.assumed.remove(&**key) else { return false };
         for (_, volume) in &plan.bindings {
             self.assumed_volumes.remove(volume);

@@ -90,8 +90,8 @@ impl Sources {
         self.csi_nodes.synced().await;
     }
 
-    pub(super) fn subscribe(&self) -> Feeds {
-        Feeds {
+    pub(super) fn subscribe(&self) -> Subscriptions {
+        Subscriptions {
             namespaces: self.namespaces.subscribe(),
             services: self.services.subscribe(),
             replica_sets: self.replica_sets.subscribe(),
@@ -124,7 +124,7 @@ pub(super) enum Update {
     Pod(Change<Pod>),
 }
 
-pub(super) struct Feeds {
+pub(super) struct Subscriptions {
     namespaces: UnboundedReceiver<Change<Namespace>>,
     services: UnboundedReceiver<Change<Service>>,
     replica_sets: UnboundedReceiver<Change<ReplicaSet>>,
@@ -139,7 +139,7 @@ pub(super) struct Feeds {
     pods: UnboundedReceiver<Change<Pod>>,
 }
 
-impl Feeds {
+impl Subscriptions {
     /// The next change that has arrived, by kind in a fixed order: kinds that pods refer to come before pods.
     pub(super) fn arrived(&mut self) -> Option<Update> {
         macro_rules! first {

@@ -106,7 +106,7 @@ impl SpreadState {
         for (position, (constraint, counted)) in pod.hard_spread.iter().zip(&self.counted).enumerate() {
             let column = snapshot.columns.get(&constraint.topology_key);
             let Some(domain) = column.and_then(|column| column.domain(node)) else {
-                return Err(Rejection::final_(
+                return Err(Rejection::unresolvable(
                     Plugin::PodTopologySpread,
                     "node(s) didn't match pod topology spread constraints (missing required label)",
                 ));

@@ -25,18 +25,18 @@ const TABLES_MIN: usize = 16;
 
 /// A cache that keeps the most recently used tables.
 #[derive(Debug)]
-pub(super) struct Recent<K, V> {
+pub(super) struct RecentTables<K, V> {
     tables: HashMap<K, (u64, V)>,
     clock: u64,
 }
 
-impl<K, V> Default for Recent<K, V> {
+impl<K, V> Default for RecentTables<K, V> {
     fn default() -> Self {
         Self { tables: HashMap::new(), clock: 0 }
     }
 }
 
-impl<K: Hash + Eq + Clone, V> Recent<K, V> {
+impl<K: Hash + Eq + Clone, V> RecentTables<K, V> {
     /// Marks the table as used, builds it if it is missing, and drops others if there are too many.
     pub(super) fn ensure(&mut self, key: &K, nodes: usize, make: impl FnOnce() -> V) -> &mut V {
         self.clock += 1;
@@ -200,7 +200,7 @@ impl TermIndex {
 }
 
 /// Results per placement.
-pub(super) type Verdicts = Recent<Arc<Placement>, Vec<Verdict>>;
+pub(super) type Verdicts = RecentTables<Arc<Placement>, Vec<Verdict>>;
 
 pub(super) fn refresh_verdicts<'a>(
     rows: &mut Vec<Verdict>,

@@ -59,7 +59,7 @@ impl Rejection {
         Self { plugin: Some(plugin), resolvable: true, first: reason.into(), more: Vec::new() }
     }
 
-    pub(super) fn final_(plugin: Plugin, reason: impl Into<Reason>) -> Self {
+    pub(super) fn unresolvable(plugin: Plugin, reason: impl Into<Reason>) -> Self {
         Self { plugin: Some(plugin), resolvable: false, first: reason.into(), more: Vec::new() }
     }
 

@@ -45,7 +45,7 @@ pub(super) struct VolumeState {
 }
 
 /// Why a pod fits on no node.
-pub(super) enum Obstacle {
+pub(super) enum PreFilterError {
     Rejected(Rejection),
     Error(String),
 }
@@ -55,12 +55,13 @@ fn not_found(kind: &str, name: &str) -> String {
 }
 
 impl VolumeState {
-    pub(super) fn prepare(snapshot: &Snapshot, pod: &PodInfo) -> Result<Self, Obstacle> {
+    pub(super) fn prepare(snapshot: &Snapshot, pod: &PodInfo) -> Result<Self, PreFilterError> {
         let mut state = Self::default();
         if pod.claims.is_empty() && pod.disks.is_empty() {
             return Ok(state);
         }
-        let reject = |plugin, reason: String| Obstacle::Rejected(Rejection::final_(plugin, reason));
+        let reject =
+            |plugin, reason: String| PreFilterError::Rejected(Rejection::unresolvable(plugin, reason));
         let key = |claim: &ClaimUse| ObjectKey::new(&*pod.key.namespace, &*claim.name);
         let find = |claim: &ClaimUse| snapshot.claims.get(&key(claim));
         for used in pod.claims.iter().filter(|claim| !claim.ephemeral) {
@@ -108,7 +109,7 @@ impl VolumeState {
                 None => false,
                 Some(class) => class.waits_for_consumer.ok_or_else(|| {
                     let class = &*claim.class;
-                    Obstacle::Error(format!(
+                    PreFilterError::Error(format!(
                         "running PreFilter plugin \"VolumeBinding\": VolumeBindingMode not set for StorageClass \
                          {class:?}"
                     ))
@@ -286,7 +287,7 @@ impl VolumeState {
         if self.zones.is_empty() || !in_a_zone() || self.zones.iter().all(|zone| zone.admits(labels)) {
             return Ok(());
         }
-        Err(Rejection::final_(Plugin::VolumeZone, "node(s) had no available volume zone"))
+        Err(Rejection::unresolvable(Plugin::VolumeZone, "node(s) had no available volume zone"))
     }
 }
 

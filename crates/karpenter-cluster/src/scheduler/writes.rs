@@ -129,7 +129,7 @@ impl Writer {
             .map_err(kube::Error::BuildRequest)?;
         self.client.request_text(request).await?;
         let note = format!("Successfully assigned {key} to {node}");
-        self.note(key, uid, None, EventKind::Scheduled, &note).await;
+        self.record_event(key, uid, None, EventKind::Scheduled, &note).await;
         Ok(())
     }
 
@@ -185,13 +185,13 @@ impl Writer {
             }
             let uid = victim.metadata.uid.as_deref().unwrap_or_default();
             let note = format!("Preempted by pod {preemptor_uid} on node {node}");
-            self.note(key, uid, Some(preemptor_uid), EventKind::Preempted, &note).await;
+            self.record_event(key, uid, Some(preemptor_uid), EventKind::Preempted, &note).await;
         }
         Ok(())
     }
 
     /// Records an event; failures are ignored.
-    pub(super) async fn note(
+    pub(super) async fn record_event(
         &self,
         key: &ObjectKey,
         uid: &str,
@@ -221,7 +221,7 @@ impl Writer {
     }
 
     /// Increments the count of an event.
-    pub(super) async fn repeat(&self, namespace: &str, name: &str, count: u32) {
+    pub(super) async fn increment_event(&self, namespace: &str, name: &str, count: u32) {
         let patch =
             Patch::Merge(json!({"series": {"count": count, "lastObservedTime": self.clock.micro_time()}}));
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);

@@ -13,7 +13,7 @@ fn titles(settings: &Settings) -> Vec<String> {
 
 fn deployment(settings: &Settings) -> Value {
     let mut objects = build(settings).expect("built");
-    objects.pop().filter(|object| object["kind"] == "Deployment").expect("the Deployment comes last")
+    objects.pop().filter(|object| object["kind"] == "Deployment").expect("the Deployment is last")
 }
 
 #[test]

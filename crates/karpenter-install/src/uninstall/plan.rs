@@ -154,8 +154,8 @@ pub(crate) fn active_controller(seen: &Seen, now: Timestamp) -> Option<String> {
 
 fn drain(seen: &Seen, choices: &Choices, active: Option<&str>) -> Result<Vec<Step>, Vec<String>> {
     let held_classes = seen.classes.iter().any(is_held);
-    let has_machines = !seen.claims.is_empty() || seen.nodes.iter().any(is_held);
-    if (has_machines || held_classes) && active.is_none() && !choices.is_forced {
+    let has_instances = !seen.claims.is_empty() || seen.nodes.iter().any(is_held);
+    if (has_instances || held_classes) && active.is_none() && !choices.is_forced {
         return Err(vec![format!(
             "{} and no controller seems active, so the instances would not be terminated: start the controller, or choose \
              --nodes keep, or --force if you know that one is active",
@@ -168,7 +168,7 @@ fn drain(seen: &Seen, choices: &Choices, active: Option<&str>) -> Result<Vec<Ste
     if !pools.is_empty() {
         steps.push(Step::DeletePools(pools));
     }
-    if has_machines {
+    if has_instances {
         steps.push(Step::TerminateInstances);
     }
     if !seen.classes.is_empty() {

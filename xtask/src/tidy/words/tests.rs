@@ -22,8 +22,12 @@ fn hit(file: &str, line: usize, row: usize) -> Hit {
 }
 
 fn errors(allowed: &str, hits: &[Hit]) -> Vec<String> {
+    errors_with_new_lines(allowed, hits, &[])
+}
+
+fn errors_with_new_lines(allowed: &str, hits: &[Hit], new: &[BTreeSet<(PathBuf, usize)>]) -> Vec<String> {
     let mut findings = Findings::default();
-    compare(&allowances(allowed).expect("valid table"), hits, &mut findings);
+    compare(&allowances(allowed).expect("valid table"), hits, new, &mut findings);
     findings.errors
 }
 
@@ -100,6 +104,17 @@ fn more_hits_than_allowed_name_line_word_and_replacement() {
         ]
     );
     assert_eq!(errors("", &two[..1]).len(), 2, "nothing is allowed without a row");
+}
+
+#[test]
+fn hits_in_new_lines_are_named_alone() {
+    let two = [hit("crates/a/src/x.rs", 3, 9), hit("crates/a/src/x.rs", 7, 19)];
+    let diff = "--- a/crates/a/src/x.rs\n+++ b/crates/a/src/x.rs\n@@ -5 +6,2 @@ fn x()\n+one\n+two\n@@ -9,2 +10,0 @@\n";
+    let new = added_lines(diff);
+    assert_eq!(new.iter().map(|(_, line)| *line).collect::<Vec<_>>(), [6, 7]);
+    let found = errors_with_new_lines("crates/a 1\n", &two, &[BTreeSet::new(), new]);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].starts_with("crates/a/src/x.rs:7: "), "{found:?}");
 }
 
 #[test]

@@ -31,14 +31,14 @@ pub(super) struct Plan {
 
 /// Whether a node is eligible for the DaemonSet.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Suits {
+pub(super) struct Eligibility {
     pub(super) should_run: bool,
     /// Existing pods may stay although no new pod would be created.
-    pub(super) may_stay: bool,
+    pub(super) should_continue: bool,
 }
 
-pub(super) fn suits(set: &DaemonSet, node: &Node) -> Suits {
-    let never = Suits { should_run: false, may_stay: false };
+pub(super) fn eligibility(set: &DaemonSet, node: &Node) -> Eligibility {
+    let never = Eligibility { should_run: false, should_continue: false };
     let Some(template) = set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref()) else { return never };
     let other_node =
         template.node_name.as_deref().is_some_and(|name| !name.is_empty() && name != name_of(node));
@@ -47,7 +47,10 @@ pub(super) fn suits(set: &DaemonSet, node: &Node) -> Suits {
     }
     let tolerations = tolerations(template);
     let tolerated = |effects: &[&str]| placement::tolerates_all(&tolerations, taints_of(node), effects);
-    Suits { should_run: tolerated(&["NoSchedule", "NoExecute"]), may_stay: tolerated(&["NoExecute"]) }
+    Eligibility {
+        should_run: tolerated(&["NoSchedule", "NoExecute"]),
+        should_continue: tolerated(&["NoExecute"]),
+    }
 }
 
 /// The template's tolerations and those that every DaemonSet pod has, for example for nodes that are not ready.
@@ -119,7 +122,7 @@ pub(super) fn target_node(pod: &Pod) -> Option<String> {
 
 /// The sort key that decides which of several pods on a node stays, the first one: bound before unbound, then the
 /// oldest.
-pub(super) fn seniority(pod: &Pod) -> (bool, Option<Timestamp>, &str) {
+pub(super) fn keep_order(pod: &Pod) -> (bool, Option<Timestamp>, &str) {
     let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
     (pods::node_name(pod).is_none(), created, name_of(pod))
 }
@@ -128,12 +131,14 @@ pub(super) fn plan(set: &DaemonSet, nodes: &[Arc<Node>], by_node: &Pods, hash: &
     let mut plan = Plan::default();
     let bounds = Bounds::of(set, nodes);
     for node in nodes {
-        let suits = suits(set, node);
+        let eligibility = eligibility(set, node);
         let pods = by_node.get(name_of(&**node));
         match pods {
-            None if suits.should_run => plan.create.push(name_of(&**node).to_string()),
+            None if eligibility.should_run => plan.create.push(name_of(&**node).to_string()),
             None => {}
-            Some(pods) if suits.may_stay => keep_one(set, pods, hash, &bounds, suits, node, now, &mut plan),
+            Some(pods) if eligibility.should_continue => {
+                keep_one(set, pods, hash, &bounds, eligibility, node, now, &mut plan)
+            }
             Some(pods) => delete_all(pods, &mut plan),
         }
     }
@@ -164,7 +169,7 @@ fn keep_one(
     pods: &[Arc<Pod>],
     hash: &str,
     bounds: &Bounds,
-    suits: Suits,
+    eligibility: Eligibility,
     node: &Node,
     now: Timestamp,
     plan: &mut Plan,
@@ -177,7 +182,7 @@ fn keep_one(
         plan.delete.extend(running.iter().skip(1).map(|pod| name_of(&***pod).to_string()));
         return;
     }
-    if running.is_empty() && suits.should_run {
+    if running.is_empty() && eligibility.should_run {
         plan.create.push(name_of(node).to_string());
     }
     if running.len() <= 1 {
@@ -207,7 +212,7 @@ struct Bounds {
 
 impl Bounds {
     fn of(set: &DaemonSet, nodes: &[Arc<Node>]) -> Self {
-        let wanted = nodes.iter().filter(|node| suits(set, node).should_run).count() as i32;
+        let wanted = nodes.iter().filter(|node| eligibility(set, node).should_run).count() as i32;
         let strategy = set.spec.as_ref().and_then(|spec| spec.update_strategy.as_ref());
         let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
         let one = k8s_openapi::apimachinery::pkg::util::intstr::IntOrString::Int(1);
@@ -233,7 +238,7 @@ fn roll(
     let available = |pod: &Pod| pods::is_available(pod, min_ready, now);
     let (mut unavailable, mut surging) = (0, 0);
     let (mut broken, mut candidates) = (Vec::new(), Vec::new());
-    for node in nodes.iter().filter(|node| suits(set, node).should_run) {
+    for node in nodes.iter().filter(|node| eligibility(set, node).should_run) {
         let pods = by_node.get(name_of(&**node)).map(Vec::as_slice).unwrap_or_default();
         let alive: Vec<&Arc<Pod>> = pods.iter().filter(|pod| !is_deleting(&***pod)).collect();
         let newer = alive.iter().find(|pod| label(&****pod, REVISION_HASH) == Some(hash));
@@ -274,7 +279,7 @@ pub(super) fn status(
     let (mut desired, mut current, mut misplaced, mut ready, mut updated, mut available) = (0, 0, 0, 0, 0, 0);
     for node in nodes {
         let oldest = by_node.get(name_of(&**node)).and_then(|pods| pods.first());
-        if !suits(set, node).should_run {
+        if !eligibility(set, node).should_run {
             misplaced += i32::from(oldest.is_some());
             continue;
         }

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::plan::{Plan, Suits, new_pod, plan, status, suits, target_node};
+use super::plan::{Eligibility, Plan, eligibility, new_pod, plan, status, target_node};
 use super::*;
 use crate::controllers::fixtures::{from, merge, now};
 
@@ -39,21 +39,21 @@ fn pods(pods: &[Arc<Pod>]) -> Pods {
 
 #[test]
 fn eligible_nodes_match_selector_affinity_and_taints() {
-    let yes = Suits { should_run: true, may_stay: true };
-    let no = Suits { should_run: false, may_stay: false };
-    let stay = Suits { should_run: false, may_stay: true };
+    let yes = Eligibility { should_run: true, should_continue: true };
+    let no = Eligibility { should_run: false, should_continue: false };
+    let stay = Eligibility { should_run: false, should_continue: true };
     let plain = set(json!({}));
-    assert_eq!(suits(&plain, &node("n", json!({}))), yes);
-    assert_eq!(suits(&plain, &node("n", taint("node.kubernetes.io/unschedulable", "NoSchedule"))), yes);
-    assert_eq!(suits(&plain, &node("n", taint("node.kubernetes.io/not-ready", "NoExecute"))), yes);
-    assert_eq!(suits(&plain, &node("n", taint("dedicated", "NoSchedule"))), stay);
-    assert_eq!(suits(&plain, &node("n", taint("dedicated", "NoExecute"))), no);
+    assert_eq!(eligibility(&plain, &node("n", json!({}))), yes);
+    assert_eq!(eligibility(&plain, &node("n", taint("node.kubernetes.io/unschedulable", "NoSchedule"))), yes);
+    assert_eq!(eligibility(&plain, &node("n", taint("node.kubernetes.io/not-ready", "NoExecute"))), yes);
+    assert_eq!(eligibility(&plain, &node("n", taint("dedicated", "NoSchedule"))), stay);
+    assert_eq!(eligibility(&plain, &node("n", taint("dedicated", "NoExecute"))), no);
     assert_eq!(
-        suits(&plain, &node("n", taint("node.kubernetes.io/network-unavailable", "NoSchedule"))),
+        eligibility(&plain, &node("n", taint("node.kubernetes.io/network-unavailable", "NoSchedule"))),
         stay
     );
     let picky = set(json!({"spec": {"template": {"spec": {"nodeSelector": {"pool": "b"}}}}}));
-    assert_eq!(suits(&picky, &node("n", json!({}))), no);
+    assert_eq!(eligibility(&picky, &node("n", json!({}))), no);
 }
 
 #[test]

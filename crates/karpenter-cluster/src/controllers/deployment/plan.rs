@@ -46,7 +46,7 @@ pub(super) struct Plan {
     pub(super) again: Option<Duration>,
 }
 
-/// The ReplicaSets during planning.
+/// A working copy of the ReplicaSets while a pass is planned.
 struct Draft<'a> {
     deployment: &'a Deployment,
     spec: &'a DeploymentSpec,
@@ -458,7 +458,7 @@ pub(super) fn bounds(spec: &DeploymentSpec) -> (i32, i32) {
 }
 
 fn new_set(deployment: &Deployment, spec: &DeploymentSpec) -> ReplicaSet {
-    const LONGEST: usize = 253;
+    const NAME_BYTES_MAX: usize = 253;
     let collisions = deployment.status.as_ref().and_then(|status| status.collision_count);
     let hash = hash::short_hash(&spec.template, collisions);
     let mut template = spec.template.clone();
@@ -468,7 +468,7 @@ fn new_set(deployment: &Deployment, spec: &DeploymentSpec) -> ReplicaSet {
     let mut selector = spec.selector.clone();
     selector.match_labels.get_or_insert_default().insert(TEMPLATE_HASH.into(), hash.clone());
     let mut name = name_of(deployment).to_string();
-    name.truncate(LONGEST - 1 - hash.len());
+    name.truncate(NAME_BYTES_MAX - 1 - hash.len());
     let metadata = ObjectMeta {
         name: Some(format!("{name}-{hash}")),
         namespace: deployment.metadata.namespace.clone(),
@@ -493,7 +493,7 @@ const NOT_COPIED: [&str; 6] = [
     MAX_REPLICAS,
     "deprecated.deployment.rollback.to",
 ];
-const HISTORY_LONGEST: usize = 2000;
+const HISTORY_BYTES_MAX: usize = 2000;
 
 /// Copies the Deployment's annotations to its newest ReplicaSet and raises the revision to `revision`.
 fn annotate(deployment: &Deployment, set: &mut ReplicaSet, revision: i64) {
@@ -514,7 +514,7 @@ fn annotate(deployment: &Deployment, set: &mut ReplicaSet, revision: i64) {
         let mut revisions: Vec<&str> = history.split(',').filter(|part| !part.is_empty()).collect();
         let last = before.to_string();
         revisions.push(&last);
-        while revisions.len() > 1 && revisions.join(",").len() > HISTORY_LONGEST {
+        while revisions.len() > 1 && revisions.join(",").len() > HISTORY_BYTES_MAX {
             revisions.remove(0);
         }
         let history = revisions.join(",");

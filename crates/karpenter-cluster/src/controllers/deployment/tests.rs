@@ -82,7 +82,7 @@ fn new_template_surges_and_then_scales_old_set_down() {
     assert_eq!(first.create.as_ref().map(size), Some(1));
     assert_eq!(sizes(&first), [named("web-v1", 3)]);
     assert_eq!(first.revision.as_deref(), Some("2"));
-    // One new pod is available: three old pods exist, one may be unavailable.
+    // Four of five pods are available and three must be: one old pod may be removed.
     let next = decide(&deployment, &[set("v1", 1, 3, 3), set("v2", 2, 2, 1)]);
     assert_eq!(sizes(&next), [named("web-v1", 2)]);
 }

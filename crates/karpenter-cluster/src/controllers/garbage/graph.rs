@@ -50,9 +50,9 @@ impl Item {
 pub(super) enum Verdict {
     Keep,
     /// It is unknown whether this owner exists; ask the API server.
-    AskFor(OwnerReference),
+    LookUpOwner(OwnerReference),
     /// Remove the references to these owners.
-    Disown(BTreeSet<String>),
+    RemoveOwnerReferences(BTreeSet<String>),
     Delete(PropagationPolicy),
     /// Remove the owner references of these dependents, then the object's finalizer.
     Orphan(Vec<(String, Item)>),
@@ -118,7 +118,7 @@ impl Graph {
         }
         if let Some(dependents) = self.dependents.get(uid) {
             affected.extend(dependents.iter().cloned());
-            self.note_absent(uid);
+            self.record_absent(uid);
         }
         affected
     }
@@ -131,18 +131,18 @@ impl Graph {
     }
 
     /// Records that the object does not exist. A uid is never reused.
-    pub(super) fn note_absent(&mut self, uid: &str) {
+    pub(super) fn record_absent(&mut self, uid: &str) {
         if self.absent.len() >= ABSENT_MAX {
             self.absent.clear();
         }
         self.absent.insert(uid.to_string());
     }
 
-    pub(super) fn note_present(&mut self, uid: &str, owner: &str) {
+    pub(super) fn record_present(&mut self, uid: &str, owner: &str) {
         self.present.insert((uid.to_string(), owner.to_string()));
     }
 
-    pub(super) fn judge(&self, uid: &str) -> Option<(Item, Verdict)> {
+    pub(super) fn decide(&self, uid: &str) -> Option<(Item, Verdict)> {
         let item = self.items.get(uid)?;
         Some((item.clone(), self.verdict(uid, item)))
     }
@@ -180,12 +180,16 @@ impl Graph {
                     dangling.insert(owner.uid.clone());
                 }
                 None if self.present.contains(&(uid.to_string(), owner.uid.clone())) => solid += 1,
-                None => return Verdict::AskFor(owner.clone()),
+                None => return Verdict::LookUpOwner(owner.clone()),
             }
         }
         if solid > 0 {
             dangling.append(&mut waiting);
-            return if dangling.is_empty() { Verdict::Keep } else { Verdict::Disown(dangling) };
+            return if dangling.is_empty() {
+                Verdict::Keep
+            } else {
+                Verdict::RemoveOwnerReferences(dangling)
+            };
         }
         if !waiting.is_empty() && !dependents.is_empty() {
             return Verdict::Delete(PropagationPolicy::Foreground);

@@ -39,7 +39,7 @@ fn put(graph: &mut Graph, uid: &str, parts: &[Value]) -> Vec<String> {
 }
 
 fn verdict(graph: &Graph, uid: &str) -> Verdict {
-    graph.judge(uid).expect("known").1
+    graph.decide(uid).expect("known").1
 }
 
 fn uids(uids: &[&str]) -> BTreeSet<String> {
@@ -54,7 +54,7 @@ fn object_is_deleted_when_its_last_owner_is_gone() {
     put(&mut graph, "child", &[owned_by(&[("a", true), ("b", true)])]);
     assert_eq!(verdict(&graph, "child"), Verdict::Keep);
     assert_eq!(graph.remove("a"), ["child"]);
-    assert_eq!(verdict(&graph, "child"), Verdict::Disown(uids(&["a"])));
+    assert_eq!(verdict(&graph, "child"), Verdict::RemoveOwnerReferences(uids(&["a"])));
     graph.remove("b");
     assert_eq!(verdict(&graph, "child"), Verdict::Delete(PropagationPolicy::Background));
 }
@@ -63,12 +63,12 @@ fn object_is_deleted_when_its_last_owner_is_gone() {
 fn unknown_owner_is_looked_up() {
     let mut graph = Graph::default();
     put(&mut graph, "child", &[owned_by(&[("a", true)])]);
-    assert!(matches!(verdict(&graph, "child"), Verdict::AskFor(owner) if owner.uid == "a"));
-    graph.note_present("child", "a");
+    assert!(matches!(verdict(&graph, "child"), Verdict::LookUpOwner(owner) if owner.uid == "a"));
+    graph.record_present("child", "a");
     assert_eq!(verdict(&graph, "child"), Verdict::Keep);
     let mut graph = Graph::default();
     put(&mut graph, "child", &[owned_by(&[("a", true)])]);
-    graph.note_absent("a");
+    graph.record_absent("a");
     assert_eq!(verdict(&graph, "child"), Verdict::Delete(PropagationPolicy::Background));
 }
 

@@ -21,7 +21,7 @@ pub(super) const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 const BACK_OFF_FIRST: Duration = Duration::from_secs(10);
 const BACK_OFF_MAX: Duration = Duration::from_secs(600);
-const BURST: usize = 500;
+const BURST_MAX: usize = 500;
 
 /// Consecutive failures since the last success.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -187,7 +187,7 @@ fn manage(
         plan.again = Some(until);
         return;
     }
-    let missing = (missing as usize).min(BURST);
+    let missing = (missing as usize).min(BURST_MAX);
     if !count.is_indexed() {
         plan.create = vec![None; missing];
         return;

@@ -26,7 +26,7 @@ const PRESSURES: [(&str, &str); 4] = [
 ];
 
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Silence {
+pub(super) struct Liveness {
     /// The conditions to set on a node whose kubelet stopped reporting.
     pub(super) conditions: Option<Vec<Value>>,
     pub(super) again: Option<Duration>,
@@ -36,17 +36,17 @@ fn condition<'a>(node: &'a Node, kind: &str) -> Option<&'a NodeCondition> {
     node.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == kind)
 }
 
-pub(super) fn silence(node: &Node, lease: Option<&Lease>, options: &Options, now: Timestamp) -> Silence {
+pub(super) fn liveness(node: &Node, lease: Option<&Lease>, options: &Options, now: Timestamp) -> Liveness {
     let ready = condition(node, "Ready");
     let heartbeat = ready.and_then(|ready| ready.last_heartbeat_time.as_ref()).map(|time| time.0);
     let renewed = lease.and_then(|lease| lease.spec.as_ref()?.renew_time.as_ref()).map(|time| time.0);
     let created = node.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    let Some(sign) = heartbeat.max(renewed).or(created) else { return Silence::default() };
+    let Some(sign) = heartbeat.max(renewed).or(created) else { return Liveness::default() };
     let grace = if ready.is_some() { options.monitor_grace } else { options.startup_grace };
     let deadline = SignedDuration::try_from(grace).ok().and_then(|grace| sign.checked_add(grace).ok());
-    let Some(deadline) = deadline else { return Silence::default() };
+    let Some(deadline) = deadline else { return Liveness::default() };
     if now <= deadline {
-        return Silence { conditions: None, again: Some(until(now, deadline) + Duration::from_millis(1)) };
+        return Liveness { conditions: None, again: Some(until(now, deadline) + Duration::from_millis(1)) };
     }
     let stamp = Time(whole_seconds(now));
     let conditions: Vec<Value> = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"]
@@ -65,7 +65,7 @@ pub(super) fn silence(node: &Node, lease: Option<&Lease>, options: &Options, now
             Some(_) => None,
         })
         .collect();
-    Silence { conditions: Some(conditions).filter(|conditions| !conditions.is_empty()), again: None }
+    Liveness { conditions: Some(conditions).filter(|conditions| !conditions.is_empty()), again: None }
 }
 
 /// The node's desired taints; `None` if they are unchanged.

@@ -1,7 +1,7 @@
 use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::Value;
 
-use super::decide::{Eviction, Silence, eviction, silence, taints};
+use super::decide::{Eviction, Liveness, eviction, liveness, taints};
 use super::*;
 use crate::controllers::fixtures::{from, merge, now, pod};
 
@@ -29,9 +29,9 @@ fn keys(node: &Node) -> Option<Vec<String>> {
 fn lease_or_status_heartbeat_keeps_node_ready() {
     let options = Options::default();
     let old = node(ready("True", "2026-01-01T11:50:00Z"));
-    let fresh = silence(&old, Some(&lease("2026-01-01T11:59:30.000000Z")), &options, now());
-    assert_eq!(fresh, Silence { conditions: None, again: Some(Duration::from_millis(20_001)) });
-    let silent = silence(&old, Some(&lease("2026-01-01T11:59:09.000000Z")), &options, now());
+    let fresh = liveness(&old, Some(&lease("2026-01-01T11:59:30.000000Z")), &options, now());
+    assert_eq!(fresh, Liveness { conditions: None, again: Some(Duration::from_millis(20_001)) });
+    let silent = liveness(&old, Some(&lease("2026-01-01T11:59:09.000000Z")), &options, now());
     let conditions = silent.conditions.expect("conditions");
     assert_eq!(conditions[0]["status"], "Unknown");
     assert_eq!(conditions[0]["reason"], "NodeStatusUnknown");
@@ -43,9 +43,9 @@ fn lease_or_status_heartbeat_keeps_node_ready() {
 fn new_node_has_startup_grace_period() {
     let options = Options::default();
     let new = node(json!({"metadata": {"creationTimestamp": "2026-01-01T11:59:10Z"}}));
-    assert_eq!(silence(&new, None, &options, now()).again, Some(Duration::from_millis(10_001)));
+    assert_eq!(liveness(&new, None, &options, now()).again, Some(Duration::from_millis(10_001)));
     let late = node(json!({"metadata": {"creationTimestamp": "2026-01-01T11:58:10Z"}}));
-    assert!(silence(&late, None, &options, now()).conditions.is_some());
+    assert!(liveness(&late, None, &options, now()).conditions.is_some());
 }
 
 #[test]

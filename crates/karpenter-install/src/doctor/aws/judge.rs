@@ -164,15 +164,15 @@ fn foreign_vpc(name: &str, class: &ClassFacts) -> Option<Finding> {
     let subnets = class.subnets.as_ref().ok()?;
     let groups = class.security_groups.as_ref().ok()?;
     let vpc = &subnets.first()?.vpc_id;
-    let strangers: Vec<&str> = groups
+    let others: Vec<&str> = groups
         .iter()
         .filter(|group| group.vpc_id.as_ref().is_some_and(|of_group| of_group != vpc))
         .map(|group| group.id.as_str())
         .collect();
-    (!strangers.is_empty()).then(|| {
+    (!others.is_empty()).then(|| {
         Finding::fail(
             "aws-security-groups",
-            format!("{name}: {} are in another VPC than its subnets ({vpc})", strangers.join(", ")),
+            format!("{name}: {} are in another VPC than its subnets ({vpc})", others.join(", ")),
             "select groups and subnets of one VPC",
         )
     })
