@@ -1,13 +1,13 @@
-//! Where time comes from: always from outside.
+//! The source of time. The caller injects it, so that tests control it.
 
 use jiff::Timestamp;
 
-/// Wall time as the server stamps it on objects.
+/// Wall-clock time, which the server writes into timestamps of objects.
 pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
 }
 
-/// The time of the machine.
+/// The system clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
@@ -17,7 +17,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A time as Kubernetes writes `metav1.Time`: UTC, whole seconds.
+/// Formats a time as Kubernetes formats `metav1.Time`: RFC 3339 in UTC, whole seconds.
 pub fn rfc3339_seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -1,4 +1,6 @@
-//! What is wrong with one field, worded as Go's `field.Error` words it.
+//! The validation error of one field, in the wording of Go's `field.Error`.
+//!
+//! Upstream: k8s.io/apimachinery/pkg/util/validation/field/errors.go
 
 use std::fmt;
 
@@ -21,7 +23,7 @@ pub enum FieldErrorKind {
 }
 
 impl FieldErrorKind {
-    /// The machine-readable reason, e.g. `FieldValueRequired`.
+    /// The reason in `details.causes`, e.g. `FieldValueRequired`.
     pub fn reason(self) -> &'static str {
         match self {
             Self::NotFound => "FieldValueNotFound",
@@ -51,7 +53,7 @@ impl FieldErrorKind {
         }
     }
 
-    /// Whether the message repeats the value.
+    /// Whether the message includes the value.
     fn shows_value(self) -> bool {
         !matches!(self, Self::Required | Self::Forbidden | Self::TooLong | Self::InternalError)
     }
@@ -64,9 +66,9 @@ pub struct FieldError {
     pub field: String,
     pub bad_value: Value,
     pub detail: String,
-    /// The message leaves the value out, which servers do for whole objects and lists.
+    /// The message omits the value; kube-apiserver does so for whole objects and lists.
     pub value_omitted: bool,
-    /// How the message shows the value, where that is not its JSON: Go prints structs in the order of their fields.
+    /// The text of the value in the message, where it is not JSON: Go prints structs in the order of their fields.
     pub value_text: Option<String>,
 }
 
@@ -103,40 +105,40 @@ impl FieldError {
         Self::new(FieldErrorKind::Duplicate, field, bad_value, "")
     }
 
-    /// More bytes (or characters) than a text may have.
+    /// More bytes (or characters) than a string may have.
     pub fn too_long(field: impl Into<String>, limit: usize) -> Self {
         let unit = if limit == 1 { "byte" } else { "bytes" };
         let detail = format!("may not be more than {limit} {unit}");
         Self::new(FieldErrorKind::TooLong, field, Value::Null, detail)
     }
 
-    /// More elements (or properties) than a collection may have.
+    /// More items (or properties) than a list (or object) may have.
     pub fn too_many(field: impl Into<String>, actual: usize, limit: usize) -> Self {
         let unit = if limit == 1 { "item" } else { "items" };
         let detail = format!("must have at most {limit} {unit}");
         Self::new(FieldErrorKind::TooMany, field, Value::from(actual), detail)
     }
 
-    /// The same error, without the value in its message.
+    /// Omits the value from the message.
     pub fn without_value(mut self) -> Self {
         self.value_omitted = true;
         self
     }
 
-    /// The same error, with another text for its value.
+    /// Replaces the text of the value in the message.
     pub fn with_value_text(mut self, text: impl Into<String>) -> Self {
         self.value_text = Some(text.into());
         self
     }
 
-    /// `valid` is listed as Go lists it: quoted, separated by commas.
+    /// `valid` is listed in Go's format: quoted, separated by commas.
     pub fn not_supported(field: impl Into<String>, bad_value: Value, valid: &[&str]) -> Self {
         let quoted: Vec<String> = valid.iter().map(|value| format!("\"{value}\"")).collect();
         let detail = format!("supported values: {}", quoted.join(", "));
         Self::new(FieldErrorKind::NotSupported, field, bad_value, detail)
     }
 
-    /// The message without the field, as it appears in `details.causes`.
+    /// The message without the field, as in `details.causes`.
     pub fn body(&self) -> String {
         let mut text = self.kind.words().to_string();
         if self.kind.shows_value() && !self.value_omitted {
@@ -173,7 +175,7 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// A value as Go prints it in field errors: strings quoted, the rest as JSON with `<`, `>` and `&` escaped.
+/// A value as Go prints it in field errors: strings quoted, other values as JSON with `<`, `>` and `&` escaped.
 fn go_value(value: &Value) -> String {
     match value {
         Value::String(text) => go_quote(text),
@@ -185,7 +187,7 @@ fn go_value(value: &Value) -> String {
     }
 }
 
-/// Go's JSON, which escapes what HTML would take for markup.
+/// JSON as Go's `encoding/json` writes it: `<`, `>` and `&` are escaped.
 pub fn go_json(value: &Value) -> String {
     let text = value.to_string();
     if text.contains(['<', '>', '&']) {
@@ -221,7 +223,8 @@ pub fn go_quote(text: &str) -> String {
     quoted
 }
 
-/// Go's `%v` of a float64: the shortest text, with an exponent below -4 and from 6 on.
+/// Go's `%v` of a float64: the shortest representation, with an exponent part if the decimal exponent is below -4 or at
+/// least 6.
 pub fn go_float(number: f64) -> String {
     let exponent = if number == 0.0 { 0 } else { number.abs().log10().floor() as i32 };
     if (-4..6).contains(&exponent) {

@@ -1,13 +1,15 @@
-//! Identifiers the server invents: uids and the random part of generated names.
+//! Identifiers that the server generates: uids, and the random suffix for `metadata.generateName`.
 //!
-//! They come from a seed and a counter, so equal requests in equal order get equal identifiers.
+//! They are computed from a seed and a counter, so that the same requests in the same order get the same identifiers.
+//!
+//! Upstream: k8s.io/apiserver/pkg/storage/names/generate.go
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The letters of generated names: no vowels, so that no words appear.
+/// The characters of generated suffixes. Vowels are left out, so that no words appear.
 const NAME_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const NAME_SUFFIX_LETTERS: usize = 5;
-/// The longest prefix that still leaves room for the suffix in a 63 letter name.
+/// The longest prefix that leaves space for the suffix in a name of 63 characters.
 const NAME_PREFIX_LETTERS_MAX: usize = 63 - NAME_SUFFIX_LETTERS;
 
 #[derive(Debug)]
@@ -21,7 +23,8 @@ impl Ids {
         Self { seed, next: AtomicU64::new(0) }
     }
 
-    /// Continues after a restart: `used` is any number that grows with the identifiers already given out.
+    /// Advances the counter after a restart. `used` is any number that grows with the identifiers already generated,
+    /// e.g. the revision.
     pub fn skip_past(&self, used: u64) {
         self.next.fetch_max(used.saturating_mul(16), Ordering::Relaxed);
     }
@@ -45,7 +48,7 @@ impl Ids {
         )
     }
 
-    /// A name from `metadata.generateName`.
+    /// Generates a name from the value of `metadata.generateName`.
     pub fn name(&self, prefix: &str) -> String {
         let mut end = prefix.len().min(NAME_PREFIX_LETTERS_MAX);
         while !prefix.is_char_boundary(end) {
@@ -62,7 +65,7 @@ impl Ids {
     }
 }
 
-/// SplitMix64: every input gives a different, well mixed output.
+/// SplitMix64: a bijective hash, so that different inputs give different outputs.
 fn scramble(input: u64) -> u64 {
     let mut mixed = input.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,9 +1,9 @@
-//! A Kubernetes API server in memory, as a `tower::Service`: kube-rs clients run on it without a socket, kubectl on
-//! the same service behind a loopback port.
+//! An in-memory Kubernetes API server, as a `tower::Service`. A `kube::Client` uses it without a socket; kubectl uses
+//! the same service on a loopback port (`serve`).
 //!
-//! It stores, validates, patches, lists and watches objects as a real server does. It knows nothing about Karpenter,
-//! and it runs no controller: nothing here schedules pods, collects garbage or finishes a namespace. Time and
-//! identifiers come from outside, so equal requests in equal order give equal answers.
+//! It stores, validates, patches, lists and watches objects in the same way as kube-apiserver. It does not depend on
+//! Karpenter and runs no controller: it does not schedule pods, collect garbage or finalize namespaces. The clock and
+//! the seed of identifiers are injected, so that the same requests in the same order give the same responses.
 
 pub mod admission;
 pub mod apply;

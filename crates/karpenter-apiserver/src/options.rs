@@ -1,4 +1,7 @@
-//! The options of requests, and whether they make sense together.
+//! The options of requests (query parameters and `DeleteOptions`), parsed and validated.
+//!
+//! Upstream: k8s.io/apimachinery/pkg/apis/meta/v1/validation/validation.go,
+//! k8s.io/apimachinery/pkg/apis/meta/internalversion/validation/validation.go
 
 use serde_json::{Value, json};
 
@@ -20,7 +23,7 @@ fn check_dry_run(values: &[String], errors: &mut Vec<FieldError>) -> bool {
     !values.is_empty()
 }
 
-/// What to do about fields that the kind does not have.
+/// How the server treats fields that the kind does not have (`fieldValidation`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldValidation {
     Ignore,
@@ -28,12 +31,12 @@ pub enum FieldValidation {
     Strict,
 }
 
-/// The options that all writes but deletions share.
+/// The options of create, update and patch.
 #[derive(Debug, Clone)]
 pub struct WriteOptions {
     pub dry_run: bool,
     pub field_validation: FieldValidation,
-    /// Patches only: take fields over from other managers.
+    /// Of apply patches: take ownership of fields that other managers own.
     pub force: Option<bool>,
 }
 
@@ -74,12 +77,12 @@ impl WriteOptions {
     }
 }
 
-/// How a list or watch starts.
+/// The options of list and watch.
 #[derive(Debug, Clone, Default)]
 pub struct ListOptions {
     pub limit: usize,
     pub continue_token: String,
-    /// As given: empty, `0`, or a number.
+    /// As the client sent it: empty, `0`, or a revision.
     pub resource_version: String,
     pub exact: bool,
     pub not_older_than: bool,
@@ -164,7 +167,7 @@ impl ListOptions {
         Ok(options)
     }
 
-    /// The revision asked for; 0 for none.
+    /// The requested revision; 0 if none.
     pub fn revision(&self) -> Answer<u64> {
         if self.resource_version.is_empty() {
             return Ok(0);
@@ -173,7 +176,8 @@ impl ListOptions {
     }
 }
 
-/// A resource version where a real server does not expect one that is no number: not the client's fault then.
+/// Parses a resource version where kube-apiserver does not validate it. It reports an internal error, not a bad
+/// request, if it is not a number.
 pub fn parse_trusted_revision(text: &str) -> Answer<u64> {
     parse_revision(text).map_err(|failure| {
         let message = failure.message.trim_start_matches("invalid resource version: ").to_owned();
@@ -181,7 +185,7 @@ pub fn parse_trusted_revision(text: &str) -> Answer<u64> {
     })
 }
 
-/// A resource version as a number.
+/// Parses a resource version.
 pub fn parse_revision(text: &str) -> Answer<u64> {
     text.parse().map_err(|_| {
         let why = format!("strconv.ParseUint: parsing \"{text}\": invalid syntax");
@@ -190,7 +194,7 @@ pub fn parse_revision(text: &str) -> Answer<u64> {
     })
 }
 
-/// How to delete.
+/// The options of delete.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DeleteOptions {
     pub grace_period_seconds: Option<i64>,
@@ -202,7 +206,7 @@ pub struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// From a `DeleteOptions` object.
+    /// From the `DeleteOptions` object in the body.
     pub fn from_object(object: &Value) -> Answer<Self> {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_string);
         let kind = object["kind"].as_str().unwrap_or_default();
@@ -231,7 +235,7 @@ impl DeleteOptions {
         .checked(&dry_runs)
     }
 
-    /// From query parameters, which count if there is no body.
+    /// From query parameters, which are used if there is no body.
     pub fn from_query(query: &Query) -> Answer<Self> {
         let grace_period_seconds = match query.get("gracePeriodSeconds") {
             "" => None,

@@ -1,8 +1,8 @@
-//! State that survives the process: a journal of commits, with a snapshot now and then.
+//! Persistence: a journal of commits, and snapshots that replace it when it has grown.
 //!
-//! A commit is written and synced before the client hears of it; commits that arrive while the disk is busy are synced
-//! together. After a restart all objects have their old revisions; history starts anew, so old watches are told to
-//! list again. One process at a time may use a directory.
+//! A commit is written and synced before it is acknowledged. Commits that arrive during a sync are synced together.
+//! After a restart all objects have the same revisions as before. The history is empty, so watches from earlier
+//! revisions get `410 Expired` and list again. A lock file restricts a directory to one process.
 
 mod files;
 mod record;
@@ -23,10 +23,10 @@ use crate::store::{CommitSink, Entry, StorageId};
 
 pub(crate) use recovery::{Recovered, recover};
 
-/// A journal is replaced by a snapshot when it is larger than this and than the last snapshot.
+/// A snapshot replaces the journal when the journal is larger than this and larger than the previous snapshot.
 const JOURNAL_BYTES_MIN: u64 = 64 * 1024 * 1024;
 
-/// Why a directory cannot be used.
+/// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PersistError {
     #[error("{}: another process uses this directory", .0.display())]
@@ -46,15 +46,15 @@ impl PersistError {
     }
 }
 
-/// How far commits are on disk.
+/// The progress of writing to disk.
 #[derive(Debug, Clone, Default)]
 struct Durable {
     revision: u64,
-    /// Set once the disk has failed; nothing is acknowledged after that.
+    /// Set when a write or sync has failed. No commit is acknowledged afterwards.
     failure: Option<String>,
 }
 
-/// Commits on their way to the disk.
+/// Commits to be written.
 #[derive(Debug, Default)]
 struct Queue {
     bytes: Vec<u8>,
@@ -62,7 +62,7 @@ struct Queue {
     closed: bool,
 }
 
-/// What the store and the writing thread share.
+/// State shared by the store and the writer thread.
 #[derive(Debug)]
 struct Shared {
     queue: Mutex<Queue>,
@@ -77,7 +77,7 @@ impl Shared {
     }
 }
 
-/// The journal of a running server. Dropping it writes what is left and waits for the disk.
+/// The journal of a running server. Dropping it writes the queued commits and joins the writer thread.
 #[derive(Debug)]
 pub(crate) struct Journal {
     shared: Arc<Shared>,
@@ -95,7 +95,7 @@ impl CommitSink for Journal {
 }
 
 impl Journal {
-    /// Starts writing to the journal numbered `number`, which must exist.
+    /// Starts the writer thread with journal `number`, which must exist.
     pub(crate) fn start(
         directory: &Path,
         number: u64,
@@ -129,13 +129,13 @@ impl Journal {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Tells the journal whose commits it writes, so that it can publish them and take snapshots.
+    /// Sets the server whose commits the journal writes. The journal needs it to publish commits and to take snapshots.
     pub(crate) fn attach(&self, core: &Arc<Core>) {
-        // A second call would be a mistake of this crate; the first one counts.
+        // Called once per server; a second call has no effect.
         let _ = self.shared.core.set(Arc::downgrade(core));
     }
 
-    /// Waits until everything up to `revision` is on disk.
+    /// Waits until all commits up to `revision` are on disk.
     pub(crate) async fn durable(&self, revision: u64) -> Result<(), String> {
         let mut durable = self.shared.durable.subscribe();
         let reached = durable
@@ -154,14 +154,14 @@ impl Drop for Journal {
         self.shared.queue().closed = true;
         self.shared.wake.notify_one();
         let Some(thread) = self.thread.take() else { return };
-        // The last reference to the server can be dropped by the journal's own thread.
+        // The writer thread itself may drop the last reference to the server; it cannot join itself.
         if thread.thread().id() != std::thread::current().id() {
             let _ = thread.join();
         }
     }
 }
 
-/// The thread that writes.
+/// The writer thread.
 struct Writer {
     shared: Arc<Shared>,
     directory: PathBuf,
@@ -169,9 +169,9 @@ struct Writer {
     file: File,
     journal_bytes: u64,
     snapshot_bytes: u64,
-    /// A snapshot under way; its result is the length of the file.
+    /// The running snapshot; it returns the length of the file.
     snapshot: Option<JoinHandle<Option<u64>>>,
-    /// Held as long as the thread runs.
+    /// The lock of the directory, held while the thread runs.
     _lock: File,
 }
 
@@ -186,7 +186,7 @@ impl Writer {
                 self.shared.durable.send_modify(|state| state.failure = Some(failure));
                 return;
             }
-            // Watchers first: whoever hears that its write is done finds it everywhere.
+            // Publish before acknowledging: a client whose write was acknowledged sees it in watches.
             if let Some(core) = self.shared.core.get().and_then(Weak::upgrade) {
                 core.store.publish(revision);
             }
@@ -217,7 +217,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Starts a snapshot when the journal has grown enough. Until it is complete, the old files stay.
+    /// Starts a snapshot when the journal is large enough. The old files stay until the snapshot is complete.
     fn compact(&mut self) {
         if let Some(snapshot) = self.snapshot.take_if(|snapshot| snapshot.is_finished())
             && let Ok(Some(length)) = snapshot.join()
@@ -228,20 +228,21 @@ impl Writer {
             return;
         }
         let Some(core) = self.shared.core.get().and_then(Weak::upgrade) else { return };
-        // Commits that come now go to the next journal; those in the snapshot already are skipped on recovery.
+        // New commits go to the next journal. Recovery skips those that the snapshot contains already.
         let Ok(file) = files::create_journal(&self.directory, self.number + 1) else { return };
         self.number += 1;
         self.file = file;
         self.journal_bytes = 0;
         let (directory, number) = (self.directory.clone(), self.number);
-        // Taken here, so that no other thread than this one can hold the server last and wait for this one.
+        // The entries are read here, not in the snapshot thread. Otherwise that thread could hold the last reference to
+        // the server, and dropping it would wait for this thread.
         let (revision, entries) = core.store.everything();
         drop(core);
         self.snapshot = std::thread::Builder::new()
             .name("snapshot".into())
             .spawn(move || {
                 let length = files::write_snapshot(&directory, number, revision, &entries).ok()?;
-                // Old files that stay do no harm.
+                // Obsolete files that cannot be removed are harmless.
                 let _ = files::remove_before(&directory, number);
                 Some(length)
             })

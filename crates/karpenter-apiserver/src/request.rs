@@ -1,4 +1,6 @@
-//! What a request asks for: its path, its query, and the form it wants the answer in.
+//! The parts of a request: path, query, headers and body, and the response format that the client accepts.
+//!
+//! Upstream: k8s.io/apiserver/pkg/endpoints/request/requestinfo.go
 
 use http::{HeaderMap, Method};
 
@@ -36,13 +38,13 @@ impl Query {
         self.pairs.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
-    /// A boolean as Kubernetes reads it: present and not `false` or `0`.
+    /// A boolean in Kubernetes' query encoding: true if present and not `false` or `0`.
     pub fn flag(&self, key: &str) -> bool {
         self.has(key) && !matches!(self.get(key).to_lowercase().as_str(), "false" | "0")
     }
 }
 
-/// Decodes `%41`; anything malformed stays as it is.
+/// Decodes percent-encoding. Malformed sequences are kept unchanged.
 pub fn decode(text: &str) -> String {
     if !text.contains('%') {
         return text.to_string();
@@ -69,10 +71,10 @@ pub fn decode(text: &str) -> String {
     String::from_utf8_lossy(&plain).into_owned()
 }
 
-/// Where a path leads.
+/// What a path refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
-    /// `/healthz`, `/livez`, `/readyz`, with what follows.
+    /// `/healthz`, `/livez` or `/readyz`, with the rest of the path.
     Health(String),
     Version,
     /// `/`
@@ -88,7 +90,7 @@ pub enum Route {
         group: String,
         version: String,
     },
-    /// `/openapi/...`, without the leading part.
+    /// `/openapi/...`: the part after `/openapi/`.
     OpenApi(String),
     Resource(ResourcePath),
     Unknown,
@@ -104,9 +106,9 @@ pub struct ResourcePath {
     pub namespace: String,
     pub name: Option<String>,
     pub subresource: Option<String>,
-    /// What follows a proxy subresource.
+    /// The path segments after the subresource `proxy`.
     pub rest: Vec<String>,
-    /// The old `/watch/` form.
+    /// The deprecated form `/watch/...`.
     pub watch: bool,
 }
 
@@ -138,7 +140,7 @@ impl Route {
             ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
             other => (false, other),
         };
-        // `namespaces/a/status` is about the namespace, `namespaces/a/pods` about what is in it.
+        // `namespaces/a/status` is a subresource of the namespace; `namespaces/a/pods` are pods in it.
         let (namespace, segments) = match segments {
             ["namespaces", namespace, rest @ ..]
                 if rest.first().is_some_and(|next| !matches!(*next, "status" | "finalize")) =>
@@ -161,7 +163,7 @@ impl Route {
     }
 }
 
-/// One request, read completely.
+/// A request with its whole body.
 #[derive(Debug)]
 pub struct Incoming {
     pub method: Method,
@@ -190,7 +192,8 @@ impl Incoming {
         Format::negotiate(self.header("accept")).is_some_and(|(_, as_yaml)| as_yaml)
     }
 
-    /// Who writes, for `metadata.managedFields`: what the client says, else the start of its user agent.
+    /// The field manager for `metadata.managedFields`: the parameter `fieldManager`, else the user agent up to the
+    /// first slash.
     pub fn field_manager(&self) -> String {
         let said = self.query.get("fieldManager");
         if !said.is_empty() {

@@ -1,7 +1,8 @@
-//! The server behind a socket, for kubectl and other programs.
+//! The server on a socket, for kubectl and other processes.
 //!
-//! Who gets in: with TLS, whoever shows the token or the client certificate of [`Credentials`]; without TLS,
-//! everybody who reaches the address, which is why that is for loopback only. Everybody who gets in may do everything.
+//! With TLS, a client authenticates with the token or the client certificate of [`Credentials`]. Without TLS there is
+//! no authentication, so only loopback addresses are allowed. There is no authorization: every authenticated client may
+//! do everything.
 
 mod credentials;
 mod kubeconfig;
@@ -31,18 +32,19 @@ use crate::ApiServer;
 use crate::encode::{Reply, RespBody};
 use crate::status::Failure;
 
-/// How long connections may take to finish what they are doing when the server stops.
+/// How long open connections may take to finish their requests at shutdown.
 const DRAIN_PERIOD: Duration = Duration::from_secs(5);
 
-/// How clients prove who they are.
+/// How clients authenticate.
 #[derive(Debug, Clone)]
 pub enum Security {
-    /// No encryption, no authentication; refused on anything but loopback.
+    /// No encryption and no authentication; rejected for addresses other than loopback.
     Plain,
     Tls(Arc<Credentials>),
 }
 
-/// A listening server. Dropping it stops listening at once; [`Serving::shutdown`] does so in good order.
+/// A listening server. Dropping it closes the listener and all connections; [`Serving::shutdown`] lets requests finish
+/// first.
 #[derive(Debug)]
 pub struct Serving {
     address: SocketAddr,
@@ -91,7 +93,7 @@ impl Serving {
         format!("{scheme}://{}", self.address)
     }
 
-    /// A kubeconfig that leads here.
+    /// A kubeconfig with the address and the credentials of this server.
     pub fn kubeconfig(&self) -> String {
         let credentials = match &self.security {
             Security::Plain => None,
@@ -100,16 +102,16 @@ impl Serving {
         kubeconfig::render(&self.url(), credentials)
     }
 
-    /// Stops listening, ends watches, lets requests finish. The server itself cannot be watched any more after this.
+    /// Stops listening, ends watches and lets requests finish. Afterwards the [`ApiServer`] serves no watches any more.
     pub async fn shutdown(mut self) {
         self.server.stop();
         self.stop.send_replace(true);
-        // The task ends by itself, after its connections.
+        // The task returns after its connections are closed.
         let _ = (&mut self.task).await;
     }
 }
 
-/// What each connection needs.
+/// What the handler of a connection needs.
 #[derive(Clone)]
 struct Door {
     server: ApiServer,
@@ -118,7 +120,7 @@ struct Door {
     stop: watch::Receiver<bool>,
 }
 
-/// Waits until it is time to stop; the end of whoever could say so counts as well.
+/// Returns when the stop signal is set or its sender is dropped.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     drop(stop.wait_for(|stopped| *stopped).await);
 }
@@ -130,7 +132,7 @@ async fn accept(listener: TcpListener, door: Door) {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => drop(connections.spawn(door.clone().welcome(stream))),
-                // Out of file descriptors, most likely: others have to finish first.
+                // Most likely the process is out of file descriptors. Retry after other connections were closed.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             },
             Some(_) = connections.join_next() => {}
@@ -139,18 +141,18 @@ async fn accept(listener: TcpListener, door: Door) {
     }
     drop(listener);
     let drained = async { while connections.join_next().await.is_some() {} };
-    // What is still open then is cut off with the set.
+    // After the timeout, dropping the set aborts the remaining connections.
     let _ = tokio::time::timeout(DRAIN_PERIOD, drained).await;
 }
 
 impl Door {
     async fn welcome(self, stream: TcpStream) {
-        // Small answers must not wait for each other.
+        // Without Nagle's algorithm, small responses are sent at once.
         let _ = stream.set_nodelay(true);
         match &self.tls {
             None => self.clone().converse(stream, false).await,
             Some(tls) => {
-                // A failed handshake is the client's to see.
+                // The client sees the error of a failed handshake; the server ignores it.
                 if let Ok(stream) = tls.accept(stream).await {
                     let has_certificate = stream.get_ref().1.peer_certificates().is_some();
                     self.clone().converse(stream, has_certificate).await;
@@ -170,7 +172,7 @@ impl Door {
         });
         let builder = auto::Builder::new(TokioExecutor::new());
         let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
-        // Connection errors are between the client and its network.
+        // The client sees connection errors; the server ignores them.
         tokio::select! {
             _ = connection.as_mut() => return,
             () = stopped(&mut stop) => {}

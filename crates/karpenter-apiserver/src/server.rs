@@ -1,4 +1,4 @@
-//! The server: what it is made of, and how a request finds its way through it.
+//! The server: its configuration, its shared state, and the routing of requests to verbs, discovery and OpenAPI.
 
 mod bootstrap;
 mod restore;
@@ -28,18 +28,18 @@ use crate::status::{Answer, Failure};
 use crate::store::{CommitSink, Store};
 use crate::verbs;
 
-/// The largest body a real server reads.
+/// The limit of kube-apiserver for a request body.
 const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 
-/// How to build a server.
+/// The configuration of a server.
 #[derive(Clone)]
 pub struct Config {
     pub clock: Arc<dyn Clock>,
-    /// Where uids and generated names start.
+    /// The seed of uids and generated names.
     pub seed: u64,
-    /// How many changes of each kind are remembered for watches and old lists.
+    /// The number of changes kept per kind, for watches and for lists at earlier revisions.
     pub history_limit: usize,
-    /// Whether the objects every cluster has (namespaces, priority classes, the API's own service) are created.
+    /// Whether to create the objects that every cluster has: namespaces, priority classes, the Service `kubernetes`.
     pub bootstrap: bool,
 }
 
@@ -55,14 +55,14 @@ impl fmt::Debug for Config {
     }
 }
 
-/// What all handles of a server share.
+/// The state that all clones of a server share.
 pub(crate) struct Core {
     pub(crate) store: Store,
     registry: RwLock<Arc<Registry>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Ids,
     journal: Option<Arc<Journal>>,
-    /// Set to true once: watches end.
+    /// Set to true once, at shutdown; ends all watches.
     pub(crate) stopping: watch::Sender<bool>,
 }
 
@@ -77,8 +77,8 @@ impl Core {
     }
 }
 
-/// A Kubernetes API server. Clones share everything; a clone is a `tower::Service` that `kube::Client` can be built
-/// on.
+/// A Kubernetes API server. Clones share their state. A clone is a `tower::Service` from which a `kube::Client` can be
+/// built.
 #[derive(Clone)]
 pub struct ApiServer {
     core: Arc<Core>,
@@ -91,13 +91,13 @@ impl fmt::Debug for ApiServer {
 }
 
 impl ApiServer {
-    /// A server whose state ends with it.
+    /// A server that keeps its state in memory only.
     pub fn new(config: Config) -> Self {
         Self::build(config, None)
     }
 
-    /// A server whose state is kept in `directory`: what was there is there again, and every write is on disk before
-    /// it is acknowledged.
+    /// A server that keeps its state in `directory`. It starts with the state stored there, and acknowledges a write
+    /// only after it is on disk.
     pub fn open(config: Config, directory: &Path) -> Result<Self, PersistError> {
         Ok(Self::build(config, Some(persist::recover(directory)?)))
     }
@@ -140,12 +140,12 @@ impl ApiServer {
         &self.core
     }
 
-    /// Ends all watches, now and in the future: for shutting down.
+    /// Ends all watches, including those that start later. For shutdown.
     pub fn stop(&self) {
         self.core.stopping.send_replace(true);
     }
 
-    /// Answers one request.
+    /// Processes one request.
     pub async fn handle<B>(&self, request: Request<B>) -> Response<RespBody>
     where
         B: Body + Send,
@@ -174,7 +174,7 @@ impl ApiServer {
         let reply = self.route(&incoming).unwrap_or_else(|failure| Reply::from(failure.as_ref()));
         if !matches!(incoming.method, Method::GET | Method::HEAD) {
             match &self.core.journal {
-                // A busy writer on the same thread must not keep watchers from seeing what it writes.
+                // A client that writes without pause on this thread must not keep watches from sending its changes.
                 None => tokio::task::yield_now().await,
                 Some(journal) => {
                     if let Err(why) = journal.durable(self.core.store.revision()).await {
@@ -241,7 +241,7 @@ impl ApiServer {
                 }
                 reply
             }
-            // The core group exists whatever its version.
+            // For an unknown version of the core group, kube-apiserver responds with a Status, not with a page.
             None if matches!(&route, Route::GroupVersion { group, .. } if group.is_empty()) => {
                 return Err(Box::new(Failure::unknown_resource()));
             }

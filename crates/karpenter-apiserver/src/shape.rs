@@ -1,17 +1,19 @@
-//! The shape of a kind's JSON: what merging and field ownership need to know about each field.
+//! The structure of a kind's JSON: for each field, what patches and field ownership need to know.
 //!
-//! Built-in kinds get theirs from `builtin`, custom kinds from their schema (`crd`). A shape says nothing about
-//! which values are valid.
+//! `builtin` has the shapes of built-in kinds; `crd` derives those of custom resources from their schema. A shape does
+//! not say which values are valid.
+//!
+//! Upstream: sigs.k8s.io/structured-merge-diff/v6/schema/elements.go
 
 use std::sync::Arc;
 
-/// How one value merges and who may own parts of it.
+/// How a value is merged, and at which granularity it has field owners.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Shape {
-    /// One value, replaced as a whole: a scalar, or anything marked atomic.
+    /// Replaced as a whole: a scalar, or a list or object that is marked atomic.
     #[default]
     Atomic,
-    /// An object with known fields. Types refer to each other (and to themselves), hence the `Arc`.
+    /// An object with known fields. The `Arc` allows recursive types.
     Struct(Arc<StructShape>),
     /// An object with arbitrary keys of one shape.
     Map(Arc<Shape>),
@@ -19,7 +21,7 @@ pub enum Shape {
     Set,
     /// A list of objects identified by key fields.
     Keyed(Arc<KeyedShape>),
-    /// No schema: the shape follows the value (objects merge field by field, everything else is atomic).
+    /// No schema; the shape is deduced from the value: objects merge field by field, everything else is atomic.
     Deduced,
 }
 
@@ -27,25 +29,26 @@ pub enum Shape {
 pub struct StructShape {
     /// Sorted by name.
     pub fields: Vec<FieldShape>,
-    /// Whether fields that are not listed are kept and deduced.
+    /// Whether unknown fields are kept and their shape is deduced.
     pub preserves_unknown: bool,
-    /// Of a whole object: the kind has no status endpoint, so that `status` is a field as any other.
+    /// On the root of an object: the kind has no status subresource, so `status` is an ordinary field.
     pub status_is_plain: bool,
 }
 
-/// Custom kinds leave the patch fields at their defaults: they have no strategic merge patch.
+/// The shape of one field. The patch fields apply to built-in kinds only: custom resources have no strategic merge
+/// patch.
 #[derive(Debug, PartialEq, Default)]
 pub struct FieldShape {
     pub name: String,
     pub shape: Shape,
-    /// What a plain value must be, where that is known: apply refuses others.
+    /// The JSON type of a scalar, if known. Apply rejects values of other types.
     pub scalar: Option<ScalarType>,
-    /// The merge key of strategic merge patch, which is not always the first of the apply keys. `None`: a list is
-    /// replaced; empty: a list of plain values that merges as a set.
+    /// `patchMergeKey` of strategic merge patch, which may differ from the first key of server-side apply. `None`: the
+    /// list is replaced. Empty: a list of scalars that is merged as a set.
     pub patch_merge_key: Option<String>,
-    /// `retainKeys` of strategic merge patch.
+    /// `patchStrategy=retainKeys` of strategic merge patch.
     pub patch_retains_keys: bool,
-    /// `replace` of strategic merge patch: an object that is not merged.
+    /// `patchStrategy=replace` of strategic merge patch: the object is not merged.
     pub patch_replaces: bool,
 }
 

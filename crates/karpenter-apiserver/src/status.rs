@@ -1,10 +1,12 @@
-//! Failures as an API server reports them: a `Status` object with code, reason, message and details.
+//! Errors of the API: a `Status` object with code, reason, message and details.
+//!
+//! Upstream: k8s.io/apimachinery/pkg/api/errors/errors.go
 
 use serde_json::{Map, Value, json};
 
 use crate::field::FieldError;
 
-/// Group and kind, as messages and details name them.
+/// A group and a kind (or plural), for messages and details.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupKind {
     pub group: String,
@@ -30,7 +32,7 @@ pub struct Cause {
     pub field: Option<String>,
 }
 
-/// A request that was not carried out, and why. Boxed where it travels in a `Result`.
+/// The error of a request. Boxed in results, because it is large.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Failure {
     pub code: u16,
@@ -92,7 +94,7 @@ impl Failure {
             .about(group, plural, name)
     }
 
-    /// The object breaks rules of its kind; `errors` must not be empty.
+    /// The object violates validation rules of its kind. `errors` must not be empty.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let mut texts: Vec<String> = Vec::new();
         for error in errors {
@@ -118,12 +120,12 @@ impl Failure {
             .about("", "", "")
     }
 
-    /// A path under a known group that leads nowhere.
+    /// An unknown resource in a known group.
     pub fn unknown_resource() -> Self {
         Self::new(404, "NotFound", "the server could not find the requested resource").about("", "", "")
     }
 
-    /// Says which of the general failures it is without saying about what: the details are there, and empty.
+    /// Keeps `details` in the response, but without any content.
     pub fn about_nothing(self) -> Self {
         self.about("", "", "")
     }

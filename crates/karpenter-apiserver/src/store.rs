@@ -1,8 +1,8 @@
 //! The store: one revision counter, one ordered map per kind, and a bounded history of changes per kind.
 //!
-//! It decides what is committed in which order, and nothing else: no defaults, no validation, no permissions. Watchers
-//! pull from the history, so a slow watcher costs no memory; it loses its place (and is told so) when the history it
-//! needs is dropped.
+//! It decides the order of commits. It does not apply defaults, validate or authorize. Watches pull from the history,
+//! so a slow watch needs no memory. If the history after the revision of a watch was dropped, the store returns
+//! [`HistoryLost`].
 
 mod entry;
 mod history;
@@ -18,35 +18,35 @@ use crate::selector::SelectableFields;
 pub use entry::{ChangeKind, Draft, Entry, frame_of, key};
 pub use history::{Event, History, HistoryLost};
 
-/// Which map an object lives in: `pods`, `deployments.apps`. All versions of a kind share one.
+/// The key of a kind's map: `pods`, `deployments.apps`. All versions of a kind share it.
 pub type StorageId = Arc<str>;
 
-/// Why a write did not happen.
+/// Why a write was rejected.
 #[derive(Debug)]
 pub enum WriteRefused {
-    /// Create: something is stored under that key.
+    /// Create: the key exists.
     Exists,
-    /// Update or delete: nothing is stored under that key.
+    /// Update or delete: the key does not exist.
     Missing,
-    /// Update or delete: what is stored is not the revision the caller looked at.
+    /// Update or delete: the stored object does not have the expected revision.
     Changed(Arc<Entry>),
 }
 
-/// A consistent view of one kind.
+/// The objects of one kind at one revision.
 #[derive(Debug)]
 pub struct Snapshot {
     pub revision: u64,
     pub entries: Vec<Arc<Entry>>,
 }
 
-/// Which keys a snapshot covers.
+/// The keys that a list or watch covers.
 #[derive(Debug, Clone, Default)]
 pub struct Range {
-    /// Empty: all namespaces.
+    /// Empty for all namespaces.
     pub namespace: String,
-    /// Only this key, if given.
+    /// If set, this key only.
     pub key: Option<String>,
-    /// Only keys after this one.
+    /// If set, only keys after this one, for the next page of a list.
     pub after: Option<String>,
 }
 
@@ -70,12 +70,12 @@ impl Table {
 #[derive(Debug)]
 struct Inner {
     revision: u64,
-    /// History of kinds without any change yet is complete from here on.
+    /// For kinds without changes, the history is complete after this revision.
     floor: u64,
     tables: BTreeMap<StorageId, Table>,
 }
 
-/// Told of every commit, in order, under the store's lock: must only take note.
+/// Called for every commit, in order, while the store is locked. Implementations must not block.
 pub trait CommitSink: Send + Sync {
     fn committed(&self, storage: &StorageId, entry: &Entry, deleted: bool);
 }
@@ -108,7 +108,7 @@ impl Store {
         self.lock().revision
     }
 
-    /// How many objects of a kind there are.
+    /// The number of objects of a kind.
     pub fn count(&self, storage: &StorageId) -> usize {
         self.lock().tables.get(storage).map_or(0, |table| table.objects.len())
     }
@@ -125,7 +125,7 @@ impl Store {
         Ok(self.commit(&mut inner, storage, ChangeKind::Added, draft))
     }
 
-    /// Replaces the object if it is still at `expected`.
+    /// Replaces the object if its revision is `expected`.
     pub fn update(
         &self,
         storage: &StorageId,
@@ -137,7 +137,7 @@ impl Store {
         Ok(self.commit(&mut inner, storage, ChangeKind::Modified, draft))
     }
 
-    /// Removes the object if it is still at `expected`; `last` is what watchers see of it.
+    /// Removes the object if its revision is `expected`. `last` is the object in the `DELETED` event.
     pub fn delete(
         &self,
         storage: &StorageId,
@@ -171,7 +171,7 @@ impl Store {
         entry
     }
 
-    /// Lets watchers see everything up to `revision`; for sinks that first make commits durable.
+    /// Makes changes up to `revision` visible to watches. Called by a sink that first makes commits durable.
     pub fn publish(&self, revision: u64) {
         for table in self.lock().tables.values() {
             if table.history.newest() > *table.visible.borrow() {
@@ -180,7 +180,7 @@ impl Store {
         }
     }
 
-    /// Puts an object back as it was before a restart, without telling anybody.
+    /// Stores an object at its revision from before the restart, without a watch event.
     pub fn restore(&self, storage: &StorageId, revision: u64, draft: Option<Draft>, key: &str) {
         let mut inner = self.lock();
         inner.revision = inner.revision.max(revision);
@@ -199,7 +199,7 @@ impl Store {
         }
     }
 
-    /// All objects of all kinds at one revision.
+    /// All objects of all kinds at the current revision.
     pub fn everything(&self) -> (u64, Vec<(StorageId, Arc<Entry>)>) {
         let inner = self.lock();
         let mut entries = Vec::new();
@@ -209,7 +209,7 @@ impl Store {
         (inner.revision, entries)
     }
 
-    /// Ends a restart: history starts here.
+    /// Finishes the restore: history starts at this revision.
     pub fn restored(&self, revision: u64) {
         let mut inner = self.lock();
         inner.revision = inner.revision.max(revision);
@@ -221,7 +221,7 @@ impl Store {
         }
     }
 
-    /// Extracts selectable fields anew, where they are not what they should be.
+    /// Updates the selectable fields of stored objects after the definition of their kind changed.
     pub fn reindex(&self, storage: &StorageId, selectable: &SelectableFields) {
         let mut inner = self.lock();
         let Some(table) = inner.tables.get_mut(storage) else { return };
@@ -232,7 +232,7 @@ impl Store {
         }
     }
 
-    /// Everything in `range` now.
+    /// The current objects in `range`.
     pub fn list(&self, storage: &StorageId, range: &Range) -> Snapshot {
         let inner = self.lock();
         let entries = match inner.tables.get(storage) {
@@ -242,7 +242,7 @@ impl Store {
         Snapshot { revision: inner.revision, entries }
     }
 
-    /// Everything in `range` as it was at `revision`.
+    /// The objects in `range` at `revision`.
     pub fn list_at(
         &self,
         storage: &StorageId,
@@ -272,7 +272,7 @@ impl Store {
         Ok(Snapshot { revision, entries: objects.into_values().collect() })
     }
 
-    /// What a watcher waits on: the newest revision it may read of this kind.
+    /// The channel that wakes watches: the newest revision of this kind that they may read.
     pub fn subscribe(&self, storage: &StorageId) -> watch::Receiver<u64> {
         let mut inner = self.lock();
         let (floor, revision) = (inner.floor, inner.revision);
@@ -284,14 +284,14 @@ impl Store {
             .subscribe()
     }
 
-    /// The newest revision, if a watcher at `position` has seen every change of this kind.
+    /// The current revision, if a watch at `position` has sent every change of this kind.
     pub fn caught_up(&self, storage: &StorageId, position: u64) -> Option<u64> {
         let inner = self.lock();
         let newest = inner.tables.get(storage).map_or(0, |table| table.history.newest());
         (newest <= position).then_some(inner.revision)
     }
 
-    /// The changes after `revision`, oldest first, at most `limit` of them.
+    /// The changes after `revision`, oldest first, at most `limit`.
     pub fn events_after(
         &self,
         storage: &StorageId,

@@ -1,7 +1,9 @@
-//! Watches: changes of one kind as they are committed, seen through a selector.
+//! Watches: a stream of the changes of one kind, filtered by a selector.
 //!
-//! A watch pulls from the store's history. It never misses or repeats a change; if it falls behind further than the
-//! history reaches, it ends with the error that makes clients list again.
+//! A watch pulls from the store's history, so that it neither misses nor repeats a change. If the history no longer has
+//! the changes that it needs, it ends with `410 Expired`, and clients list again.
+//!
+//! Upstream: k8s.io/apiserver/pkg/storage/cacher/cache_watcher.go, k8s.io/apiserver/pkg/endpoints/handlers/watch.go
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -23,29 +25,29 @@ use crate::store::{ChangeKind, Entry, Event, Range};
 
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 const BATCH_EVENTS: usize = 256;
-/// The annotation of the bookmark that ends a streamed list.
+/// The annotation of the bookmark after the initial objects of a watch list (`sendInitialEvents`).
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// Turns an object into what this watch sends, for watches that do not send plain stored objects.
+/// Converts an object before it is sent, e.g. to another version or to a table.
 pub(crate) type Transform = Box<dyn FnMut(Value) -> Value + Send>;
 
-/// What a watch is about and how it starts.
+/// The parameters of a watch.
 pub(crate) struct WatchRequest {
     pub(crate) resource: Arc<Resource>,
-    /// What bookmarks are called.
+    /// The kind and version of bookmarks.
     pub(crate) served: Arc<Resource>,
     pub(crate) range: Range,
     pub(crate) selector: Selector,
-    /// Send changes after this revision.
+    /// The watch sends changes after this revision.
     pub(crate) after: u64,
-    /// Sent first, as if just created.
+    /// Sent first, as `ADDED` events.
     pub(crate) initial: Vec<Arc<Entry>>,
-    /// Whether a bookmark marks the end of the initial objects.
+    /// Whether a bookmark follows the initial objects.
     pub(crate) marks_initial_end: bool,
     pub(crate) bookmarks: bool,
     pub(crate) timeout: Duration,
     pub(crate) transform: Option<Transform>,
-    /// Whether bookmarks go through `transform` too: not where it changes the version of a stored object.
+    /// Whether `transform` applies to bookmarks too. False if it converts stored objects to another version.
     pub(crate) transforms_bookmarks: bool,
 }
 
@@ -62,7 +64,7 @@ struct Watcher {
     finished: bool,
 }
 
-/// The frames of a watch.
+/// The frames of a watch as a stream.
 pub(crate) fn stream(core: Arc<Core>, mut request: WatchRequest) -> impl Stream<Item = Bytes> + Send {
     let visible = core.store.subscribe(&request.resource.storage);
     let watcher = Watcher {
@@ -104,7 +106,7 @@ impl Watcher {
         }
     }
 
-    /// Takes over committed changes; false if there are none.
+    /// Queues committed changes; false if there are none.
     fn pull(&mut self) -> bool {
         let visible = *self.visible.borrow_and_update();
         let storage = &self.request.resource.storage;
@@ -119,7 +121,8 @@ impl Watcher {
                 !events.is_empty()
             }
             Err(lost) => {
-                // Events are the one kind that real servers do not cache, and the store words it differently.
+                // kube-apiserver does not cache Events; their watches return the message of etcd, not that of the
+                // cache.
                 let message = if self.request.resource.is("", "Event") {
                     "The resourceVersion for the provided watch is too old.".to_string()
                 } else {
@@ -165,7 +168,7 @@ impl Watcher {
         if !self.request.bookmarks {
             return;
         }
-        // Only a watch that has seen everything may skip ahead to the newest revision.
+        // Only if the watch has sent every change may the bookmark have the newest revision.
         if let Some(newest) = self.core.store.caught_up(&self.request.resource.storage, self.position) {
             self.position = newest;
         }
@@ -192,7 +195,8 @@ impl Watcher {
         line(&json!({"type": "BOOKMARK", "object": object}))
     }
 
-    /// A change as this watch sees it: an object that leaves the selection is deleted, one that enters is added.
+    /// The frame of a change for this watch: `DELETED` if the object no longer matches the selector, `ADDED` if it now
+    /// matches.
     fn event_frame(&mut self, event: &Event) -> Option<Bytes> {
         let range = &self.request.range;
         if !range.contains(event.entry.key()) {
@@ -209,7 +213,7 @@ impl Watcher {
                 Some(self.frame(ChangeKind::Deleted, &event.entry))
             }
             (true, false) => {
-                // Watchers see what they knew of the object, at the revision at which it left.
+                // The event has the previous object, with the resource version of the change.
                 let mut object = event.previous.as_ref()?.value();
                 object["metadata"]["resourceVersion"] = json!(event.entry.revision().to_string());
                 Some(self.value_frame(ChangeKind::Deleted, object))

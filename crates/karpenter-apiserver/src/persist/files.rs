@@ -1,6 +1,6 @@
-//! The files in a directory: `lock`, and numbered journals and snapshots.
+//! The files of a data directory: `lock`, and numbered journals and snapshots.
 //!
-//! Snapshot `n` holds everything that the journals before `n` say; journal `n` goes on from there.
+//! Snapshot `n` holds the state after all journals before `n`; journal `n` has the commits after it.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -13,7 +13,7 @@ use crate::store::{Entry, StorageId};
 
 pub(super) const JOURNAL_MAGIC: &[u8; 16] = b"kapi journal 1\r\n";
 pub(super) const SNAPSHOT_MAGIC: &[u8; 16] = b"kapi snapshot1\r\n";
-/// Magic, revision and number of records.
+/// The header of a snapshot: magic number, revision and number of records.
 pub(super) const SNAPSHOT_HEAD_BYTES: usize = 32;
 
 pub(super) fn journal(directory: &Path, number: u64) -> PathBuf {
@@ -28,11 +28,11 @@ pub(super) fn snapshot_length(directory: &Path, number: u64) -> u64 {
     fs::metadata(snapshot(directory, number)).map_or(0, |metadata| metadata.len())
 }
 
-/// A server whose last reference is dropped by its own journal gives the directory back a moment after it seems gone.
+/// The writer thread of an earlier server in this process may hold the lock for a moment after the server was dropped.
 const LOCK_TRIES: u32 = 25;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// Takes the directory for this process; it is given back when the file is closed.
+/// Locks the directory for this process. Closing the file releases the lock.
 pub(super) fn lock(directory: &Path) -> Result<File, PersistError> {
     fs::create_dir_all(directory).map_err(PersistError::io(directory))?;
     let path = directory.join("lock");
@@ -72,7 +72,7 @@ pub(super) fn create_journal(directory: &Path, number: u64) -> io::Result<File> 
     Ok(file)
 }
 
-/// Writes under another name first, so that a snapshot is either complete or not there.
+/// Writes to a temporary file and renames it, so that a snapshot is either complete or absent.
 pub(super) fn write_snapshot(
     directory: &Path,
     number: u64,
@@ -98,7 +98,7 @@ pub(super) fn write_snapshot(
     Ok(file.metadata()?.len())
 }
 
-/// Removes what snapshot `number` made superfluous.
+/// Removes the files that snapshot `number` replaces.
 pub(super) fn remove_before(directory: &Path, number: u64) -> Result<(), PersistError> {
     for (prefix, path) in [
         ("journal-", journal as fn(&Path, u64) -> PathBuf),
@@ -112,7 +112,7 @@ pub(super) fn remove_before(directory: &Path, number: u64) -> Result<(), Persist
     Ok(())
 }
 
-/// Makes new names in the directory durable.
+/// Syncs the directory, so that new file names are durable.
 fn sync_directory(directory: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(directory)?.sync_all() } else { Ok(()) }
 }

@@ -1,28 +1,28 @@
-//! One commit as bytes: length, checksum, revision, place, object.
+//! The encoding of one commit: length, checksum, revision, kind, key, object.
 
-/// Length and checksum.
+/// The header of a record: length and checksum.
 pub(super) const HEAD_BYTES: usize = 8;
-/// More than any request can carry.
+/// An upper limit for plausible lengths; larger than any request.
 const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// What a record says.
+/// A decoded record.
 #[derive(Debug, PartialEq)]
 pub(super) struct Record<'a> {
     pub(super) revision: u64,
     pub(super) storage: &'a str,
     pub(super) key: &'a str,
-    /// Nothing for a deletion.
+    /// `None` for a deletion.
     pub(super) object: Option<&'a [u8]>,
 }
 
-/// What stands at one place of a file.
+/// The result of decoding at one position of a file.
 #[derive(Debug, PartialEq)]
 pub(super) enum Found<'a> {
     Record(Record<'a>, usize),
     End,
-    /// The file ends before the record does.
+    /// The file ends within the record.
     Cut,
-    /// The bytes are not what was written; with how long the record claims to be.
+    /// The checksum or the content is invalid. The value is the length according to the header.
     Wrong(usize),
 }
 
@@ -80,7 +80,7 @@ fn number(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// CRC-32 (IEEE), eight bytes at a time.
+/// CRC-32 (IEEE), computed for eight bytes at a time.
 fn checksum(bytes: &[u8]) -> u32 {
     const TABLES: [[u32; 256]; 8] = tables();
     let mut sum = u32::MAX;

@@ -1,7 +1,8 @@
-//! Reading a directory back: the newest snapshot and the journals from there on.
+//! Recovery of the state from a data directory: the newest snapshot and the journals after it.
 //!
-//! A journal may end in the middle of a record: that commit was never acknowledged and is cut off. Anything else that
-//! is not as it was written is an error, because starting with part of the state would be worse than not starting.
+//! The last journal may end within a record, because the process ended while writing it. That commit was not
+//! acknowledged, so the journal is truncated there. Any other damage is an error: the server does not start with part
+//! of its state.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,10 +12,10 @@ use super::files::{self, JOURNAL_MAGIC, SNAPSHOT_HEAD_BYTES, SNAPSHOT_MAGIC};
 use super::record::{self, Found};
 use super::{Journal, PersistError};
 
-/// The state of a directory, and the journal to go on with.
+/// The state of a data directory, and the journal for further commits.
 pub(crate) struct Recovered {
     pub(crate) revision: u64,
-    /// Revision and text of each object, by kind and key.
+    /// Revision and JSON of each object, by storage id and key.
     pub(crate) objects: BTreeMap<(String, String), (u64, Vec<u8>)>,
     pub(crate) journal: Journal,
 }
@@ -82,7 +83,7 @@ impl State {
 
     fn read_journal(&mut self, path: &Path, is_last: bool) -> Result<(), PersistError> {
         let bytes = fs::read(path).map_err(PersistError::io(path))?;
-        // A journal that was being created when the process ended holds nothing yet.
+        // The process ended while it created this journal.
         if is_last && bytes.len() < JOURNAL_MAGIC.len() && JOURNAL_MAGIC.starts_with(&bytes) {
             return fs::write(path, JOURNAL_MAGIC).map_err(PersistError::io(path));
         }
@@ -123,12 +124,12 @@ impl State {
     }
 }
 
-/// Space that was reserved and never written.
+/// Allocated by the file system and not written.
 fn is_blank(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 
-/// Cuts off what was never acknowledged.
+/// Truncates the journal after the last complete record.
 fn cut(path: &Path, length: usize) -> Result<(), PersistError> {
     let file = File::options().write(true).open(path).map_err(PersistError::io(path))?;
     file.set_len(length as u64).map_err(PersistError::io(path))?;

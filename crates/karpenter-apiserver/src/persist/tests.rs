@@ -11,7 +11,7 @@ use super::files;
 use super::*;
 use crate::{ApiServer, Config};
 
-/// A directory of its own for each test, removed at its end.
+/// A temporary directory, removed when dropped.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -113,7 +113,7 @@ async fn a_torn_end_is_cut_off() {
     create(&server, "b").await;
     drop(server);
     let longer = fs::read(&journal).unwrap();
-    // Whatever part of the last record reached the disk, the state before it is restored.
+    // Whatever part of the last record is on disk, recovery restores the state before it.
     for length in [whole.len() + 1, whole.len() + 7, whole.len() + 20, longer.len() - 1] {
         fs::write(&journal, &longer[..length]).unwrap();
         let server = directory.open();
@@ -172,7 +172,7 @@ async fn a_snapshot_replaces_the_journals_before_it() {
     drop(server);
     files::create_journal(&directory.0, 1).unwrap();
     files::write_snapshot(&directory.0, 1, revision, &entries).unwrap();
-    // Both the old journal and the snapshot say the same, until the old one is removed.
+    // Until the old journal is removed, it and the snapshot contain the same commits.
     let server = directory.open();
     assert_eq!((names(&server).await, server.revision()), (vec!["a".to_string()], revision));
     create(&server, "b").await;
@@ -219,7 +219,7 @@ async fn acknowledged_writes_are_on_disk_and_watched() {
         writer.await.unwrap();
     }
     watching.await.unwrap();
-    // What the disk holds now, with the server still running, is what was acknowledged.
+    // The files on disk, while the server still runs, contain every acknowledged write.
     let copy = Directory::new();
     fs::create_dir_all(&copy.0).unwrap();
     fs::copy(files::journal(&directory.0, 0), files::journal(&copy.0, 0)).unwrap();

@@ -1,4 +1,4 @@
-//! Certificates and the token that a server and its clients know each other by.
+//! The credentials of a listening server and its clients: certificates and a bearer token.
 
 use std::fmt;
 use std::io;
@@ -21,7 +21,7 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 const TOKEN_BYTES: usize = 32;
 
-/// A certificate authority of its own, what it signed, and a token. Everything in PEM.
+/// A certificate authority, the server and client certificates that it signed, and a token. All in PEM.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Credentials {
     pub authority_certificate: String,
@@ -41,7 +41,7 @@ impl fmt::Debug for Credentials {
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 impl Credentials {
-    /// New ones, good for `localhost`, the loopback addresses and `names`.
+    /// Generates credentials. The server certificate is valid for `localhost`, the loopback addresses and `names`.
     pub fn generate(names: &[String]) -> io::Result<Self> {
         Self::try_generate(names).map_err(io::Error::other)
     }
@@ -86,7 +86,8 @@ impl Credentials {
         })
     }
 
-    /// Those in `file`, or new ones that are then kept there, readable by its owner only.
+    /// Reads the credentials in `file`. If the file does not exist, generates them and writes the file, readable by its
+    /// owner only.
     pub fn load_or_generate(file: &Path, names: &[String]) -> io::Result<Self> {
         match std::fs::read(file) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
@@ -102,7 +103,7 @@ impl Credentials {
         }
     }
 
-    /// Whether the request carries the token.
+    /// Whether the request carries the bearer token.
     pub(super) fn admits(&self, headers: &HeaderMap) -> bool {
         let given = headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
         let (scheme, token) = given.split_once(' ').unwrap_or_default();
@@ -131,7 +132,7 @@ impl Credentials {
     }
 }
 
-/// Takes the same time wherever the difference is.
+/// Compares in constant time, so that the duration does not reveal where the values differ.
 fn equal(left: &[u8], right: &[u8]) -> bool {
     left.len() == right.len() && left.iter().zip(right).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }

@@ -1,4 +1,4 @@
-//! The text of a kubeconfig.
+//! Renders a kubeconfig.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -1,4 +1,4 @@
-//! Objects of an earlier life of the server, put back at their old revisions.
+//! Loads the persisted objects into the store, at the revisions that they had before the restart.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use crate::store::{Draft, StorageId};
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 pub(super) fn restore(core: &Core, revision: u64, objects: BTreeMap<(String, String), (u64, Vec<u8>)>) {
-    // Definitions first: they say by which fields objects of their kinds are selected.
+    // CustomResourceDefinitions first: they define the selectable fields of their objects.
     let (definitions, others): (Vec<_>, Vec<_>) =
         objects.into_iter().partition(|((storage, _), _)| storage == DEFINITIONS);
     for (place, stored) in definitions {
         let definition = put_back(core, &place, &stored);
         core.change_registry(|registry| {
-            // It was served before.
+            // The definition was accepted before the restart, so this cannot fail.
             let _ = registry.define(&definition);
         });
     }
@@ -29,7 +29,7 @@ pub(super) fn restore(core: &Core, revision: u64, objects: BTreeMap<(String, Str
 }
 
 fn put_back(core: &Core, (storage, key): &(String, String), (revision, text): &(u64, Vec<u8>)) -> Value {
-    // The journal's checksums hold, so this is a text that the server once encoded.
+    // The checksum of the record matched, so this is JSON that the server encoded.
     let object: Value = serde_json::from_slice(text).unwrap_or_default();
     let registry = core.registry();
     let resource = registry.all().find(|resource| *resource.storage == **storage);

@@ -1,7 +1,7 @@
-//! One stored object: its JSON text, and the little that selectors and preconditions ask about it.
+//! A stored object: its JSON, and the few fields that selectors and preconditions read.
 //!
-//! The text is kept inside the watch frame of the write that produced it, so that a list is a concatenation of texts
-//! and a watch event is encoded once for all watchers.
+//! The JSON is kept inside the watch frame of the write that produced it. A list concatenates the JSON of objects, and
+//! a watch event is encoded once for all watches.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::selector::SelectableFields;
 
-/// How a watch names a change.
+/// The type of a watch event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
     Added,
@@ -39,7 +39,7 @@ impl ChangeKind {
 
 const FRAME_TAIL: &[u8] = b"}\n";
 
-/// The watch frame of `object` under another name than the one it was written with.
+/// The watch frame of `object` for an event type other than that of its write.
 pub fn frame_of(kind: ChangeKind, object: &[u8]) -> Bytes {
     let mut frame = Vec::with_capacity(object.len() + 32);
     frame.extend_from_slice(kind.frame_head());
@@ -51,7 +51,7 @@ pub fn frame_of(kind: ChangeKind, object: &[u8]) -> Bytes {
 /// A stored object at one revision.
 #[derive(Debug)]
 pub struct Entry {
-    /// `namespace/name`, or `name` for cluster-scoped objects: the order of lists.
+    /// `namespace/name`, or `name` for cluster-scoped objects. Lists are sorted by it.
     key: Box<str>,
     namespace_letters: usize,
     revision: u64,
@@ -60,11 +60,11 @@ pub struct Entry {
     object: Bytes,
     uid: Box<str>,
     labels: Box<[(Box<str>, Box<str>)]>,
-    /// In the order of the kind's selectable fields.
+    /// The values of the kind's selectable fields, in their order.
     fields: Box<[Box<str>]>,
-    /// Where in the object the value of `metadata.managedFields` stands; empty if there is none.
+    /// The byte range of the value of `metadata.managedFields` in the JSON; empty if there is none.
     managed_fields: Range<usize>,
-    /// The object once somebody asked for it to be kept.
+    /// The decoded object, once [`Self::shared_value`] was called.
     decoded: OnceLock<Arc<Value>>,
 }
 
@@ -98,34 +98,34 @@ impl Entry {
         &self.object
     }
 
-    /// The whole watch frame, if the write is to be reported as `kind`.
+    /// The watch frame for an event of type `kind`.
     pub fn frame(&self, kind: ChangeKind) -> Bytes {
         if kind == self.kind { self.frame.clone() } else { frame_of(kind, &self.object) }
     }
 
     pub fn value(&self) -> Value {
-        // Only texts that this crate encoded are stored.
+        // Stored JSON was encoded by this crate, so decoding cannot fail.
         serde_json::from_slice(&self.object).unwrap_or(Value::Null)
     }
 
-    /// The text of `metadata.managedFields`.
+    /// The JSON of `metadata.managedFields`.
     pub fn managed_fields(&self) -> Option<&[u8]> {
         self.object.get(self.managed_fields.clone()).filter(|text| !text.is_empty())
     }
 
-    /// [`Self::value`] without the part that takes longest to read and that few ask for.
+    /// [`Self::value`] without `metadata.managedFields`, which take longest to decode and are rarely needed.
     pub fn value_without_managed_fields(&self) -> Value {
         if self.managed_fields.is_empty() {
             return self.value();
         }
-        // The resource version comes after them, so there is a comma.
+        // `resourceVersion` follows `managedFields`, so there is a comma.
         let before = &self.object[..self.managed_fields.start - MANAGED_FIELDS_KEY.len()];
         let after = &self.object[self.managed_fields.end + 1..];
         serde_json::from_slice(&[before, after].concat()).unwrap_or(Value::Null)
     }
 
-    /// [`Self::value`] for objects that are read again and again while others are written: namespaces, classes, limits.
-    /// It stays in memory as long as the entry.
+    /// [`Self::value`] for objects that writes of other objects read often: namespaces, classes, LimitRanges. The
+    /// decoded object stays in memory as long as the entry.
     pub fn shared_value(&self) -> Arc<Value> {
         self.decoded.get_or_init(|| Arc::new(self.value())).clone()
     }
@@ -137,7 +137,7 @@ impl Entry {
             .map(|index| self.labels[index].1.as_ref())
     }
 
-    /// The same entry with other fields, if they differ.
+    /// The entry with updated selectable fields; `None` if they did not change.
     pub(super) fn reindexed(&self, selectable: &SelectableFields) -> Option<Self> {
         let fields = selectable.extract(&self.value());
         (fields != self.fields).then(|| Self {
@@ -160,12 +160,12 @@ impl Entry {
     }
 }
 
-/// An object that is encoded except for its resource version, which is known only at commit.
+/// An encoded object without resource version, which is assigned at commit.
 #[derive(Debug)]
 pub struct Draft {
     key: Box<str>,
     namespace_letters: usize,
-    /// JSON up to and including the opening quote of the resource version, and from its closing quote on.
+    /// The JSON before the value of the resource version (with its opening quote), and the JSON after it.
     head: Vec<u8>,
     tail: Vec<u8>,
     managed_fields: Range<usize>,
@@ -179,7 +179,7 @@ impl Draft {
         Self::with_managed_fields(object, selectable, None)
     }
 
-    /// Takes the text of `metadata.managedFields` from outside the object, which must not have any then.
+    /// Encodes `object`, which must not have `metadata.managedFields`, with these managed fields given as JSON.
     pub fn with_managed_fields(
         object: &Value,
         selectable: &SelectableFields,
@@ -238,7 +238,7 @@ impl Draft {
     }
 }
 
-/// The key under which an object is stored and listed.
+/// The key of an object in the store; lists are sorted by it.
 pub fn key(namespace: &str, name: &str) -> String {
     if namespace.is_empty() { name.to_string() } else { format!("{namespace}/{name}") }
 }
@@ -247,16 +247,15 @@ const MANAGED_FIELDS: &str = "managedFields";
 const MANAGED_FIELDS_KEY: &[u8] = b"\"managedFields\":";
 const REVISION: &str = "resourceVersion";
 
-/// Encodes by hand down to `metadata.resourceVersion`, to know where it stands.
-///
-/// The answer is what comes before it, what comes after it, and where `metadata.managedFields` stands.
+/// Encodes an object and returns the JSON before the value of `metadata.resourceVersion`, the JSON after it, and the
+/// byte range of `metadata.managedFields`.
 fn encode_around_revision(object: &Value, managed_fields: Option<&[u8]>) -> (Vec<u8>, Vec<u8>, Range<usize>) {
     let (mut head, mut tail) = (Vec::with_capacity(4096), Vec::with_capacity(4096));
     let empty = serde_json::Map::new();
     let top = object.as_object().unwrap_or(&empty);
     let metadata = top.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     head.push(b'{');
-    // These two first, so that lists can leave them out.
+    // `kind` and `apiVersion` come first, so that lists can omit them.
     for key in ["kind", "apiVersion"] {
         if let Some(value) = top.get(key) {
             write_member(&mut head, key, value);
@@ -306,7 +305,7 @@ fn encode_around_revision(object: &Value, managed_fields: Option<&[u8]>) -> (Vec
 }
 
 fn write_member(text: &mut Vec<u8>, key: &str, value: &Value) {
-    // Writing JSON values into a vector cannot fail: keys are strings and nothing does I/O.
+    // Writing JSON into a vector cannot fail.
     let _ = serde_json::to_writer(&mut *text, key);
     text.push(b':');
     let _ = serde_json::to_writer(&mut *text, value);

@@ -1,4 +1,4 @@
-//! The recent changes of one kind, oldest first, as many as fit.
+//! The recent changes of one kind, oldest first, up to a limit.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,17 +14,17 @@ pub struct Event {
     pub previous: Option<Arc<Entry>>,
 }
 
-/// The history no longer reaches back far enough.
+/// The requested revision is older than the history.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HistoryLost {
-    /// The oldest revision from which changes are still known.
+    /// The oldest revision after which all changes are known.
     pub oldest: u64,
 }
 
 #[derive(Debug)]
 pub struct History {
     limit: usize,
-    /// Changes after this revision are known.
+    /// Changes after this revision are complete.
     oldest: u64,
     events: VecDeque<Event>,
 }
@@ -43,7 +43,7 @@ impl History {
         }
     }
 
-    /// The revision of the newest change, or where the history starts.
+    /// The revision of the newest change; if there is none, the revision at which the history starts.
     pub fn newest(&self) -> u64 {
         self.events.back().map_or(self.oldest, |event| event.entry.revision())
     }
@@ -62,7 +62,7 @@ impl History {
             .collect())
     }
 
-    /// What each key that changed after `revision` held at `revision`.
+    /// For each key that changed after `revision`, its object at `revision`.
     pub fn undo_to(&self, revision: u64) -> Result<BTreeMap<Box<str>, Option<Arc<Entry>>>, HistoryLost> {
         if revision < self.oldest {
             return Err(HistoryLost { oldest: self.oldest });
