@@ -1,11 +1,11 @@
-//! Objects that are served in another version, or another group, than the one they are stored in.
+//! Conversion of objects between the stored version and a served version or group.
 
 use serde_json::{Map, Value, json};
 
 use crate::builtin;
 use crate::registry::{Conversion, Resource};
 
-/// From the stored form to the one `served` names.
+/// Converts from the stored version to the version of `served`.
 pub fn from_stored(served: &Resource, mut object: Value) -> Value {
     match served.conversion {
         Conversion::None => {}
@@ -21,14 +21,14 @@ pub fn from_stored(served: &Resource, mut object: Value) -> Value {
         }
         Conversion::Autoscaler => {
             autoscaler_to_v1(&mut object, &served.api_version());
-            // Other fields are written even if they are zero.
+            // Unlike the removed fields, other fields are written even if they are zero.
             builtin::round_trip(&mut object, &served.group, &served.version, &served.kind);
         }
     }
     object
 }
 
-/// From the form of `served` to the stored one, whose version is `stored_version`.
+/// Converts from the version of `served` to the stored version, `stored_version`.
 pub fn to_stored(served: &Resource, mut object: Value, stored_version: &str) -> Value {
     match served.conversion {
         Conversion::None => {}
@@ -43,7 +43,7 @@ pub fn to_stored(served: &Resource, mut object: Value, stored_version: &str) -> 
     object
 }
 
-/// Names in core events, and in `events.k8s.io`.
+/// The names of fields in core Events, and in `events.k8s.io`.
 const EVENT_FIELDS: &[(&str, &str)] = &[
     ("involvedObject", "regarding"),
     ("message", "note"),

@@ -1,11 +1,13 @@
-//! What the server says about itself: groups, versions, kinds, and its own version.
+//! Discovery: groups, versions, resources, and the version of the server.
+//!
+//! Upstream: k8s.io/apiserver/pkg/endpoints/discovery
 
 use serde_json::{Value, json};
 
 use crate::openapi::{self, ServedKind};
 use crate::registry::{Registry, Resource, group_version};
 
-/// The release this server behaves like.
+/// The Kubernetes release whose behaviour this server implements.
 pub const GIT_VERSION: &str = "v1.35.4";
 
 pub fn version() -> Value {
@@ -44,7 +46,7 @@ pub fn group(registry: &Registry, name: &str) -> Option<Value> {
 /// `/api/v1`, `/apis/apps/v1`
 pub fn resources(registry: &Registry, group: &str, version: &str) -> Option<Value> {
     let mut entries = Vec::new();
-    // Custom kinds list their subresources in another order.
+    // Groups with custom resources are not sorted by name.
     let mut ordered_by_name = true;
     for resource in registry.version(group, version) {
         entries.push(resource_entry(resource));
@@ -78,7 +80,7 @@ pub fn resources(registry: &Registry, group: &str, version: &str) -> Option<Valu
     Some(list)
 }
 
-/// `/api` and `/apis` in the aggregated form: everything at once.
+/// `/api` and `/apis` in aggregated form: all groups with their resources.
 pub fn aggregated(registry: &Registry, core: bool, format_version: &str) -> Value {
     let groups = if core { vec![String::new()] } else { named_groups(registry) };
     let items: Vec<Value> = groups
@@ -103,7 +105,7 @@ pub fn aggregated(registry: &Registry, core: bool, format_version: &str) -> Valu
     })
 }
 
-/// `/openapi/v3` and what is below it; `path` is what follows `/openapi/`.
+/// `/openapi/v3` and the paths below it; `path` is the part after `/openapi/`.
 pub fn openapi(registry: &Registry, path: &str) -> Option<Value> {
     let kinds: Vec<ServedKind<'_>> = registry.all().map(|resource| described(resource)).collect();
     let parts: Vec<&str> = path.split('/').collect();
@@ -134,7 +136,7 @@ fn described(resource: &Resource) -> ServedKind<'_> {
     }
 }
 
-/// The order in which a real server names its own groups; others come after them.
+/// The order in which kube-apiserver lists its groups. Other groups follow.
 const GROUPS_IN_ORDER: [&str; 20] = [
     "apiregistration.k8s.io",
     "apps",
@@ -193,7 +195,7 @@ fn resource_entry(resource: &Resource) -> Value {
 }
 
 fn aggregated_entry(resource: &Resource) -> Value {
-    // What is of the group and version that the entry stands under does not name them again.
+    // Group and version are omitted if they are those of the enclosing entry.
     let kind = |group: &str, version: &str, kind: &str| {
         let same = group == resource.group && version == resource.version;
         let (group, version) = if same { ("", "") } else { (group, version) };

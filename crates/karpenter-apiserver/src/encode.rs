@@ -1,4 +1,6 @@
-//! Answers on their way out: the form a client asked for, and bodies that are sent as they are produced.
+//! Responses: content negotiation and streamed bodies.
+//!
+//! Upstream: k8s.io/apiserver/pkg/endpoints/handlers/negotiation/negotiate.go
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -15,10 +17,10 @@ use serde_json::{Map, Value, json};
 use crate::status::Failure;
 use crate::store::Entry;
 
-/// Lists are sent in pieces of about this size.
+/// The approximate size of the frames of a list.
 const LIST_FRAME_BYTES: usize = 128 * 1024;
 
-/// How much of each object a table carries.
+/// How much of each object a table includes (`includeObject`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowObject {
     None,
@@ -26,21 +28,21 @@ pub enum RowObject {
     Object,
 }
 
-/// The form of an answer.
+/// The representation of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Json,
-    /// A table, in this version of its format.
+    /// A table, with the version of `meta.k8s.io`.
     Table(&'static str),
     /// `PartialObjectMetadata`, or a list of them.
     Metadata,
-    /// Aggregated discovery in this version of its format.
+    /// Aggregated discovery, with the version of `apidiscovery.k8s.io`.
     Discovery(&'static str),
 }
 
 impl Format {
-    /// The first form in an `Accept` header that can be produced, and whether it is wanted as YAML; nothing if there is
-    /// none.
+    /// The first supported representation in an `Accept` header, and whether its encoding is YAML; `None` if none is
+    /// supported.
     pub fn negotiate(accept: &str) -> Option<(Self, bool)> {
         if accept.trim().is_empty() {
             return Some((Self::Json, false));
@@ -70,13 +72,13 @@ impl Format {
     }
 }
 
-/// Only what every object has.
+/// A `PartialObjectMetadata` of the object.
 pub fn partial_metadata(object: &Value) -> Value {
     let mut metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
     if object["kind"] == "DaemonSet"
         && let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
     {
-        // A field of daemon sets that only whole objects carry as an annotation.
+        // Internally a field of DaemonSets; it is an annotation of complete v1 objects only.
         annotations.remove("deprecated.daemonset.template.generation");
         if annotations.is_empty()
             && let Some(fields) = metadata.as_object_mut()
@@ -87,7 +89,7 @@ pub fn partial_metadata(object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
 }
 
-/// The body of an answer.
+/// The body of a response.
 pub enum RespBody {
     Full(Option<Bytes>),
     List(ListBody),
@@ -104,11 +106,11 @@ impl std::fmt::Debug for RespBody {
     }
 }
 
-/// A list in plain JSON: the texts of its objects, one after the other.
+/// A list as JSON: the stored JSON of its objects, concatenated.
 #[derive(Debug)]
 pub struct ListBody {
     head: Option<Vec<u8>>,
-    /// How texts begin, with kind and version; left out of the items of built-in lists.
+    /// The start of each object, with `kind` and `apiVersion`, which the items of built-in lists omit.
     left_out: Vec<u8>,
     entries: VecDeque<Arc<Entry>>,
     bytes_left: u64,
@@ -140,7 +142,7 @@ impl ListBody {
             brace.len() + text.len() + 1
         };
         let objects: usize = entries.iter().map(length).sum();
-        // One comma less than objects, and `]}` and a newline at the end.
+        // There is one comma less than objects; `]}` and a newline follow.
         let bytes_left = (head.len() + objects.saturating_sub(1) + 3) as u64;
         Self { head: Some(head), left_out, entries: entries.into(), bytes_left }
     }
@@ -171,7 +173,7 @@ impl ListBody {
     }
 }
 
-/// The text of an item, in two parts: what is left out gives way to a brace.
+/// The JSON of an item in two parts. If `left_out` is stripped, the first part is the opening brace.
 fn item<'a>(entry: &'a Entry, left_out: &[u8]) -> (&'static [u8], &'a [u8]) {
     match entry.object().strip_prefix(left_out) {
         Some(rest) if !left_out.is_empty() => (b"{", rest),
@@ -212,7 +214,7 @@ impl Body for RespBody {
     }
 }
 
-/// What a request leads to, before it becomes an HTTP response.
+/// A response before its conversion to HTTP.
 #[derive(Debug)]
 pub struct Reply {
     pub code: u16,
@@ -248,7 +250,7 @@ impl Reply {
         self
     }
 
-    /// The same in YAML, where that is possible: streams stay what they are.
+    /// Encodes the body as YAML. Streams are not converted.
     pub fn into_yaml(mut self) -> Self {
         if self.content_type != "application/json" {
             return self;
@@ -266,7 +268,7 @@ impl Reply {
         let yaml = serde_json::from_slice::<Value>(&text)
             .ok()
             .and_then(|value| serde_saphyr::to_string(&value).ok());
-        // JSON is YAML, if not what people expect.
+        // If the conversion fails, the body stays JSON, which is valid YAML.
         self.body = RespBody::Full(Some(yaml.map_or_else(|| text.into(), Bytes::from)));
         self.content_type = "application/yaml";
         self

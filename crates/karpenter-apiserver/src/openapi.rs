@@ -1,8 +1,10 @@
-//! The server's own description: `/openapi/v3`, an index and one document per group and version.
+//! OpenAPI v3 (`/openapi/v3`): an index, and a document for each group and version.
 //!
-//! Good for `kubectl apply`, `explain` and `create --validate`: paths with their kinds and parameters, and the
-//! schemas of everything that is served. Built-in types have no descriptions, and nothing describes responses
-//! beyond the type of a good one. OpenAPI v2 is not offered; clients ask for v3 first.
+//! The documents are sufficient for `kubectl apply`, `explain` and `create --validate`: paths with kinds and
+//! parameters, and the schemas of all served kinds. Built-in types have no descriptions, and responses have only the
+//! type of success. OpenAPI v2 is not served; clients request v3 first.
+//!
+//! Upstream: k8s.io/kube-openapi/pkg/handler3/handler.go, k8s.io/kube-openapi/pkg/builder3/openapi.go
 
 mod paths;
 mod types;
@@ -14,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-/// A kind as a document describes it.
+/// A kind to be described in a document.
 #[derive(Debug, Clone)]
 pub struct ServedKind<'a> {
     pub group: &'a str,
@@ -24,11 +26,11 @@ pub struct ServedKind<'a> {
     pub plural: &'a str,
     pub namespaced: bool,
     pub verbs: Vec<&'a str>,
-    /// Names of subresources with group, version and kind of their bodies.
+    /// The names of subresources, with group, version and kind of their bodies.
     pub subresources: Vec<(&'a str, [&'a str; 3])>,
-    /// The schema of a custom kind; built-in kinds have none.
+    /// The schema of a custom resource; `None` for built-in kinds.
     pub schema: Option<&'a Value>,
-    /// Fields of a custom kind that field selectors may name.
+    /// The selectable fields of a custom resource.
     pub selectable_fields: &'a [String],
 }
 
@@ -51,8 +53,8 @@ fn group_version_kind([group, version, kind]: [&str; 3]) -> Value {
     json!({"group": group, "version": version, "kind": kind})
 }
 
-/// The index: where the document of each group and version is. The address changes with the content, so that
-/// clients may keep a document for ever.
+/// The index: the URL of the document of each group and version. The URL contains a hash of the content, so that
+/// clients can cache documents without expiration.
 pub fn index(kinds: &[ServedKind]) -> Value {
     let mut hashes: BTreeMap<String, Hash> = BTreeMap::new();
     for kind in kinds {
@@ -75,8 +77,8 @@ pub fn index(kinds: &[ServedKind]) -> Value {
     json!({"paths": paths})
 }
 
-/// The document of one group and version; `kinds` may name others, which are left out. None if nothing is served
-/// there.
+/// The document of one group and version. Other `kinds` are ignored. `None` if no kind of the group and version is
+/// served.
 pub fn document(group: &str, version: &str, kinds: &[ServedKind]) -> Option<Value> {
     let kinds: Vec<&ServedKind> =
         kinds.iter().filter(|kind| kind.group == group && kind.version == version).collect();
@@ -109,7 +111,7 @@ pub fn document(group: &str, version: &str, kinds: &[ServedKind]) -> Option<Valu
     }))
 }
 
-/// FNV-1a over texts. Equal servers must give equal addresses, so the standard hasher will not do.
+/// FNV-1a. Servers with the same kinds must have the same URLs, and the standard hasher is not stable.
 struct Hash(u64);
 
 impl Default for Hash {

@@ -1,7 +1,9 @@
-//! Bodies in protobuf, which kubectl and Go clients prefer for built-in kinds: read into the JSON form.
+//! Decoding of protobuf request bodies, which kubectl and Go clients send for built-in kinds, into JSON values.
 //!
-//! The wire format carries numbers instead of names, so only kinds in the table of built-in types can be read. Answers
-//! are never written in protobuf: clients that ask for it accept JSON as well.
+//! The wire format has field numbers instead of names, so only kinds in the table of built-in types can be decoded.
+//! Responses are never encoded as protobuf: clients that request it accept JSON too.
+//!
+//! Upstream: k8s.io/apimachinery/pkg/runtime/serializer/protobuf/protobuf.go
 
 #[cfg(test)]
 mod tests;
@@ -16,12 +18,12 @@ use wire::{Reader, Wire};
 
 const PREFIX: &[u8] = b"k8s\0";
 
-/// Whether a body starts like a protobuf message of Kubernetes.
+/// Whether a body has the magic prefix of Kubernetes' protobuf.
 pub fn is_protobuf(body: &[u8]) -> bool {
     body.starts_with(PREFIX)
 }
 
-/// The object in a body, in the form that Go would give it as JSON.
+/// Decodes the object in a body into the JSON that Go would encode.
 pub fn decode(body: &[u8]) -> Answer<Value> {
     let Some(envelope) = body.strip_prefix(PREFIX) else {
         return Err(refused(
@@ -42,7 +44,7 @@ pub fn decode(body: &[u8]) -> Answer<Value> {
     object.insert("apiVersion".to_string(), Value::String(envelope.api_version.clone()));
     object.insert("kind".to_string(), Value::String(envelope.kind.clone()));
     let mut object = Value::Object(object);
-    // The wire has zeros where JSON has nothing.
+    // The wire format has zero values that JSON omits.
     builtin::round_trip(&mut object, group, version, &envelope.kind);
     Ok(object)
 }
@@ -51,7 +53,7 @@ fn refused(message: &str) -> Box<Failure> {
     Box::new(Failure::bad_request(message))
 }
 
-/// `runtime.Unknown`: what is inside, and its bytes.
+/// `runtime.Unknown`: type and encoded object.
 struct Envelope<'body> {
     api_version: String,
     kind: String,

@@ -1,6 +1,6 @@
-//! Which kinds are served: names, scopes, subresources, and where their objects are stored.
+//! The served kinds: names, scopes, subresources, and the storage of their objects.
 //!
-//! The registry is immutable; defining or removing a custom kind makes a new one.
+//! A registry is immutable. Adding or removing a custom resource replaces it.
 
 mod builtin;
 mod custom;
@@ -30,26 +30,26 @@ pub struct Resource {
     pub verbs: Vec<String>,
     pub subresources: Vec<Subresource>,
     pub storage: StorageId,
-    /// The version objects are stored in.
+    /// The version in which objects are stored.
     pub storage_version: String,
     pub storage_version_hash: Option<String>,
     pub conversion: Conversion,
     pub selectable: Arc<SelectableFields>,
-    /// Custom kinds only.
+    /// For custom resources only.
     pub custom: Option<Custom>,
 }
 
-/// What only custom kinds have.
+/// The properties that only custom resources have.
 #[derive(Debug, Clone)]
 pub struct Custom {
-    /// The name of the definition.
+    /// The name of the CustomResourceDefinition.
     pub definition: String,
     pub kind: CustomKind,
-    /// The definition is being deleted: no new objects.
+    /// The definition is being deleted; new objects are rejected.
     pub terminating: bool,
 }
 
-/// A subresource and the kind its bodies are of.
+/// A subresource and the kind of its bodies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Subresource {
     pub name: String,
@@ -59,16 +59,16 @@ pub struct Subresource {
     pub verbs: Vec<String>,
 }
 
-/// How an object is turned from its stored form into the one served, and back.
+/// The conversion between the stored and the served version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conversion {
-    /// Served as stored.
+    /// The served version is the stored one.
     None,
-    /// Another version of a custom kind: only the name of the version differs.
+    /// Another version of a custom resource: only `apiVersion` differs.
     ApiVersion,
-    /// `events.k8s.io` events, stored as core events.
+    /// Events of `events.k8s.io`, stored as core Events.
     Event,
-    /// `autoscaling/v1` autoscalers, stored as `autoscaling/v2`.
+    /// HorizontalPodAutoscalers of `autoscaling/v1`, stored as `autoscaling/v2`.
     Autoscaler,
 }
 
@@ -138,7 +138,7 @@ impl Registry {
         self.resources.insert(key, Arc::new(resource));
     }
 
-    /// Serves the kind a definition describes instead of what was served for it before.
+    /// Serves the kind of a definition. Replaces the versions served before.
     pub fn define(&mut self, definition: &Value) -> Answer<()> {
         let resources = custom::resources(definition)?;
         let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
@@ -157,7 +157,7 @@ impl Registry {
         self.resources.get(&(group.to_string(), version.to_string(), plural.to_string()))
     }
 
-    /// Any version of a kind, the stored one if it is served.
+    /// A served version of a kind: the storage version if it is served.
     pub fn any_version(&self, group: &str, plural: &str) -> Option<&Arc<Resource>> {
         let mut found = None;
         for resource in self.resources.values() {
@@ -188,13 +188,13 @@ impl Registry {
         self.all().filter(move |resource| resource.group == group && resource.version == version)
     }
 
-    /// Group names, the core group first, then built-in before custom, each in alphabetical order.
+    /// Group names: the core group, then built-in groups, then custom ones, each alphabetically.
     pub fn groups(&self) -> Vec<String> {
         let names: BTreeSet<&str> = self.all().map(|resource| resource.group.as_str()).collect();
         names.into_iter().map(str::to_string).collect()
     }
 
-    /// The versions of a group, the preferred one first.
+    /// The versions of a group in order of preference.
     pub fn versions(&self, group: &str) -> Vec<String> {
         let names: BTreeSet<&str> = self
             .all()
@@ -207,7 +207,7 @@ impl Registry {
     }
 }
 
-/// Kubernetes' order of versions: stable before beta before alpha, each newest first, anything else last.
+/// Kubernetes' order of versions: stable before beta before alpha, each with the newest first; other names last.
 fn version_priority(version: &str) -> (u8, u32, u32) {
     let parse = || {
         let rest = version.strip_prefix('v')?;

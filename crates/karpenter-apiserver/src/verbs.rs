@@ -1,4 +1,6 @@
-//! What clients do with objects: which verb a request means, and everything that happens for it.
+//! The verbs of the API: determines the verb of a request and executes it.
+//!
+//! Upstream: k8s.io/apiserver/pkg/endpoints/handlers, k8s.io/apiserver/pkg/registry/generic/registry/store.go
 
 mod collection;
 mod create;
@@ -29,13 +31,13 @@ use crate::server::Core;
 use crate::status::{Answer, Failure};
 use crate::store::{Entry, key};
 
-/// One request about objects of one kind.
+/// A request for objects of one kind.
 pub(crate) struct Call<'a> {
     pub(crate) core: &'a Arc<Core>,
     pub(crate) registry: Arc<Registry>,
-    /// The kind in the version the request is worked on: the stored one, except for custom kinds.
+    /// The kind in the version that verbs work with: the storage version; for custom resources, the requested version.
     pub(crate) resource: Arc<Resource>,
-    /// The kind and version the client speaks.
+    /// The kind and version of the request path.
     pub(crate) served: Arc<Resource>,
     pub(crate) path: ResourcePath,
     pub(crate) incoming: &'a Incoming,
@@ -70,7 +72,8 @@ pub(crate) fn handle(core: &Arc<Core>, incoming: &Incoming, path: ResourcePath) 
     call.dispatch()
 }
 
-/// The form that a client wants may be unknown, or the encoding already.
+/// The error if the server supports none of the encodings, or none of the representations (`as=`), in the `Accept`
+/// header.
 fn not_acceptable(accept: &str) -> Box<Failure> {
     const ENCODINGS: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
     let encoding_known = accept
@@ -118,7 +121,7 @@ impl Call<'_> {
         }
     }
 
-    /// The same request, about something else.
+    /// The same request for another resource and path.
     pub(crate) fn with(&self, resource: Arc<Resource>, path: ResourcePath) -> Call<'_> {
         Call {
             core: self.core,
@@ -132,7 +135,7 @@ impl Call<'_> {
         }
     }
 
-    /// Empty for the object itself.
+    /// Empty if the path has no subresource.
     pub(crate) fn subresource(&self) -> &str {
         self.path.subresource.as_deref().unwrap_or_default()
     }

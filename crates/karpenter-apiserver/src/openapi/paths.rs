@@ -1,10 +1,10 @@
-//! The paths of a kind: collection, object and subresources, each with its verbs.
+//! The paths of a kind: collection, object and subresources, each with its operations.
 
 use serde_json::{Map, Value, json};
 
 use super::{ServedKind, group_version_kind, types};
 
-/// How a body or an answer is called: group, version and kind.
+/// Group, version and kind of a request or response body.
 type Body<'a> = [&'a str; 3];
 
 pub(super) fn of(kind: &ServedKind) -> Map<String, Value> {
@@ -61,7 +61,7 @@ pub(super) fn of(kind: &ServedKind) -> Map<String, Value> {
 
 fn list(kind: &ServedKind) -> Value {
     let mut operation = operation(kind, "list", [kind.group, kind.version, kind.list_kind]);
-    // A list is of the kind of its elements.
+    // The operation of a list names the kind of its items.
     operation["x-kubernetes-group-version-kind"] = kind.group_version_kind();
     operation
 }

@@ -35,7 +35,7 @@ fn widgets(schema: &Value) -> ServedKind<'_> {
     }
 }
 
-/// Every `$ref` in a value.
+/// Collects every `$ref` in a value.
 fn references(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {

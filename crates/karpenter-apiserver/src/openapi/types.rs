@@ -1,4 +1,4 @@
-//! The schemas of a document: built-in types from what is known of their fields, custom kinds as defined.
+//! The schemas of a document: built-in types from their field tables, custom resources from their definitions.
 
 use std::collections::BTreeSet;
 
@@ -15,14 +15,14 @@ pub(super) fn name_of([group, version, kind]: [&str; 3]) -> Option<String> {
     builtin::type_of(group, version, kind).map(|known| known.name.clone())
 }
 
-/// `sh.karpenter.v1.NodePool`: the group backwards.
+/// The name of a custom type, with its group reversed: `sh.karpenter.v1.NodePool`.
 fn custom_name(kind: &ServedKind, name: &str) -> String {
     let mut parts: Vec<&str> = kind.group.split('.').rev().collect();
     parts.extend([kind.version, name]);
     parts.join(".")
 }
 
-/// A reference to what a body of a kind looks like.
+/// A `$ref` to the schema of a body.
 pub(super) fn reference(kind: &ServedKind, body: [&str; 3]) -> Value {
     let [group, version, name] = body;
     let is_own = group == kind.group && version == kind.version;
@@ -33,7 +33,7 @@ pub(super) fn reference(kind: &ServedKind, body: [&str; 3]) -> Value {
     json!({"$ref": format!("{PLACE}{name}")})
 }
 
-/// The schemas of a custom kind and its list. Names the built-in types they need.
+/// The schemas of a custom resource and its list. The names of the built-in types that they need are added to `wanted`.
 pub(super) fn custom(
     kind: &ServedKind,
     schema: &Value,
@@ -92,7 +92,7 @@ fn add_type_and_metadata(schema: &mut Value) {
     schema["properties"]["metadata"] = metadata("ObjectMeta", "Name, labels and what else every object has.");
 }
 
-/// Says in plain OpenAPI, too, what extensions of Kubernetes imply, in all parts of a schema.
+/// Adds what `x-kubernetes-` extensions imply to all parts of a schema, in plain OpenAPI.
 fn complete(schema: &mut Value) {
     let Some(fields) = schema.as_object_mut() else { return };
     for (name, below) in fields.iter_mut() {
@@ -119,7 +119,7 @@ fn complete(schema: &mut Value) {
     }
 }
 
-/// Adds the wanted types and all types that they need.
+/// Adds the wanted types and all types that they refer to.
 pub(super) fn add_builtin(wanted: BTreeSet<String>, schemas: &mut Map<String, Value>) {
     let mut pending: Vec<String> = wanted.into_iter().collect();
     while let Some(name) = pending.pop() {

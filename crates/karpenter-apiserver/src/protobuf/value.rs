@@ -1,4 +1,4 @@
-//! From wire values to JSON values, by type.
+//! Conversion of wire values to JSON values, by type.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,15 +8,15 @@ use serde_json::{Map, Value, json};
 use super::wire::{Reader, Wire, text};
 use crate::builtin::{self, FieldType, TypeForm, TypeInfo};
 
-/// Deeper than any real object; keeps a hostile one from using up the stack.
+/// Deeper than any valid object. Limits the stack that a malicious body can use.
 const MAX_DEPTH: usize = 100;
 
-/// Adds the fields of a message to `object`; `None` if the message is broken.
+/// Adds the fields of a message to `object`; `None` if the message is malformed.
 pub(super) fn read_struct(info: &TypeInfo, bytes: &[u8], object: &mut Map<String, Value>) -> Option<()> {
     read_fields(info, &[], bytes, object, MAX_DEPTH)
 }
 
-/// `prefix`: the numbers of the embedded structs around these fields, whose fields JSON has in the outer object.
+/// `prefix`: the field numbers of the enclosing embedded structs, whose fields JSON has in the outer object.
 fn read_fields(
     info: &TypeInfo,
     prefix: &[u32],
@@ -97,7 +97,7 @@ fn read_value(field_type: &FieldType, wire: Wire<'_>, depth: usize) -> Option<Va
         (FieldType::Int64, Wire::Varint(value)) => json!(value as i64),
         (FieldType::Double, Wire::Fixed64(bits)) => json!(f64::from_bits(bits)),
         (FieldType::Named(id), Wire::Bytes(bytes)) => read_named(id.info(), bytes, depth)?,
-        // A list inside a list or map is a message of its own.
+        // A list within a list or map is encoded as a message.
         (FieldType::List(element), Wire::Bytes(bytes)) => {
             let mut list = Vec::new();
             let mut reader = Reader::new(bytes);
@@ -112,7 +112,7 @@ fn read_value(field_type: &FieldType, wire: Wire<'_>, depth: usize) -> Option<Va
     })
 }
 
-/// All fields of a small message, by number.
+/// All fields of a message, with their numbers.
 fn parts(bytes: &[u8]) -> Option<Vec<(u32, Wire<'_>)>> {
     let mut parts = Vec::new();
     let mut reader = Reader::new(bytes);

@@ -1,6 +1,6 @@
-//! The wire format itself: numbered fields of four kinds.
+//! The protobuf wire format: numbered fields of four types.
 
-/// One field's value as it is on the wire.
+/// The value of a field in the wire format.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Wire<'bytes> {
     Varint(u64),
@@ -9,7 +9,7 @@ pub(super) enum Wire<'bytes> {
     Fixed32(u32),
 }
 
-/// Goes through the fields of one message.
+/// Iterates over the fields of a message.
 pub(super) struct Reader<'bytes> {
     rest: &'bytes [u8],
 }
@@ -19,7 +19,7 @@ impl<'bytes> Reader<'bytes> {
         Self { rest: bytes }
     }
 
-    /// The next field; `Some(None)` at the end, `None` if the message is broken.
+    /// The next field; `Some(None)` at the end, `None` if the message is malformed.
     pub(super) fn next(&mut self) -> Option<Option<(u32, Wire<'bytes>)>> {
         if self.rest.is_empty() {
             return Some(None);
@@ -63,7 +63,7 @@ impl<'bytes> Reader<'bytes> {
     }
 }
 
-/// Go replaces what is not UTF-8 when it writes JSON.
+/// Go replaces invalid UTF-8 when it encodes JSON.
 pub(super) fn text(bytes: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(bytes).into_owned())
 }

@@ -1,4 +1,4 @@
-//! The built-in kinds as resources.
+//! The resources of built-in kinds.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ pub(super) fn resources() -> Vec<Resource> {
 
 fn resource(kind: &BuiltinKind) -> Resource {
     let strings = |words: &[&str]| words.iter().map(|word| (*word).to_string()).collect::<Vec<_>>();
-    // Events have two names for one set of objects; all other versions of a kind share its group.
+    // Events are served in two groups and stored in one. All other kinds are stored in the group in which they are
+    // served.
     let (storage_group, storage_version, conversion) = match (kind.group, kind.version, kind.kind) {
         ("events.k8s.io", _, "Event") => ("", "v1", Conversion::Event),
         ("autoscaling", "v1", "HorizontalPodAutoscaler") => ("autoscaling", "v2", Conversion::Autoscaler),

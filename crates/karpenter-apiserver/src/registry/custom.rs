@@ -1,4 +1,4 @@
-//! Custom kinds as resources: one per served version of a definition.
+//! The resources of a CustomResourceDefinition: one for each served version.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) fn resources(definition: &Value) -> Answer<Vec<Resource>> {
     let mut paths = BTreeSet::new();
     for version in versions {
         let kind = CustomKind::from_definition(definition, &name(version))?;
-        // One index serves all versions, so a field that any of them declares can be asked for in all of them.
+        // All versions share one index, so a selectable field of any version is selectable in all versions.
         paths.extend(kind.selectable_fields().iter().cloned());
         if version["served"] == true {
             kinds.push((name(version), kind));
@@ -93,7 +93,7 @@ pub(super) fn resources(definition: &Value) -> Answer<Vec<Resource>> {
         .collect())
 }
 
-/// Any text that changes with the storage version will do; clients only compare it.
+/// A hash that changes with the storage version. Clients only compare it.
 fn version_hash(group: &str, version: &str, kind: &str) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let text = format!("{group}/{version}/{kind}");

@@ -1,4 +1,6 @@
-//! Creating objects.
+//! `create`.
+//!
+//! Upstream: k8s.io/apiserver/pkg/endpoints/handlers/create.go
 
 use super::Call;
 use super::pipeline::Ownership;

@@ -1,4 +1,4 @@
-//! Request bodies: from bytes to an object of the kind the path names.
+//! Decoding of request bodies into objects of the kind in the path.
 
 use serde_json::{Value, json};
 
@@ -16,12 +16,12 @@ const FOREIGN_NAMESPACE: &str =
     "the namespace of the provided object does not match the namespace sent on the request";
 
 impl Call<'_> {
-    /// The body as a value, whatever it is encoded in.
+    /// Decodes the body from any supported encoding.
     pub(crate) fn body_value(&self) -> Answer<Value> {
         self.body_document().map(|document| document.value)
     }
 
-    /// The body, and whether it may name a field twice.
+    /// The decoded body, and whether it may contain duplicate fields.
     fn body_document(&self) -> Answer<Document> {
         let body = &self.incoming.body;
         let custom = self.resource.custom.is_some();
@@ -49,8 +49,8 @@ impl Call<'_> {
         })
     }
 
-    /// The body as an object of this kind, in its stored version: kind and version are checked and filled in, the
-    /// namespace too. With warnings.
+    /// Decodes the body as an object of this kind, converted to the storage version. Kind, version and namespace are
+    /// checked, and filled in if they are missing. Also returns warnings.
     pub(crate) fn body_object(&self, validation: FieldValidation) -> Answer<(Value, Vec<String>)> {
         let Document { value: mut object, has_duplicates } = self.body_document()?;
         if object.is_null() {
@@ -69,7 +69,7 @@ impl Call<'_> {
         Ok((convert::to_stored(&self.served, object, &self.resource.api_version()), warnings))
     }
 
-    /// What a strict decoder would refuse. Values of a wrong type are always refused.
+    /// The errors of strict decoding: unknown and duplicate fields. A value of a wrong type is an error in every mode.
     fn body_problems(
         &self,
         object: &mut Value,
@@ -92,7 +92,7 @@ impl Call<'_> {
             } else {
                 Vec::new()
             };
-            // A real server reads the metadata first and drops unknown fields later.
+            // kube-apiserver reports unknown fields of metadata first, because it decodes metadata before it prunes.
             let (metadata, others): (Vec<String>, Vec<String>) =
                 custom.kind.prune(object).into_iter().partition(|path| path.starts_with("metadata."));
             problems.extend(metadata.iter().chain(&others).map(|path| unknown(path)));
@@ -115,7 +115,7 @@ impl Call<'_> {
         Box::new(strict::undecodable(&self.served.version, &self.served.kind, why))
     }
 
-    /// What the result of a patch has that the kind does not; such fields are dropped.
+    /// Checks and prunes the result of a patch. Returns warnings for fields that the kind does not have.
     pub(crate) fn check_patched(
         &self,
         object: &mut Value,
@@ -145,7 +145,8 @@ impl Call<'_> {
         }
     }
 
-    /// [`Self::check_kind`] for the result of a patch, which is read as what it says it is.
+    /// [`Self::check_kind`] for the result of a patch. kube-apiserver decodes it as the kind that it names, and reports
+    /// the errors of that kind.
     pub(crate) fn check_patched_kind(&self, object: &mut Value) -> Answer<()> {
         let Err(failure) = self.check_kind(object) else { return Ok(()) };
         if self.resource.custom.is_some() || !object.is_object() {
@@ -163,7 +164,7 @@ impl Call<'_> {
         self.check_kind_is(object, names, self.resource.custom.is_some())
     }
 
-    /// Whether a body is of this kind, which is filled in where the body does not say.
+    /// Checks the kind of a body. Missing `apiVersion` and `kind` are filled in.
     pub(crate) fn check_kind_is(
         &self,
         object: &mut Value,
@@ -181,7 +182,7 @@ impl Call<'_> {
             )));
         };
         let expected = group_version(served_group, served_version);
-        // What a body does not say, the path says.
+        // The path gives the defaults.
         let said = |field: &str, default: &str| match fields.get(field).and_then(Value::as_str) {
             None | Some("") => default.to_string(),
             Some(text) => text.to_string(),
@@ -226,7 +227,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Name and namespace agree with the path.
+    /// Checks that name and namespace agree with the path.
     pub(crate) fn check_place(&self, object: &mut Value) -> Answer<()> {
         let metadata = &mut object["metadata"];
         let namespace = metadata["namespace"].as_str().unwrap_or_default();
@@ -256,7 +257,7 @@ impl Call<'_> {
     }
 }
 
-/// A namespace on a kind that has none means nothing; a server drops it without a word.
+/// Removes `metadata.namespace` of a cluster-scoped object. kube-apiserver does so without an error.
 pub(crate) fn clear_namespace(object: &mut Value) {
     if let Some(fields) = object["metadata"].as_object_mut() {
         fields.remove("namespace");
@@ -267,7 +268,7 @@ fn unknown(path: &str) -> String {
     format!("unknown field \"{path}\"")
 }
 
-/// The result of a patch is not an object of the kind.
+/// The error if the result of a patch cannot be decoded as an object of the kind.
 pub(crate) fn bad_patch(patched: &Value, why: &str) -> Box<Failure> {
     let error = FieldError::invalid("patch", json!(patched.to_string()), why);
     Box::new(Failure::invalid("", "", "", &[error]))
@@ -285,7 +286,7 @@ fn syntax_error(error: &serde_json::Error, body: &[u8]) -> Box<Failure> {
     bad(format!("couldn't get version/kind; json parse error: {}", go_syntax_error(error, body)))
 }
 
-/// A syntax error in the words of Go's decoder.
+/// The text of a syntax error, as Go's JSON decoder words it.
 pub(crate) fn go_syntax_error(error: &serde_json::Error, body: &[u8]) -> String {
     if error.is_eof() {
         return "unexpected end of JSON input".to_owned();
@@ -309,7 +310,7 @@ pub(crate) fn go_syntax_error(error: &serde_json::Error, body: &[u8]) -> String 
     format!("invalid character '{}' {context}", char::from(offender))
 }
 
-/// The beginning of a body, as messages quote it.
+/// The start of a body, for error messages.
 fn summary(body: &[u8]) -> String {
     const SHOWN: usize = 30;
     let more = if body.len() > SHOWN { " ..." } else { "" };
@@ -335,14 +336,14 @@ fn strict_kind_name(value: &Value) -> &'static str {
     }
 }
 
-/// Why the metadata of an object of any kind cannot be read, if it cannot. A real server reads it by itself.
+/// The error of decoding `metadata`, if any. kube-apiserver decodes the metadata of custom resources separately.
 fn metadata_error(object: &Value) -> Option<String> {
     let alone = json!({ "metadata": object["metadata"] });
     let why = strict::decode_error(&alone, "", "v1", "ConfigMap")?;
     Some(why.replace("ObjectMeta.metadata.", "ObjectMeta."))
 }
 
-/// JSON is YAML, and faster to read as what it is.
+/// Parses YAML. JSON is tried first, because it is valid YAML and its parser is faster.
 pub(crate) fn parse_yaml(body: &[u8]) -> Answer<Value> {
     if let Ok(value) = serde_json::from_slice(body) {
         return Ok(value);

@@ -1,5 +1,10 @@
-//! Definitions of custom kinds as events in the server's life: a stored definition makes a kind served, a deleted one
-//! first takes all objects of the kind with it.
+//! The lifecycle of CustomResourceDefinitions. The kind of a stored definition is served. A definition that is deleted
+//! is removed after all objects of its kind.
+//!
+//! kube-apiserver runs controllers for this; here it happens within the request.
+//!
+//! Upstream: k8s.io/apiextensions-apiserver/pkg/controller/establish/establishing_controller.go,
+//! k8s.io/apiextensions-apiserver/pkg/controller/finalizer/crd_finalizer.go
 
 use std::sync::Arc;
 
@@ -18,7 +23,7 @@ use crate::store::{Draft, Range, StorageId, WriteRefused};
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 impl Call<'_> {
-    /// Accepts a stored definition: its status says so, and its kind is served from now on.
+    /// Sets the status of a stored definition to established, and serves its kind.
     pub(crate) fn establish(&self, name: &str) {
         let storage: StorageId = DEFINITIONS.into();
         loop {
@@ -27,7 +32,8 @@ impl Call<'_> {
             let mut definition = old.clone();
             crd::established_status(&mut definition, self.now);
             if definition != old {
-                // Names are accepted first; the kind is served a moment later.
+                // Two writes, as in kube-apiserver: first `NamesAccepted` with `Established=False`, then
+                // `Established=True`.
                 let mut revision = entry.revision();
                 let mut steps = vec![definition.clone()];
                 if old["status"]["conditions"].as_array().is_none_or(Vec::is_empty) {
@@ -51,7 +57,7 @@ impl Call<'_> {
                 definition = before;
             }
             self.core.change_registry(|registry| {
-                // A definition that passed validation can be served.
+                // The definition passed validation, so this cannot fail.
                 let _ = registry.define(&definition);
             });
             self.core.reindex(&definition);
@@ -59,13 +65,14 @@ impl Call<'_> {
         }
     }
 
-    /// The server itself is who writes the status of definitions.
+    /// Records kube-apiserver as the manager of the status fields.
     fn record_status(&self, old: &Value, new: &mut Value) {
         let version = self.resource.api_version();
         apply::record_update(Some(old), new, self.shape(), "kube-apiserver", &version, "status", self.now);
     }
 
-    /// What has to happen after an object is gone for good.
+    /// Follows the removal of an object. The kind of a removed definition is no longer served. A terminating definition
+    /// is removed after the last object of its kind.
     pub(crate) fn after_removal(&self, object: &Value) {
         if self.resource.is_definition() {
             let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
@@ -78,7 +85,8 @@ impl Call<'_> {
         }
     }
 
-    /// Deletes all objects of a kind whose definition is being deleted; the definition goes with the last of them.
+    /// Deletes all objects of a kind whose definition is being deleted. The definition is removed after the last of
+    /// them.
     pub(crate) fn remove_instances(&self, definition: &str) {
         let Some(entry) = self.core.store.get(&DEFINITIONS.into(), definition) else { return };
         let object = entry.value();
@@ -109,12 +117,12 @@ impl Call<'_> {
                 watch: false,
             };
             let call = self.with(resource.clone(), path);
-            // Gone already is as good.
+            // An object that is already deleted is not an error.
             let _ = call.delete_object(entry.key(), entry.name(), &DeleteOptions::default());
         }
     }
 
-    /// Lets a definition go that is being deleted, once no object of its kind is left.
+    /// Removes a definition that is being deleted, if no object of its kind is left.
     fn finish_definition(&self, name: &str) {
         let storage: StorageId = DEFINITIONS.into();
         loop {
@@ -165,7 +173,7 @@ impl Call<'_> {
     }
 }
 
-/// The status between acceptance and service.
+/// The status between `NamesAccepted` and `Established`: reason `Installing`.
 fn installing(definition: &Value) -> Value {
     let mut definition = definition.clone();
     for condition in definition["status"]["conditions"].as_array_mut().into_iter().flatten() {
@@ -178,7 +186,7 @@ fn installing(definition: &Value) -> Value {
 }
 
 impl Core {
-    /// Extracts the selectable fields of stored objects anew, after a definition changed what they are.
+    /// Updates the selectable fields of stored objects after their definition changed.
     pub(crate) fn reindex(&self, definition: &Value) {
         let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let registry = self.registry();

@@ -1,4 +1,7 @@
-//! Deleting one object: preconditions, grace periods, finalizers, and who cleans up what the object owns.
+//! `delete`: preconditions, grace periods, finalizers and the propagation policy. Dependents are not deleted here; that
+//! is the garbage collector's task.
+//!
+//! Upstream: k8s.io/apiserver/pkg/registry/rest/delete.go, k8s.io/apiserver/pkg/registry/generic/registry/store.go
 
 use std::sync::Arc;
 
@@ -23,12 +26,12 @@ const JOB_WARNING: &str = "child pods are preserved by default when jobs are del
                            this warning";
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
-/// Holds a definition until the objects of its kind are gone.
+/// The finalizer of a definition while objects of its kind exist.
 pub(crate) const CUSTOM_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// What became of a deletion.
+/// The result of a delete request.
 pub(crate) struct Deletion {
-    /// The object as it is now, or was last.
+    /// The current object, or its last state if it was removed.
     pub(crate) written: Written,
     pub(crate) gone: bool,
 }
@@ -68,7 +71,7 @@ impl Call<'_> {
         DeleteOptions::from_object(&body)
     }
 
-    /// Most kinds answer a deletion with a status, some with the object.
+    /// Most kinds respond to a delete request with a `Status`, some with the object.
     fn returns_deleted_object(&self) -> bool {
         match self.resource.group.as_str() {
             "" => matches!(
@@ -158,7 +161,7 @@ impl Call<'_> {
             Grace::Seconds(seconds) => Some(seconds),
         };
         if !self.resource.is("", "Event") {
-            // Two old kinds leave their dependents behind unless told otherwise.
+            // Job and ReplicationController orphan their dependents by default.
             let orphans = self.resource.is("batch", "Job") || self.resource.is("", "ReplicationController");
             set_finalizers(&mut object, &dependents_finalizers(&old, options, orphans));
         }
@@ -170,7 +173,7 @@ impl Call<'_> {
             }
             Some(seconds) if waits || seconds > 0 => self.keep(entry, &old, object, options),
             Some(_) if !options.dry_run => {
-                // The last state that watchers see of the object shows that it was being deleted.
+                // Stored first, so that the `DELETED` event has the deletion timestamp.
                 let marked = self.keep(entry, &old, object, options)?;
                 match marked.written {
                     Written::Stored(entry) => self.remove(&entry, &self.load(&entry), options),
@@ -181,7 +184,7 @@ impl Call<'_> {
         }
     }
 
-    /// Stores the object as one that is being deleted, if that changes anything.
+    /// Stores the object with its deletion timestamp, if it differs from the stored one.
     fn keep(
         &self,
         entry: &Arc<Entry>,
@@ -215,7 +218,8 @@ impl Call<'_> {
         Ok(Deletion { written, gone: true })
     }
 
-    /// Pods are given time; a second deletion can only shorten it.
+    /// Sets the deletion timestamp and grace period of a pod. A second delete request can only shorten the grace
+    /// period.
     fn begin_grace(&self, object: &mut Value, options: &DeleteOptions) -> Grace {
         if !self.resource.is("", "Pod") {
             return Grace::None;
@@ -310,9 +314,9 @@ impl Call<'_> {
 }
 
 enum Grace {
-    /// The kind knows no grace, or none is left.
+    /// The kind has no grace period, or it is over.
     None,
-    /// A deletion is under way and not shortened.
+    /// The object is already terminating, and the request does not shorten the grace period.
     Pending,
     Seconds(i64),
 }
@@ -344,7 +348,7 @@ fn set_finalizers(object: &mut Value, names: &[String]) {
     }
 }
 
-/// The finalizers, with those that say what happens to dependents as the options want them.
+/// The finalizers of the object, with `orphan` or `foregroundDeletion` as the propagation policy requires.
 fn dependents_finalizers(object: &Value, options: &DeleteOptions, orphans_by_default: bool) -> Vec<String> {
     let had = |name: &str| finalizers(object).any(|finalizer| finalizer == name);
     let (orphan, foreground) = match (options.orphan_dependents, options.propagation_policy.as_deref()) {

@@ -1,7 +1,9 @@
-//! Evicting a pod: asking its disruption budget, then deleting it.
+//! The `eviction` subresource: checks the PodDisruptionBudget of a pod, charges it, then deletes the pod.
 //!
-//! Two objects change, one after the other. A pod that changes meanwhile must not cost its budget twice, so once the
-//! budget is charged only the pod is tried again.
+//! Two objects change, one after the other. If the pod changes concurrently after the budget was charged, only the pod
+//! is retried, so that the budget is charged once.
+//!
+//! Upstream: k8s.io/kubernetes/pkg/registry/core/pod/storage/eviction.go
 
 use serde_json::Value;
 
@@ -15,7 +17,7 @@ use crate::options::{DeleteOptions, WriteOptions};
 use crate::status::Answer;
 use crate::store::WriteRefused;
 
-/// A real server charges budgets as a client of itself, under this name.
+/// The field manager of budget updates: kube-apiserver updates budgets as a client of itself.
 const MANAGER: &str = "kube-apiserver";
 
 impl Call<'_> {
@@ -46,7 +48,8 @@ impl Call<'_> {
                     },
                 };
                 if marked {
-                    // The condition was stored meanwhile, so the revision the decision saw is no longer the newest.
+                    // The pod was just updated with the condition, so its resource version differs from the one in the
+                    // decision.
                     delete_options.resource_version = None;
                 }
             }
@@ -55,7 +58,7 @@ impl Call<'_> {
         }
     }
 
-    /// Stores the status of a budget unless the budget changed since it was looked at.
+    /// Stores the status of the budget. Returns false if the budget changed since it was read.
     fn charge(&self, budget: &Value) -> Answer<bool> {
         let Some(budgets) = self.registry.any_version("policy", "poddisruptionbudgets").cloned() else {
             return Ok(false);
@@ -79,13 +82,14 @@ impl Call<'_> {
         }
     }
 
-    /// Notes in the pod whose eviction is paid for that it is being evicted; says whether there was anything to note.
+    /// Sets the condition `DisruptionTarget` of the pod after its budget was charged. Returns false if there was
+    /// nothing to set.
     fn mark_charged(&self, charged: &Value, eviction: &Value) -> Answer<bool> {
         loop {
             let entry = self.stored()?;
             let pod = self.load(&entry);
             if pod["metadata"]["uid"] != charged["metadata"]["uid"] {
-                // The pod went by itself, and another one has its name.
+                // The pod was deleted concurrently, and a new pod has its name.
                 return Err(self.not_found());
             }
             let Some(marked) = admission::mark_evicted(&pod, eviction, self.now)? else { return Ok(false) };
@@ -95,7 +99,7 @@ impl Call<'_> {
         }
     }
 
-    /// Stores a pod as given if it still is at the resource version it carries.
+    /// Stores the pod if its resource version is still current. Returns false if it is not.
     fn store_pod(&self, pod: &Value) -> Answer<bool> {
         let revision = pod["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
         let Some(revision) = revision else { return Ok(false) };

@@ -1,4 +1,4 @@
-//! Lists: consistent snapshots, now or at an earlier revision, in pages.
+//! `list`: consistent snapshots of the current or an earlier revision, with pagination.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl Call<'_> {
         let total = entries.len();
         let mut metadata = Map::new();
         metadata.insert("resourceVersion".into(), json!(revision.to_string()));
-        // As with a real server, which then answers from its cache, 0 means: all of it.
+        // kube-apiserver answers requests with resource version 0 from its cache and ignores the limit.
         let limit = if options.resource_version == "0" { 0 } else { options.limit };
         let mut more_after = None;
         if limit > 0 {
@@ -60,7 +60,8 @@ impl Call<'_> {
                 metadata.insert("remainingItemCount".into(), json!(total - limit));
             }
         }
-        // Built-in lists of namespaced kinds from which everything was filtered out have no items, instead of none.
+        // In kube-apiserver, lists of built-in namespaced kinds have `items: null`, not `[]`, if the selector matched
+        // none of the objects.
         let of_namespaces = self.served.custom.is_none() && self.served.namespaced;
         if total > 0 && entries.is_empty() && of_namespaces {
             let (kind, api_version) = match self.format {
@@ -74,7 +75,7 @@ impl Call<'_> {
         Ok(self.reply_list(metadata, entries))
     }
 
-    /// The objects the list is taken from. The inner error is an answer of its own: 410 with a new token.
+    /// The objects to list. The inner error is a response: 410 with a continue token for an inconsistent continuation.
     fn snapshot(&self, mut range: Range, options: &ListOptions) -> Answer<Result<Snapshot, Reply>> {
         let store = &self.core.store;
         let storage = &self.resource.storage;
@@ -118,7 +119,7 @@ impl Call<'_> {
         Err(Box::new(failure))
     }
 
-    /// Keys in tokens are relative to the namespace of the request.
+    /// Keys in continue tokens are relative to the namespace of the request.
     fn key_prefix(&self) -> String {
         if self.path.namespace.is_empty() { String::new() } else { format!("{}/", self.path.namespace) }
     }
@@ -131,7 +132,7 @@ impl Call<'_> {
 
     fn decode_token(&self, token: &str) -> Answer<(String, i64)> {
         let invalid = |why: &str| bad(format!("invalid continue token: {why}"));
-        // Go names the byte at which its decoder stopped: the first of the quartet that cannot be read.
+        // The offset in Go's error message: the start of the group of four characters that cannot be decoded.
         let illegal = |_| {
             let stopped = token.len() / 4 * 4;
             invalid(&format!("continue key is not valid: illegal base64 data at input byte {stopped}"))

@@ -1,4 +1,6 @@
-//! Patching objects: JSON patch, merge patch, strategic merge patch, server-side apply.
+//! `patch`: JSON patch, merge patch, strategic merge patch and server-side apply.
+//!
+//! Upstream: k8s.io/apiserver/pkg/endpoints/handlers/patch.go
 
 use std::borrow::Cow;
 
@@ -36,7 +38,7 @@ impl Call<'_> {
         let body = &self.incoming.body;
         let patch = serde_json::from_slice(body)
             .map_err(|error| bad(format!("error decoding patch: {}", go_syntax_error(&error, body))))?;
-        // Patches that say nothing about ownership, which is almost all of them, need not read it.
+        // Most patches do not contain `managedFields`. For those, the stored managed fields are not decoded.
         let mut is_light = self.resource.custom.is_none()
             && self.presents_as_stored()
             && matches!(kind, PatchKind::Merge | PatchKind::Strategic)
@@ -50,7 +52,7 @@ impl Call<'_> {
             };
             let (new, warnings) = match self.patched(kind, &old, &patch, &options) {
                 Ok(patched) => patched,
-                // Failures quote the whole object.
+                // Error messages quote the whole object, so the patch is repeated with managed fields.
                 Err(_) if is_light => {
                     is_light = false;
                     continue;
@@ -67,7 +69,7 @@ impl Call<'_> {
         }
     }
 
-    /// A patch cannot make another object of this one.
+    /// Checks that the patch does not change the identity of the object.
     fn check_identity(&self, new: &Value, old: &Value) -> Answer<()> {
         let text =
             |object: &Value, field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
@@ -93,7 +95,8 @@ impl Call<'_> {
             return Ok(());
         }
         if self.resource.custom.is_none() {
-            // Checked for every kind, and once more by each built-in kind.
+            // kube-apiserver reports these errors twice for built-in kinds: once in the generic validation, once in
+            // that of the kind.
             errors.extend_from_within(..);
         }
         Err(Box::new(Failure::invalid(&self.resource.group, &self.resource.kind, self.name(), &errors)))
@@ -117,7 +120,7 @@ impl Call<'_> {
         }
     }
 
-    /// The object after the patch, which is written in terms of the version that is served.
+    /// Applies the patch to the object in its served version. Returns the result in the storage version, and warnings.
     fn patched(
         &self,
         kind: PatchKind,
@@ -132,7 +135,7 @@ impl Call<'_> {
         };
         let mut after = apply_patch(kind, &before, patch, self.served_shape())?;
         if kind == PatchKind::Strategic {
-            // Such patches are made of fields of the kind, and cannot change what the kind is.
+            // A strategic merge patch cannot change `apiVersion` and `kind`.
             after["apiVersion"] = before["apiVersion"].clone();
             after["kind"] = before["kind"].clone();
         }
@@ -197,7 +200,7 @@ impl Call<'_> {
             let (Some(entry), Some(live)) = (entry, live) else {
                 match self.store_new(merged, Ownership::Settled, options.dry_run) {
                     Ok(written) => return Ok(self.reply_written(201, &written)),
-                    // Somebody created it meanwhile: apply to that.
+                    // Another request created the object concurrently. Apply to that object.
                     Err(failure) if failure.reason == "AlreadyExists" && !options.dry_run => continue,
                     Err(failure) => return Err(failure),
                 }
@@ -211,7 +214,7 @@ impl Call<'_> {
         }
     }
 
-    /// An applied object has only fields of its kind, whatever `fieldValidation` says, with values that fit.
+    /// Checks the fields and types of an applied object. Unknown fields are rejected, whatever `fieldValidation` is.
     fn check_applied_fields(&self, applied: &Value) -> Answer<()> {
         apply::check_applied(applied, self.served_shape())?;
         if self.resource.custom.is_some() {
@@ -224,7 +227,7 @@ impl Call<'_> {
         }
     }
 
-    /// An applied object names its kind; name and namespace agree with the path.
+    /// Checks that an applied object names its kind, and that name and namespace agree with the path.
     fn check_applied(&self, applied: &mut Value) -> Answer<()> {
         if !applied.is_object() {
             return Err(bad("error decoding YAML: the body is not an object"));
@@ -261,7 +264,7 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
-/// `Apply` is not a function of the object alone and does not come here.
+/// Applies a patch that depends on the object alone. `PatchKind::Apply` is handled by `server_side_apply`.
 pub(crate) fn apply_patch(kind: PatchKind, current: &Value, patch: &Value, shape: &Shape) -> Answer<Value> {
     match kind {
         PatchKind::Json => patch::json_patch(current, patch),

@@ -1,6 +1,8 @@
-//! The way of an object into the store: defaults, ownership of fields, admission, rules, commit.
+//! The pipeline of a write: defaults, managed fields, admission, validation, commit.
 //!
-//! Everything that creates or changes an object goes through here, whatever the verb.
+//! Every verb that creates or updates an object uses it.
+//!
+//! Upstream: k8s.io/apiserver/pkg/registry/rest/create.go, k8s.io/apiserver/pkg/registry/rest/update.go
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,7 +24,7 @@ use crate::shape::Shape;
 use crate::status::{Answer, Failure};
 use crate::store::{Draft, Entry, Range, WriteRefused, key};
 
-/// The store as admission reads it.
+/// Read access of admission to the store.
 pub(crate) struct Stored<'a>(pub(crate) &'a Core);
 
 impl Lookup for Stored<'_> {
@@ -43,14 +45,14 @@ impl Lookup for Stored<'_> {
     }
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Debug, Clone)]
 pub(crate) enum Written {
-    /// Stored, or unchanged and left as it was.
+    /// Stored, or unchanged.
     Stored(Arc<Entry>),
-    /// The write let a deletion finish; this was the last state.
+    /// The write completed a deletion. This is the last state of the object.
     Deleted(Arc<Entry>),
-    /// A dry run: what would have been stored.
+    /// The object for the response, which is not stored: a dry run, or a write that completed a deletion.
     Imagined(Value),
 }
 
@@ -63,10 +65,10 @@ impl Written {
     }
 }
 
-/// Why a change did not happen.
+/// Why an update was not stored.
 pub(crate) enum Unchanged {
     Refused(Box<Failure>),
-    /// The object is no longer the one that was looked at.
+    /// The stored object changed concurrently.
     Outdated,
 }
 
@@ -76,15 +78,15 @@ impl From<Box<Failure>> for Unchanged {
     }
 }
 
-/// Who a write is recorded for.
+/// How a write is recorded in `metadata.managedFields`.
 #[derive(Clone, Copy)]
 pub(crate) enum Ownership<'a> {
-    /// Fields that change are recorded for this manager.
+    /// Changed fields are recorded for this manager.
     Manager(&'a str),
-    /// The same, for objects that come without their records: the stored ones are brought up to date. Only for built-in
-    /// kinds in their stored form.
+    /// As `Manager`, for objects that were decoded without `managedFields`: the stored managed fields are updated as
+    /// JSON. For built-in kinds in their storage version only.
     Kept(&'a str),
-    /// The object carries its records already (server-side apply), or keeps the ones it has.
+    /// The object has its final `managedFields` already, e.g. after server-side apply.
     Settled,
 }
 
@@ -109,7 +111,7 @@ impl Call<'_> {
         }
     }
 
-    /// A stored object in the version that this request works with.
+    /// Decodes a stored object in the version of [`Self::resource`].
     pub(crate) fn load(&self, entry: &Entry) -> Value {
         let mut object = entry.value();
         if self.resource.conversion == Conversion::ApiVersion {
@@ -138,7 +140,7 @@ impl Call<'_> {
         }
     }
 
-    /// The normal form of the kind, with defaults.
+    /// Normalizes the object as decoding and encoding in Go does, and applies defaults.
     pub(crate) fn normalise(&self, object: &mut Value) {
         let (group, version, kind) = (&self.resource.group, &self.resource.version, &self.resource.kind);
         if let Some(custom) = &self.resource.custom {
@@ -160,7 +162,7 @@ impl Call<'_> {
             apply::record_update(old, new, self.shape(), manager, &version, subresource, self.now);
             return;
         }
-        // Who owns what is written down in terms of the version that the client speaks.
+        // Managed fields refer to the version of the request.
         let old = old.map(|old| convert::from_stored(&self.served, old.clone()));
         let mut shown = convert::from_stored(&self.served, new.clone());
         let shape = self.served_shape();
@@ -174,7 +176,7 @@ impl Call<'_> {
         }
     }
 
-    /// [`Self::record`] for a new object; see [`apply::record_create`] for the answer.
+    /// [`Self::record`] for a new object. For the result see [`apply::record_create`].
     fn record_new(&self, object: &mut Value, manager: &str) -> Option<Vec<u8>> {
         if self.speaks_another_form() {
             self.record(None, object, Ownership::Manager(manager));
@@ -189,7 +191,7 @@ impl Call<'_> {
         apply::record_kept(stored, old, new, self.shape(), manager, &version, self.subresource(), self.now)
     }
 
-    /// Whether the client's version of a built-in kind looks different from the stored one.
+    /// Whether the fields of the served version differ from those of the storage version.
     pub(crate) fn speaks_another_form(&self) -> bool {
         matches!(self.served.conversion, Conversion::Event | Conversion::Autoscaler)
     }
@@ -198,12 +200,12 @@ impl Call<'_> {
         if errors.is_empty() {
             return Ok(());
         }
-        // Events of both groups are one kind, which is named after the core group.
+        // Events of `events.k8s.io` are validated as core events; the error names the core group.
         let group = if self.resource.is("events.k8s.io", "Event") { "" } else { &self.resource.group };
         Err(Box::new(Failure::invalid(group, &self.resource.kind, name, errors)))
     }
 
-    /// Stores a new object, all checks included.
+    /// Stores a new object after all checks.
     pub(crate) fn store_new(
         &self,
         mut object: Value,
@@ -222,7 +224,7 @@ impl Call<'_> {
         }
         self.normalise(&mut object);
         if let Some(metadata) = object["metadata"].as_object_mut() {
-            // Not the client's to set, so not the client's to own.
+            // Clients cannot set these fields, so they do not own them.
             metadata.remove("deletionTimestamp");
             metadata.remove("deletionGracePeriodSeconds");
         }
@@ -232,13 +234,13 @@ impl Call<'_> {
         };
         let given = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
         admission::admit(&self.operation(Verb::Create, &given, None), &mut object, &Stored(self.core))?;
-        // Before the object is prepared: a job selects its pods by its uid and labels them with its name.
+        // Name and uid must be set first: the selector of a Job contains its uid, and its pod labels contain its name.
         self.set_system_metadata(&mut object);
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
         match &resource.custom {
             Some(custom) => {
                 admission::prepare_custom_create(&mut object, custom.kind.has_status());
-                // What is read back is defaulted again, so a status that was taken off may have a default.
+                // The status was reset; set its defaults again, as reading from storage does in kube-apiserver.
                 custom.kind.default(&mut object);
             }
             None => admission::prepare_create(group, version, kind, &mut object, self.now),
@@ -310,7 +312,7 @@ impl Call<'_> {
         }
     }
 
-    /// Replaces the object stored in `entry` (which reads as `old`) by `new`, all checks included.
+    /// Replaces the object in `entry` (decoded as `old`) by `new` after all checks.
     pub(crate) fn store_changed(
         &self,
         entry: &Arc<Entry>,
@@ -384,7 +386,7 @@ impl Call<'_> {
         if !gone && is_same {
             return Ok(Written::Stored(entry.clone()));
         }
-        // Where the records came as text, they stay text.
+        // Managed fields that were not decoded are stored as JSON.
         let records = kept.and_then(|kept| match kept.text {
             Some(text) => Some(Cow::Owned(text)),
             None => entry.managed_fields().map(Cow::Borrowed),
@@ -397,7 +399,7 @@ impl Call<'_> {
         }
         let store = &self.core.store;
         let written = if gone {
-            // Watchers see what was stored last; the client sees what it asked for.
+            // The `DELETED` event has the object that was stored last; the response has the updated object.
             let last = self.draft(&self.load(entry));
             store.delete(&resource.storage, entry.revision(), last).map(|_| Written::Imagined(new))
         } else {
@@ -418,7 +420,7 @@ impl Call<'_> {
         }
     }
 
-    /// An object that is being deleted goes when its last finalizer does and no grace period is left.
+    /// Whether a terminating object has no finalizers and no grace period left, so that it is to be removed.
     fn deletion_is_complete(&self, object: &Value) -> bool {
         let is_empty = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
         let metadata = &object["metadata"];
@@ -430,7 +432,7 @@ impl Call<'_> {
     }
 }
 
-/// A new definition counts its generation, and has said which versions will be stored.
+/// Sets generation and `status.storedVersions` of a new definition.
 fn prepare_definition(definition: &mut Value) {
     definition["metadata"]["generation"] = json!(1);
     let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
@@ -441,7 +443,7 @@ fn prepare_definition(definition: &mut Value) {
     definition["status"]["storedVersions"] = json!(stored);
 }
 
-/// What no update can change.
+/// Resets the metadata fields that updates cannot change.
 fn keep_system_metadata(new: &mut Value, old: &Value) {
     for field in ["creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"]
     {
@@ -457,7 +459,7 @@ fn keep_system_metadata(new: &mut Value, old: &Value) {
     }
 }
 
-/// Equal, if the times in `metadata.managedFields` do not count.
+/// Compares two objects without the times in `metadata.managedFields`.
 fn same_apart_from_times(new: &Value, old: &Value) -> bool {
     same_but(new, old, &["metadata", "managedFields"], &|new, old| {
         let (Value::Array(new), Value::Array(old)) = (new, old) else { return new == old };
@@ -466,7 +468,7 @@ fn same_apart_from_times(new: &Value, old: &Value) -> bool {
     })
 }
 
-/// Equal, if what `path` leads to is `equal`. What is absent is null there.
+/// Compares two values; the parts at `path` are compared with `equal`. An absent part is null.
 fn same_but(left: &Value, right: &Value, path: &[&str], equal: &dyn Fn(&Value, &Value) -> bool) -> bool {
     let [name, rest @ ..] = path else { return equal(left, right) };
     let (Value::Object(left), Value::Object(right)) = (left, right) else { return left == right };

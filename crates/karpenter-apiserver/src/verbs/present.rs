@@ -1,4 +1,6 @@
-//! Objects in the form a client asked for: as stored, converted, only metadata, or as rows of a table.
+//! The representation of objects in responses: as stored, converted, metadata only, or as a table.
+//!
+//! Upstream: k8s.io/apiserver/pkg/endpoints/handlers/response.go
 
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ use crate::table::{self, Columns, IncludeObject};
 use crate::watch::Transform;
 
 impl Call<'_> {
-    /// Whether the stored text is what the client gets.
+    /// Whether the stored JSON can be sent without conversion.
     pub(crate) fn presents_as_stored(&self) -> bool {
         self.served.conversion == Conversion::None
     }
@@ -25,7 +27,7 @@ impl Call<'_> {
         convert::from_stored(&self.served, entry.value())
     }
 
-    /// An object in the form the client asked for.
+    /// A response with the object in the requested representation.
     pub(crate) fn reply_object(&self, code: u16, object: &Value) -> Reply {
         match self.format {
             Format::Metadata => Reply::json(code, &partial_metadata(object)),
@@ -82,7 +84,8 @@ impl Call<'_> {
         Reply::json(code, &rendered)
     }
 
-    /// Each event of a watch is a table of one row; only the first says what the columns are.
+    /// The transform of a watch with tables: each event is a table with one row. Only the first table has column
+    /// definitions.
     pub(crate) fn table_transform(&self, version: &'static str) -> Answer<Transform> {
         let served: Arc<Resource> = self.served.clone();
         let clock = self.core.clock.clone();
@@ -103,7 +106,7 @@ impl Call<'_> {
     }
 }
 
-/// Tables come in two versions that differ in nothing but their name.
+/// Sets the version of a table. `v1` and `v1beta1` have the same fields.
 fn set_version(table: &mut Value, version: &str) {
     if version == "meta.k8s.io/v1" {
         return;

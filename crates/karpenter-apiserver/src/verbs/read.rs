@@ -1,4 +1,6 @@
-//! Reading one object, and watching.
+//! `get` and `watch`.
+//!
+//! Upstream: k8s.io/apiserver/pkg/endpoints/handlers/get.go
 
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use crate::status::{Answer, Failure};
 use crate::store::{Range, key};
 use crate::watch::{self, Transform, WatchRequest};
 
-/// A real server picks a time between 30 and 60 minutes.
+/// kube-apiserver chooses a random timeout between 30 and 60 minutes.
 const WATCH_TIMEOUT_DEFAULT: Duration = Duration::from_secs(45 * 60);
 
 impl Call<'_> {
@@ -28,7 +30,7 @@ impl Call<'_> {
         Selector::parse(query.get("labelSelector"), query.get("fieldSelector"), &self.served.selectable)
     }
 
-    /// The keys the request can be about, as narrow as path and selector allow.
+    /// The smallest range of keys that covers path and selector.
     pub(crate) fn range(&self, selector: &Selector) -> Range {
         let mut range = Range { namespace: self.path.namespace.clone(), key: None, after: None };
         let name =

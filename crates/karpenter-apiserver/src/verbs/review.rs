@@ -1,5 +1,5 @@
-//! Questions that are asked by creating an object and answered at once: who am I, may I. Nothing is stored, and
-//! everybody may do everything.
+//! Review kinds (`SelfSubjectAccessReview`, `TokenReview`, …). The response has the result; nothing is stored. Every
+//! request is allowed.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use crate::status::{Answer, Failure};
 const USER: &str = "kubernetes-admin";
 
 impl Call<'_> {
-    /// The answer, if the kind is such a question.
+    /// The response, if the kind is a review.
     pub(crate) fn review(&self) -> Answer<Option<Reply>> {
         let group = self.resource.group.as_str();
         if group != "authorization.k8s.io" && group != "authentication.k8s.io" {

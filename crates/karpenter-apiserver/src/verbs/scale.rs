@@ -1,7 +1,9 @@
-//! The `scale` subresource: the number of replicas of an object, read and written as an object of its own.
+//! The `scale` subresource: the number of replicas of an object as a `Scale`.
 //!
-//! A scale is made from its object for each request. Writes to it are patches, applies or replacements of a `Scale`,
-//! whatever the kind of the object, and only the number of replicas comes back.
+//! The `Scale` is computed from the object for each request. Writes patch, apply or replace the `Scale`; only its
+//! number of replicas is written to the object.
+//!
+//! Upstream: k8s.io/apiextensions-apiserver/pkg/registry/customresource/etcd.go
 
 use http::Method;
 use serde_json::{Value, json};
@@ -25,7 +27,7 @@ const VERSION: &str = "v1";
 const KIND: &str = "Scale";
 const API_VERSION: &str = "autoscaling/v1";
 
-/// What a request wants to become of a scale.
+/// The requested change of a scale.
 enum Change {
     Replace(Value),
     Patch(PatchKind, Value),
@@ -77,7 +79,7 @@ impl Call<'_> {
         }
     }
 
-    /// Reads the body. With warnings.
+    /// Decodes the body. Also returns warnings.
     fn requested_change(
         &self,
         patch_kind: Option<PatchKind>,
@@ -131,7 +133,7 @@ impl Call<'_> {
         }
     }
 
-    /// The scale after the change, with its owners.
+    /// The scale after the change, with its managed fields.
     fn changed_scale(
         &self,
         before: &Value,
@@ -187,7 +189,7 @@ impl Call<'_> {
         scale.ok_or_else(|| self.not_found())
     }
 
-    /// Where the replicas are, in every version of the kind that somebody may own fields in.
+    /// The paths of the replicas field in every version of the kind, for the conversion of managed fields.
     fn replicas_paths(&self) -> Vec<ReplicasPath> {
         let resource = &self.resource;
         if resource.custom.is_none() {
@@ -215,7 +217,7 @@ fn unknown_fields(scale: &Value) -> Vec<String> {
     paths.iter().map(|path| format!("unknown field \"{path}\"")).collect()
 }
 
-/// `.spec.replicas` as `spec`, `replicas`.
+/// The segments of a path: `spec`, `replicas` for `.spec.replicas`.
 fn steps(path: &str) -> impl Iterator<Item = &str> {
     path.split('.').filter(|part| !part.is_empty())
 }

@@ -1,4 +1,6 @@
-//! Addresses and ports of services, which the server hands out.
+//! Allocation of cluster IPs and node ports for Services.
+//!
+//! Upstream: k8s.io/kubernetes/pkg/registry/core/service/storage/alloc.go
 
 use std::collections::BTreeSet;
 
@@ -6,10 +8,10 @@ use serde_json::{Value, json};
 
 use crate::admission::Lookup;
 
-/// The first ports of a range that a real server hands out at random.
+/// The default node port range. kube-apiserver allocates randomly from it.
 const NODE_PORTS: std::ops::RangeInclusive<i64> = 30000..=32767;
 
-/// Fills in what a service needs and does not have: lowest free address, lowest free ports.
+/// Fills in missing addresses and ports: the lowest free cluster IP, the lowest free node ports.
 pub(crate) fn allocate(service: &mut Value, old: Option<&Value>, lookup: &dyn Lookup) {
     let kind = service["spec"]["type"].as_str().unwrap_or("ClusterIP").to_string();
     if kind == "ExternalName" || !service["spec"].is_object() {

@@ -1,4 +1,6 @@
-//! Replacing objects.
+//! `update`.
+//!
+//! Upstream: k8s.io/apiserver/pkg/endpoints/handlers/update.go
 
 use serde_json::Value;
 
@@ -36,7 +38,7 @@ impl Call<'_> {
             self.check_revision(&object, &old)?;
             let mut object = object.clone();
             if unconditional {
-                // Whatever is there is what the client meant to replace.
+                // Without a resource version, the update applies to the current object.
                 object["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"].clone();
             }
             let ownership = Ownership::Manager(&manager);
@@ -69,7 +71,7 @@ impl Call<'_> {
         Box::new(failure)
     }
 
-    /// The client may say which revision and which object (uid) it looked at.
+    /// Checks the preconditions in the object: resource version and uid.
     pub(crate) fn check_revision(&self, new: &Value, old: &Value) -> Answer<()> {
         let uid = |object: &Value| object["metadata"]["uid"].as_str().unwrap_or_default().to_string();
         let expected = uid(new);
@@ -90,7 +92,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Where a real server keeps the kind.
+    /// The etcd key prefix of the kind in kube-apiserver, for error messages.
     fn registry_place(&self) -> String {
         match &self.resource.custom {
             Some(_) => format!("{}/{}", self.resource.group, self.resource.plural),
@@ -98,7 +100,7 @@ impl Call<'_> {
         }
     }
 
-    /// Kinds for which a replacement of nothing creates.
+    /// Kinds for which an update creates the object if it does not exist.
     fn creates_on_update(&self) -> bool {
         let kind = self.resource.kind.as_str();
         match self.resource.group.as_str() {
@@ -110,7 +112,7 @@ impl Call<'_> {
         }
     }
 
-    /// Kinds that can be replaced without saying which revision is replaced.
+    /// Kinds for which an update needs no resource version.
     fn allows_unconditional_update(&self) -> bool {
         let kind = self.resource.kind.as_str();
         if self.resource.custom.is_some() {
