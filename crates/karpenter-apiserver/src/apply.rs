@@ -1,9 +1,11 @@
 //! Server-side apply and field ownership (`metadata.managedFields`).
 //!
-//! [`apply`] merges what a manager wants into the live object: its fields win or conflict, fields it stopped applying
-//! go unless somebody else owns them. [`record_update`] does the bookkeeping of every other write. Both follow
-//! structured-merge-diff and the layers that a real server puts around it. Fields owned in another version of the
-//! same kind are taken as they are: there is no conversion between versions here.
+//! [`apply`] merges the configuration of a manager into the live object. A field that another manager owns with another
+//! value is a conflict, unless the apply is forced. A field that the manager no longer applies is removed, unless
+//! another manager owns it. [`record_update`] computes the ownership for every other write. Managed fields of other
+//! versions of the kind are not converted.
+//!
+//! Upstream: sigs.k8s.io/structured-merge-diff/v6, k8s.io/apimachinery/pkg/util/managedfields/internal
 
 mod fresh;
 mod kept;
@@ -33,28 +35,29 @@ use set::FieldSet;
 use updater::Conflict;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// kubectl's name when it applies on the server; only for it are client-side applied objects taken over.
+/// The field manager of `kubectl apply --server-side`. Only for this manager does apply take over fields that
+/// client-side apply owns.
 const KUBECTL: &str = "kubectl";
 const MAX_UPDATE_MANAGERS: usize = 10;
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 
 pub struct ApplyRequest<'request> {
-    /// The object as stored; `None` when it does not exist yet.
+    /// The stored object; `None` if it does not exist.
     pub live: Option<&'request Value>,
     pub applied: &'request Value,
     pub shape: &'request Shape,
     pub manager: &'request str,
     pub api_version: &'request str,
-    /// Empty for the object itself.
+    /// Empty if the request has no subresource.
     pub subresource: &'request str,
     pub force: bool,
     pub now: Timestamp,
 }
 
-/// The object after the apply, with its new managedFields.
+/// The object after the apply, with its new `managedFields`.
 ///
-/// Of a built-in kind it has Go's normal form; defaults are not filled in. When nothing changes, the result equals the
-/// live object, times included, unless ownership changed.
+/// An object of a built-in kind is normalized as Go encodes it; defaults are not applied. If neither fields nor owners
+/// change, the result equals the live object, including the times of its managed fields.
 pub fn apply(request: ApplyRequest<'_>) -> Answer<Value> {
     let version = request.applied.get("apiVersion").and_then(Value::as_str).unwrap_or("");
     if version != request.api_version {
@@ -73,7 +76,7 @@ pub fn apply(request: ApplyRequest<'_>) -> Answer<Value> {
     let reset = reset_fields(request.applied, request.shape, request.subresource);
     let write = Write { shape: request.shape, reset: &reset, now: rfc3339_seconds(request.now) };
     let managed = if managed.is_empty() {
-        // Nobody has applied yet: what is there belongs to one manager that stands for all before.
+        // The object has no managed fields yet. Its fields are assigned to the manager `before-first-apply`.
         let before = ManagerId::update("before-first-apply", request.api_version, request.subresource);
         write.update(&empty, &live, managed, &before)
     } else {
@@ -99,27 +102,27 @@ pub fn apply(request: ApplyRequest<'_>) -> Answer<Value> {
     normalise(&mut object);
     put_managed_fields(&mut object, managed.encode());
     match request.live {
-        // An empty field that normal form leaves out looked like a change.
+        // An empty field that normalization omits is not a change.
         Some(live) if same_but_for_times(live, &object) => Ok(live.clone()),
         _ => Ok(object),
     }
 }
 
-/// Whether an object has only fields that its kind knows, each of the right type.
+/// Checks that all fields of an applied object are known and have the right type.
 pub fn check_applied(applied: &Value, shape: &Shape) -> Answer<()> {
     let problems = typed::validate(applied, shape);
     if problems.is_empty() { Ok(()) } else { Err(untyped(applied, &typed::problems_text(&problems))) }
 }
 
-/// An applied object is not of its kind.
+/// The error if an applied object does not match the schema of its kind.
 pub(crate) fn untyped(applied: &Value, why: &str) -> Box<Failure> {
     unexpected(format!("failed to create typed patch object ({}): {why}", described(applied)))
 }
 
-/// Notes in `new` who owns the fields that differ from `old`; `old` is `None` for a create.
+/// Records in `new` that `manager` owns the fields that differ from `old`. `old` is `None` for a create.
 ///
-/// Objects of built-in kinds should be in Go's normal form (`builtin::round_trip`), else ownership differs from that
-/// of a real server in empty fields.
+/// Objects of built-in kinds should be normalized (`builtin::round_trip`). Otherwise the ownership of empty fields
+/// differs from kube-apiserver's.
 pub fn record_update(
     old: Option<&Value>,
     new: &mut Value,
@@ -134,7 +137,7 @@ pub fn record_update(
     let managed = match &sent {
         _ if !subresource.is_empty() => stored(),
         Some(sent) if is_reset(sent) => Managed::default(),
-        // Clients that do not know the field must not lose it.
+        // A client that does not know `managedFields` sends none. The stored ones are kept.
         sent => match Managed::decode(sent.as_ref()) {
             Ok(managed) if !managed.is_empty() => managed,
             _ => stored(),
@@ -142,10 +145,10 @@ pub fn record_update(
     };
     let is_create = old.and_then(|old| old.pointer("/metadata/uid")?.as_str()).unwrap_or("").is_empty();
     if managed.is_empty() && !is_create {
-        // Ownership was given up; it starts again with the first apply.
+        // A client has reset the managed fields. They are recorded again after the next apply.
         return;
     }
-    // The managedFields of the old object do not disturb the comparison: they are gone, and nobody owns them.
+    // `old` may contain `managedFields`: `new` does not, and no manager owns them, so the comparison is not affected.
     let empty = if old.is_none() { empty_object(new) } else { Value::Null };
     let live = old.unwrap_or(&empty);
     let reset = reset_fields(new, shape, subresource);
@@ -155,8 +158,8 @@ pub fn record_update(
     put_managed_fields(new, managed.encode());
 }
 
-/// [`record_update`] for a create. The answer, if any, is the text of `metadata.managedFields`, which `new` then does not
-/// have: it is long, and what becomes of a new object before it is stored does not depend on it.
+/// [`record_update`] for a create. If it returns the JSON of `metadata.managedFields`, then `new` does not contain
+/// them. Admission and validation of a new object do not need them, and decoding them is expensive.
 pub fn record_create(
     new: &mut Value,
     shape: &Shape,
@@ -192,18 +195,18 @@ pub fn record_create(
     None
 }
 
-/// What became of `metadata.managedFields`.
+/// The result of [`record_update_encoded`].
 #[derive(Debug, PartialEq)]
 pub struct Kept {
-    /// The new text; `None` if it stays as it is.
+    /// The new JSON; `None` if it is unchanged.
     pub text: Option<Vec<u8>>,
-    /// Whether something else than times changed.
+    /// Whether anything but times changed.
     pub is_changed: bool,
 }
 
-/// [`record_update`] for a client that says nothing about `metadata.managedFields` and a built-in kind: neither `old` nor
-/// `new` have any, and the stored ones come and go as text. No answer means that the text is not as expected, and that
-/// [`record_update`] has to be asked.
+/// [`record_update`] for built-in kinds and clients that did not send `metadata.managedFields`. Neither `old` nor `new`
+/// contains them. The stored managed fields are read and returned as JSON. Returns `None` if the JSON does not have the
+/// expected form; then [`record_update`] must be used.
 #[expect(clippy::too_many_arguments, reason = "the arguments of `record_update` and the text")]
 pub fn record_kept(
     stored: Option<&[u8]>,
@@ -215,7 +218,7 @@ pub fn record_kept(
     subresource: &str,
     now: Timestamp,
 ) -> Option<Kept> {
-    // Ownership was given up; it starts again with the first apply.
+    // A client has reset the managed fields. They are recorded again after the next apply.
     let Some(stored) = stored else { return Some(Kept { text: None, is_changed: false }) };
     let comparison =
         typed::compare(old, new, shape).without(&FieldSet::of(reset_paths(new, shape, subresource)));
@@ -231,12 +234,12 @@ pub fn record_kept(
     if entries.is_empty() || entries.iter().filter(|entry| entry.updates).count() > MAX_UPDATE_MANAGERS {
         return None;
     }
-    // A new time alone is no change, unless it changes who comes after whom.
+    // A new time alone is not a change, unless it changes the order of entries.
     let is_changed = kept::sort(&mut entries) || is_changed;
     Some(Kept { text: Some(kept::write(&entries)), is_changed })
 }
 
-/// What both kinds of writes need.
+/// The parameters that updates and applies have in common.
 struct Write<'write> {
     shape: &'write Shape,
     reset: &'write FieldSet,
@@ -280,7 +283,7 @@ impl Write<'_> {
     }
 }
 
-/// Fields of all objects that nobody owns.
+/// Fields of every object that have no owner.
 static STRIPPED: LazyLock<FieldSet> = LazyLock::new(|| {
     FieldSet::of(&[
         &["apiVersion"],
@@ -298,7 +301,7 @@ static STRIPPED: LazyLock<FieldSet> = LazyLock::new(|| {
     ])
 });
 
-/// Fields that a write through this endpoint cannot change, so that it cannot own them either.
+/// Fields that requests to this subresource cannot change, and therefore cannot own.
 fn reset_paths(object: &Value, shape: &Shape, subresource: &str) -> &'static [&'static [&'static str]] {
     if matches!(shape, Shape::Struct(fields) if fields.status_is_plain) {
         return &[];
@@ -330,14 +333,15 @@ fn reset_fields(object: &Value, shape: &Shape, subresource: &str) -> FieldSet {
     FieldSet::of(reset_paths(object, shape, subresource))
 }
 
-/// The object before it exists: for a built-in kind the zero value of its Go type, whose structs are all present.
+/// The object before its creation. For a built-in kind, the zero value of its Go type, which contains all embedded
+/// structs.
 fn empty_object(of: &Value) -> Value {
     let mut empty = json!({"apiVersion": of.get("apiVersion"), "kind": of.get("kind")});
     normalise(&mut empty);
     empty
 }
 
-/// [`empty_object`] without its kind and version.
+/// [`empty_object`] without kind and version.
 fn zero_value(of: &Value) -> &'static Value {
     let text = |name: &str| of.get(name).and_then(Value::as_str).unwrap_or("");
     let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
@@ -351,7 +355,7 @@ fn normalise(object: &mut Value) {
     builtin::round_trip(object, group, version, &kind);
 }
 
-/// Removing all parts of a field leaves null. A null that was asked for stays.
+/// Removing all children of a field leaves null, which is dropped. A null in the live or applied object is kept.
 fn drop_leftover_nulls(object: &mut Value, sources: &[Option<&Value>]) {
     match object {
         Value::Object(fields) => fields.retain(|name, value| {
@@ -399,7 +403,7 @@ fn put_managed_fields(object: &mut Value, entries: Vec<Value>) {
     }
 }
 
-/// Whether two objects differ in nothing but the times of managedFields.
+/// Whether two objects are equal except for the times in `managedFields`.
 fn same_but_for_times(left: &Value, right: &Value) -> bool {
     let timeless = |object: &Value| {
         let mut object = object.clone();
@@ -414,7 +418,7 @@ fn same_but_for_times(left: &Value, right: &Value) -> bool {
     timeless(left) == timeless(right)
 }
 
-/// A client gives up all ownership by sending an empty list, or one empty entry.
+/// Whether a client resets the managed fields: it sends an empty list, or a list with one empty entry.
 fn is_reset(sent: &Value) -> bool {
     match sent.as_array().map(Vec::as_slice) {
         Some([]) => true,
@@ -423,7 +427,8 @@ fn is_reset(sent: &Value) -> bool {
     }
 }
 
-/// Conflicts over fields that kubectl itself had set before, as its annotation proves, are none.
+/// Drops conflicts for fields that the last-applied annotation contains with the live value: client-side apply of
+/// kubectl has set them.
 fn without_last_applied(conflicts: Vec<Conflict>, live: &Value, request: &ApplyRequest<'_>) -> Vec<Conflict> {
     let owned = || {
         let text = live.pointer("/metadata/annotations")?.get(LAST_APPLIED)?.as_str()?;
@@ -443,7 +448,7 @@ fn without_last_applied(conflicts: Vec<Conflict>, live: &Value, request: &ApplyR
     conflicts.into_iter().filter(|conflict| !owned.has(&conflict.path)).collect()
 }
 
-/// Keeps the annotation of client-side apply in step, where there is one.
+/// Updates the last-applied annotation of client-side apply, if the object has one.
 fn refresh_last_applied(object: &mut Value, applied: &Value) {
     let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) else {
         return;

@@ -1,8 +1,8 @@
 //! The built-in kinds: names, verbs, subresources and the types of their fields.
 //!
-//! Everything here is read from `data/kinds.txt`, which `tools/kinds/generate.py` makes from the sources of Kubernetes;
-//! the header of that script describes the file. It is parsed once, when first asked for. No rule about valid values
-//! lives here, and no default beyond those that OpenAPI states.
+//! The data comes from `data/kinds.txt`, which `tools/kinds/generate.py` generates from the sources of Kubernetes. The
+//! header of that script describes the format. The file is parsed on first use. It contains no validation rules, and
+//! only the defaults that OpenAPI has.
 
 mod data;
 mod quantity;
@@ -22,7 +22,7 @@ pub use quantity::canonical as canonical_quantity;
 pub(crate) use quantity::is_canonical as is_canonical_quantity;
 pub use round_trip::round_trip;
 
-/// A resource that the server offers, as discovery describes it.
+/// A served resource, as in discovery.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BuiltinKind {
     pub group: &'static str,
@@ -49,7 +49,7 @@ pub struct BuiltinSubresource {
     pub verbs: Vec<&'static str>,
 }
 
-/// Which type: an index into [`types`].
+/// A type, as an index into [`types`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TypeId(pub(crate) u16);
 
@@ -59,7 +59,7 @@ impl TypeId {
     }
 }
 
-/// How a type looks in JSON.
+/// The JSON representation of a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TypeForm {
     /// An object with the listed fields.
@@ -71,7 +71,7 @@ pub enum TypeForm {
     Duration,
     Quantity,
     IntOrString,
-    /// The field set of a managedFields entry: any object.
+    /// The `fieldsV1` of a `managedFields` entry: any object.
     Fields,
     /// Any object (`runtime.RawExtension`).
     Raw,
@@ -93,11 +93,11 @@ pub struct TypeInfo {
     pub form: TypeForm,
     /// `x-kubernetes-map-type: atomic`: replaced as a whole by server-side apply.
     pub atomic: bool,
-    /// Group, version and kind, for types that are sent on their own under one name.
+    /// Group, version and kind, for types that are bodies of requests or responses of one kind.
     pub group_version_kind: Option<(&'static str, &'static str, &'static str)>,
     /// Sorted by name.
     pub fields: Vec<FieldInfo>,
-    /// Which of them are written even if nothing was sent.
+    /// Indices of the fields that are encoded even if they are not set.
     pub(crate) always_written: Vec<u16>,
 }
 
@@ -130,7 +130,7 @@ pub enum FieldType {
 /// `x-kubernetes-list-type`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ListType {
-    /// Said or not, a list that is not marked is atomic.
+    /// Also used for lists without a marker, which are atomic.
     Atomic,
     Set,
     Map(Vec<&'static str>),
@@ -141,22 +141,22 @@ pub struct FieldInfo {
     pub name: &'static str,
     pub field_type: FieldType,
     pub required: bool,
-    /// The Go field is a pointer, so that zero differs from absent.
+    /// The Go field is a pointer, so that a zero value differs from an absent one.
     pub pointer: bool,
     pub omit_empty: bool,
     pub omit_zero: bool,
-    /// The `default` of OpenAPI.
+    /// The `default` in OpenAPI.
     pub default: Option<Value>,
-    /// `None` where OpenAPI says nothing, which means atomic for lists.
+    /// `None` if OpenAPI has no list type; such lists are atomic.
     pub list_type: Option<ListType>,
     /// `x-kubernetes-map-type` of the field: `Some(true)` atomic, `Some(false)` granular.
     pub map_atomic: Option<bool>,
     pub patch_merge_key: Option<&'static str>,
     /// `x-kubernetes-patch-strategy`, e.g. `merge,retainKeys`.
     pub patch_strategy: Option<&'static str>,
-    /// Protobuf field numbers from the outside in; more than one when Go embeds a struct. Empty: not in protobuf.
+    /// Protobuf field numbers, outermost first; several if Go embeds a struct. Empty if the field is not in protobuf.
     pub protobuf: Vec<u32>,
-    /// Go's name of a plain type that has one, e.g. `v1.Protocol`.
+    /// Go's name of a named scalar type, e.g. `v1.Protocol`.
     pub go_type: Option<&'static str>,
 }
 
@@ -189,7 +189,7 @@ pub fn kind(group: &str, version: &str, kind: &str) -> Option<&'static BuiltinKi
     DATA.kinds.iter().find(|known| known.kind == kind && known.group == group && known.version == version)
 }
 
-/// The type of a kind; includes those without a resource of their own, e.g. `PodList`, `Scale`, `DeleteOptions`.
+/// The type of a kind, including kinds without a resource, e.g. `PodList`, `Scale`, `DeleteOptions`.
 pub fn type_of(group: &str, version: &str, kind: &str) -> Option<&'static TypeInfo> {
     type_id_of(group, version, kind).map(TypeId::info)
 }
@@ -203,7 +203,7 @@ pub(crate) fn type_id_of(group: &str, version: &str, kind: &str) -> Option<TypeI
     if let Some(id) = DATA.by_kind.get(&(group, version, kind)) {
         return Some(*id);
     }
-    // These are sent in every group version.
+    // These kinds exist in every group and version.
     match kind {
         "DeleteOptions" | "Status" | "WatchEvent" => {
             DATA.by_name.get(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")).copied()
@@ -215,7 +215,7 @@ pub(crate) fn type_id_of(group: &str, version: &str, kind: &str) -> Option<TypeI
 static ZERO_VALUES: LazyLock<Vec<OnceLock<Value>>> =
     LazyLock::new(|| DATA.types.iter().map(|_| OnceLock::new()).collect());
 
-/// What is written of an object of a kind when nothing was set, its kind and version included as if they were not.
+/// The JSON of the zero value of a kind's Go type, without kind and version.
 pub fn zero_value(group: &str, version: &str, kind: &str) -> Option<&'static Value> {
     let id = type_id_of(group, version, kind)?;
     Some(ZERO_VALUES[usize::from(id.0)].get_or_init(|| {
@@ -225,7 +225,7 @@ pub fn zero_value(group: &str, version: &str, kind: &str) -> Option<&'static Val
     }))
 }
 
-/// How objects of a kind merge.
+/// The shape of a kind.
 pub fn shape(group: &str, version: &str, kind: &str) -> Option<&'static Shape> {
     type_id_of(group, version, kind).map(shapes::shape_of)
 }

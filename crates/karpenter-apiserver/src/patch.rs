@@ -1,7 +1,7 @@
-//! Patches: JSON patch, merge patch, strategic merge patch.
+//! JSON patch, merge patch and strategic merge patch.
 //!
-//! Each takes the current object and gives the new one; nothing is validated or defaulted here. Failures carry the
-//! code and text of a real server, which for JSON patch hides the reason from the client.
+//! Each function computes the new object from the current one. It does not validate or apply defaults. Errors have
+//! kube-apiserver's code and message; for JSON patch the message does not contain the cause.
 
 mod json;
 mod strategic;
@@ -15,14 +15,14 @@ pub use strategic::strategic_merge;
 
 use crate::status::{Answer, Failure};
 
-/// Merges as the library of a real server does: like RFC 7386, and nulls disappear from objects inside new lists too.
+/// Merge patch as kube-apiserver implements it: RFC 7386, and nulls are also removed from objects in new lists.
 pub fn merge_patch(current: &Value, patch: &Value) -> Value {
     let mut result = current.clone();
     merge_into(&mut result, patch.clone());
     result
 }
 
-/// [`merge_patch`], refusing what a real server refuses.
+/// [`merge_patch`] with kube-apiserver's errors for invalid patches.
 pub fn checked_merge_patch(current: &Value, patch: &Value) -> Answer<Value> {
     match patch {
         Value::Object(_) => Ok(merge_patch(current, patch)),
@@ -70,7 +70,7 @@ fn prune_nulls(value: &mut Value) {
     }
 }
 
-/// What Go's JSON decoder calls a value.
+/// The name of a value's type in errors of Go's JSON decoder.
 pub(crate) fn go_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -82,7 +82,7 @@ pub(crate) fn go_kind(value: &Value) -> &'static str {
     }
 }
 
-/// A value as Go prints it with `%v`: `map[a:1 b:[x y]]`.
+/// A value in Go's format `%v`: `map[a:1 b:[x y]]`.
 pub(crate) fn go_print(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_string(),
@@ -99,13 +99,13 @@ pub(crate) fn go_print(value: &Value) -> String {
     }
 }
 
-/// The server found the patch impossible; why is not told.
+/// The error of a patch that cannot be applied; kube-apiserver does not report the cause.
 pub(crate) fn unprocessable() -> Box<Failure> {
     let why = "the server rejected our request due to an error in our request";
     Box::new(Failure::new(422, "Invalid", why).about_nothing())
 }
 
-/// An error that a real server did not expect: no reason, only text.
+/// An internal error without a reason.
 pub(crate) fn unexpected(message: impl Into<String>) -> Box<Failure> {
     Box::new(Failure::new(500, "", message))
 }

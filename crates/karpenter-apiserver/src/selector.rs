@@ -1,4 +1,4 @@
-//! Which objects a list or watch is about: label and field selectors.
+//! Label and field selectors of lists and watches.
 
 pub mod field;
 pub mod label;
@@ -9,7 +9,7 @@ use crate::store::Entry;
 pub use field::{FieldSelector, SelectableField, SelectableFields};
 pub use label::LabelSelector;
 
-/// Both selectors of one request.
+/// The label and field selector of a request.
 #[derive(Debug, Clone, Default)]
 pub struct Selector {
     pub labels: LabelSelector,

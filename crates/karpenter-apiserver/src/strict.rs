@@ -1,8 +1,9 @@
-//! What is wrong with a request body before any rule of its kind applies: fields that do not exist, fields given
-//! twice, and values of the wrong type, worded as a real server words them.
+//! Errors of decoding a request body: unknown fields, duplicate fields and values of the wrong type, in
+//! kube-apiserver's wording.
 //!
-//! Whether unknown and duplicate fields are errors, warnings or nothing is for the caller to say
-//! (`fieldValidation`).
+//! The caller decides whether unknown and duplicate fields are errors, warnings or ignored (`fieldValidation`).
+//!
+//! Upstream: sigs.k8s.io/json/json.go
 
 mod body;
 mod clean;
@@ -20,12 +21,12 @@ pub use body::{body_problems, duplicate_fields};
 pub use clean::{Document, is_clean};
 pub use decode::decode_error;
 
-/// The decoder of a real server stops collecting here.
+/// The limit of strict errors in Go's decoder.
 pub(crate) const MAX_PROBLEMS: usize = 100;
 
-/// Paths of fields that the built-in kind does not have, e.g. `spec.containers[0].imagee`; none for other kinds.
+/// The paths of fields that the built-in kind does not have, e.g. `spec.containers[0].imagee`. Empty for other kinds.
 ///
-/// For a body that is still at hand, [`body_problems`] also finds duplicates and keeps the order of the document.
+/// If the body is available, [`body_problems`] also finds duplicate fields and keeps the order of the document.
 pub fn unknown_fields(object: &Value, group: &str, version: &str, kind: &str) -> Vec<String> {
     let mut paths = Vec::new();
     if let Some(info) = builtin::type_of(group, version, kind) {
@@ -78,12 +79,12 @@ fn push_field(path: &mut String, name: &str) {
     path.push_str(name);
 }
 
-/// The text for problems such as `unknown field "spec.foo"`; they must not be none.
+/// The message for errors such as `unknown field "spec.foo"`. `problems` must not be empty.
 pub fn strict_error(problems: &[String]) -> String {
     format!("strict decoding error: {}", problems.join(", "))
 }
 
-/// The answer to a body that could not be decoded, `why` being [`strict_error`] or [`decode_error`].
+/// The error for a body that cannot be decoded. `why` comes from [`strict_error`] or [`decode_error`].
 pub fn undecodable(version: &str, kind: &str, why: &str) -> Failure {
     Failure::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
 }

@@ -1,8 +1,11 @@
-//! Lists as tables, the way kubectl prints them.
+//! Objects as `Table`, the form that kubectl prints.
 //!
-//! A `Columns` says what is shown of a kind: for built-in kinds a function per kind (`pods`, `workloads`, …), for
-//! custom kinds the JSON paths of the definition. Descriptions of built-in columns are our own words; everything
-//! a person sees in a terminal is equal to what a real server sends.
+//! [`Columns`] defines the columns of a kind: a function for each built-in kind (`builtin`), or the JSON paths of a
+//! CustomResourceDefinition. The descriptions of built-in columns differ from kube-apiserver's; the names and cells are
+//! the same.
+//!
+//! Upstream: k8s.io/apimachinery/pkg/apis/meta/v1/types.go,
+//! k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor/tableconvertor.go
 
 mod builtin;
 mod jsonpath;
@@ -18,7 +21,7 @@ use crate::encode::partial_metadata;
 pub use builtin::builtin_columns;
 use jsonpath::JsonPath;
 
-/// How much of each object comes along with its row.
+/// How much of each object its row includes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IncludeObject {
     None,
@@ -28,7 +31,7 @@ pub enum IncludeObject {
 }
 
 impl IncludeObject {
-    /// The value of the `includeObject` query parameter; empty means metadata.
+    /// Parses the query parameter `includeObject`. Empty means metadata.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "None" => Some(Self::None),
@@ -39,14 +42,14 @@ impl IncludeObject {
     }
 }
 
-/// One column, as the table describes it.
+/// The definition of a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColumnDefinition {
     pub name: String,
     pub column_type: String,
     pub format: String,
     pub description: String,
-    /// Columns above zero are shown by `-o wide` only.
+    /// Columns with a priority above zero are printed with `-o wide` only.
     pub priority: i64,
 }
 
@@ -55,7 +58,7 @@ type CellsOf = fn(&Value, Timestamp) -> Vec<Value>;
 #[derive(Debug)]
 enum Cells {
     Builtin(CellsOf),
-    /// The paths after the name.
+    /// The paths of the columns after the name.
     Custom(Vec<JsonPath>),
 }
 
@@ -74,7 +77,7 @@ impl Columns {
         &self.definitions
     }
 
-    /// The columns of a custom kind, from `additionalPrinterColumns`. Without any: name and age.
+    /// The columns of a custom resource, from `additionalPrinterColumns`. Without them: name and age.
     pub fn custom(columns: Option<&Value>) -> Self {
         let mut definitions = vec![ColumnDefinition {
             name: "Name".into(),
@@ -98,7 +101,7 @@ impl Columns {
         };
         for column in columns {
             let text = |name: &str| column.get(name).and_then(Value::as_str).unwrap_or_default().to_string();
-            // A server leaves out all columns from the first that it cannot parse.
+            // kube-apiserver omits the first column that it cannot parse, and all columns after it.
             let Some(path) = JsonPath::parse(&text("jsonPath")) else { break };
             let description = match text("description") {
                 empty if empty.is_empty() => {
@@ -118,12 +121,12 @@ impl Columns {
         Self { definitions, cells: Cells::Custom(paths) }
     }
 
-    /// Rows of pods say whether the pod is finished.
+    /// Whether rows have the condition `Completed` for finished pods.
     fn is_of_pods(&self) -> bool {
         std::ptr::eq(self, builtin_columns("", "v1", "Pod"))
     }
 
-    /// The cells of one object, one per column.
+    /// The cells of an object, one for each column.
     pub fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         match &self.cells {
             Cells::Builtin(cells) => cells(object, now),
@@ -160,7 +163,7 @@ fn custom_cell(column_type: &str, value: &Value, now: Timestamp) -> Value {
     }
 }
 
-/// Renders a `meta.k8s.io/v1` Table. `resource_version` is the one of the list, or of a single object.
+/// Renders a `meta.k8s.io/v1` Table. `resource_version` is that of the list or of the single object.
 pub fn render(
     columns: &Columns,
     objects: &[&Value],
@@ -220,18 +223,18 @@ fn parse_time(text: &str) -> Option<Timestamp> {
     text.parse().ok()
 }
 
-/// How long ago a time was, in the words of kubectl.
+/// The age of a time in kubectl's format.
 fn age_at(time: Timestamp, now: Timestamp) -> String {
     human_duration(now.duration_since(time).as_secs())
 }
 
-/// The age at a JSON pointer; `<unknown>` where there is no time.
+/// The age of the time at a JSON pointer; `<unknown>` if there is none.
 fn age(object: &Value, pointer: &str, now: Timestamp) -> String {
     let time = object.pointer(pointer).and_then(Value::as_str).and_then(parse_time);
     time.map_or_else(|| "<unknown>".to_string(), |time| age_at(time, now))
 }
 
-/// Two or three significant figures of a duration.
+/// A duration with two or three significant digits.
 pub(crate) fn human_duration(seconds: i64) -> String {
     let pair = |large: i64, large_unit: &str, small: i64, small_unit: &str| {
         if small == 0 {

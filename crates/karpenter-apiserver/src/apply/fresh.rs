@@ -1,8 +1,8 @@
-//! Ownership of an object that did not exist before: everything it has belongs to the one who made it.
+//! Managed fields of a new object: its creator owns all fields.
 //!
-//! Says the same as comparing with nothing and writing down the result, but goes over the object once and writes text.
-//! What needs more than that (lists in the zero value of a kind, numbers with a fraction as identities) is left to the
-//! long way.
+//! The result equals a comparison with the zero value of the kind, encoded. This implementation visits the object once
+//! and writes JSON directly. It does not support lists in the zero value of a kind, and floating-point numbers in keys
+//! of list items; for those it returns [`TooComplex`], and the caller uses the general implementation.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use super::path::{Element, equal};
 use super::typed::{self, Walk};
 use crate::shape::Shape;
 
-/// Fields of the metadata that nobody owns. Sorted.
+/// Metadata fields that have no owner. Sorted.
 const STRIPPED_METADATA: [&str; 9] = [
     "clusterName",
     "creationTimestamp",
@@ -23,11 +23,11 @@ const STRIPPED_METADATA: [&str; 9] = [
     "uid",
 ];
 
-/// This object cannot be done in one go.
+/// The object is not supported here. Use [`super::record_update`].
 #[derive(Debug)]
 pub(super) struct TooComplex;
 
-/// The `fieldsV1` text of all fields of `new` that `empty`, the zero value of its kind, has not; `None` if there are
+/// The `fieldsV1` JSON of all fields of `new` that differ from `empty`, the zero value of the kind; `None` if there are
 /// none.
 pub(super) fn fields(
     empty: &Value,
@@ -63,7 +63,7 @@ pub(super) fn fields(
 }
 
 struct Writer<'text> {
-    /// Every member is followed by a comma; the last one goes when its object is closed.
+    /// Every member ends with a comma. `close` removes the last one.
     text: &'text mut Vec<u8>,
 }
 
@@ -121,7 +121,7 @@ impl Writer<'_> {
         self.text.extend_from_slice(b":{");
     }
 
-    /// Ends what began at `at`, whose members begin at `start`.
+    /// Completes the key at `at`, whose children start at `start`. Drops it if it is neither a member nor has children.
     fn finish(&mut self, at: usize, start: usize, is_member: bool) {
         let has_children = self.text.len() > start;
         if !is_member && !has_children {
@@ -135,7 +135,7 @@ impl Writer<'_> {
         self.text.push(b',');
     }
 
-    /// Writes what is owned below a value, and says whether the value is owned itself.
+    /// Writes the owned fields below a value. Returns whether the value itself is owned.
     fn value(&mut self, before: Option<&Value>, value: &Value, shape: &Shape) -> Result<bool, TooComplex> {
         let is_new = || before.is_none_or(|before| !equal(before, value));
         let walk = typed::walk(shape, [before, Some(value)]);
@@ -170,7 +170,7 @@ impl Writer<'_> {
     fn items(&mut self, walk: &Walk<'_>, items: &[Value]) -> Result<(), TooComplex> {
         let mut identities = Vec::with_capacity(items.len());
         for item in items {
-            // What has no identity is not owned by itself.
+            // An item without a valid key is not owned separately.
             if let Ok(identity) = typed::element(walk, item) {
                 let is_plain = match &identity {
                     Element::Key(keys) => keys.iter().all(|(_, value)| is_plain(value)),
@@ -188,7 +188,7 @@ impl Writer<'_> {
             let at = self.text.len();
             self.key(&same[0].0);
             let start = self.text.len();
-            // Elements that occur more than once are owned as a whole.
+            // Items with the same key are owned as a whole.
             if let [(_, only)] = same {
                 self.value(None, only, typed::element_shape(walk))?;
             }
@@ -198,7 +198,7 @@ impl Writer<'_> {
     }
 }
 
-/// Equal values have equal texts.
+/// Whether equal values have the same JSON.
 fn is_plain(value: &Value) -> bool {
     match value {
         Value::Number(number) => !number.is_f64(),

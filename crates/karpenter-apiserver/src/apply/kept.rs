@@ -1,8 +1,9 @@
-//! Ownership after a write that did not touch `metadata.managedFields`, from the stored text to the new one.
+//! Managed fields after an update that did not send them: the stored JSON is transformed into the new JSON.
 //!
-//! Says the same as reading all entries, [`super::record_update`] and writing them again, but most of the text is
-//! copied as it is: an entry is looked into only where something changed. It relies on the texts that this crate
-//! writes (sorted, without spaces, entries that fit the shape); whatever is not like that is left to the long way.
+//! The result equals decoding all entries, [`super::record_update`] and encoding them. This implementation copies most
+//! of the JSON and decodes an entry only where fields changed. It requires the form that this crate writes: sorted,
+//! without whitespace, with entries that match the shape. For any other form it returns [`TooComplex`], and the caller
+//! uses the general implementation.
 
 use serde_json::Value;
 
@@ -11,13 +12,13 @@ use super::path::Element;
 use super::set::FieldSet;
 use super::typed::Comparison;
 
-/// These entries need the long way.
+/// The JSON does not have the expected form. Use [`super::record_update`].
 #[derive(Debug)]
 pub(super) struct TooComplex;
 
 type Part<T> = Result<T, TooComplex>;
 
-/// An entry of managedFields.
+/// An entry of `managedFields`.
 pub(super) struct Entry<'text> {
     pub(super) manager: String,
     pub(super) updates: bool,
@@ -84,7 +85,8 @@ fn read_entry(text: &[u8]) -> Part<Entry<'_>> {
     Ok(entry)
 }
 
-/// Lets `id` have what changed, and everybody lose what changed or went. Answers whether more than times changed.
+/// Adds changed fields to the entry of `id`, and removes changed and removed fields from all other entries. Returns
+/// whether anything but times changed.
 pub(super) fn update(
     entries: &mut Vec<Entry<'_>>,
     comparison: &Comparison,
@@ -136,7 +138,7 @@ pub(super) fn update(
     Ok(is_changed)
 }
 
-/// Puts those that apply first, then by time. Answers whether the order changed.
+/// Sorts the entries: operation `Apply` first, then by time. Returns whether the order changed.
 pub(super) fn sort(entries: &mut [Entry<'_>]) -> bool {
     let order = |left: &Entry<'_>, right: &Entry<'_>| {
         let key = |entry: &Entry<'_>| (entry.updates, entry.time.clone());
@@ -187,12 +189,12 @@ pub(super) fn write(entries: &[Entry<'_>]) -> Vec<u8> {
     text
 }
 
-/// A step as it stands in the text, quotes included.
+/// A path element as a JSON string.
 fn quoted(element: &Element) -> Vec<u8> {
     serde_json::to_vec(&element.encode()).unwrap_or_default()
 }
 
-/// Copies what is left of the members of a set, each followed by a comma.
+/// Copies the members that remain after removing `set`, each followed by a comma.
 fn remove(text: &[u8], set: &FieldSet, left: &mut Vec<u8>) -> Part<()> {
     let steps: Vec<(Vec<u8>, &Element)> =
         set.elements().into_iter().map(|element| (quoted(element), element)).collect();
@@ -234,7 +236,7 @@ fn remove(text: &[u8], set: &FieldSet, left: &mut Vec<u8>) -> Part<()> {
     Ok(())
 }
 
-/// Whether all members of `set` are in the text.
+/// Whether the JSON contains all members of `set`.
 fn covers(text: &[u8], set: &FieldSet) -> Part<bool> {
     let mut missing: Vec<(Vec<u8>, &Element)> =
         set.elements().into_iter().map(|element| (quoted(element), element)).collect();
@@ -254,7 +256,7 @@ fn covers(text: &[u8], set: &FieldSet) -> Part<bool> {
     Ok(missing.is_empty())
 }
 
-/// A step without steps below it is a member; others say so.
+/// An element without children is a member; an element with children is a member if it has the key `.`.
 fn is_member(text: &[u8]) -> bool {
     text == b"{}" || text.starts_with(b"{\".\":")
 }
@@ -266,7 +268,7 @@ fn close(text: &mut Vec<u8>) {
     text.push(b'}');
 }
 
-/// The members of an object: texts of keys, quotes included, and of values.
+/// The members of a JSON object: the JSON of keys and of values.
 fn members(text: &[u8]) -> Part<impl Iterator<Item = Part<(&[u8], &[u8])>>> {
     let mut scanner = Scanner { text, at: 0 };
     scanner.expect(b'{')?;
@@ -326,7 +328,7 @@ impl<'text> Scanner<'text> {
         self.text.get(start..self.at).ok_or(TooComplex)
     }
 
-    /// A string or an object; nothing else occurs.
+    /// A string or an object; entries contain nothing else.
     fn value(&mut self) -> Part<&'text [u8]> {
         if self.next() == Some(b'"') {
             return self.string();

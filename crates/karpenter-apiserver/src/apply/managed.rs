@@ -1,4 +1,6 @@
-//! `metadata.managedFields`: owners, what they own, and since when.
+//! `metadata.managedFields`: the managers of an object, the fields that they own, and the times of their last changes.
+//!
+//! Upstream: k8s.io/apimachinery/pkg/util/managedfields/internal/managedfields.go
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,15 +11,15 @@ use super::set::FieldSet;
 use crate::field::go_quote;
 use crate::shape::Shape;
 
-/// Who: the same name writing differently counts as another owner.
+/// The identity of a manager. The same name with another operation, version or subresource is another manager.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ManagerId {
-    /// Managers are listed in the order of their JSON form, so it comes first here.
+    /// The JSON of the identity, first in the order of comparison: managers are sorted by it.
     key: String,
     pub(super) manager: String,
-    /// Not by apply.
+    /// Whether the operation is `Update`, not `Apply`.
     pub(super) updates: bool,
-    /// Empty for those that apply: they stay themselves when they change the version.
+    /// Empty for `Apply`: such a manager keeps its identity when it changes the version.
     pub(super) api_version: String,
     pub(super) subresource: String,
 }
@@ -75,7 +77,7 @@ pub(super) struct Owned {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Managed {
     pub(super) owners: BTreeMap<ManagerId, Owned>,
-    /// RFC 3339 in UTC, so that text order is time order.
+    /// RFC 3339 in UTC, so that the order of strings is the order of times.
     times: BTreeMap<ManagerId, String>,
 }
 
@@ -95,7 +97,7 @@ impl Managed {
         self.owners.insert(id.clone(), Owned { set, api_version: api_version.to_string() });
     }
 
-    /// Adds fields to what the manager has.
+    /// Adds fields to those of the manager.
     pub(super) fn add(&mut self, id: &ManagerId, set: FieldSet, api_version: &str) {
         let set = match self.owners.get(id) {
             Some(previous) => set.union(&previous.set),
@@ -123,7 +125,7 @@ impl Managed {
         }
     }
 
-    /// Joins the oldest updaters of a version into one, until there are no more than `limit`.
+    /// Merges the oldest entries with operation `Update` of a version into one, until there are at most `limit`.
     pub(super) fn cap_updates(&mut self, limit: usize) {
         let mut updaters: Vec<ManagerId> = self.owners.keys().filter(|id| id.updates).cloned().collect();
         let mut count = updaters.len();
@@ -201,7 +203,7 @@ impl Managed {
         Ok(managed)
     }
 
-    /// Those that apply first, then by time.
+    /// The entries, sorted: operation `Apply` first, then by time.
     pub(super) fn encode(&self) -> Vec<Value> {
         let mut owners: Vec<(&ManagerId, &Owned)> = self.owners.iter().collect();
         owners.sort_by_key(|(id, owned)| {

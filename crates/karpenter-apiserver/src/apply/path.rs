@@ -1,4 +1,6 @@
-//! One step of a field path, in the form and order that managedFields use.
+//! The elements of field paths, with the encoding and order of `managedFields`.
+//!
+//! Upstream: sigs.k8s.io/structured-merge-diff/v6/fieldpath/element.go
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -9,19 +11,19 @@ use crate::field::{go_json, go_quote};
 
 pub(super) type Path = Vec<Element>;
 
-/// A step from an object or list to a part of it.
+/// A step from an object or list to a field or item.
 #[derive(Debug, Clone)]
 pub(super) enum Element {
     Field(String),
-    /// The element of a keyed list with these key fields, sorted by name.
+    /// The item of a keyed list with these keys, sorted by name.
     Key(Vec<(String, Value)>),
-    /// The element of a set.
+    /// The item of a set.
     Value(Value),
     Index(i64),
 }
 
 impl Element {
-    /// Reads `f:name`, `k:{...}`, `v:...`, `i:0`. `Ok(None)` for a kind of step that does not exist (yet).
+    /// Parses `f:name`, `k:{...}`, `v:...`, `i:0`. `Ok(None)` for an unknown type of element.
     pub(super) fn parse(text: &str) -> Result<Option<Self>, String> {
         let Some((kind, body)) = text.split_once(':').filter(|(kind, _)| kind.len() == 1) else {
             return Err(if text.len() < 2 {
@@ -121,7 +123,7 @@ impl PartialEq for Element {
 
 impl Eq for Element {}
 
-/// Numbers, strings, booleans, lists, objects, null, in this order; 1 equals 1.0.
+/// Compares in the order numbers, strings, booleans, lists, objects, null. 1 equals 1.0.
 pub(super) fn compare(left: &Value, right: &Value) -> Ordering {
     fn rank(value: &Value) -> u8 {
         match value {

@@ -1,7 +1,9 @@
-//! Ownership of the one field that an object and its scale share: the number of replicas.
+//! Managed fields of the field that an object and its `Scale` share: the number of replicas.
 //!
-//! A scale has no managedFields of its own. A write to it sees those owners of the object that own the replicas, and what
-//! becomes of them is carried back into the object.
+//! A `Scale` has no managed fields of its own. For a write to it, the entries of the object that own the replicas are
+//! copied to the `Scale`, and the resulting entries are copied back.
+//!
+//! Upstream: k8s.io/apimachinery/pkg/util/managedfields/scalehandler.go
 
 use serde_json::Value;
 
@@ -13,13 +15,14 @@ use super::{managed_fields, put_managed_fields, take_managed_fields};
 const SCALE_VERSION: &str = "autoscaling/v1";
 const PATH_IN_SCALE: &[&str] = &["spec", "replicas"];
 
-/// Where the replicas are in one version of a kind, e.g. `spec`, `replicas`; nowhere, if that version has no scale.
+/// The path of the replicas in one version of a kind, e.g. `spec`, `replicas`; `None` if the version has no scale
+/// subresource.
 pub struct ReplicasPath {
     pub api_version: String,
     pub path: Option<Vec<String>>,
 }
 
-/// Gives `scale`, read from `object`, the owners of its replicas.
+/// Sets the managed fields of `scale`: the entries of `object` that own its replicas.
 pub fn lend_ownership(object: &Value, scale: &mut Value, paths: &[ReplicasPath]) {
     let owners = Managed::decode(managed_fields(object)).unwrap_or_default();
     let mut lent = Managed::default();
@@ -33,7 +36,7 @@ pub fn lend_ownership(object: &Value, scale: &mut Value, paths: &[ReplicasPath])
     put_managed_fields(scale, lent.encode());
 }
 
-/// Carries the owners of `scale` back into `object`, whose version is `api_version`.
+/// Copies the managed fields of `scale` back to `object`, whose version is `api_version`.
 pub fn return_ownership(object: &mut Value, scale: &Value, paths: &[ReplicasPath], api_version: &str) {
     let Some(own_path) = path_in(paths, api_version).flatten() else { return };
     let before = Managed::decode(managed_fields(object)).unwrap_or_default();
@@ -41,11 +44,12 @@ pub fn return_ownership(object: &mut Value, scale: &Value, paths: &[ReplicasPath
     let in_scale: Path = PATH_IN_SCALE.iter().map(|name| Element::Field((*name).to_string())).collect();
     let mut after = Managed::default();
     for (id, owned) in &before.owners {
-        // A version that is no longer served: nobody can tell what it owned.
+        // The version is no longer served, so the path of its replicas is unknown. The entry is dropped.
         let Some(path) = path_in(paths, &owned.api_version) else { continue };
         let mut set = owned.set.clone();
         if let Some(path) = path.filter(|path| owned.set.has(path)) {
-            // Those that update are known by their version, which is that of the scale there: never the same.
+            // Entries with operation `Update` include the version in their identity. In `scale` it is that of the
+            // `Scale`, so such an entry is never found there and loses the replicas.
             if lent.owners.remove(id).is_none() {
                 let mut taken = FieldSet::default();
                 taken.insert(&path);
@@ -61,7 +65,7 @@ pub fn return_ownership(object: &mut Value, scale: &Value, paths: &[ReplicasPath
         if owned.set.has(&in_scale) {
             let mut set = FieldSet::default();
             set.insert(&own_path);
-            // A real server looks for the time among the owners of the object, too, and finds none for new ones.
+            // kube-apiserver takes the time from the managers of the object, which have none for a new manager.
             after.set(id, set, api_version);
             after.copy_time(id, &before);
         }
@@ -70,7 +74,7 @@ pub fn return_ownership(object: &mut Value, scale: &Value, paths: &[ReplicasPath
     put_managed_fields(object, after.encode());
 }
 
-/// `None`: an unknown version; `Some(None)`: a version without replicas.
+/// `None`: an unknown version. `Some(None)`: a version without replicas.
 fn path_in(paths: &[ReplicasPath], api_version: &str) -> Option<Option<Path>> {
     let found = paths.iter().find(|path| path.api_version == api_version)?;
     Some(found.path.as_ref().map(|path| path.iter().cloned().map(Element::Field).collect()))

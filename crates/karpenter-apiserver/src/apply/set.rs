@@ -1,4 +1,6 @@
-//! Sets of fields: which paths of an object somebody owns.
+//! Sets of field paths: the fields that a manager owns.
+//!
+//! Upstream: sigs.k8s.io/structured-merge-diff/v6/fieldpath/set.go
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,16 +9,16 @@ use serde_json::{Map, Value};
 use super::path::{Element, Path};
 use crate::shape::Shape;
 
-/// A tree of path steps. A step may be a member itself, have members below it, or both.
+/// A tree of path elements. An element can be a member, have members below it, or both.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct FieldSet {
     members: BTreeSet<Element>,
-    /// Never holds an empty set.
+    /// Contains no empty sets.
     children: BTreeMap<Element, FieldSet>,
 }
 
 impl FieldSet {
-    /// Fields by the names that lead to them.
+    /// A set of fields, given by paths of field names.
     pub(super) fn of(paths: &[&[&str]]) -> Self {
         let mut set = Self::default();
         for path in paths {
@@ -30,7 +32,7 @@ impl FieldSet {
         self.members.is_empty() && self.children.is_empty()
     }
 
-    /// The empty path stands for the whole object, which nobody owns.
+    /// Inserts a path. The empty path, the whole object, is never a member.
     pub(super) fn insert(&mut self, path: &[Element]) {
         match path {
             [] => {}
@@ -56,7 +58,7 @@ impl FieldSet {
         self.members.contains(element)
     }
 
-    /// All steps of this level, members or not.
+    /// All elements of this level, members or not.
     pub(super) fn elements(&self) -> BTreeSet<&Element> {
         self.members.iter().chain(self.children.keys()).collect()
     }
@@ -90,12 +92,12 @@ impl FieldSet {
         Self { members: self.members.intersection(&other.members).cloned().collect(), children }
     }
 
-    /// Without the members of `other`; what lies below a member of `other` stays.
+    /// Without the members of `other`. Members below a member of `other` are kept.
     pub(super) fn difference(&self, other: &Self) -> Self {
         self.subtract(other, false)
     }
 
-    /// Without the members of `other` and everything below them.
+    /// Without the members of `other` and all members below them.
     pub(super) fn recursive_difference(&self, other: &Self) -> Self {
         self.subtract(other, true)
     }
@@ -106,7 +108,7 @@ impl FieldSet {
         result
     }
 
-    /// [`Self::difference`] in place: most sets lose little or nothing.
+    /// [`Self::difference`] in place, because most sets lose few members or none.
     pub(super) fn remove_all(&mut self, other: &Self) {
         self.remove(other, false);
     }
@@ -128,7 +130,7 @@ impl FieldSet {
         }
     }
 
-    /// Adds the declared fields of structs on the way to members, which are usually left out.
+    /// Adds the declared struct fields on the paths to members, which sets usually do not contain.
     pub(super) fn with_named_fields(&self, shape: &Shape) -> Self {
         let mut result = Self { members: self.members.clone(), children: BTreeMap::new() };
         for (element, child) in &self.children {
@@ -149,8 +151,8 @@ impl FieldSet {
         result
     }
 
-    /// Adapts the set to a shape that has become atomic in places since it was written: who owned parts of such a
-    /// place owns the whole.
+    /// Adapts the set to a schema in which parts became atomic since it was recorded: a manager that owned fields of
+    /// such a part owns the whole part.
     pub(super) fn reconcile(&mut self, shape: &Shape) {
         let mut atomic = Vec::new();
         for (element, child) in &mut self.children {
@@ -172,7 +174,7 @@ impl FieldSet {
         }
     }
 
-    /// All member paths, a level's members before what is below.
+    /// The paths of all members; those of a level before those below it.
     pub(super) fn paths(&self) -> Vec<Path> {
         let mut paths = Vec::new();
         self.collect_paths(&mut Vec::new(), &mut paths);
@@ -192,7 +194,7 @@ impl FieldSet {
         }
     }
 
-    /// The `fieldsV1` form.
+    /// The `fieldsV1` JSON.
     pub(super) fn encode(&self) -> Value {
         let mut result = Map::new();
         for member in &self.members {

@@ -18,7 +18,7 @@ fn applied_by(live: Option<&Value>, manager: &str, applied: &Value, force: bool,
     apply(ApplyRequest { live, applied, shape, manager, api_version: "v1", subresource: "", force, now })
 }
 
-/// As the store would keep it.
+/// The object in its stored form.
 fn stored(mut object: Value) -> Value {
     object["metadata"]["uid"] = json!("u");
     object
@@ -39,14 +39,14 @@ fn time_changes_only_with_the_object() {
     assert_eq!(times(&first), [("a", Some("1970-01-01T00:00:00Z"))]);
     let same = stored(applied_by(Some(&first), "a", &labelled(json!({"x": "1"})), false, 5).unwrap());
     assert_eq!(same, first);
-    // Somebody who wants what is there becomes an owner, but has changed nothing.
+    // A manager that applies the current value becomes an owner, but changes nothing.
     let shared = stored(applied_by(Some(&same), "b", &labelled(json!({"x": "1"})), false, 6).unwrap());
     assert_eq!(times(&shared), [("b", None), ("a", Some("1970-01-01T00:00:00Z"))]);
     let changed = stored(applied_by(Some(&first), "a", &labelled(json!({"x": "2"})), false, 7).unwrap());
     assert_eq!(times(&changed), [("a", Some("1970-01-01T00:00:07Z"))]);
 }
 
-/// `labels: {}` is wanted each time and never there.
+/// `labels: {}` is applied each time and never stored.
 #[test]
 fn empty_fields_are_not_a_change() {
     let first = stored(applied_by(None, "a", &labelled(json!({})), false, 0).unwrap());
@@ -230,7 +230,7 @@ proptest! {
         if let Ok(after) = applied_by(Some(&before), "b", &second, false, 1) {
             let back = stored(applied_by(Some(&stored(after)), "b", &empty, false, 2).unwrap());
             let (back, before) = (without_managed_fields(back), without_managed_fields(before));
-            // Order inside lists may have changed.
+            // The order of list items may have changed.
             prop_assert_eq!(in_order(back), in_order(before));
         }
     }
@@ -305,7 +305,7 @@ fn in_order(mut value: Value) -> Value {
     value
 }
 
-/// The short way for new objects says what the long way says.
+/// The managed fields of a new object equal those of the general implementation.
 fn check_create(object: &Value, shape: &Shape, api_version: &str) -> Result<(), TestCaseError> {
     let mut long = object.clone();
     record_update(None, &mut long, shape, "m", api_version, "", second(3));
@@ -353,7 +353,7 @@ fn new_objects_are_owned_as_if_they_had_changed_from_nothing() {
     check_create(&object, shape, "v1").unwrap();
 }
 
-/// The short way for patches says what the long way says.
+/// The managed fields after a patch equal those of the general implementation.
 fn check_kept(
     stored: &Value,
     new: &Value,
@@ -369,7 +369,7 @@ fn check_kept(
     let kept = record_kept(text, &old, &new, shape, manager, "v1", subresource, second(now));
     let after = managed_fields(&long).map(Value::to_string);
     let Some(kept) = kept else {
-        // Nobody owns anything any more; that is left to the long way.
+        // No manager owns any field any more. The general implementation handles this.
         prop_assert!(after.is_none());
         return Ok(());
     };

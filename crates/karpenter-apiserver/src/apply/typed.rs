@@ -1,4 +1,6 @@
-//! Objects seen through their shape: which fields they have, how two of them differ, merge, and lose parts.
+//! Operations on objects with a shape: the set of their fields, comparison, merge, removal and validation.
+//!
+//! Upstream: sigs.k8s.io/structured-merge-diff/v6/typed
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +10,7 @@ use super::path::{Element, Path, equal};
 use super::set::FieldSet;
 use crate::shape::{KeyedShape, ScalarType, Shape};
 
-/// How a value is walked once its shape is settled.
+/// How to visit a value, after a deduced shape is resolved.
 pub(super) enum Walk<'shape> {
     Leaf,
     Object,
@@ -22,7 +24,7 @@ pub(super) fn walk<'shape>(shape: &'shape Shape, values: [Option<&Value>; 2]) ->
         Shape::Struct(_) | Shape::Map(_) => Walk::Object,
         Shape::Keyed(keyed) => Walk::Keyed(keyed),
         Shape::Set => Walk::Set,
-        // Lists without a schema are atomic; null takes any form.
+        // Lists without a schema are atomic. Null matches any shape.
         Shape::Deduced => {
             let objects = values.iter().flatten().all(|value| value.is_object() || value.is_null());
             if objects { Walk::Object } else { Walk::Leaf }
@@ -30,7 +32,7 @@ pub(super) fn walk<'shape>(shape: &'shape Shape, values: [Option<&Value>; 2]) ->
     }
 }
 
-/// The shape of an object's field, and whether the field is declared.
+/// The shape of a field of an object, and whether the field is declared.
 pub(super) fn below<'shape>(shape: &'shape Shape, name: &str) -> (&'shape Shape, bool) {
     match shape {
         Shape::Struct(fields) => match fields.field(name) {
@@ -50,7 +52,7 @@ pub(super) fn list(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// How a list identifies an element.
+/// The path element that identifies a list item.
 pub(super) fn element(walk: &Walk<'_>, item: &Value) -> Result<Element, String> {
     let Walk::Keyed(keyed) = walk else {
         return match item {
@@ -95,7 +97,7 @@ pub(super) fn element_shape<'shape>(walk: &Walk<'shape>) -> &'shape Shape {
     }
 }
 
-/// The elements of a list by identity; those without one are left out.
+/// The items of a list by path element. Items without a valid one are left out.
 fn grouped<'value>(walk: &Walk<'_>, items: &'value [Value]) -> BTreeMap<Element, Vec<&'value Value>> {
     let mut groups: BTreeMap<Element, Vec<&Value>> = BTreeMap::new();
     for item in items {
@@ -106,7 +108,7 @@ fn grouped<'value>(walk: &Walk<'_>, items: &'value [Value]) -> BTreeMap<Element,
     groups
 }
 
-/// All fields that an object sets.
+/// The paths of all fields that an object sets.
 pub(super) fn field_set(value: &Value, shape: &Shape) -> FieldSet {
     let mut set = FieldSet::default();
     collect(value, shape, &mut Vec::new(), &mut set);
@@ -183,7 +185,7 @@ fn difference(
     into: &mut Comparison,
 ) {
     if left.is_some() && left == right {
-        // Most of an object does not change.
+        // Most of an object does not change; equal parts are not visited.
         return;
     }
     let walk = walk(shape, [left, right]);
@@ -219,7 +221,7 @@ fn difference(
     }
 }
 
-/// Elements that occur more than once are compared as a whole.
+/// Items that occur more than once are compared as a whole.
 fn list_difference<'value>(
     walk: &Walk<'_>,
     left: &'value [Value],
@@ -264,7 +266,7 @@ fn list_difference<'value>(
     }
 }
 
-/// `right` laid over `left`.
+/// `left` with the fields of `right` merged into it.
 pub(super) fn merge(left: &Value, right: &Value, shape: &Shape) -> Value {
     merge_parts(Some(left), Some(right), shape).unwrap_or_else(|| Value::Object(Map::new()))
 }
@@ -304,7 +306,7 @@ fn merge_parts(left: Option<&Value>, right: Option<&Value>, shape: &Shape) -> Op
     }
 }
 
-/// Elements of both keep the order of `right`; the others stay near where they were in `left`.
+/// Items of `right` are in its order. Items that only `left` has keep their position relative to their neighbours.
 fn merge_lists(walk: &Walk<'_>, left: &[Value], right: &[Value]) -> Vec<Value> {
     let shape = element_shape(walk);
     let identities = |items: &[Value]| -> Vec<(Element, usize)> {
@@ -317,7 +319,7 @@ fn merge_lists(walk: &Walk<'_>, left: &[Value], right: &[Value]) -> Vec<Value> {
     let (left_ids, right_ids) = (identities(left), identities(right));
     let (left_groups, right_groups) = (grouped(walk, left), grouped(walk, right));
     let in_right = |id: &Element| right_groups.get(id).map(|same| same[0]);
-    // An element that occurs twice cannot be merged with.
+    // An item that occurs twice cannot be merged.
     let in_left = |id: &Element| left_groups.get(id).filter(|same| same.len() == 1).map(|same| same[0]);
     let occurs_left = |id: &Element| left_groups.contains_key(id);
     let mut shared = right_ids.iter().map(|(id, _)| id).filter(|id| occurs_left(id));
@@ -362,7 +364,7 @@ fn merge_lists(walk: &Walk<'_>, left: &[Value], right: &[Value]) -> Vec<Value> {
     out
 }
 
-/// The object without the members of a set. A part that loses everything without being a member itself becomes null.
+/// The object without the members of a set. A part that loses all children and is not a member itself becomes null.
 pub(super) fn remove(value: &Value, set: &FieldSet, shape: &Shape) -> Value {
     let walk = walk(shape, [Some(value), None]);
     match (&walk, value) {
@@ -403,7 +405,7 @@ pub(super) fn remove(value: &Value, set: &FieldSet, shape: &Shape) -> Value {
     }
 }
 
-/// What an applied object may not contain, with the path of each.
+/// The errors of an applied object: path and message.
 pub(super) fn validate(value: &Value, shape: &Shape) -> Vec<(String, String)> {
     let mut problems = Vec::new();
     check(value, shape, &mut String::new(), &mut problems);
@@ -486,7 +488,7 @@ fn scalar_problem(value: &Value, wanted: ScalarType) -> Option<String> {
         | (ScalarType::String, Value::String(_))
         | (ScalarType::Number, Value::Number(_))
         | (ScalarType::Boolean, Value::Bool(_)) => None,
-        // Each in another of Go's notations.
+        // Go formats each type of value differently.
         (ScalarType::Number, other) => {
             Some(format!("expected numeric (int or float), got {}", go_type(other)))
         }
@@ -497,7 +499,7 @@ fn scalar_problem(value: &Value, wanted: ScalarType) -> Option<String> {
     }
 }
 
-/// A value as Go source would have it.
+/// A value in Go syntax (`%#v`).
 fn go_syntax(value: &Value) -> String {
     match value {
         Value::Array(items) => {
@@ -528,7 +530,7 @@ fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// A value as it appears in these messages.
+/// A value for these messages.
 fn shown(value: &Value) -> String {
     format!("&{{{}}}", crate::patch::go_print(value))
 }

@@ -1,4 +1,6 @@
-//! How ownership moves when an object changes.
+//! Changes of field ownership by updates and applies.
+//!
+//! Upstream: sigs.k8s.io/structured-merge-diff/v6/merge/update.go
 
 use serde_json::Value;
 
@@ -8,15 +10,15 @@ use super::set::FieldSet;
 use super::typed::{self, Comparison};
 use crate::shape::Shape;
 
-/// A field that somebody else owns with another value.
+/// A field that another manager owns with another value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Conflict {
-    /// As messages name them.
+    /// The description of the manager in error messages.
     pub(super) manager: String,
     pub(super) path: Path,
 }
 
-/// Takes changed and removed fields from their owners; the answer is what changed or came, for the one who wrote.
+/// Removes changed and removed fields from all managers. Returns the changed and added fields, which the writer owns.
 pub(super) fn update(
     live: &Value,
     new: &Value,
@@ -29,7 +31,7 @@ pub(super) fn update(
     take(&comparison, managed, None)
 }
 
-/// The merged object. On conflict, unless forced, nothing is changed.
+/// The merged object. If there are conflicts and `force` is false, returns them.
 pub(super) fn apply(
     live: &Value,
     applied: &Value,
@@ -65,7 +67,7 @@ pub(super) fn apply(
     Ok(new)
 }
 
-/// Answers what changed or came.
+/// Removes changed and removed fields from all managers but `except`. Returns the changed and added fields.
 fn take(comparison: &Comparison, managed: &mut Managed, except: Option<&ManagerId>) -> FieldSet {
     let changed = comparison.modified.union(&comparison.added);
     managed.owners.retain(|id, owned| {
@@ -78,7 +80,7 @@ fn take(comparison: &Comparison, managed: &mut Managed, except: Option<&ManagerI
     changed
 }
 
-/// Removes what the manager applied last time and does not apply now, unless somebody owns it.
+/// Removes the fields that the manager applied before and does not apply now, unless a manager owns them.
 fn prune(merged: Value, last: &FieldSet, managed: &Managed, shape: &Shape) -> Value {
     let last = last.with_named_fields(shape);
     let all = typed::field_set(&merged, shape).with_named_fields(shape);
@@ -89,9 +91,9 @@ fn prune(merged: Value, last: &FieldSet, managed: &Managed, shape: &Shape) -> Va
         .values()
         .fold(FieldSet::default(), |all, owned| all.union(&owned.set))
         .with_named_fields(shape);
-    // Back comes what anybody owns, with the parents it needs,
+    // Restore the fields that any manager owns, with their parents.
     let with_owned = typed::remove(&merged, &all.difference(&kept.union(&owned)), shape);
-    // and what was below a removed parent although the manager never owned it.
+    // Restore the fields below a removed parent that the manager never owned.
     let kept = typed::field_set(&with_owned, shape).with_named_fields(shape);
     typed::remove(&merged, &all.difference(&kept).intersection(&last), shape)
 }

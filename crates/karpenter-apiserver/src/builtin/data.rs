@@ -1,5 +1,5 @@
-//! Reads `data/kinds.txt`. The file is part of the program: a line that cannot be read is a mistake made before the
-//! program was built, so it stops the program (and every test) instead of being reported.
+//! The parser of `data/kinds.txt`. The file is compiled into the program, so a malformed line is a programming error:
+//! the parser panics.
 
 use std::collections::HashMap;
 
@@ -67,7 +67,7 @@ pub(super) fn parse(text: &'static str) -> Data {
 }
 
 fn is_always_written(field: &FieldInfo) -> bool {
-    // `omitempty` never leaves out a Go struct.
+    // `omitempty` does not omit Go structs.
     let is_struct = matches!(field.field_type, FieldType::Named(_)) && !field.pointer;
     !field.omit_zero && (is_struct || !field.omit_empty)
 }

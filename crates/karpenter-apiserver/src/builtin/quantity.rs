@@ -1,6 +1,8 @@
-//! Quantities in the one form a real server writes: no fraction, the largest suffix that loses nothing.
+//! The canonical form of quantities: no fraction, and the largest suffix without loss of precision.
+//!
+//! Upstream: k8s.io/apimachinery/pkg/api/resource/quantity.go
 
-/// Decimal digits, then a power of ten.
+/// Decimal digits and a power of ten.
 struct Number {
     negative: bool,
     digits: u128,
@@ -13,7 +15,7 @@ enum Format {
     Binary,
 }
 
-/// The canonical text, or `None` if it is no quantity or does not fit the arithmetic here (38 digits).
+/// The canonical form; `None` if the text is not a quantity or has more than 38 digits.
 pub fn canonical(text: &str) -> Option<String> {
     let (mut number, suffix) = split(text)?;
     let (format, decimal_power, binary_power) = suffix_value(suffix)?;
@@ -25,7 +27,7 @@ pub fn canonical(text: &str) -> Option<String> {
         number.digits /= 10;
         number.exponent += 1;
     }
-    // Finer than nano does not exist: it is rounded away from zero.
+    // The smallest unit is nano. Smaller fractions are rounded away from zero.
     while number.exponent < -9 {
         number.digits = number.digits.div_ceil(10);
         number.exponent += 1;
@@ -45,7 +47,7 @@ pub fn canonical(text: &str) -> Option<String> {
     Some(format!("{sign}{body}"))
 }
 
-/// Whether the text is certainly in canonical form; many that are not certain are canonical too.
+/// A fast check: if true, the text is canonical. If false, it may still be canonical.
 pub(crate) fn is_canonical(text: &str) -> bool {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     if digits == 0 || digits > 9 || text.starts_with('0') {
@@ -98,13 +100,13 @@ fn suffix_value(suffix: &str) -> Option<(Format, i32, u32)> {
         "Ei" => binary(6),
         _ => {
             let power: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-            // Far beyond what any quantity may hold; keeps the arithmetic small.
+            // Larger exponents exceed any valid quantity. The limit keeps the arithmetic within its types.
             (power.abs() <= 100).then_some((Format::Exponent, power, 0))
         }
     }
 }
 
-/// The value rounded away from zero to an integer.
+/// The value, rounded away from zero to an integer.
 fn whole(number: &Number) -> Option<u128> {
     let power = 10u128.checked_pow(number.exponent.unsigned_abs())?;
     if number.exponent >= 0 { number.digits.checked_mul(power) } else { Some(number.digits.div_ceil(power)) }

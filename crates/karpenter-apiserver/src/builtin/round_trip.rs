@@ -1,17 +1,18 @@
-//! What decoding into Go's types and encoding again does to an object: fields that are not declared disappear, empty
-//! ones are left out or written out as their tags say, quantities and times take their one form.
+//! The effect of decoding an object into Go types and encoding it: unknown fields are dropped, empty fields are omitted
+//! or written according to their tags, and quantities and times become canonical.
 //!
-//! A real server does this to every object of a built-in kind, so clients see `resources: {}` where nothing was sent
-//! and no `labels` where `{}` was sent, and field ownership is computed from the result.
+//! kube-apiserver does this to every object of a built-in kind. Therefore clients get `resources: {}` if nothing was
+//! sent, and no `labels` if `{}` was sent. Managed fields are computed from the result.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::{FieldInfo, FieldType, TypeForm, TypeId, TypeInfo, quantity, type_id_of, type_named};
 
-/// Does nothing to a kind that is not built in. Values of a wrong type are kept; `strict::decode_error` finds them.
+/// Normalizes an object. Objects of other kinds are not changed. Values of a wrong type are kept;
+/// `strict::decode_error` reports them.
 ///
-/// An empty `managedFields` stays, because it is a request to give up ownership (`apply::record_update` takes it off).
+/// Empty `managedFields` are kept, because they request a reset of ownership (`apply::record_update` removes them).
 pub fn round_trip(object: &mut Value, group: &str, version: &str, kind: &str) {
     let Some(id) = type_id_of(group, version, kind) else { return };
     let gives_up = object.pointer("/metadata/managedFields") == Some(&json!([]));
@@ -89,7 +90,7 @@ fn structure(info: &TypeInfo, value: &mut Value) {
 fn typed(field_type: &FieldType, value: &mut Value) {
     match (field_type, value) {
         (FieldType::Named(id), value) => named(id.info(), value),
-        // Go writes a float without a fraction like an integer.
+        // Go encodes a float without a fraction as an integer.
         (FieldType::Double, value) => {
             if let Some(number) = value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < 1e15)
             {
@@ -106,7 +107,7 @@ fn typed(field_type: &FieldType, value: &mut Value) {
     }
 }
 
-/// An element is never left out: null becomes the zero value of its type.
+/// A list item is never omitted: null becomes the zero value of its type.
 fn element_value(field_type: &FieldType, value: &mut Value) {
     if value.is_null()
         && let Some(zero) = zero(field_type)
@@ -116,7 +117,7 @@ fn element_value(field_type: &FieldType, value: &mut Value) {
     typed(field_type, value);
 }
 
-/// Whether a value that was sent is left out because it is empty.
+/// Whether a field is omitted because its value is empty.
 fn is_omitted(field: &FieldInfo, value: &Value) -> bool {
     if field.omit_zero && !field.pointer && is_zero(&field.field_type, value) {
         return true;
@@ -142,7 +143,7 @@ fn is_zero(field_type: &FieldType, value: &Value) -> bool {
     value.is_null() || zero(field_type).is_some_and(|zero| zero == *value)
 }
 
-/// What is written for a field that is always written and was not sent.
+/// The value of a field that is always encoded and was not set.
 fn absent_value(field: &FieldInfo) -> Value {
     match &field.field_type {
         _ if field.pointer => Value::Null,

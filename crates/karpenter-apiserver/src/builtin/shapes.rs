@@ -1,7 +1,7 @@
-//! Shapes of the built-in kinds, made from their types as a real server makes its merge schema from OpenAPI.
+//! The shapes of built-in kinds, derived from their types as kube-apiserver derives its merge schema from OpenAPI.
 //!
-//! A type that contains itself (the JSON schema inside a CustomResourceDefinition) is deduced from the second level
-//! on: its lists are then atomic, its objects merge field by field.
+//! A recursive type (the JSON schema in a CustomResourceDefinition) is deduced below its first level: its lists are
+//! atomic there, and its objects merge field by field.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -22,7 +22,7 @@ pub(super) fn shape_of(id: TypeId) -> &'static Shape {
 #[derive(Default)]
 struct Builder {
     finished: HashMap<TypeId, Shape>,
-    /// Types under construction, to notice a type inside itself.
+    /// The types under construction, to detect recursion.
     open: Vec<TypeId>,
 }
 
@@ -73,7 +73,7 @@ impl Builder {
         match field_type {
             FieldType::Named(id) => match field.map_atomic {
                 Some(true) => Shape::Atomic,
-                // The field asks for single ownership although its type does not.
+                // The field is marked granular although its type is atomic.
                 Some(false) if id.info().form == TypeForm::Struct => self.fields_of(*id),
                 _ => self.named(*id),
             },
@@ -88,7 +88,7 @@ impl Builder {
         }
     }
 
-    /// An element of a list or map: the field's own markers do not reach it.
+    /// The item of a list or map. The markers of the field do not apply to it.
     fn element(&mut self, field_type: &FieldType) -> Shape {
         match field_type {
             FieldType::Named(id) => self.named(*id),

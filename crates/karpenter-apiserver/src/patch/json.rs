@@ -1,7 +1,9 @@
-//! JSON patch (RFC 6902) with the liberties of the library that real servers use: negative indices count from the
-//! end, and replacing a missing field of an object adds it.
+//! JSON patch (RFC 6902) with the extensions of the Go library that kube-apiserver uses: negative indices count from
+//! the end, and replacing a missing field of an object adds it.
 //!
-//! The crate `json-patch` is only asked in tests: it panics while undoing some patches that fail half-way.
+//! The crate `json-patch` is used in tests only: it panics when it reverts some patches that fail.
+//!
+//! Upstream: gopkg.in/evanphx/json-patch.v4/patch.go
 
 use serde_json::{Map, Value};
 
@@ -44,7 +46,7 @@ pub fn json_patch(current: &Value, patch: &Value) -> Answer<Value> {
     Ok(document)
 }
 
-/// `None` where the operation does not apply; which one and why is not told to clients.
+/// Executes one operation; `None` if it does not apply. Clients do not get the cause.
 fn run(document: &mut Value, operation: &Map<String, Value>) -> Option<()> {
     let text = |name: &str| operation.get(name)?.as_str();
     let value = || operation.get("value").cloned().unwrap_or(Value::Null);
@@ -69,7 +71,7 @@ fn run(document: &mut Value, operation: &Map<String, Value>) -> Option<()> {
     }
 }
 
-/// The object or list that holds the last part of a path, and that part.
+/// The object or list that contains the last segment of a path, and that segment.
 fn parent<'document>(document: &'document mut Value, path: &str) -> Option<(&'document mut Value, String)> {
     let mut parts: Vec<String> =
         path.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~")).collect();
@@ -116,7 +118,7 @@ fn add(document: &mut Value, path: &str, value: Value) -> Option<()> {
             Some(())
         }
         Value::Array(items) => {
-            // A negative index counts in the list as it will be, one longer.
+            // A negative index refers to the list after the insertion.
             let index = index(&last, items.len() + 1)?;
             (index <= items.len()).then(|| items.insert(index, value))
         }

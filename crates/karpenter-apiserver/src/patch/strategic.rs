@@ -1,7 +1,9 @@
-//! Strategic merge patch: lists merge by key, and directives in the patch delete, replace, keep or reorder.
+//! Strategic merge patch: lists merge by key, and directives in the patch delete, replace, retain or reorder.
 //!
-//! The shape says which lists merge and by which key. Where it says nothing (atomic or deduced parts), objects merge
-//! and lists are replaced, which is what patches do to unmarked fields.
+//! The shape defines which lists merge, and by which key. In atomic and deduced parts, objects merge and lists are
+//! replaced, as for fields without a patch strategy.
+//!
+//! Upstream: k8s.io/apimachinery/pkg/util/strategicpatch/patch.go
 
 use serde_json::{Map, Value};
 
@@ -39,7 +41,7 @@ fn no_merge_key(element: &Value, key: &str) -> Box<Failure> {
     unexpected(format!("map: {} does not contain declared merge key: {key}", go_print(element)))
 }
 
-/// What the shape says about one field of an object.
+/// The shape of a field of an object.
 fn field_of<'shape>(shape: &'shape Shape, name: &str) -> Option<&'shape FieldShape> {
     match shape {
         Shape::Struct(fields) => fields.field(name),
@@ -79,7 +81,7 @@ fn merge_objects(mut original: Object, mut patch: Object, shape: &Shape) -> Answ
     }
     retain_keys(&mut original, &mut patch)?;
     merge_ordered_lists(&mut original, &mut patch, shape)?;
-    // Directives sort before names, so deletions from a list come before additions to it.
+    // Directives sort before field names, so deletions from a list precede additions to it.
     for (key, mut value) in patch {
         let (key, deletes) = match key.strip_prefix(DELETE_FROM_LIST) {
             Some(rest) => match rest.strip_prefix('/') {
@@ -139,7 +141,7 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Answer<()> {
     Ok(())
 }
 
-/// Merges the lists that come with a `$setElementOrder` and takes them out of the patch.
+/// Merges the lists that have a `$setElementOrder` and removes them from the patch.
 fn merge_ordered_lists(original: &mut Object, patch: &mut Object, shape: &Shape) -> Answer<()> {
     let directives: Vec<String> =
         patch.keys().filter(|key| key.starts_with(ELEMENT_ORDER)).cloned().collect();
@@ -179,8 +181,8 @@ fn merge_ordered_lists(original: &mut Object, patch: &mut Object, shape: &Shape)
     Ok(())
 }
 
-/// In a real server, new elements take the memory of deleted ones, and with it their place in the order that others
-/// are sorted by. Clients can see it, so it is kept.
+/// Places new items at the positions of deleted ones. In kube-apiserver, appending after a deletion reuses the slice,
+/// which affects the order of other items in the response.
 fn fill_freed_places(current: &mut Vec<Value>, patched: &[Value], key: &str) {
     if key.is_empty() {
         return;
@@ -203,7 +205,7 @@ fn fill_freed_places(current: &mut Vec<Value>, patched: &[Value], key: &str) {
     }
 }
 
-/// The order list must name the patched elements in their order.
+/// Checks that the order list contains the patched items in their order.
 fn check_order(patched: &[Value], order: &[Value], key: &str) -> Answer<()> {
     if patched.is_empty() || order.is_empty() {
         return Ok(());
@@ -230,7 +232,7 @@ fn check_order(patched: &[Value], order: &[Value], key: &str) -> Answer<()> {
     Ok(())
 }
 
-/// What identifies an element: the merge key of an object, the value itself otherwise.
+/// The identity of an item: the value of its merge key; for scalars, the item itself.
 fn identity<'value>(element: &'value Value, key: &str) -> Answer<&'value Value> {
     if key.is_empty() {
         return Ok(element);
@@ -295,7 +297,8 @@ fn merge_lists(
     in_order(merged, &patch, &original, key)
 }
 
-/// Carries out `$patch` elements: the list without what they delete, and the patch without them.
+/// Executes `$patch` directives in list items. Returns the list without deleted items, and the patch without
+/// directives.
 fn list_directives(
     mut original: Vec<Value>,
     patch: Vec<Value>,
@@ -323,8 +326,8 @@ fn list_directives(
     Ok(if replaces { (rest, Vec::new()) } else { (original, rest) })
 }
 
-/// Elements that the patch names take the patch's order, others keep theirs, and the two are interleaved as the
-/// current list had them.
+/// Sorts a merged list. Items in the order list have its order; other items keep theirs. Both are interleaved according
+/// to their positions in the current list.
 fn in_order(merged: Vec<Value>, order: &[Value], current: &[Value], key: &str) -> Answer<Vec<Value>> {
     let mut patched = Vec::new();
     let mut others = Vec::new();
@@ -356,7 +359,7 @@ fn in_order(merged: Vec<Value>, order: &[Value], current: &[Value], key: &str) -
     Ok(result)
 }
 
-/// A part of the patch that meets nothing is taken as it is, except for directives.
+/// A part of the patch without a counterpart in the object is added without its directives.
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(fields) if fields.contains_key(DIRECTIVE) => None,

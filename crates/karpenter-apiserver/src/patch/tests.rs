@@ -69,7 +69,7 @@ fn merge_patch_removes_nulls() {
     assert_eq!(checked_merge_patch(&current, &json!([])).unwrap_err().code, 400);
 }
 
-/// Objects with few names and small lists, so that patches meet what they patch.
+/// Objects with few field names and short lists, so that patches often refer to existing fields.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf =
         prop_oneof![Just(Value::Null), any::<bool>().prop_map(Value::from), (0..3i64).prop_map(Value::from)];
@@ -89,7 +89,7 @@ fn any_path() -> impl Strategy<Value = String> {
     prop::collection::vec("[a-c]|[0-2]|-", 1..4).prop_map(|parts| format!("/{}", parts.join("/")))
 }
 
-/// Only what RFC 6902 allows everywhere: `replace` and `test` are left to the tables above.
+/// Operations whose result RFC 6902 defines in all cases. `replace` and `test` are covered by the tables above.
 fn any_operation() -> impl Strategy<Value = Value> {
     prop_oneof![
         (any_path(), any_json()).prop_map(|(path, value)| json!({"op": "add", "path": path, "value": value})),
@@ -119,7 +119,7 @@ proptest! {
 
     #[test]
     fn merge_patch_agrees_with_the_reference(current in any_object(), patch in any_object()) {
-        // The reference keeps nulls inside lists, a real server does not.
+        // The reference implementation keeps nulls in lists; kube-apiserver does not.
         let (current, mut patch) = (without_nulls(&current), patch);
         prune_list_nulls(&mut patch);
         let mut expected = current.clone();

@@ -1,6 +1,8 @@
 //! Field selectors: `metadata.name=web,status.phase!=Running`.
 //!
-//! Only the fields a kind declares can be asked for; they are extracted once, when the object is stored.
+//! Only the selectable fields of a kind can be used. Their values are extracted when an object is stored.
+//!
+//! Upstream: k8s.io/apimachinery/pkg/fields/selector.go
 
 use std::borrow::Cow;
 
@@ -8,31 +10,31 @@ use serde_json::Value;
 
 use crate::store::Entry;
 
-/// One field that clients may select by.
+/// A field that selectors can use.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SelectableField {
     pub name: String,
-    /// Ways to it, name by name; the first that leads to a non-empty value counts.
+    /// Alternative paths to the value; the first one with a non-empty value is used.
     pub paths: Vec<Vec<String>>,
-    /// What an absent value equals.
+    /// The value if all paths are absent or empty.
     pub default: String,
 }
 
-/// How a kind words that it does not know a field.
+/// The error message of a kind for unsupported fields.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Refusal {
-    /// Kinds without fields of their own.
+    /// Kinds without selectable fields of their own.
     MetadataOnly,
     Plain,
     Job,
     ResourceSlice,
 }
 
-/// The fields a kind can be selected by.
+/// The selectable fields of a kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SelectableFields {
     fields: Vec<SelectableField>,
-    /// Other names for the fields, in another version of the same kind: (asked, stored).
+    /// The names of fields in another version of the kind: (requested, stored).
     aliases: Vec<(String, String)>,
     has_namespace: bool,
     refusal: Refusal,
@@ -43,7 +45,7 @@ impl SelectableFields {
         Self { fields: Vec::new(), aliases: Vec::new(), has_namespace: true, refusal: Refusal::MetadataOnly }
     }
 
-    /// The fields of a custom kind, as JSON paths such as `.spec.color`.
+    /// The fields of a custom resource, as JSON paths such as `.spec.color`.
     pub fn custom(namespaced: bool, paths: &[String]) -> Self {
         let fields = paths
             .iter()
@@ -117,7 +119,7 @@ impl SelectableFields {
         }
     }
 
-    /// The values of the fields in one object, in the order of the fields.
+    /// The values of the selectable fields of an object, in the order of the fields.
     pub fn extract(&self, object: &Value) -> Box<[Box<str>]> {
         self.fields
             .iter()
@@ -135,7 +137,7 @@ impl SelectableFields {
 
     fn target(&self, name: &str) -> Result<Target, String> {
         let renamed = self.aliases.iter().find(|(asked, _)| asked == name);
-        // A field known under another name in this version is not known under its own.
+        // A field that has another name in this version is not selectable by its stored name.
         let hidden = renamed.is_none()
             && name != "spec.nodeName"
             && self.aliases.iter().any(|(_, stored)| stored == name);
@@ -246,12 +248,12 @@ impl FieldSelector {
         self.terms.is_empty()
     }
 
-    /// The only name that can match, if the selector names one.
+    /// The name that the selector requires, if any.
     pub fn name(&self) -> Option<&str> {
         self.required(Target::Name)
     }
 
-    /// The only namespace that can match, if the selector names one.
+    /// The namespace that the selector requires, if any.
     pub fn namespace(&self) -> Option<&str> {
         self.required(Target::Namespace)
     }
@@ -272,7 +274,7 @@ impl FieldSelector {
     }
 }
 
-/// Splits at commas that are not escaped.
+/// Splits at unescaped commas.
 fn split_terms(selector: &str) -> Vec<&str> {
     let mut terms = Vec::new();
     let (mut start, mut escaped) = (0, false);

@@ -1,4 +1,6 @@
 //! Label selectors: `app=web,tier in (front,back),!canary,size>3`.
+//!
+//! Upstream: k8s.io/apimachinery/pkg/labels/selector.go
 
 use crate::field::FieldError;
 use serde_json::json;
@@ -41,7 +43,7 @@ impl Requirement {
     }
 }
 
-/// A parsed label selector; the empty one matches everything.
+/// A parsed label selector. The empty one matches every object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LabelSelector {
     requirements: Vec<Requirement>,
@@ -96,7 +98,7 @@ impl Token {
         }
     }
 
-    /// `in` and `notin` are ordinary words where a key or value stands.
+    /// In the position of a key or value, `in` and `notin` are ordinary identifiers.
     fn as_word(&self) -> Option<&str> {
         match self {
             Self::In(text) | Self::NotIn(text) | Self::Identifier(text) => Some(text),
@@ -147,7 +149,7 @@ fn scan(selector: &str) -> Vec<Token> {
             rest = &rest[end..];
             continue;
         }
-        // The longest run of symbols that still is one operator.
+        // The longest prefix that is an operator.
         let run = rest.find(|letter| !is_special(letter)).unwrap_or(rest.len());
         let mut found = None;
         for end in 1..=run {

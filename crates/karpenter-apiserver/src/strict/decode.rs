@@ -1,4 +1,4 @@
-//! Values of the wrong type, worded as Go's decoder words them.
+//! Values of the wrong type, with the error messages of Go's decoder.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,16 +8,18 @@ use super::{push_field, time};
 use crate::builtin::{self, FieldInfo, FieldType, TypeForm, TypeInfo, canonical_quantity};
 use crate::patch::go_kind;
 
-/// Why the object cannot be read into the Go type of its kind, if it cannot; `None` for kinds that are not built in.
+/// The error of decoding the object into the Go type of its kind; `None` if there is none, or if the kind is not
+/// built-in.
 ///
-/// A real server reports the first problem of the document, this function the first in the order of names.
+/// kube-apiserver reports the first error in the order of the document, this function the first in the order of field
+/// names.
 pub fn decode_error(object: &Value, group: &str, version: &str, kind: &str) -> Option<String> {
     let info = builtin::type_of(group, version, kind)?;
     let mut place = Place { owner: info.short_name(), path: String::new() };
     fields(info, object, &mut place).err()
 }
 
-/// Where in the document: the struct that has the field, and the names that lead to it.
+/// A position in the document: the struct that has the field, and the field names that lead to it.
 struct Place<'place> {
     owner: &'place str,
     path: String,
@@ -26,7 +28,7 @@ struct Place<'place> {
 impl Place<'_> {
     fn mismatch(&self, value: &Value, wanted: &str) -> String {
         let kind = match value {
-            // Numbers are shown where another number would have done.
+            // The message contains the number if another number would be valid.
             Value::Number(number) if matches!(wanted, "int32" | "int64") => format!("number {number}"),
             other => go_kind(other).to_string(),
         };
@@ -140,7 +142,7 @@ fn bytes(value: &Value, place: &Place<'_>) -> Result<(), String> {
     }
 }
 
-/// Go's name of a struct: its package is called like the API version.
+/// The name of a Go struct. Its package is named after the API version.
 fn go_name(info: &TypeInfo) -> String {
     let mut parts = info.name.rsplit('.');
     let name = parts.next().unwrap_or("");

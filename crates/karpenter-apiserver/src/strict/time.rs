@@ -1,11 +1,11 @@
-//! Reads a time as Go's `time.Parse` does, for the sake of its error texts.
+//! Validates a time with the error messages of Go's `time.Parse`.
 
 use crate::field::go_quote;
 
 enum Part {
-    /// Exactly these characters.
+    /// A literal.
     Text(&'static str),
-    /// So many digits, called by this layout element; the range and its name if it has one.
+    /// A number of digits, the layout element, and its range with the name that error messages use.
     Digits(usize, &'static str, Option<(u32, u32, &'static str)>),
 }
 
@@ -23,7 +23,7 @@ const PARTS: [Part; 11] = [
     Part::Digits(2, "05", Some((0, 59, "second"))),
 ];
 
-/// `micro`: six digits after the second are required, as in `metav1.MicroTime`.
+/// `micro`: requires six digits for fractions of a second, as in `metav1.MicroTime`.
 pub(super) fn check(text: &str, micro: bool) -> Result<(), String> {
     let layout = if micro { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
     let wrong = |rest: &str, element: &str| {

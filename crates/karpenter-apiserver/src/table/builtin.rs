@@ -1,6 +1,8 @@
-//! The columns of built-in kinds, by group and kind; all versions of a kind look alike.
+//! The columns of built-in kinds, by group and kind. All versions of a kind have the same columns.
 //!
-//! Kinds without an entry show their name and when they were created, as a real server's do.
+//! Kinds without an entry show their name and creation time, as in kube-apiserver.
+//!
+//! Upstream: k8s.io/kubernetes/pkg/printers/internalversion/printers.go
 
 mod nodes;
 mod operations;
@@ -28,7 +30,7 @@ const CONTAINERS: Column = ("Containers", "string", 1);
 const IMAGES: Column = ("Images", "string", 1);
 const SELECTOR: Column = ("Selector", "string", 1);
 
-/// One kind: group, kind, its columns and what fills them.
+/// The columns of a kind, and the function that computes the cells.
 #[derive(Clone, Copy)]
 struct Kind {
     group: &'static str,
@@ -39,7 +41,7 @@ struct Kind {
 
 /// The columns of a kind.
 pub fn builtin_columns(group: &str, _version: &str, kind: &str) -> &'static Columns {
-    // Two groups may have a kind of one name (events do).
+    // Two groups can have a kind of the same name, e.g. Event.
     static KINDS: LazyLock<BTreeMap<&str, Vec<(&str, Columns)>>> = LazyLock::new(|| {
         let mut by_kind: BTreeMap<&str, Vec<(&str, Columns)>> = BTreeMap::new();
         for kind in
@@ -89,7 +91,7 @@ fn name(object: &Value) -> Value {
     Value::from(name_of(object))
 }
 
-/// The age of the object itself.
+/// The age of the object.
 fn created(object: &Value, now: Timestamp) -> Value {
     Value::from(age(object, "/metadata/creationTimestamp", now))
 }
@@ -98,7 +100,7 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The text at a pointer, or a word for its absence.
+/// The text at a pointer, or `missing`.
 fn text_or<'a>(object: &'a Value, pointer: &str, missing: &'a str) -> &'a str {
     match text(object, pointer) {
         "" => missing,
@@ -118,7 +120,7 @@ fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
     object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// How many entries a list or an object has.
+/// The length of a list or object.
 fn count(object: &Value, pointer: &str) -> i64 {
     match object.pointer(pointer) {
         Some(Value::Array(elements)) => elements.len() as i64,
@@ -127,7 +129,7 @@ fn count(object: &Value, pointer: &str) -> i64 {
     }
 }
 
-/// A text or a number, as text.
+/// A string or number as text.
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_string)
 }
@@ -136,7 +138,7 @@ fn is_deleting(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null())
 }
 
-/// Whether the first condition of that type is true.
+/// Whether the first condition of this type is true.
 fn condition_is_true(object: &Value, condition_type: &str) -> bool {
     list(object, "/status/conditions")
         .iter()
@@ -144,7 +146,7 @@ fn condition_is_true(object: &Value, condition_type: &str) -> bool {
         .is_some_and(|condition| condition["status"] == "True")
 }
 
-/// Names and images of the containers of a pod spec.
+/// Names and images of the containers in a pod spec.
 fn containers(object: &Value, pointer: &str) -> [Value; 2] {
     ["name", "image"].map(|field| {
         let texts: Vec<&str> = list(object, pointer)
@@ -155,7 +157,7 @@ fn containers(object: &Value, pointer: &str) -> [Value; 2] {
     })
 }
 
-/// A map of labels: `a=1,b=2`, or `<none>`.
+/// A map of labels as `a=1,b=2`, or `<none>`.
 fn labels(object: &Value, pointer: &str) -> String {
     let labels = object.pointer(pointer).and_then(Value::as_object).filter(|labels| !labels.is_empty());
     labels.map_or_else(
@@ -170,7 +172,7 @@ fn labels(object: &Value, pointer: &str) -> String {
     )
 }
 
-/// A label selector, sorted by key as selectors are printed.
+/// A label selector, sorted by key.
 fn selector_text(object: &Value, pointer: &str) -> String {
     let Some(selector) = object.pointer(pointer).filter(|selector| selector.is_object()) else {
         return String::new();
@@ -197,7 +199,7 @@ fn selector_text(object: &Value, pointer: &str) -> String {
     requirements.into_iter().map(|(_, words)| words).collect::<Vec<_>>().join(",")
 }
 
-/// A label selector, or `<none>` for one that says nothing.
+/// A label selector, or `<none>` if it is empty.
 fn selector_or_none(object: &Value, pointer: &str) -> String {
     match selector_text(object, pointer) {
         empty if empty.is_empty() => "<none>".to_string(),
@@ -205,7 +207,7 @@ fn selector_or_none(object: &Value, pointer: &str) -> String {
     }
 }
 
-/// Up to `limit` parts and how many there are beyond.
+/// Up to `limit` parts, and the number of remaining parts.
 fn with_more(parts: &[String], limit: usize, separator: &str) -> String {
     let shown = parts[..parts.len().min(limit)].join(separator);
     if parts.len() > limit { format!("{shown} + {} more...", parts.len() - limit) } else { shown }

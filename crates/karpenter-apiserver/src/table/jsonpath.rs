@@ -1,6 +1,8 @@
-//! The JSON paths of printer columns: fields, indices, slices, wildcards, descent and simple filters.
+//! JSON paths of printer columns: fields, indices, slices, wildcards, recursive descent and simple filters.
 //!
-//! Missing fields select nothing. Unions, ranges over templates and functions are not part of column paths.
+//! Missing fields select nothing. Unions, template ranges and functions are not supported.
+//!
+//! Upstream: k8s.io/client-go/util/jsonpath
 
 use std::cmp::Ordering;
 
@@ -27,7 +29,7 @@ enum Operand {
 #[derive(Debug, Clone, PartialEq)]
 struct Filter {
     left: Operand,
-    /// None asks for existence only.
+    /// `None` tests whether the value exists.
     comparison: Option<(&'static str, Operand)>,
 }
 
@@ -36,7 +38,7 @@ struct Filter {
 pub(crate) struct JsonPath(Vec<Step>);
 
 impl JsonPath {
-    /// None if the text is no path that a server would take.
+    /// `None` if kube-apiserver would reject the path.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut steps = Vec::new();
         let mut rest = text.trim();
@@ -78,7 +80,7 @@ impl JsonPath {
     }
 }
 
-/// Reads a field name up to the next separator; a backslash takes away the meaning of what follows.
+/// Parses a field name up to the next separator. A backslash escapes the next character.
 fn parse_field<'a>(text: &'a str, steps: &mut Vec<Step>) -> Option<&'a str> {
     let mut name = String::new();
     let mut characters = text.char_indices();
@@ -249,7 +251,7 @@ impl Filter {
     }
 }
 
-/// A value as the text of a cell.
+/// The text of a cell.
 pub(crate) fn print(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-/// The texts are those that Go's `duration.HumanDuration` gives for the same numbers of seconds.
+/// The expected values are those of Go's `duration.HumanDuration`.
 #[test]
 fn durations_are_rounded_for_people() {
     const MINUTE: i64 = 60;

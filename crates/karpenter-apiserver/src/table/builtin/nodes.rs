@@ -1,4 +1,4 @@
-//! Nodes and what is cluster-wide around them.
+//! Columns of nodes and related cluster-scoped kinds.
 
 use std::collections::BTreeSet;
 
@@ -109,7 +109,7 @@ pub(super) const KINDS: &[Kind] = &[
 ];
 
 fn status(node: &Value) -> String {
-    // The last condition of a type counts.
+    // The last condition of a type is used.
     let ready = list(node, "/status/conditions").iter().rev().find(|condition| condition["type"] == "Ready");
     let mut status = match ready {
         None => "Unknown".to_string(),

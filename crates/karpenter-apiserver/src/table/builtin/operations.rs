@@ -1,4 +1,4 @@
-//! Kinds of the control plane itself: flow control, certificates, address ranges, aggregation.
+//! Columns of control plane kinds: flow control, certificates, IP addresses, API services.
 
 use serde_json::Value;
 
@@ -94,7 +94,7 @@ pub(super) const KINDS: &[Kind] = &[
         group: "networking.k8s.io",
         kind: "IPAddress",
         columns: &[NAME, ("ParentRef", "string", 0)],
-        // There is a cell more than there are columns, on a real server too.
+        // There is one cell more than columns, as in kube-apiserver.
         cells: |object, now| vec![name(object), parent(object).into(), created(object, now)],
     },
     Kind {
@@ -140,7 +140,7 @@ fn parent(address: &Value) -> String {
     format!("{}{group}{namespace}/{}", text(parent, "/resource"), text(parent, "/name"))
 }
 
-/// The state of the service, with the reason where it is not there.
+/// The availability of an API service, with the reason if it is not available.
 fn available(service: &Value) -> String {
     let conditions = list(service, "/status/conditions");
     let Some(condition) = conditions.iter().find(|condition| condition["type"] == "Available") else {

@@ -1,4 +1,4 @@
-//! Services, configuration, events, access and admission.
+//! Columns of services, configuration, events, RBAC and admission.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -243,7 +243,7 @@ const BINDING_COLUMNS: &[super::Column] = &[
     ("ServiceAccounts", "string", 1),
 ];
 
-/// Events of both groups; the newer one calls some fields otherwise.
+/// Events of both groups, which have different names for some fields.
 fn event(event: &Value, now: Timestamp) -> Vec<Value> {
     let time = |pointers: &[&str]| {
         let found = pointers.iter().find(|pointer| !text(event, pointer).is_empty());
@@ -366,7 +366,7 @@ fn endpoints(object: &Value) -> String {
     with_more(&parts, 3, ",")
 }
 
-/// Used and hard amounts: requests and everything else, then limits.
+/// Used and hard quantities: requests and all other resources, then limits.
 fn quota(object: &Value) -> [String; 2] {
     let mut columns = [Vec::new(), Vec::new()];
     for (resource, hard) in object.pointer("/status/hard").and_then(Value::as_object).into_iter().flatten() {

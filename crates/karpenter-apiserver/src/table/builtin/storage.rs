@@ -1,4 +1,4 @@
-//! Volumes, claims and drivers.
+//! Columns of volumes, claims and drivers.
 
 use serde_json::Value;
 
@@ -189,7 +189,7 @@ fn phase(object: &Value) -> &str {
     if is_deleting(object) { "Terminating" } else { text(object, "/status/phase") }
 }
 
-/// Absent quantities are zero.
+/// The quantity at a pointer; `0` if it is absent.
 fn quantity(object: &Value, pointer: &str) -> String {
     object.pointer(pointer).map_or_else(|| "0".to_string(), plain)
 }
@@ -206,7 +206,7 @@ fn storage_class(object: &Value) -> &str {
     }
 }
 
-/// The short forms, in a fixed order.
+/// The abbreviations of access modes, in a fixed order.
 fn access_modes(object: &Value, pointer: &str) -> String {
     const MODES: [(&str, &str); 4] = [
         ("ReadWriteOnce", "RWO"),

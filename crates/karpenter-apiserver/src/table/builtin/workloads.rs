@@ -1,4 +1,4 @@
-//! What makes pods: replica sets, deployments, jobs and the like.
+//! Columns of workloads: Deployments, ReplicaSets, Jobs and others.
 
 use serde_json::Value;
 
@@ -308,7 +308,7 @@ fn metrics(autoscaler: &Value) -> String {
     with_more(&parts, 2, ", ")
 }
 
-/// Version 1 knows one metric, which is a field of its own.
+/// `autoscaling/v1` has one metric, in fields of its own.
 fn version_one_target(autoscaler: &Value) -> String {
     let Some(target) = autoscaler.pointer("/spec/targetCPUUtilizationPercentage").map(plain) else {
         return "<none>".to_string();
