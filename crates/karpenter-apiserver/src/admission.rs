@@ -1,12 +1,12 @@
-//! What happens to an object of a built-in kind on its way in: defaults, the parts clients may not set, admission
-//! plugins, and the rules of each kind, as kube-apiserver v1.35 applies them.
+//! Processing of objects of built-in kinds before they are stored: defaults, strategies, admission plugins and
+//! validation, as in kube-apiserver v1.35.
 //!
-//! The order of a real server, which the caller keeps: [`default_object`]; name, uid and creation time; [`admit`];
+//! The caller keeps the order of kube-apiserver: [`default_object`]; name, uid and creation time; [`admit`];
 //! [`prepare_create`] or [`prepare_update`]; [`validate_create`] or [`validate_update`]; store.
 //!
-//! Everything is a pure function over JSON. Reading other objects goes through [`Lookup`], time comes in as an
-//! argument. Nothing here stores, assigns uids or resource versions, allocates cluster IPs, or checks a custom kind
-//! against its schema; only metadata and strategy of custom kinds are here.
+//! All functions are pure functions of JSON values. They read other objects through [`Lookup`] and get the time as an
+//! argument. This module does not store objects, assign uids or resource versions, or allocate cluster IPs. Of custom
+//! resources it handles metadata and strategy only, not the schema.
 
 mod binding;
 mod conditions;
@@ -32,13 +32,13 @@ use serde_json::Value;
 use crate::field::FieldError;
 use crate::status::Answer;
 
-/// Read access to stored objects, for the decisions that depend on more than the object itself.
+/// Read access to stored objects, for decisions that depend on other objects.
 pub trait Lookup {
     /// `namespace` is empty for cluster-scoped objects.
     fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Value>>;
-    /// All objects of a kind; an empty `namespace` means all namespaces. In the order of namespace and name.
+    /// All objects of a kind, sorted by namespace and name. An empty `namespace` means all namespaces.
     fn list(&self, group: &str, plural: &str, namespace: &str) -> Vec<Arc<Value>>;
-    /// One label of an object, if there is such an object and it has the label.
+    /// A label of an object; `None` if the object or the label does not exist.
     fn label(&self, group: &str, plural: &str, namespace: &str, name: &str, key: &str) -> Option<String> {
         let object = self.get(group, plural, namespace, name)?;
         object["metadata"]["labels"][key].as_str().map(str::to_string)
@@ -52,7 +52,7 @@ pub enum Verb {
     Delete,
 }
 
-/// What is being done, as admission plugins see it.
+/// The attributes of a request for admission plugins.
 #[derive(Debug, Clone, Copy)]
 pub struct Operation<'a> {
     pub verb: Verb,
@@ -60,29 +60,30 @@ pub struct Operation<'a> {
     pub version: &'a str,
     pub kind: &'a str,
     pub plural: &'a str,
-    /// Empty for the object itself.
+    /// Empty if the request has no subresource.
     pub subresource: &'a str,
     /// Empty for cluster-scoped objects.
     pub namespace: &'a str,
-    /// May be empty on create with `generateName`.
+    /// May be empty for a create with `generateName`.
     pub name: &'a str,
-    /// The stored object, on update and delete.
+    /// The stored object, for update and delete.
     pub old: Option<&'a Value>,
     pub now: Timestamp,
 }
 
-/// Fills in the static API defaults of a built-in kind. Runs after decoding of every write, also of a merged patch.
+/// Applies the API defaults of a built-in kind. Called after decoding, and after a patch was applied.
 pub fn default_object(group: &str, version: &str, kind: &str, object: &mut Value) {
     defaults::default_object(group, version, kind, object);
 }
 
-/// Resets what clients may not set when they create: status, generation. Custom kinds: see [`prepare_custom_create`].
+/// Resets the fields that clients cannot set on create: status, generation. For custom resources see
+/// [`prepare_custom_create`].
 pub fn prepare_create(group: &str, version: &str, kind: &str, object: &mut Value, now: Timestamp) {
     strategy::prepare_create(group, version, kind, object, now);
 }
 
-/// Keeps what this (sub)resource may not change, and counts the generation. `subresource` is empty for the object
-/// itself, else `status`, `ephemeralcontainers`, `resize`, `finalize`, ...
+/// Resets the fields that the (sub)resource cannot change, and increments the generation. `subresource` is empty,
+/// `status`, `ephemeralcontainers`, `resize`, `finalize`, ...
 pub fn prepare_update(
     group: &str,
     version: &str,
@@ -94,28 +95,28 @@ pub fn prepare_update(
     strategy::prepare_update(group, version, kind, new, old, subresource);
 }
 
-/// [`prepare_create`] for a custom kind.
+/// [`prepare_create`] for a custom resource.
 pub fn prepare_custom_create(object: &mut Value, has_status: bool) {
     strategy::prepare_custom_create(object, has_status);
 }
 
-/// [`prepare_update`] for a custom kind.
+/// [`prepare_update`] for a custom resource.
 pub fn prepare_custom_update(new: &mut Value, old: &Value, subresource: &str, has_status: bool) {
     strategy::prepare_custom_update(new, old, subresource, has_status);
 }
 
-/// Admission plugins: they may change `object` (`Null` on delete) or refuse. Runs after defaulting and before preparing
-/// and validation, for built-in and custom kinds.
+/// Runs the admission plugins, for built-in kinds and custom resources. They may change `object` (`Null` for delete) or
+/// reject the request. Called after defaults, before strategies and validation.
 pub fn admit(operation: &Operation<'_>, object: &mut Value, lookup: &dyn Lookup) -> Answer<()> {
     plugins::admit(operation, object, lookup)
 }
 
-/// The rules of a built-in kind for a new object, metadata included.
+/// Validates a new object of a built-in kind, including its metadata.
 pub fn validate_create(group: &str, version: &str, kind: &str, object: &Value) -> Vec<FieldError> {
     validation::validate_create(group, version, kind, object)
 }
 
-/// The rules of a built-in kind for a changed object, metadata included.
+/// Validates an updated object of a built-in kind, including its metadata.
 pub fn validate_update(
     group: &str,
     version: &str,
@@ -127,40 +128,40 @@ pub fn validate_update(
     validation::validate_update(group, version, kind, new, old, subresource)
 }
 
-/// Metadata of a new custom object.
+/// Validates the metadata of a new custom resource.
 pub fn validate_custom_metadata(object: &Value, namespaced: bool) -> Vec<FieldError> {
     validation::validate_custom_metadata(object, namespaced)
 }
 
-/// Metadata of a changed custom object.
+/// Validates the metadata of an updated custom resource.
 pub fn validate_custom_metadata_update(new: &Value, old: &Value, namespaced: bool) -> Vec<FieldError> {
     validation::validate_custom_metadata_update(new, old, namespaced)
 }
 
-/// `autoscaling/v1 Scale` of a built-in kind that has the subresource, or `None`.
+/// The `autoscaling/v1` `Scale` of an object of a built-in kind; `None` if the kind has no such subresource.
 pub fn read_scale(group: &str, kind: &str, object: &Value) -> Option<Value> {
     scale::read_scale(group, kind, object)
 }
 
-/// Checks a `Scale` and writes its `spec.replicas` (and resource version) into the object. The caller then runs the
-/// update pipeline with the changed object (`subresource` "scale").
+/// Validates a `Scale` and writes its `spec.replicas` (and resource version) to the object. The caller then stores the
+/// object as an update with subresource `scale`.
 pub fn write_scale(group: &str, plural: &str, object: &mut Value, scale: &Value) -> Answer<()> {
     scale::write_scale(group, plural, object, scale)
 }
 
-/// What an accepted eviction asks the server to do.
+/// The writes that an accepted eviction requires.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvictionDecision {
-    /// A disruption budget whose status has to be stored (status subresource, at the resource version it carries)
-    /// before the pod goes. A conflict there means: decide again.
+    /// The PodDisruptionBudget with its new status. It must be stored (subresource `status`, at its resource version)
+    /// before the pod is deleted. After a conflict the caller decides again.
     pub budget: Option<Value>,
-    /// A pod to store first (its status, at the resource version it carries): the `DisruptionTarget` condition.
+    /// The pod with the condition `DisruptionTarget`, to be stored first at its resource version.
     pub pod: Option<Value>,
-    /// The `DeleteOptions` for the pod, with preconditions.
+    /// The `DeleteOptions` of the pod, with preconditions.
     pub delete_options: Value,
 }
 
-/// Decides over `POST pods/{name}/eviction`.
+/// Decides a request `POST pods/{name}/eviction`.
 pub fn decide_eviction(
     pod: &Value,
     eviction: &Value,
@@ -171,13 +172,13 @@ pub fn decide_eviction(
     eviction::decide_eviction(pod, eviction, dry_run, lookup, now)
 }
 
-/// The pod with the condition that it is being evicted, unless it has it; refused if it is not what the eviction is
-/// meant for.
+/// The pod with the condition `DisruptionTarget`; `None` if it has the condition already. An error if the preconditions
+/// of the eviction do not hold.
 pub fn mark_evicted(pod: &Value, eviction: &Value, now: Timestamp) -> Answer<Option<Value>> {
     eviction::mark_evicted(pod, eviction, now)
 }
 
-/// Carries out `POST pods/{name}/binding` on the stored pod.
+/// Executes a request `POST pods/{name}/binding` on the stored pod.
 pub fn bind_pod(pod: &mut Value, binding: &Value, lookup: &dyn Lookup, now: Timestamp) -> Answer<()> {
     binding::bind_pod(pod, binding, lookup, now)
 }

@@ -1,9 +1,11 @@
-//! Custom kinds: what a `CustomResourceDefinition` makes of a server.
+//! Custom resources: the behaviour that a CustomResourceDefinition defines.
 //!
-//! A `CustomKind` is one served version of one definition, compiled once: it prunes, defaults and validates
-//! objects and knows their shape, columns and subresources. `validate_definition` judges definitions themselves.
-//! Storing objects, metadata rules common to all kinds and conversion webhooks are not here; versions differ in
-//! their schema only, as with the conversion strategy `None`.
+//! A [`CustomKind`] is one served version of a definition, compiled once. It prunes, defaults and validates objects,
+//! and has their shape, columns and subresources. [`validate_definition`] validates definitions. Storage and the
+//! metadata rules of all kinds are elsewhere. Conversion webhooks are not supported: versions differ in their schema
+//! only, as with the conversion strategy `None`.
+//!
+//! Upstream: k8s.io/apiextensions-apiserver/pkg/apiserver, k8s.io/apiextensions-apiserver/pkg/registry/customresource
 
 mod cache;
 mod check;
@@ -34,7 +36,7 @@ use crate::status::{Answer, Failure};
 use crate::table::Columns;
 use schema::Schema;
 
-/// Where the scale subresource finds its numbers, as simple JSON paths (`.spec.replicas`).
+/// The fields of the scale subresource, as simple JSON paths (`.spec.replicas`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScalePaths {
     pub spec_replicas: String,
@@ -42,10 +44,10 @@ pub struct ScalePaths {
     pub label_selector: Option<String>,
 }
 
-/// Writes whole numbers as such: a server reads `2.0` and stores `2`. For objects that passed validation, which
-/// still tells the two apart.
+/// Converts floats without a fraction to integers: kube-apiserver decodes `2.0` and stores `2`. Call it after
+/// validation, which distinguishes both.
 pub fn normalise_numbers(value: &mut Value) {
-    // Beyond this, floats do not hold every whole number and are written with an exponent anyway.
+    // Above this limit, floats do not represent every integer, and Go encodes them with an exponent.
     const WHOLE_MAX: f64 = (1_i64 << 53) as f64;
     match value {
         Value::Number(number) if number.is_f64() => {
@@ -60,7 +62,7 @@ pub fn normalise_numbers(value: &mut Value) {
     }
 }
 
-/// One version of a custom kind. Cheap to clone.
+/// One version of a custom resource. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct CustomKind(Arc<Inner>);
 
@@ -79,7 +81,7 @@ struct Inner {
 }
 
 impl CustomKind {
-    /// Compiles a version of a definition that `validate_definition` found good.
+    /// Compiles a version of a definition that [`validate_definition`] accepted.
     pub fn from_definition(crd: &Value, version: &str) -> Answer<Self> {
         let missing = || {
             let name = crd.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
@@ -140,7 +142,7 @@ impl CustomKind {
         &self.0.kind
     }
 
-    /// The schema as the definition gives it.
+    /// The schema in the definition.
     pub fn schema_document(&self) -> &Value {
         &self.0.schema_document
     }
@@ -161,30 +163,30 @@ impl CustomKind {
         self.0.scale.as_ref()
     }
 
-    /// Paths of the fields that field selectors may name, without the leading dot.
+    /// Paths of the selectable fields, without the leading dot.
     pub fn selectable_fields(&self) -> &[String] {
         &self.0.selectable_fields
     }
 
-    /// Removes what the schema does not know, also from metadata, and returns the paths, sorted.
+    /// Removes fields that the schema and `ObjectMeta` do not have. Returns their paths, sorted.
     pub fn prune(&self, object: &mut Value) -> Vec<String> {
         self.0.schema.prune_object(object)
     }
 
-    /// Drops nulls that stand for nothing and fills in defaults.
+    /// Removes nulls of fields that are not nullable, and applies defaults.
     pub fn default(&self, object: &mut Value) {
         self.0.schema.apply_defaults(object);
     }
 
-    /// What is wrong with a new object, apart from its metadata.
+    /// The errors of a new object, without those of its metadata.
     pub fn validate_create(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         self.check_create(object, &mut errors);
         errors
     }
 
-    /// `validate_create`, added to what was found in the metadata: rules are not run on objects that are wrong
-    /// otherwise.
+    /// [`Self::validate_create`], appended to the errors of the metadata. CEL rules run only if there are no other
+    /// errors.
     pub fn check_create(&self, object: &Value, errors: &mut Vec<FieldError>) {
         let schema = &self.0.schema;
         errors.extend(schema.check("", object, None));
@@ -194,14 +196,15 @@ impl CustomKind {
         self.run_rules(object, None, errors);
     }
 
-    /// What is wrong with a changed object, apart from its metadata. Wrong parts that did not change are kept.
+    /// The errors of an updated object, without those of its metadata. Errors in unchanged parts are ignored
+    /// (ratcheting).
     pub fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         self.check_update(object, old, &mut errors);
         errors
     }
 
-    /// `validate_update`, added to what was found in the metadata.
+    /// [`Self::validate_update`], appended to the errors of the metadata.
     pub fn check_update(&self, object: &Value, old: &Value, errors: &mut Vec<FieldError>) {
         let schema = &self.0.schema;
         errors.extend(schema.check("", object, Some(old)));
@@ -211,14 +214,14 @@ impl CustomKind {
         self.run_rules(object, Some(old), errors);
     }
 
-    /// Like `validate_update`, for a write to the status subresource: only the status is checked by the schema.
+    /// [`Self::validate_update`] for the status subresource: the schema is checked for the status only.
     pub fn validate_status_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         self.check_status_update(object, old, &mut errors);
         errors
     }
 
-    /// Like `check_update`, for a write to the status subresource.
+    /// [`Self::check_update`] for the status subresource.
     pub fn check_status_update(&self, object: &Value, old: &Value, errors: &mut Vec<FieldError>) {
         if let (Some(schema), Some(status)) = (self.0.schema.properties.get("status"), object.get("status")) {
             errors.extend(schema.check("status", status, Some(old.get("status").unwrap_or(&Value::Null))));
@@ -228,7 +231,7 @@ impl CustomKind {
         self.run_rules(object, Some(old), errors);
     }
 
-    /// An object whose lists were wrong before may stay wrong.
+    /// Duplicate list items are not errors if the old object has duplicates already.
     fn check_duplicates(&self, object: &Value, old: &Value, errors: &mut Vec<FieldError>) {
         let found = lists::duplicates(&self.0.schema, object);
         if !found.is_empty() && lists::duplicates(&self.0.schema, old).is_empty() {
@@ -289,7 +292,7 @@ fn check_replicas(object: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// The value at a simple path, or the complaint about something on the way.
+/// The value at a simple path, or the error of a part of the path.
 fn nested<'a>(
     object: &'a Value,
     path: &str,

@@ -1,4 +1,6 @@
-//! The `binding` subresource: a pod gets its node, once.
+//! The `binding` subresource: sets the node of a pod that has none.
+//!
+//! Upstream: k8s.io/kubernetes/pkg/registry/core/pod/storage/storage.go
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -9,7 +11,7 @@ use super::json::{child, entries, is_deleting, items, name, text};
 use crate::field::FieldError;
 use crate::status::{Answer, Failure};
 
-/// Labels of a node that its pods get when they are bound.
+/// Labels that a pod gets from its node when it is bound.
 const TOPOLOGY_LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
 
 pub(crate) fn bind_pod(pod: &mut Value, binding: &Value, lookup: &dyn Lookup, now: Timestamp) -> Answer<()> {
@@ -49,7 +51,7 @@ pub(crate) fn bind_pod(pod: &mut Value, binding: &Value, lookup: &dyn Lookup, no
     Ok(())
 }
 
-/// The topology labels of a node, if there is such a node.
+/// The topology labels of a node; empty if it does not exist.
 pub(crate) fn topology_labels(node_name: &str, lookup: &dyn Lookup) -> Vec<(String, Value)> {
     TOPOLOGY_LABELS
         .iter()

@@ -1,4 +1,4 @@
-//! Setting a condition in a status, as servers and controllers of Go do it.
+//! Setting of status conditions.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::json::{Object, items};
 use crate::clock::rfc3339_seconds;
 
-/// Sets a pod condition. The transition time stays where the status does.
+/// Sets a pod condition. The transition time changes only if the status changes.
 pub(crate) fn set_pod_condition(
     status: &mut Object,
     kind: &str,

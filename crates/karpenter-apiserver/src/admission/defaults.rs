@@ -1,8 +1,11 @@
-//! Static defaults of the built-in kinds: what the API fills in without looking at anything but the object.
+//! API defaults of built-in kinds, which depend on the object alone.
 //!
-//! Pods and pod templates are in `pods`, workloads in `workloads`, volumes and storage in `storage`. Includes the
-//! few conversions that show in the result (`stringData` of secrets, mirrored fields). Objects come in the form that
-//! `builtin::round_trip` gives them: no nulls, no empty optional values.
+//! `pods` has pods and pod templates, `workloads` workloads, `storage` volumes and storage. Conversions that affect the
+//! result are included (`stringData` of Secrets, mirrored fields). Objects must be normalized by `builtin::round_trip`:
+//! no nulls, no empty optional values.
+//!
+//! Upstream: k8s.io/kubernetes/pkg/apis/core/v1/defaults.go, k8s.io/kubernetes/pkg/apis/apps/v1/defaults.go,
+//! k8s.io/kubernetes/pkg/apis/batch/v1/defaults.go
 
 mod pods;
 mod storage;
@@ -134,7 +137,7 @@ fn default_service(map: &mut Object) {
 
 fn default_secret(map: &mut Object) {
     set_default(map, "type", "Opaque");
-    // Written in clear, stored and read in base64 only.
+    // `stringData` is write-only; its values are stored in `data`, in base64.
     if let Some(Value::Object(strings)) = map.remove("stringData") {
         let data = child(map, "data");
         for (key, value) in strings {
@@ -171,11 +174,11 @@ fn default_namespace(map: &mut Object) {
     set_default(child(map, "status"), "phase", "Active");
 }
 
-/// Resource lists have a resolution of one thousandth; finer amounts are rounded up.
+/// Rounds the quantities of a resource list up to a multiple of one thousandth.
 fn round_quantities(holder: &mut Object, key: &str) {
     let Some(list) = child_mut(holder, key) else { return };
     for value in list.values_mut() {
-        // Only these suffixes, and fractions, can be finer than that.
+        // Only fractions and these suffixes can be more precise.
         let may_be_finer = value.as_str().is_some_and(|text| text.contains(['.', 'u', 'n', 'm', 'e', 'E']));
         if let (true, Some(mut quantity)) = (may_be_finer, Quantity::from_json(value)) {
             quantity.round_up_to_milli();
@@ -194,7 +197,7 @@ fn default_node(map: &mut Object) {
     {
         set_default(status, "allocatable", capacity);
     }
-    // The list and its first entry mirror each other; the single field wins where they differ.
+    // `podCIDR` and the first entry of `podCIDRs` mirror each other. If they differ, `podCIDR` is used.
     let spec = child(map, "spec");
     let single = spec.get("podCIDR").map(|cidr| text(cidr).to_string()).unwrap_or_default();
     let first = spec

@@ -1,7 +1,9 @@
-//! Whether a pod may be evicted, and what has to be stored when it may.
+//! Decides whether a pod may be evicted, and which writes the eviction requires.
 //!
-//! Budgets say how many pods may be disrupted; an accepted eviction takes one and notes the pod, until the controller
-//! of budgets has seen it go.
+//! An accepted eviction decrements `status.disruptionsAllowed` of the pod's PodDisruptionBudget and adds the pod to
+//! `status.disruptedPods`, until the disruption controller has observed the deletion.
+//!
+//! Upstream: k8s.io/kubernetes/pkg/registry/core/pod/storage/eviction.go
 
 use std::sync::Arc;
 
@@ -42,7 +44,7 @@ pub(crate) fn decide_eviction(
     let phase = text(&pod["status"]["phase"]);
     let is_terminal = matches!(phase, "Succeeded" | "Failed") || is_deleting(pod);
     let mut budget = None;
-    // Deleting a pod that was not ready must not race with its becoming ready.
+    // The resource version of a pod that is not ready is a precondition of its deletion, in case the pod becomes ready.
     let mut holds_version = false;
     if is_terminal || phase == "Pending" {
         holds_version = !is_terminal;
@@ -64,7 +66,8 @@ pub(crate) fn decide_eviction(
     }
     let marked = marked(pod, now).filter(|_| !is_dry_run);
     if marked.is_some() {
-        // The condition changes the version, and nobody else can have: the caller stores it at the version we saw.
+        // Storing the condition changes the resource version, so it cannot be a precondition of the deletion. The
+        // caller stores the condition at the version that was read.
         if let Some(preconditions) = child_mut(&mut options, "preconditions") {
             preconditions.remove("resourceVersion");
             if preconditions.is_empty() {
@@ -82,7 +85,7 @@ pub(crate) fn mark_evicted(pod: &Value, eviction: &Value, now: Timestamp) -> Ans
     Ok(marked(pod, now))
 }
 
-/// The pod with the condition that it is being evicted, unless it has it.
+/// The pod with the condition `DisruptionTarget`; `None` if it has the condition already.
 fn marked(pod: &Value, now: Timestamp) -> Option<Value> {
     let mut marked = pod.clone();
     if let Value::Object(map) = &mut marked {
@@ -136,7 +139,7 @@ fn count(status: &Value, key: &str) -> i64 {
     integer(&status[key]).unwrap_or(0)
 }
 
-/// The budget after one more disruption, or why there can be none.
+/// The budget after one more disruption, or the error if it allows none.
 fn take_one(budget: &Value, pod_name: &str, now: Timestamp) -> Answer<Value> {
     let budget_name = name(budget);
     let status = &budget["status"];

@@ -1,4 +1,4 @@
-//! Stored objects for tests.
+//! An in-memory [`Lookup`] for tests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

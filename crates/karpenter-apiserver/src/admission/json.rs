@@ -1,20 +1,20 @@
-//! Small helpers to read and write JSON objects without panicking on the wrong type.
+//! Accessors of JSON objects that do not panic if a value has the wrong type.
 
 use serde_json::{Map, Value};
 
 pub(crate) type Object = Map<String, Value>;
 
-/// The string, or an empty one.
+/// The string; empty if the value is not a string.
 pub(crate) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or("")
 }
 
-/// The items, or none.
+/// The items; empty if the value is not a list.
 pub(crate) fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The entries of an object in the order of keys, or none.
+/// The entries of an object, sorted by key; empty if the value is not an object.
 pub(crate) fn entries(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
     value.as_object().into_iter().flatten()
 }
@@ -36,12 +36,12 @@ pub(crate) fn namespace(object: &Value) -> &str {
     text(&object["metadata"]["namespace"])
 }
 
-/// Whether somebody asked for the object's deletion.
+/// Whether the object has a deletion timestamp.
 pub(crate) fn is_deleting(object: &Value) -> bool {
     is_set(&object["metadata"]["deletionTimestamp"])
 }
 
-/// The object behind `key`, created (or put in place of something else) if need be.
+/// The object at `key`. If there is none, it is created; a value of another type is replaced.
 pub(crate) fn child<'a>(map: &'a mut Object, key: &str) -> &'a mut Object {
     let value = map.entry(key).or_insert_with(|| Value::Object(Object::new()));
     if !value.is_object() {
@@ -53,12 +53,12 @@ pub(crate) fn child<'a>(map: &'a mut Object, key: &str) -> &'a mut Object {
     }
 }
 
-/// The object behind `key`, if there is one.
+/// The object at `key`, if there is one.
 pub(crate) fn child_mut<'a>(map: &'a mut Object, key: &str) -> Option<&'a mut Object> {
     map.get_mut(key).and_then(Value::as_object_mut)
 }
 
-/// The objects in the list behind `key`.
+/// The objects in the list at `key`.
 pub(crate) fn objects_mut<'a>(map: &'a mut Object, key: &str) -> impl Iterator<Item = &'a mut Object> {
     map.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
 }
@@ -73,7 +73,7 @@ pub(crate) fn set_default(map: &mut Object, key: &str, value: impl Into<Value>) 
     }
 }
 
-/// Sets `key` to `value`, or removes it where there is none.
+/// Sets `key` to `value`; removes it if `value` is `None`.
 pub(crate) fn set_or_remove(map: &mut Object, key: &str, value: Option<Value>) {
     match value {
         Some(value) if !value.is_null() => {

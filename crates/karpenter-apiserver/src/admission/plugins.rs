@@ -1,10 +1,12 @@
-//! Admission plugins, in the order of a real server: NamespaceLifecycle, ServiceAccount, TaintNodesByCondition,
+//! Admission plugins in the order of kube-apiserver: NamespaceLifecycle, ServiceAccount, TaintNodesByCondition,
 //! LimitRanger, Priority, DefaultTolerationSeconds, PodTopologyLabels, DefaultStorageClass,
-//! StorageObjectInUseProtection, RuntimeClass, and the checks that follow them.
+//! StorageObjectInUseProtection, RuntimeClass, and the validating plugins.
 //!
-//! Deliberately different: the account `default` need not exist, because it appears in a namespace only once a
-//! controller has made it, and there may be none; pods then run without its token. What a real server checks after
-//! the rules of the kind (limits, expansion of claims) is checked before them. ResourceQuota is not enforced.
+//! Differences: the ServiceAccount `default` need not exist, because a controller creates it and there may be none;
+//! pods then get no token. Validating plugins (limits, expansion of claims) run before the validation of the kind, not
+//! after it. ResourceQuota is not enforced.
+//!
+//! Upstream: k8s.io/kubernetes/pkg/kubeapiserver/options/plugins.go, k8s.io/kubernetes/plugin/pkg/admission
 
 mod limits;
 mod pods;
@@ -54,7 +56,7 @@ pub(crate) fn admit(operation: &Operation<'_>, object: &mut Value, lookup: &dyn 
     }
 }
 
-/// A refusal of the object that is being written.
+/// The error that the request is forbidden.
 fn forbidden(operation: &Operation<'_>, object: &Value, why: &str) -> Box<Failure> {
     let own_name = [operation.name, name(object), text(&object["metadata"]["generateName"])]
         .into_iter()
@@ -95,7 +97,8 @@ fn check_namespace(operation: &Operation<'_>, lookup: &dyn Lookup) -> Answer<()>
     Ok(())
 }
 
-/// New nodes take no pods until somebody has seen them ready.
+/// Taints a new node `not-ready`, so that no pods are scheduled to it before the node lifecycle controller has seen it
+/// ready.
 fn taint_new_node(node: &mut Value) {
     let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
     let is_there = items(&node["spec"]["taints"])
@@ -113,7 +116,7 @@ fn add_finalizer(object: &mut Value, finalizer: &str) {
     }
 }
 
-/// Appends to the list behind `key`, which is made if need be.
+/// Appends to the list at `key`, which is created if it does not exist.
 fn push(map: &mut Object, key: &str, value: Value) {
     let list = map.entry(key).or_insert_with(|| json!([]));
     if !list.is_array() {
@@ -135,7 +138,7 @@ fn set_default_class(claim: &mut Value, lookup: &dyn Lookup) {
             .iter()
             .any(|key| class["metadata"]["annotations"][*key] == "true")
     };
-    // The newest wins; among equally new ones the first by name.
+    // The newest class is used; of several with the same creation time, the first by name.
     let mut classes = lookup.list("storage.k8s.io", "storageclasses", "");
     classes.retain(|class| is_default(class));
     classes.sort_by(|left, right| {
@@ -147,7 +150,7 @@ fn set_default_class(claim: &mut Value, lookup: &dyn Lookup) {
     }
 }
 
-/// Claims grow only if their class says so.
+/// A claim may be expanded only if its StorageClass allows it.
 fn check_expansion(operation: &Operation<'_>, claim: &Value, lookup: &dyn Lookup) -> Answer<()> {
     let Some(old) = operation.old else { return Ok(()) };
     let size = |claim: &Value| {
@@ -157,7 +160,7 @@ fn check_expansion(operation: &Operation<'_>, claim: &Value, lookup: &dyn Lookup
     if after <= before {
         return Ok(());
     }
-    // Validation refuses any change of a claim that is not bound.
+    // Validation rejects any change of the spec of a claim that is not bound.
     if old["status"]["phase"] != "Bound" {
         return Ok(());
     }

@@ -1,9 +1,11 @@
-//! Resource quantities: exact values to compare and add, and the text a Go server writes back for what it read.
+//! Resource quantities: exact values for comparison and addition, and the string that Go encodes after decoding.
+//!
+//! Upstream: k8s.io/apimachinery/pkg/api/resource/quantity.go
 
 use std::fmt;
 
 const NANOS_PER_UNIT: i128 = 1_000_000_000;
-/// Binary quantities are capped here (2^63 - 1 units), as in Go.
+/// The limit of binary quantities (2^63 - 1 units), as in Go.
 const UNITS_MAX: i128 = i64::MAX as i128;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,12 +15,12 @@ enum Format {
     BinarySi,
 }
 
-/// A value with a resolution of one nano.
+/// A value with a precision of one nano.
 #[derive(Debug, Clone)]
 pub(crate) struct Quantity {
     nanos: i128,
     format: Format,
-    /// The text itself, where Go keeps it rather than writing the value anew.
+    /// The original string, if Go keeps it.
     text: Option<String>,
 }
 
@@ -44,7 +46,7 @@ impl Quantity {
         Self { nanos: 0, format: Format::DecimalSi, text: None }
     }
 
-    /// `None` where Go refuses the text.
+    /// `None` if Go rejects the string.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
         let negative = text.starts_with('-');
@@ -91,7 +93,7 @@ impl Quantity {
         })
     }
 
-    /// A JSON quantity: a string, or a bare number.
+    /// A quantity in JSON: a string or a number.
     pub(crate) fn from_json(value: &serde_json::Value) -> Option<Self> {
         match value {
             serde_json::Value::String(text) => Self::parse(text.trim()),
@@ -112,7 +114,7 @@ impl Quantity {
         self.nanos % NANOS_PER_UNIT == 0
     }
 
-    /// In thousandths, rounded up; for ratios.
+    /// The value in thousandths, rounded up; for ratios.
     pub(crate) fn millis(&self) -> i128 {
         div_ceil(self.nanos, 1_000_000)
     }
@@ -125,7 +127,7 @@ impl Quantity {
         self.text = None;
     }
 
-    /// Resource lists have a resolution of one thousandth; finer values are rounded up.
+    /// Rounds up to a multiple of one thousandth, the precision of resource lists.
     pub(crate) fn round_up_to_milli(&mut self) {
         let rounded = div_ceil(self.nanos, 1_000_000) * 1_000_000;
         if rounded != self.nanos {
@@ -135,7 +137,7 @@ impl Quantity {
     }
 }
 
-/// What a Go server writes.
+/// The string that Go encodes.
 impl fmt::Display for Quantity {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(text) = &self.text {
@@ -174,7 +176,7 @@ fn div_ceil(value: i128, by: i128) -> i128 {
     value.div_euclid(by) + i128::from(value.rem_euclid(by) != 0)
 }
 
-/// `value` times ten to the `places`, rounded up where digits are lost, capped where there are too many.
+/// `value` times ten to the power of `places`, rounded up if digits are lost, and capped on overflow.
 fn shift_decimal(value: i128, places: i32) -> i128 {
     if places >= 0 {
         if value == 0 {

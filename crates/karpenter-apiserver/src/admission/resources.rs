@@ -1,4 +1,6 @@
-//! Requests and limits of containers and pods: sums, peaks, and the quality of service class.
+//! Requests and limits of containers and pods: sums, maxima and the QoS class.
+//!
+//! Upstream: k8s.io/component-helpers/resource/helpers.go
 
 use std::collections::BTreeMap;
 
@@ -13,7 +15,7 @@ pub(crate) fn read_list(value: &Value) -> ResourceList {
     entries(value).filter_map(|(name, value)| Some((name.clone(), Quantity::from_json(value)?))).collect()
 }
 
-/// Requests and limits of one container.
+/// Requests and limits of a container.
 pub(crate) fn container_lists(container: &Value) -> (ResourceList, ResourceList) {
     (read_list(&container["resources"]["requests"]), read_list(&container["resources"]["limits"]))
 }
@@ -32,8 +34,8 @@ pub(crate) fn max_list(peak: &mut ResourceList, other: &ResourceList) {
     }
 }
 
-/// What the containers of a pod need at the same time: all containers and sidecars, or an init container with the
-/// sidecars before it. Pod-level values replace the sums. Without overhead.
+/// The maximum that the containers of a pod need at the same time: all containers and sidecars, or an init container
+/// with the sidecars before it. Pod-level values replace the sums. Without overhead.
 pub(crate) fn pod_lists(spec: &Value) -> (ResourceList, ResourceList) {
     let total = |pick: fn(&Value) -> ResourceList, own: &Value| {
         let (mut sum, mut sidecars, mut peak) =
@@ -61,7 +63,7 @@ pub(crate) fn pod_lists(spec: &Value) -> (ResourceList, ResourceList) {
     )
 }
 
-/// `Guaranteed`, `Burstable` or `BestEffort`.
+/// The QoS class: `Guaranteed`, `Burstable` or `BestEffort`.
 pub(crate) fn quality_of_service(spec: &Value) -> &'static str {
     let (mut requests, mut limits) = (ResourceList::new(), ResourceList::new());
     let mut is_guaranteed = true;

@@ -1,4 +1,4 @@
-//! The `scale` subresource of the built-in workloads.
+//! The `scale` subresource of built-in workloads.
 
 use serde_json::{Value, json};
 
@@ -52,7 +52,7 @@ pub(crate) fn write_scale(group: &str, plural: &str, object: &mut Value, scale: 
     }
     if let Value::Object(map) = object {
         child(map, "spec").insert("replicas".into(), json!(replicas));
-        // The version the client saw, so that storing it can conflict.
+        // The resource version that the client read, so that storing the object can conflict.
         if let Some(version) = scale["metadata"].get("resourceVersion").filter(|version| is_set(version)) {
             child(map, "metadata").insert("resourceVersion".into(), version.clone());
         }

@@ -1,10 +1,10 @@
-//! `LabelSelector` objects: whether they match labels, and the text a `Scale` carries.
+//! `LabelSelector` objects: matching, and the string in the status of a `Scale`.
 
 use serde_json::Value;
 
 use super::json::{entries, is_set, items, text};
 
-/// Whether the selector matches; a missing selector matches nothing, an empty one everything. `None` if it is invalid.
+/// Whether the selector matches. An absent selector matches nothing, an empty one everything. `None` if it is invalid.
 pub(crate) fn matches(selector: &Value, labels: &Value) -> Option<bool> {
     if !is_set(selector) {
         return Some(false);
@@ -29,7 +29,7 @@ pub(crate) fn matches(selector: &Value, labels: &Value) -> Option<bool> {
     Some(all)
 }
 
-/// The selector as query text: `app=web,tier in (a,b)`.
+/// The selector as a string: `app=web,tier in (a,b)`.
 pub(crate) fn query_text(selector: &Value) -> String {
     let mut terms: Vec<(String, String)> = entries(&selector["matchLabels"])
         .map(|(key, value)| (key.clone(), format!("{key}={}", text(value))))

@@ -1,17 +1,20 @@
-//! What a change of a service's type means for fields that only other types have.
+//! Changes of a Service's type, and the fields that depend on the type.
+//!
+//! Upstream: k8s.io/kubernetes/pkg/registry/core/service/strategy.go
 
 use serde_json::Value;
 
 use super::json::{Object, child, child_mut, is_set, objects_mut, set_default, text};
 
-/// The list of addresses starts with the single one, whoever wrote only that gets both.
+/// Sets `clusterIPs` from `clusterIP` if a client sent only the latter.
 pub(crate) fn mirror_addresses(spec: &mut Object) {
     if let Some(address) = spec.get("clusterIP").filter(|address| !text(address).is_empty()).cloned() {
         set_default(spec, "clusterIPs", Value::Array(vec![address]));
     }
 }
 
-/// A client that changes only the type must not have to clear what the server filled in for the old type.
+/// Removes fields that the server set for the old type and the client did not change, so that a client may change the
+/// type alone.
 pub(crate) fn drop_type_dependent_fields(map: &mut Object, old: &Value) {
     let before = &old["spec"];
     if let Some(spec) = child_mut(map, "spec") {
@@ -52,7 +55,7 @@ pub(crate) fn drop_type_dependent_fields(map: &mut Object, old: &Value) {
         drop_same(spec, &["allocateLoadBalancerNodePorts"]);
         drop_same(spec, &["loadBalancerClass"]);
     }
-    // The address cannot be changed; a client that does not repeat it means the one there is.
+    // The cluster IP is immutable. If a client omits it, the old one is kept.
     if needs_cluster_ip(&old_type) && needs_cluster_ip(&new_type) {
         for key in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
             if spec.get(key).is_none_or(|value| !is_set(value)) && is_set(&before[key]) {

@@ -1,5 +1,7 @@
-//! What clients may not set, kind by kind: status on create and on writes to the object, everything else on writes to
-//! a subresource, and the generation, which counts changes of what was asked for.
+//! Strategies of built-in kinds: the fields that clients cannot set. The status on create and on writes to the object,
+//! everything else on writes to a subresource, and the generation, which counts changes of the spec.
+//!
+//! Upstream: k8s.io/kubernetes/pkg/registry/core/pod/strategy.go, and `strategy.go` of each other kind
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,17 +11,17 @@ use super::resources::quality_of_service;
 use crate::builtin;
 use crate::clock::rfc3339_seconds;
 
-/// When the generation starts at one and grows.
+/// When the generation starts at 1 and is incremented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Generation {
     None,
-    /// Starts at one, never counted.
+    /// Starts at 1, never incremented.
     OnlyFirst,
     Spec,
-    /// Like `Spec`, but new objects have none.
+    /// As `Spec`, but new objects have no generation.
     OnlyChanges,
     SpecAndAnnotations,
-    /// Everything except metadata counts (webhook configurations).
+    /// Incremented for all changes except of metadata (e.g. webhook configurations).
     WholeObject,
 }
 
@@ -49,7 +51,7 @@ fn generation_of(group: &str, kind: &str) -> Generation {
     }
 }
 
-/// Whether an update may leave out the resource version, which then means the stored one.
+/// Whether an update may omit the resource version; then the stored one is used.
 fn allows_unconditional_update(group: &str, kind: &str) -> bool {
     !matches!(
         (group, kind),
@@ -60,7 +62,7 @@ fn allows_unconditional_update(group: &str, kind: &str) -> bool {
     )
 }
 
-/// Kinds whose status clients write only through the subresource. Nodes may be created with a status.
+/// Kinds whose status can be written through the subresource only. Nodes may be created with a status.
 fn has_status(group: &str, kind: &str) -> bool {
     matches!(
         (group, kind),
@@ -96,7 +98,7 @@ pub(crate) fn prepare_create(group: &str, version: &str, kind: &str, object: &mu
         child(map, "metadata").insert("generation".into(), json!(1));
     }
     if has_status(group, kind) && kind != "Node" {
-        // What is written when nobody set anything, e.g. the counts of a daemon set.
+        // The zero value, e.g. the counts of a DaemonSet.
         let fresh = builtin::zero_value(group, version, kind).and_then(|zero| zero.get("status"));
         set_or_remove(map, "status", fresh.cloned());
     }
@@ -124,7 +126,7 @@ pub(crate) fn prepare_create(group: &str, version: &str, kind: &str, object: &mu
             status.insert("lastPhaseTransitionTime".into(), json!(rfc3339_seconds(now)));
         }
         ("", "PersistentVolumeClaim") => {
-            // Empty in storage, `Pending` when read.
+            // Stored empty in kube-apiserver, and defaulted to `Pending` when it is read.
             child(map, "status").insert("phase".into(), json!("Pending"));
             mirror_data_sources(child(map, "spec"));
         }
@@ -189,7 +191,7 @@ pub(crate) fn prepare_custom_update(new: &mut Value, old: &Value, subresource: &
             *map = old.clone();
         }
         set_or_remove(map, "status", status);
-        // Of the metadata only managed fields may change here, and the version that was asked for.
+        // Of the metadata, only managed fields and the requested resource version are taken from the request.
         let kept = child(map, "metadata");
         let metadata = metadata.unwrap_or_default();
         set_or_remove(kept, "managedFields", metadata.get("managedFields").cloned());
@@ -205,7 +207,7 @@ pub(crate) fn prepare_custom_update(new: &mut Value, old: &Value, subresource: &
     }
 }
 
-/// What a client sends as part of a new object but cannot decide.
+/// Removes metadata fields that clients cannot set on create.
 fn prepare_new_metadata(map: &mut Object) {
     let metadata = child(map, "metadata");
     for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
@@ -213,7 +215,7 @@ fn prepare_new_metadata(map: &mut Object) {
     }
 }
 
-/// Identity and deletion cannot be changed by an update; a missing value means the old one.
+/// Keeps identity and deletion metadata. A client may omit the uid and the grace period.
 fn keep_metadata(map: &mut Object, old: &Value) {
     let metadata = child(map, "metadata");
     let before = &old["metadata"];
@@ -284,7 +286,7 @@ fn prepare_status_update(group: &str, kind: &str, map: &mut Object, old: &Value)
     }
 }
 
-/// Metadata that a status write of these kinds cannot touch.
+/// Resets the metadata that status updates of these kinds cannot change.
 fn reset_metadata_for_status(map: &mut Object, old: &Value) {
     let metadata = child(map, "metadata");
     for key in [
@@ -299,7 +301,7 @@ fn reset_metadata_for_status(map: &mut Object, old: &Value) {
     }
 }
 
-/// A client that does not know the field must not lose it.
+/// Keeps the observed generations of status and conditions that a client omits, because it may not know the field.
 fn keep_observed_generations(status: &mut Object, old: &Value) {
     if status.get("observedGeneration").is_none_or(|generation| generation.as_i64() == Some(0)) {
         set_or_remove(status, "observedGeneration", old.get("observedGeneration").cloned());
@@ -349,7 +351,7 @@ fn keep_all_but_spec(map: &mut Object, old: &Value) {
     reset_metadata_for_status(map, old);
 }
 
-/// Only resources and resize policies may change, and only of the containers that are there.
+/// Keeps everything but resources and resize policies of existing containers.
 fn prepare_resize(map: &mut Object, old: &Value) {
     let asked = map.get("spec").cloned().unwrap_or_default();
     let same_names = |list: &str| {
@@ -403,7 +405,8 @@ fn prepare_new_pod(map: &mut Object, now: Timestamp) {
     }
 }
 
-/// Label keys become part of the selector when the pod is created, so that nobody else has to know about them.
+/// Adds the values of label keys to the selector when the pod is created, so that other components need not evaluate
+/// them.
 fn merge_label_keys(term: &mut Object, keys: &str, operator: &str, labels: &Value) {
     let requirements: Vec<Value> = items(term.get(keys).unwrap_or(&Value::Null))
         .iter()
@@ -434,7 +437,7 @@ fn clean_secret_references(map: &mut Object) {
     }
 }
 
-/// `dataSource` and `dataSourceRef` mirror each other where both can say the same.
+/// `dataSource` and `dataSourceRef` mirror each other if both can represent the value.
 fn mirror_data_sources(spec: &mut Object) {
     let source = spec.get("dataSource").filter(|source| is_set(source)).cloned();
     let reference = spec.get("dataSourceRef").filter(|reference| is_set(reference)).cloned();
@@ -464,7 +467,7 @@ fn set_template_generation(map: &mut Object, value: i64) {
     annotations.insert(TEMPLATE_GENERATION.into(), json!(value.to_string()));
 }
 
-/// Jobs select their pods by the job's uid unless the client insists on its own selector.
+/// Sets the selector of a Job to its uid, unless the client sets `manualSelector`.
 fn generate_selector(map: &mut Object) {
     let (name, uid) = match map.get("metadata") {
         Some(metadata) => (metadata["name"].clone(), metadata["uid"].clone()),

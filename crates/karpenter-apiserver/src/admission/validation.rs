@@ -1,8 +1,10 @@
-//! The rules of the built-in kinds, with the field paths and the words of kube-apiserver v1.35.
+//! Validation of built-in kinds, with the field paths and messages of kube-apiserver v1.35.
 //!
-//! `tests/admission.rs` compares them with recorded answers. Kinds without rules of their own here are still checked
-//! for their metadata. Where a real server prints a Go diff of the whole spec behind a message, only the message is
-//! given.
+//! `tests/admission.rs` compares them with recorded responses. Of kinds without rules here, only the metadata is
+//! validated. kube-apiserver appends a Go diff of the spec to some messages; the diff is omitted here.
+//!
+//! Upstream: k8s.io/kubernetes/pkg/apis/core/validation/validation.go,
+//! k8s.io/kubernetes/pkg/apis/apps/validation/validation.go, k8s.io/kubernetes/pkg/apis/batch/validation/validation.go
 
 mod budgets;
 mod config;
@@ -30,7 +32,7 @@ type Errors = Vec<FieldError>;
 pub(crate) fn validate_create(group: &str, version: &str, kind: &str, object: &Value) -> Errors {
     let mut errors = Errors::new();
     let (rule, namespaced) = name_rule(group, kind);
-    // Events of the core group and disruption budgets have no rules for their names.
+    // The names of core Events and PodDisruptionBudgets are not validated.
     if !matches!((group, kind), ("", "Event") | ("policy", "PodDisruptionBudget")) {
         metadata::check(object, rule, namespaced, &mut errors);
         metadata::check_finalizer_names(object, &mut errors);
@@ -57,8 +59,8 @@ pub(crate) fn validate_update(
     let (rule, namespaced) = name_rule(group, kind);
     metadata::check(new, NameRule::PathSegment, namespaced, &mut errors);
     metadata::check_update(new, old, &mut errors);
-    // Most kinds check it themselves, again, and some all that they check when they are created. It shows: causes are
-    // listed as often as they are found.
+    // The validation of most kinds checks the metadata of updates again, and that of some kinds all metadata. Each
+    // check reports its errors, so causes are repeated.
     if !skips_metadata_of_updates(group, kind) {
         metadata::check_update(new, old, &mut errors);
     }
@@ -163,7 +165,7 @@ fn check_kind(
     }
 }
 
-/// How objects of a kind may be named, and whether they live in a namespace.
+/// The rule for names of a kind, and whether it is namespaced.
 fn name_rule(group: &str, kind: &str) -> (NameRule, bool) {
     let rule = match (group, kind) {
         ("", "Namespace") | ("apps", "StatefulSet") => NameRule::Label,
@@ -191,14 +193,14 @@ fn name_rule(group: &str, kind: &str) -> (NameRule, bool) {
     (rule, !is_cluster_scoped)
 }
 
-/// A field that cannot change; `new` is what the message shows.
+/// Checks that a field does not change. `new` is the value in the message.
 fn check_immutable(new: &Value, old: &Value, path: &str, errors: &mut Errors) {
     if new != old {
         errors.push(FieldError::invalid(path, new.clone(), "field is immutable"));
     }
 }
 
-/// A number that must not be negative, if it is there.
+/// Checks that a number is not negative, if it is set.
 fn check_nonnegative(value: &Value, path: &str, errors: &mut Errors) {
     if value.as_i64().is_some_and(|number| number < 0) {
         errors.push(FieldError::invalid(path, value.clone(), "must be greater than or equal to 0"));
@@ -210,7 +212,7 @@ fn too_long(path: &str, limit: usize) -> FieldError {
     FieldError::new(kind, path, Value::Null, format!("may not be more than {limit} bytes"))
 }
 
-/// An error that shows a struct of the server's own types: Go's field names, in the order of the fields.
+/// An error whose message shows an internal Go struct: field names in the order of the struct.
 fn showing(mut error: FieldError, fields: &[(&str, &Value)]) -> FieldError {
     let fields: Vec<String> = fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
     error.value_text = Some(format!("{{{}}}", fields.join(",")));

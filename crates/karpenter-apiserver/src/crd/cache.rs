@@ -1,13 +1,13 @@
-//! What was compiled before. A definition is looked at several times before it is served, and versions share most of
-//! their rules and patterns.
+//! A cache of compiled expressions. A definition is compiled several times before it is served, and its versions share
+//! most rules and patterns.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// More than any sensible set of definitions has; beyond it the cache starts again.
+/// Exceeds the number of expressions in a realistic set of definitions. When it is reached, the cache is cleared.
 const ENTRIES_MAX: usize = 4096;
 
-/// Compiled expressions by their text. Failures are not kept.
+/// Compiled expressions by source. Errors are not cached.
 pub(super) struct Cache<T>(LazyLock<Mutex<HashMap<String, T>>>);
 
 impl<T: Clone> Cache<T> {

@@ -1,25 +1,29 @@
-//! The walk of a value along a schema, with the verdicts and the words of the server's OpenAPI library.
+//! Validation of a value against a schema, with the results and messages of kube-apiserver's OpenAPI library.
 //!
-//! Collects every violation. Recursion follows the schema, so its depth is bounded by the definition. On update
-//! a violation in a part that did not change is forgiven ("ratcheting"), if the part can be found in the old
-//! object: fields by name, list elements by the keys of a keyed list.
+//! All violations are collected. The recursion follows the schema, so the definition bounds its depth. On update, a
+//! violation in an unchanged part is ignored (ratcheting), if the part can be correlated with the old object: fields by
+//! name, list items by the keys of a keyed list.
+//!
+//! Upstream: k8s.io/apiextensions-apiserver/pkg/apiserver/validation/validation.go,
+//! k8s.io/apiextensions-apiserver/pkg/apiserver/validation/ratcheting.go
 
 use serde_json::{Map, Number, Value};
 
 use super::schema::{Additional, JsonType, ListType, Schema};
 use crate::field::{FieldError, FieldErrorKind, go_float};
 
-/// What a walk over one node found.
+/// The result of validating one node.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) errors: Vec<FieldError>,
-    /// How many checks were made and passed, which decides whose errors are shown when all alternatives fail.
+    /// The number of passed checks. If all alternatives (`anyOf`, `oneOf`) fail, the errors of the one with the highest
+    /// number are reported.
     matches: usize,
 }
 
 impl Findings {
     fn push(&mut self, error: FieldError) {
-        // The library reports equal texts once.
+        // kube-apiserver reports equal errors once.
         if !self.errors.iter().any(|known| {
             known.field == error.field && known.detail == error.detail && known.kind == error.kind
         }) {
@@ -35,7 +39,7 @@ impl Findings {
     }
 }
 
-/// The old value that belongs to the new one, and the schema that says how their parts belong together.
+/// The old value that corresponds to the new one, and the schema by which their children correspond.
 #[derive(Clone, Copy)]
 pub(crate) struct Correlation<'a> {
     pub(crate) old: &'a Value,
@@ -47,7 +51,7 @@ impl<'a> Correlation<'a> {
         Some(Self { old: self.old.get(name)?, schema: self.schema.field_schema(name)? })
     }
 
-    /// Only elements of keyed lists can be found again.
+    /// Only items of keyed lists can be correlated.
     fn element(self, element: &Value) -> Option<Self> {
         let ListType::Map(keys) = &self.schema.list_type else { return None };
         let old = find_by_keys(self.old.as_array()?, element, keys)?;
@@ -55,7 +59,7 @@ impl<'a> Correlation<'a> {
     }
 }
 
-/// The first element with the same values of all key fields, which must be scalars.
+/// The first item with the same values of all keys, which must be scalars.
 pub(crate) fn find_by_keys<'a>(elements: &'a [Value], wanted: &Value, keys: &[String]) -> Option<&'a Value> {
     let scalar = |value: &Value| !value.is_null() && !value.is_object() && !value.is_array();
     if keys.is_empty() || !keys.iter().all(|key| wanted.get(key).is_some_and(scalar)) {
@@ -65,7 +69,8 @@ pub(crate) fn find_by_keys<'a>(elements: &'a [Value], wanted: &Value, keys: &[St
 }
 
 impl Schema {
-    /// Checks a value. `base` is where it sits in the object: it leads the field of an error, but not its text.
+    /// Validates a value. `base` is the path of the value in the object. It is part of the field of an error, not of
+    /// its message.
     pub(crate) fn check(&self, base: &str, value: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let correlation = old.map(|old| Correlation { old, schema: self });
         let mut walk = Walk { base, path: String::new() };
@@ -79,7 +84,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// The Go path of a name as the library builds it.
+    /// The Go field path of a name.
     fn field(&self, name: &str) -> String {
         let name = name.strip_prefix('.').unwrap_or(name);
         match (self.base.is_empty(), name.is_empty()) {
@@ -98,7 +103,7 @@ impl Walk<'_> {
         self.error(FieldErrorKind::TypeInvalid, Value::from(got), &text)
     }
 
-    /// Errors about alternatives carry no field of their own.
+    /// Errors of alternatives have the field of the whole value.
     fn alternatives_error(&self, text: &str) -> FieldError {
         let detail = format!("{} {text}", crate::field::go_quote(&self.path));
         FieldError::invalid(self.base, Value::from(""), detail)
@@ -169,7 +174,8 @@ impl Walk<'_> {
             if !text_or_list && !fits && format != wanted.name {
                 return Some(self.type_error(&wanted.name, format));
             }
-            // The library leaves texts (and, by accident, lists) to the check of the format.
+            // With a format, kube-apiserver does not check the type of strings (and, because of a bug, of lists); the
+            // format check does.
             if text_or_list && !takes(JsonType::Number) && !takes(JsonType::Integer) {
                 return None;
             }
@@ -266,7 +272,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The first complaint only, as the library stops there.
+    /// The first error only; kube-apiserver stops there.
     fn wrong_text(&self, schema: &Schema, text: &str) -> Option<FieldError> {
         if schema.length_min.is_some() || schema.length_max.is_some() {
             let length = text.chars().count();
@@ -291,7 +297,7 @@ impl Walk<'_> {
         let complain = |findings: &mut Findings, words: String| {
             findings.push(self.error(FieldErrorKind::Invalid, Value::Number(number.clone()), &words));
         };
-        // Whole numbers are compared as such; their limits lose a fraction.
+        // Integers are compared as integers; limits are truncated.
         let whole = number.as_i64();
         let float = number.as_f64().unwrap_or_default();
         let shown = |limit: f64| if whole.is_some() { (limit as i64).to_string() } else { go_float(limit) };
@@ -301,7 +307,7 @@ impl Walk<'_> {
         };
         if let Some(factor) = schema.multiple_of {
             let fits = match whole {
-                // Whole numbers are divided by whole numbers, for which small factors are zero.
+                // Integers are divided by the factor as an integer, which is zero for factors below 1.
                 Some(_) if (factor as i64) <= 0 => {
                     let detail = format!("factor MultipleOf declared for {} must be positive: 0", self.path);
                     findings.push(FieldError::invalid(self.field(&self.path), Value::from(0), detail));
@@ -385,7 +391,8 @@ impl Walk<'_> {
                     self.path.push('.');
                 }
                 self.path.push_str(name);
-                // What an old object calls itself is not visible: it was read in the version of the request.
+                // `apiVersion` and `kind` cannot be correlated: the old object was decoded in the version of the
+                // request.
                 let names_itself = is_root && (name == "apiVersion" || name == "kind");
                 let correlation =
                     correlation.filter(|_| !names_itself).and_then(|correlation| correlation.field(name));
@@ -413,7 +420,7 @@ impl Walk<'_> {
         if schema.allowed_values.is_empty() {
             return;
         }
-        // The library never finds null among the choices.
+        // kube-apiserver rejects null even if the enum contains it.
         if !value.is_null() && schema.allowed_values.iter().any(|allowed| equals_choice(value, allowed)) {
             return;
         }
@@ -448,7 +455,7 @@ fn go_type(value: &Value) -> (&'static str, &'static str) {
     }
 }
 
-/// Whether a float stands for an integer, which floats do only as far as they are exact.
+/// Whether a float is an integer within the range in which floats are exact.
 fn is_whole(float: f64) -> bool {
     const EXACT_FLOAT_MAX: f64 = ((1_u64 << 53) - 1) as f64;
     if !float.is_finite() || float.abs() > EXACT_FLOAT_MAX {

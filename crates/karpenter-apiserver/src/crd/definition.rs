@@ -1,8 +1,11 @@
-//! Judges definitions: names, versions, columns, subresources and schemas, with the server's words.
+//! Validation of CustomResourceDefinitions: names, versions, columns, subresources and schemas, with kube-apiserver's
+//! messages.
 //!
-//! A server works on an internal form in which parts that all versions share sit at the top; the paths of errors
-//! show it (`spec.validation.openAPIV3Schema`). The cost of rules is not estimated, and of types in rules only
-//! field names are checked.
+//! kube-apiserver validates an internal representation, in which parts that are equal in all versions are at the top.
+//! The paths of errors refer to it (`spec.validation.openAPIV3Schema`). The cost of rules is not estimated, and rules
+//! are not fully type-checked (see `expressions`).
+//!
+//! Upstream: k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation/validation.go
 
 mod expressions;
 mod openapi;
@@ -13,7 +16,7 @@ use serde_json::Value;
 use super::names;
 use crate::field::{FieldError, go_json};
 
-/// What may stand at the root of a schema whose status is validated apart, with Go's names for it.
+/// The keywords that are allowed at the root of a schema with a status subresource, and their Go names.
 const ROOT_KEYWORDS_WITH_STATUS: [(&str, &str); 22] = [
     ("description", "Description"),
     ("type", "Type"),
@@ -39,7 +42,7 @@ const ROOT_KEYWORDS_WITH_STATUS: [(&str, &str); 22] = [
     ("x-kubernetes-validations", "XValidations"),
 ];
 
-/// A definition with its versions at hand.
+/// A definition and its versions.
 struct Definition<'a> {
     crd: &'a Value,
     versions: &'a [Value],
@@ -61,13 +64,13 @@ impl<'a> Definition<'a> {
             .filter(|version| version.get("storage").and_then(Value::as_bool).unwrap_or_default())
     }
 
-    /// Whether a part is equal in all versions and so counts as a part of the whole.
+    /// Whether a part is equal in all versions, so that the internal representation has it at the top.
     fn is_shared(&self, part: &str) -> bool {
         let first = self.versions.first().and_then(|version| version.get(part));
         self.versions.iter().all(|version| version.get(part) == first)
     }
 
-    /// Every part of that name with its path: once if all versions share it.
+    /// All parts of this name with their paths; one if all versions share it.
     fn parts(&self, part: &str, shared_name: &str) -> Vec<(String, &'a Value)> {
         let present = |value: &&Value| !value.is_null();
         if self.is_shared(part) {
@@ -80,7 +83,7 @@ impl<'a> Definition<'a> {
         found.collect()
     }
 
-    /// An error about all versions, which shows them as the internal form prints them.
+    /// An error about all versions, which the message shows in their internal representation.
     fn versions_error(&self, detail: &str) -> FieldError {
         let shown: Vec<String> = self.versions.iter().map(|version| self.shown_version(version)).collect();
         let text = match self.crd.pointer("/spec/versions") {
@@ -110,7 +113,7 @@ impl<'a> Definition<'a> {
     }
 }
 
-/// What is wrong with a definition; `old` makes it an update. Metadata is judged apart from the name.
+/// The errors of a definition. `old` is set for an update. Of the metadata, only the name is checked.
 pub fn validate_definition(crd: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let definition = Definition::new(crd);
     let mut errors = Vec::new();
@@ -236,7 +239,7 @@ fn check_versions(definition: &Definition, errors: &mut Vec<FieldError>) {
     if definition.storage_versions().count() != 1 {
         errors.push(definition.versions_error("must have exactly one version marked as storage version"));
     }
-    // The name of the first version also stands at the top.
+    // The internal representation has the name of the first version at the top.
     if let Some(first) = definition.versions.first() {
         let name = first.get("name").and_then(Value::as_str).unwrap_or_default();
         let words = names::dns1035_label_errors(name);
@@ -497,9 +500,10 @@ fn check_unchanged(definition: &Definition, old: &Value, errors: &mut Vec<FieldE
     }
 }
 
-/// Versions in which objects may still be stored must stay. What the status says is decided by the server.
+/// Versions in which objects may be stored must not be removed. `status.storedVersions` of the new object is ignored:
+/// the server sets it.
 fn check_stored_versions(definition: &Definition, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    // A new definition is stored in the first of its storage versions.
+    // The stored version of a new definition is the first one with `storage: true`.
     let mut storage = definition.storage_versions().map(|version| version["name"].clone());
     if old.is_none() {
         let path = "status.storedVersions";
@@ -529,7 +533,7 @@ fn check_stored_versions(definition: &Definition, old: Option<&Value>, errors: &
     }
 }
 
-/// Groups of the Kubernetes community need a word of approval.
+/// Groups of the Kubernetes community require an approval annotation.
 fn check_approval(definition: &Definition, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     const ANNOTATION: &str = "api-approved.kubernetes.io";
     const MORE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";

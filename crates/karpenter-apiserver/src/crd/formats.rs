@@ -1,6 +1,8 @@
-//! The formats of strings that a server checks, with the grammar it checks them by.
+//! The string formats that kube-apiserver validates.
 //!
-//! Formats of numbers (`int32`, `double`) carry no check: a server drops every format that is not listed here.
+//! Number formats (`int32`, `double`) are not validated: kube-apiserver ignores every format that is not listed here.
+//!
+//! Upstream: k8s.io/apiextensions-apiserver/pkg/apiserver/validation/formats.go
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
@@ -37,7 +39,7 @@ pub(crate) enum FormatKind {
     LongName,
 }
 
-/// A format that is checked, with its name as the schema spells it.
+/// A validated format, with its name in the schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Format {
     pub(crate) kind: FormatKind,
@@ -45,7 +47,7 @@ pub(crate) struct Format {
 }
 
 impl Format {
-    /// None for formats that have no check.
+    /// `None` for formats that are not validated.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let kind = match name.replace('-', "").as_str() {
             "bsonobjectid" => FormatKind::BsonObjectId,
@@ -148,7 +150,7 @@ expressions! {
 }
 
 fn is_date_time(text: &str) -> bool {
-    // Lower-casing megabytes to refuse them would be a waste.
+    // Avoids the conversion of long strings, which are invalid anyway.
     if text.len() < 4 || text.len() > 256 {
         return false;
     }
@@ -162,7 +164,7 @@ fn is_date_time(text: &str) -> bool {
 }
 
 fn is_date(text: &str) -> bool {
-    // jiff would also take signs and week dates, so the shape is checked first.
+    // jiff also accepts signs and week dates, so the form is checked first.
     text.len() == 10
         && text.bytes().enumerate().all(|(position, byte)| match position {
             4 | 7 => byte == b'-',
@@ -175,10 +177,10 @@ fn is_duration(text: &str) -> bool {
     is_go_duration(text) || loose_duration_nanoseconds(text).is_some()
 }
 
-/// The sum of all numbers with a unit anywhere in the text, which is what a server takes besides Go's durations.
+/// The sum of all numbers with a unit in the text. kube-apiserver accepts this in addition to Go's durations.
 pub(crate) fn loose_duration_nanoseconds(text: &str) -> Option<i64> {
     const SECOND: i64 = 1_000_000_000;
-    // The last word of a unit may be continued (`minutes`), the others may not.
+    // A unit is one of the short forms, or a word that starts with the long form (`minutes`).
     const UNITS: [(&[&str], &str, i64); 8] = [
         (&["ns"], "nano", 1),
         (&["us", "µs"], "micro", 1_000),
@@ -240,7 +242,7 @@ fn is_hostname(text: &str) -> bool {
     text.len() <= 255 && text.split('.').all(|label| label.len() <= 63) && HOSTNAME.is_match(text)
 }
 
-/// Leading zeros are taken, as the server's sloppy parser takes them.
+/// Leading zeros are accepted, as by kube-apiserver.
 fn is_ipv4(text: &str) -> bool {
     let parts: Vec<&str> = text.split('.').collect();
     parts.len() == 4

@@ -1,5 +1,7 @@
-//! What a schema promises beyond single values: unique elements of sets and keyed lists, and embedded objects
-//! that are objects.
+//! Checks beyond single values: unique items of sets and keyed lists, and the type and metadata of embedded resources.
+//!
+//! Upstream: k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype/validation.go,
+//! k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta/validation.go
 
 use std::collections::BTreeMap;
 
@@ -8,14 +10,14 @@ use serde_json::{Map, Value};
 use super::schema::{ListType, Schema};
 use crate::field::FieldError;
 
-/// Elements that appear twice.
+/// Errors for duplicate items.
 pub(crate) fn duplicates(schema: &Schema, value: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     walk(schema, value, &mut String::new(), &mut errors, check_list);
     errors
 }
 
-/// Embedded objects without a proper type or with wrong metadata.
+/// Errors for embedded resources without a valid type or with invalid metadata.
 pub(crate) fn embedded(schema: &Schema, value: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     walk(schema, value, &mut String::new(), &mut errors, check_embedded);
@@ -81,13 +83,13 @@ fn check_list(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<Field
     }
 }
 
-/// The key fields that an element has.
+/// The keys that an item has.
 fn key_of(element: &Value, keys: &[String]) -> Value {
     let fields = keys.iter().filter_map(|key| Some((key.clone(), element.get(key)?.clone())));
     Value::Object(fields.collect::<Map<String, Value>>())
 }
 
-/// Every value is reported once, at its second appearance.
+/// Reports each duplicate value once, at its second occurrence.
 fn report_repeated(values: Vec<Value>, path: &str, errors: &mut Vec<FieldError>) {
     if values.len() < 2 {
         return;

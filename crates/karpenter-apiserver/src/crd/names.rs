@@ -1,4 +1,6 @@
-//! The grammar of names, labels and embedded metadata, with the server's words.
+//! Validation of names, labels and embedded metadata, with kube-apiserver's messages.
+//!
+//! Upstream: k8s.io/apimachinery/pkg/util/validation/validation.go
 
 use std::sync::LazyLock;
 
@@ -91,7 +93,7 @@ fn label_value_errors(text: &str) -> Vec<String> {
     errors
 }
 
-/// Metadata inside of an object: names, labels, annotations and finalizers.
+/// Validates embedded metadata: names, labels, annotations and finalizers.
 pub(crate) fn check_metadata(metadata: &Value, path: &str, errors: &mut Vec<FieldError>) {
     if let Some(name) = metadata.get("name").and_then(Value::as_str) {
         let detail = match name {

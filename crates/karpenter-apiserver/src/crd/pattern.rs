@@ -1,7 +1,7 @@
-//! Go's regular expressions, expressed in Rust's.
+//! Translation of Go regular expressions to Rust's syntax.
 //!
-//! The dialects share almost all of their syntax. Go's `\d`, `\s` and `\w` are ASCII only, and inside of a
-//! character class Go knows no nesting and no set operations. Both are written out; nothing else is touched.
+//! The dialects share almost all of their syntax. Go's `\d`, `\s` and `\w` are ASCII only, and Go's character classes
+//! have no nesting and no set operations. Both are translated; nothing else is changed.
 
 use regex::Regex;
 
@@ -9,7 +9,7 @@ use super::cache::Cache;
 
 static COMPILED: Cache<Regex> = Cache::new();
 
-/// Compiles a Go (RE2) expression.
+/// Compiles a Go (RE2) regular expression.
 pub(crate) fn compile(expression: &str) -> Result<Regex, regex::Error> {
     COMPILED.get_or_try(expression, |expression| Regex::new(&translate(expression)))
 }
@@ -37,7 +37,7 @@ fn translate(expression: &str) -> String {
                 if rest.next_if_eq(&'^').is_some() {
                     output.push('^');
                 }
-                // A bracket in first place stands for itself.
+                // A bracket at the start of a class is a literal.
                 if rest.next_if_eq(&']').is_some() {
                     output.push_str("\\]");
                 }
@@ -45,7 +45,7 @@ fn translate(expression: &str) -> String {
             '[' if rest.peek() == Some(&':') => output.push('['),
             '[' => output.push_str("\\["),
             ':' if in_class && rest.peek() == Some(&']') && output.contains("[:") => {
-                // The end of a named class such as [:alpha:].
+                // The end of a named class such as `[:alpha:]`.
                 output.push_str(":]");
                 rest.next();
             }

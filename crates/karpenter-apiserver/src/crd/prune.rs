@@ -1,6 +1,9 @@
-//! Removes what a schema does not know, and fills in what it defaults.
+//! Pruning of unknown fields, and defaults.
 //!
-//! Values of the wrong type are left alone; `check` reports them.
+//! Values of the wrong type are not changed; `check` reports them.
+//!
+//! Upstream: k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning/algorithm.go,
+//! k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting/algorithm.go
 
 use serde_json::{Map, Value};
 
@@ -8,7 +11,7 @@ use super::schema::{Additional, Schema};
 
 const TYPE_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// The fields of `metadata`. All are left out when empty.
+/// The fields of `metadata`. All are omitted if empty.
 const METADATA_FIELDS: [&str; 15] = [
     "annotations",
     "creationTimestamp",
@@ -30,7 +33,7 @@ const OWNER_FIELDS: [&str; 6] = ["apiVersion", "blockOwnerDeletion", "controller
 const MANAGER_FIELDS: [&str; 7] =
     ["apiVersion", "fieldsType", "fieldsV1", "manager", "operation", "subresource", "time"];
 
-/// Collects the paths of what was removed.
+/// Collects the paths of removed fields.
 #[derive(Default)]
 struct Removed {
     path: String,
@@ -65,8 +68,8 @@ impl Removed {
 }
 
 impl Schema {
-    /// Prunes a whole object, whose type and metadata are known to every server; returns the unknown paths,
-    /// sorted.
+    /// Prunes a whole object. `apiVersion`, `kind` and the fields of `ObjectMeta` are known. Returns the paths of
+    /// unknown fields, sorted.
     pub(crate) fn prune_object(&self, object: &mut Value) -> Vec<String> {
         let mut removed = Removed::default();
         if let Some(metadata) = object.get_mut("metadata") {
@@ -79,13 +82,13 @@ impl Schema {
         removed.paths
     }
 
-    /// Prunes a value that sits at this node.
+    /// Prunes a value of this node.
     pub(crate) fn prune_value(&self, value: &mut Value) {
         prune(value, Some(self), false, &mut Removed::default());
     }
 
-    /// Removes nulls that neither may be nor are replaced by a default, then fills in defaults, also inside of
-    /// values that come from a default.
+    /// Removes nulls of fields that are not nullable and have no default, then applies defaults, also within default
+    /// values.
     pub(crate) fn apply_defaults(&self, value: &mut Value) {
         self.drop_nulls(value);
         self.fill(value);
@@ -185,7 +188,7 @@ fn prune(value: &mut Value, schema: Option<&Schema>, is_resource: bool, removed:
                         removed.leave(length);
                         true
                     }
-                    // `true` keeps the fields and, as it has no schema, prunes what is inside of them.
+                    // `additionalProperties: true` keeps the fields. They have no schema, so their contents are pruned.
                     (None, Some(Additional::Allowed | Additional::Refused)) => {
                         let length = removed.enter_field(name);
                         prune(field, None, false, removed);
@@ -215,7 +218,7 @@ fn prune(value: &mut Value, schema: Option<&Schema>, is_resource: bool, removed:
     }
 }
 
-/// Keeps what `ObjectMeta` knows. Malformed fields stay; they are somebody else's error.
+/// Keeps the fields of `ObjectMeta`. Malformed fields are kept; validation reports them.
 fn prune_metadata(metadata: &mut Value, removed: &mut Removed) {
     let Value::Object(fields) = metadata else { return };
     retain_known(fields, &METADATA_FIELDS, removed);

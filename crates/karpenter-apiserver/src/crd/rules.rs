@@ -1,8 +1,11 @@
-//! The CEL rules (`x-kubernetes-validations`) of a schema: compiled with the schema, run against objects.
+//! CEL validation rules (`x-kubernetes-validations`) of a schema: compiled with the schema, evaluated for objects.
 //!
-//! Evaluation and the Kubernetes functions are kube-cel's. The walk is ours, because it decides what a rule sees
-//! (`value`), what `oldSelf` is, whose failures an update may keep, and where and with which words a failure is
-//! reported. No cost is counted: rules of a definition that a real server would refuse as too expensive run here.
+//! The crate kube-cel evaluates expressions and provides the Kubernetes functions. This module visits the nodes: it
+//! determines the value of `self` (`value`) and `oldSelf`, which failures of an update are ignored (ratcheting), and
+//! the path and message of a failure. Costs are not counted: rules that kube-apiserver rejects as too expensive are
+//! evaluated here.
+//!
+//! Upstream: k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/validation.go
 
 mod functions;
 mod value;
@@ -25,7 +28,7 @@ pub(super) fn compile(expression: &str) -> Result<Arc<Program>, ParseErrors> {
     COMPILED.get_or_try(expression, |expression| Program::compile(expression).map(Arc::new))
 }
 
-/// One rule, ready to run.
+/// A compiled rule.
 #[derive(Debug)]
 pub(crate) struct Rule {
     pub(crate) rule: String,
@@ -34,7 +37,7 @@ pub(crate) struct Rule {
     /// Relative to the node, without a leading dot.
     field_path: String,
     optional_old_self: bool,
-    /// None if the expression is not CEL; definitions with such rules are refused.
+    /// `None` if the expression is not valid CEL; definitions with such rules are rejected.
     program: Option<Arc<Program>>,
     message_program: Option<Arc<Program>>,
     uses_old_self: bool,
@@ -63,7 +66,7 @@ impl Rule {
         }
     }
 
-    /// What the rule is called where no message is at hand.
+    /// The rule in messages.
     fn shown(&self) -> &str {
         if self.message.is_empty() { self.rule.trim() } else { &self.message }
     }
@@ -73,7 +76,7 @@ impl Rule {
     }
 }
 
-/// `.a['b'].c` as `a.b.c`.
+/// Converts `.a['b'].c` to `a.b.c`.
 fn normalised_field_path(path: &str) -> String {
     let mut normalised = String::new();
     let mut rest = path;
@@ -97,12 +100,12 @@ fn normalised_field_path(path: &str) -> String {
 }
 
 thread_local! {
-    /// The functions that rules may call. Registering them costs more than running a rule.
+    /// The functions that rules may call. Registering them takes longer than evaluating a rule.
     static FUNCTIONS: Context<'static> = functions::context();
 }
 
-/// Runs all rules of a schema. With an old object, failures of parts that did not change are dropped unless
-/// they compare with the old value.
+/// Evaluates all rules of a schema. With an old object, failures in unchanged parts are ignored, except for rules that
+/// use `oldSelf`.
 pub(crate) fn run(schema: &Schema, base: &str, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     if !schema.has_rules_inside {
         return Vec::new();
@@ -118,13 +121,12 @@ pub(crate) fn run(schema: &Schema, base: &str, object: &Value, old: Option<&Valu
     })
 }
 
-/// Whether a failure at this place would be forgiven.
+/// Whether a failure of a node is ignored because the node is unchanged.
 #[derive(Clone, Copy)]
 struct Ratchet<'a> {
-    /// The old value of the node, if it can be found again.
+    /// The old value of the node, if it can be correlated.
     current: Option<&'a Value>,
-    /// Whether the nearest node above that could be found again is unchanged. Only asked for where the node
-    /// itself cannot be found.
+    /// If the node cannot be correlated: whether its nearest correlated ancestor is unchanged.
     parent_unchanged: bool,
 }
 
@@ -268,7 +270,7 @@ impl Run<'_> {
     }
 }
 
-/// The old element that a new one replaces; only keyed lists know.
+/// The old item that corresponds to a new one; only items of keyed lists can be correlated.
 fn correlated<'a>(schema: &Schema, old: &'a Value, element: &Value) -> Option<&'a Value> {
     match &schema.list_type {
         ListType::Map(keys) => find_by_keys(old.as_array()?, element, keys),
@@ -276,7 +278,7 @@ fn correlated<'a>(schema: &Schema, old: &'a Value, element: &Value) -> Option<&'
     }
 }
 
-/// The computed message, unless it cannot be used.
+/// The result of `messageExpression`; `None` if it is not a valid message.
 fn message(rule: &Rule, scope: &Context) -> Option<String> {
     const MESSAGE_BYTES_MAX: usize = 5 * 1024;
     let CelValue::String(text) = rule.message_program.as_ref()?.execute(scope).ok()? else { return None };

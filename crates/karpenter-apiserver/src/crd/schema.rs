@@ -1,8 +1,9 @@
-//! Structural schemas: the part of OpenAPI v3 that definitions may use, parsed once into a tree.
+//! Structural schemas: the subset of OpenAPI v3 that definitions may use, parsed into a tree.
 //!
-//! Parsing is lenient, because `definition` has judged the document before it is stored; what a keyword of the
-//! wrong shape would mean is nobody's concern here. The walks over the tree live in `prune`, `check`, `lists`
-//! and `rules`.
+//! Parsing is lenient, because `definition` validated the document before it was stored. The tree is used by `prune`,
+//! `check`, `lists` and `rules`.
+//!
+//! Upstream: k8s.io/apiextensions-apiserver/pkg/apiserver/schema/structural.go
 
 use std::collections::BTreeMap;
 
@@ -48,7 +49,7 @@ impl JsonType {
     }
 }
 
-/// How the elements of a list are told apart.
+/// How items of a list are identified.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum ListType {
     #[default]
@@ -57,10 +58,10 @@ pub(crate) enum ListType {
     Map(Vec<String>),
 }
 
-/// What fields an object may have besides its properties.
+/// The fields that an object may have besides its properties.
 #[derive(Debug, Default)]
 pub(crate) enum Additional {
-    /// Nothing is said: they are pruned.
+    /// Not specified: such fields are pruned.
     #[default]
     Unspecified,
     Allowed,
@@ -74,7 +75,7 @@ pub(crate) struct Pattern {
     pub(crate) regex: Result<Regex, String>,
 }
 
-/// One node of a schema.
+/// A node of a schema.
 #[derive(Debug, Default)]
 pub(crate) struct Schema {
     pub(crate) json_type: Option<JsonType>,
@@ -87,7 +88,7 @@ pub(crate) struct Schema {
     pub(crate) additional: Additional,
     pub(crate) items: Option<Box<Schema>>,
     pub(crate) list_type: ListType,
-    /// Already pruned.
+    /// Pruned.
     pub(crate) default: Option<Value>,
     pub(crate) required: Vec<String>,
     pub(crate) allowed_values: Vec<Value>,
@@ -109,9 +110,9 @@ pub(crate) struct Schema {
     pub(crate) one_of: Vec<Schema>,
     pub(crate) not: Option<Box<Schema>>,
     pub(crate) rules: Vec<Rule>,
-    /// Whether this node or one below it has rules; lets the rule walk skip whole subtrees.
+    /// Whether this node or a descendant has rules, so that the evaluation can skip whole subtrees.
     pub(crate) has_rules_inside: bool,
-    /// Whether this node or one below it is a set, a keyed list or an embedded resource.
+    /// Whether this node or a descendant is a set, a keyed list or an embedded resource.
     pub(crate) has_invariants_inside: bool,
 }
 
@@ -178,7 +179,7 @@ impl Schema {
         schema
     }
 
-    /// The nodes right below, along which values are walked.
+    /// The nodes directly below this one.
     fn children(&self) -> impl Iterator<Item = &Schema> {
         self.properties.values().chain(self.items.as_deref()).chain(self.additional_schema())
     }
@@ -190,18 +191,18 @@ impl Schema {
         }
     }
 
-    /// The schema of an object's field: its own, or the one for all fields without one.
+    /// The schema of a field: that of the property, or of `additionalProperties`.
     pub(crate) fn field_schema(&self, name: &str) -> Option<&Schema> {
         self.properties.get(name).or_else(|| self.additional_schema())
     }
 
-    /// The type in messages; empty where a schema has none.
+    /// The type in messages; empty if the schema has none.
     pub(crate) fn type_name(&self) -> &'static str {
         self.json_type.map_or("", JsonType::as_str)
     }
 }
 
-/// Reads keywords of one node.
+/// Reads the keywords of a node.
 struct Node<'a>(&'a Map<String, Value>);
 
 impl<'a> Node<'a> {

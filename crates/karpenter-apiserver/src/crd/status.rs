@@ -1,11 +1,11 @@
-//! What a server itself writes into definitions: defaults and status.
+//! Defaults and status of a CustomResourceDefinition.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::clock::rfc3339_seconds;
 
-/// Fills in the names and the conversion strategy that a definition may leave out.
+/// Sets default names and the default conversion strategy.
 pub fn default_definition(crd: &mut Value) {
     let Some(spec) = crd.get_mut("spec").and_then(Value::as_object_mut) else { return };
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
@@ -26,8 +26,8 @@ pub fn default_definition(crd: &mut Value) {
     }
 }
 
-/// Writes the status of a definition whose names are free: names accepted, established, versions stored. Keeps
-/// the times of conditions that were true before.
+/// Sets the status of a definition: names accepted, established, stored versions. Conditions that were true before keep
+/// their times.
 pub fn established_status(crd: &mut Value, now: Timestamp) {
     let accepted = accepted_names(crd);
     let mut stored: Vec<Value> =

@@ -110,7 +110,7 @@ fn a_definition_is_completed_and_established() {
         .collect();
     assert_eq!(types, ["NamesAccepted", "Established"]);
 
-    // A change of the storage version is remembered; conditions keep their times.
+    // A new storage version is added to the stored versions; conditions keep their times.
     let mut changed = crd.clone();
     changed["spec"]["versions"][0]["storage"] = json!(false);
     changed["spec"]["versions"][1]["storage"] = json!(true);
@@ -149,7 +149,7 @@ fn whole_floats_are_stored_as_integers() {
     assert_eq!(object.to_string(), r#"{"a":2,"b":[1.5,-3],"c":{"d":1e+300}}"#);
 }
 
-/// The evaluator would panic on such a literal.
+/// The CEL evaluator would panic on such a literal.
 #[test]
 fn literals_of_messages_are_refused_and_never_run() {
     let mut crd = definition();

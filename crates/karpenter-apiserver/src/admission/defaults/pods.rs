@@ -1,4 +1,6 @@
 //! Defaults of pods and pod templates.
+//!
+//! Upstream: k8s.io/kubernetes/pkg/apis/core/v1/defaults.go
 
 use std::collections::BTreeMap;
 
@@ -8,7 +10,7 @@ use super::{round_quantities, storage};
 use crate::admission::json::{Object, child, child_mut, items, objects_mut, set_default, text};
 use crate::admission::resources::{ResourceList, add_list, container_lists, max_list};
 
-/// A pod proper: what templates get, and more.
+/// The defaults of a pod: those of templates, and more.
 pub(super) fn default_pod(map: &mut Object) {
     let spec = child(map, "spec");
     if spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|seconds| seconds < 0) {
@@ -45,7 +47,7 @@ fn default_spec(spec: &mut Object) {
     set_default(spec, "securityContext", json!({}));
     set_default(spec, "terminationGracePeriodSeconds", 30);
     set_default(spec, "schedulerName", "default-scheduler");
-    // The deprecated name is always written along, and read where the new one is missing.
+    // The deprecated `serviceAccount` is always set too, and used if `serviceAccountName` is missing.
     let account =
         [spec.get("serviceAccountName"), spec.get("serviceAccount")].into_iter().flatten().next().cloned();
     if let Some(account) = account {
@@ -114,7 +116,7 @@ fn default_handler(handler: &mut Object) {
 /// `Always` for images without a tag and digest, and for `:latest`.
 pub(super) fn pull_policy(image: &str) -> &'static str {
     let (name, has_digest) = image.split_once('@').map_or((image, false), |(name, _)| (name, true));
-    // A colon before the last slash belongs to the registry's port.
+    // A colon before the last slash belongs to the port of the registry.
     let tag = name.rsplit('/').next().and_then(|last| last.split_once(':')).map(|(_, tag)| tag);
     match tag {
         Some("latest") => "Always",
@@ -131,7 +133,8 @@ fn copy_limits_to_requests(resources: &mut Object) {
     }
 }
 
-/// Pod-level requests follow the containers' requests and then the pod's limits, once there are pod-level limits.
+/// Sets pod-level requests from the requests of the containers, then from the pod-level limits, if there are pod-level
+/// limits.
 fn default_pod_level_requests(spec: &mut Object) {
     let containers: ResourceList = {
         let mut sum = ResourceList::new();
@@ -185,7 +188,7 @@ fn default_host_ports(container: &mut Object) {
     }
 }
 
-/// The single address and the first of the list are the same; whoever wrote only one gets both.
+/// The single address and the first of the list mirror each other. If a client sent only one, the other is set.
 fn mirror_address(status: &mut Object, single: &str, list: &str) {
     let address = status.get(single).map(|address| text(address).to_string()).unwrap_or_default();
     let first = status.get(list).and_then(|all| all.get(0)).map(|entry| text(&entry["ip"]).to_string());

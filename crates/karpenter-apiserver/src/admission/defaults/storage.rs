@@ -45,7 +45,7 @@ pub(super) fn default_driver(map: &mut Object) {
     set_default(spec, "seLinuxMount", false);
 }
 
-/// A volume in a pod: a name and one source; an empty directory where there is no source.
+/// A volume of a pod: a name and a source; `emptyDir` if there is no source.
 pub(super) fn default_pod_volume(volume: &mut Object) {
     if volume.keys().all(|key| key == "name") {
         volume.insert("emptyDir".into(), json!({}));
@@ -91,7 +91,7 @@ fn default_downward_items(source: &mut Object) {
     }
 }
 
-/// Sources that pods and persistent volumes share.
+/// Volume sources of both pods and persistent volumes.
 fn default_source(holder: &mut Object) {
     if let Some(path) = child_mut(holder, "hostPath") {
         set_default(path, "type", "");

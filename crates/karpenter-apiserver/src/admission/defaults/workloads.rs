@@ -1,4 +1,6 @@
-//! Defaults of deployments, replica sets, stateful sets, daemon sets, jobs and cron jobs.
+//! Defaults of Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and CronJobs.
+//!
+//! Upstream: k8s.io/kubernetes/pkg/apis/apps/v1/defaults.go, k8s.io/kubernetes/pkg/apis/batch/v1/defaults.go
 
 use serde_json::{Value, json};
 
@@ -64,7 +66,7 @@ pub(super) fn default_stateful_set(map: &mut Object) {
     set_default(spec, "replicas", 1);
     set_default(spec, "revisionHistoryLimit", 10);
     for claim in objects_mut(spec, "volumeClaimTemplates") {
-        // Templates are whole objects here, and Go writes their type.
+        // Claim templates are complete objects, and Go encodes their type.
         set_default(claim, "apiVersion", "v1");
         set_default(claim, "kind", "PersistentVolumeClaim");
         super::storage::default_claim(claim);
@@ -83,7 +85,7 @@ pub(super) fn default_daemon_set(map: &mut Object) {
     }
     set_default(spec, "revisionHistoryLimit", 10);
     default_template(child(spec, "template"));
-    // Counted when the object is prepared; there from the start, so that it has an owner.
+    // The strategy sets the value. The annotation is set here already, so that it is part of the managed fields.
     let annotations = child(child(map, "metadata"), "annotations");
     set_default(annotations, "deprecated.daemonset.template.generation", "0");
 }
@@ -95,7 +97,7 @@ pub(super) fn default_job(map: &mut Object) {
     if let Some(labels) = labels {
         set_default(child(map, "metadata"), "labels", labels);
     }
-    // Only jobs proper; the job template of a cron job keeps what was written.
+    // Not for the job template of a CronJob.
     let spec = child(map, "spec");
     if !spec.contains_key("completions") && !spec.contains_key("parallelism") {
         spec.insert("completions".into(), json!(1));

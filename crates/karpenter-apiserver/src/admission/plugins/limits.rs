@@ -1,4 +1,6 @@
-//! LimitRanger: defaults for containers without requests or limits, and the bounds of a namespace.
+//! LimitRanger: default requests and limits of containers, and the bounds of a namespace.
+//!
+//! Upstream: k8s.io/kubernetes/plugin/pkg/admission/limitranger/admission.go
 
 use serde_json::{Value, json};
 
@@ -9,7 +11,7 @@ use crate::admission::resources::{ResourceList, container_lists, pod_lists, read
 use crate::admission::{Lookup, Operation};
 use crate::status::Answer;
 
-/// Fills in the defaults of every limit range, one after the other, and notes it in an annotation.
+/// Applies the defaults of every LimitRange in turn, and records them in an annotation.
 pub(super) fn default_pod(operation: &Operation<'_>, pod: &mut Value, lookup: &dyn Lookup) {
     for range in lookup.list("", "limitranges", operation.namespace) {
         let (mut requests, mut limits) = (Object::new(), Object::new());
@@ -25,7 +27,7 @@ pub(super) fn default_pod(operation: &Operation<'_>, pod: &mut Value, lookup: &d
             for container in objects_mut(spec, list) {
                 let container_name =
                     container.get("name").map(|name| text(name).to_string()).unwrap_or_default();
-                // The requests' note comes first, but a request defaults independently of the limit set here.
+                // Requests are listed first. A default request does not depend on a limit that is set here.
                 for (key, defaults, noun) in
                     [("requests", &requests, "request"), ("limits", &limits, "limit")]
                 {

@@ -1,4 +1,4 @@
-//! What happens to pods: service account, limits, priority, tolerations, runtime class, topology labels.
+//! Admission of pods: service account, limits, priority, tolerations, runtime class, topology labels.
 
 use std::sync::Arc;
 
@@ -73,7 +73,8 @@ fn set_service_account(operation: &Operation<'_>, pod: &mut Value, lookup: &dyn 
 const TOKEN_VOLUME_PREFIX: &str = "kube-api-access-";
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// A real server takes random letters; these follow from the pod, so that equal requests have equal answers.
+/// kube-apiserver uses a random suffix. Here it is a hash of the pod's name, so that the same requests give the same
+/// responses.
 fn token_volume_name(pod: &Value) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let metadata = &pod["metadata"];
@@ -90,7 +91,7 @@ fn token_volume_name(pod: &Value) -> String {
     name
 }
 
-/// Gives every container the account's token, unless it has something else in its place.
+/// Mounts the token of the service account in every container that has no other mount at its path.
 fn mount_token(spec: &mut Object, volume_name: String) {
     let existing = items(spec.get("volumes").unwrap_or(&Value::Null))
         .iter()
@@ -124,7 +125,7 @@ fn mount_token(spec: &mut Object, volume_name: String) {
     }
 }
 
-/// Of several default classes the one with the lowest value.
+/// The default PriorityClass: the one with the lowest value, if there are several.
 pub(super) fn default_priority_class(lookup: &dyn Lookup) -> Option<Arc<Value>> {
     lookup
         .list("scheduling.k8s.io", "priorityclasses", "")
@@ -180,7 +181,7 @@ fn set_priority(operation: &Operation<'_>, pod: &mut Value, lookup: &dyn Lookup)
     Ok(())
 }
 
-/// The two classes every cluster has from its start, whether or not somebody stored them here.
+/// The built-in PriorityClasses, which can be used even if they are not stored.
 fn system_class(class_name: &str) -> Option<Value> {
     let value = match class_name {
         "system-node-critical" => 2_000_001_000,
@@ -202,7 +203,7 @@ fn keep_priority(operation: &Operation<'_>, pod: &mut Value) {
     }
 }
 
-/// Pods leave a node that is gone after five minutes, unless they say otherwise.
+/// Adds tolerations of 300 seconds for not ready and unreachable nodes, unless the pod tolerates these taints already.
 fn add_tolerations(pod: &mut Value) {
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         let tolerates = items(&pod["spec"]["tolerations"]).iter().any(|toleration| {

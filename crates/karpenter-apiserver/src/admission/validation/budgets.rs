@@ -1,4 +1,5 @@
-//! Small kinds that bound others: disruption budgets, priority classes, limit ranges, quotas, autoscalers, leases.
+//! Validation of PodDisruptionBudgets, PriorityClasses, LimitRanges, ResourceQuotas, HorizontalPodAutoscalers and
+//! Leases.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use crate::admission::json::{entries, integer, is_set, items, name, text as stri
 use crate::admission::quantity::Quantity;
 use crate::field::FieldError;
 
-/// A number or a percentage, neither negative.
+/// A number or a percentage that is not negative.
 pub(super) fn check_int_or_percent(value: &Value, path: &str, errors: &mut Errors) {
     match value {
         Value::String(given) => {
@@ -269,7 +270,7 @@ fn check_limit_item(item: &Value, own: &str, errors: &mut Errors) {
         }
     }
     for (resource, found) in &values {
-        // Each pair is: what must not be larger, than what, where and whose value is shown, and the words.
+        // Lower and upper field, the field of the error, the field whose value is shown, and the message.
         let pairs = [
             ("min", "max", "min", "min", "min value {} is greater than max value {}"),
             (

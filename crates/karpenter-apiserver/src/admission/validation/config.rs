@@ -1,4 +1,4 @@
-//! Config maps, secrets and events.
+//! Validation of ConfigMaps, Secrets and Events.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::field::FieldError;
 const DATA_BYTES_MAX: usize = 1024 * 1024;
 const FROZEN: &str = "field is immutable when `immutable` is set";
 
-/// Decoded size of base64 text.
+/// The decoded size of base64.
 fn decoded_length(encoded: &str) -> usize {
     encoded.trim_end_matches('=').len() * 3 / 4
 }
@@ -100,7 +100,7 @@ pub(super) fn check_secret(secret: &Value, old: Option<&Value>, errors: &mut Err
     }
 }
 
-/// `is_core` for `v1 Event`, else `events.k8s.io/v1`, whose fields have other names.
+/// `is_core`: a core `Event`. Otherwise an event of `events.k8s.io`, which has other field names.
 pub(super) fn check_event(event: &Value, old: Option<&Value>, is_core: bool, errors: &mut Errors) {
     let object = &event[if is_core { "involvedObject" } else { "regarding" }];
     let namespace = string(&event["metadata"]["namespace"]);

@@ -1,6 +1,8 @@
-//! Whether a cron schedule can be read: five fields, or one of the `@` words.
+//! Validation of cron schedules: five fields, or a descriptor such as `@daily`.
+//!
+//! Upstream: github.com/robfig/cron/v3/parser.go
 
-/// What is wrong, in the words of the parser that real clusters use.
+/// The error message of the Go library that kube-apiserver uses, if the schedule is invalid.
 pub(super) fn schedule_problem(schedule: &str) -> Option<String> {
     check(schedule).err()
 }
@@ -120,7 +122,7 @@ fn check_range(expression: &str, bounds: &Bounds) -> Result<(), String> {
 
 fn read(text: &str, names: &[&str]) -> Result<u32, String> {
     if let Some(position) = names.iter().position(|name| name.eq_ignore_ascii_case(text)) {
-        // Months start at one, days at zero.
+        // Months start at 1, days of the week at 0.
         return Ok(position as u32 + u32::from(names.len() == MONTHS.len()));
     }
     match text.parse::<i64>() {

@@ -1,4 +1,6 @@
-//! Object metadata: names, labels, annotations, owners, finalizers, and what an update may not touch.
+//! Validation of object metadata: names, labels, annotations, owner references, finalizers and immutable fields.
+//!
+//! Upstream: k8s.io/apimachinery/pkg/api/validation/objectmeta.go
 
 use serde_json::{Value, json};
 
@@ -13,13 +15,13 @@ pub(super) enum NameRule {
     Subdomain,
     Label,
     Label1035,
-    /// Anything that fits into a URL.
+    /// Any string that is valid in a URL path.
     PathSegment,
 }
 
 impl NameRule {
     fn problems(self, name: &str, is_prefix: bool) -> Vec<String> {
-        // A trailing dash is fine where something will be appended.
+        // A prefix may end with a dash, because a suffix is appended.
         let masked = match name.strip_suffix('-') {
             Some(rest) if is_prefix && !rest.is_empty() => {
                 let mut kept: String = rest.to_string();
@@ -73,7 +75,8 @@ pub(super) fn check(object: &Value, rule: NameRule, namespaced: bool, errors: &m
     check_finalizers(&metadata["finalizers"], errors);
 }
 
-/// Kinds that may be replaced without saying which version have got it from the stored object by now.
+/// The error of a missing resource version. Kinds that allow unconditional updates got it from the stored object
+/// before.
 pub(super) fn missing_version(object: &Value) -> Option<FieldError> {
     string(&object["metadata"]["resourceVersion"])
         .is_empty()
@@ -188,7 +191,7 @@ fn check_finalizers(finalizers: &Value, errors: &mut Errors) {
     }
 }
 
-/// Names of finalizers, which custom kinds choose more freely.
+/// Checks the names of finalizers. The rule does not apply to custom resources.
 pub(super) fn check_finalizer_names(object: &Value, errors: &mut Errors) {
     for (index, finalizer) in items(&object["metadata"]["finalizers"]).iter().enumerate() {
         let name = string(finalizer);
@@ -199,7 +202,7 @@ pub(super) fn check_finalizer_names(object: &Value, errors: &mut Errors) {
     }
 }
 
-/// A value as Go prints a struct: keys in the order of its fields, those with a value.
+/// A value as Go encodes a struct: keys in the order of its fields, without empty ones.
 pub(super) fn in_field_order(value: &Value, keys: &[&str]) -> String {
     let fields: Vec<String> = keys
         .iter()
@@ -209,7 +212,7 @@ pub(super) fn in_field_order(value: &Value, keys: &[&str]) -> String {
     format!("{{{}}}", fields.join(","))
 }
 
-/// A `LabelSelector`, if there is one.
+/// Validates a `LabelSelector`, if it is set.
 pub(super) fn check_selector(selector: &Value, path: &str, errors: &mut Errors) {
     check_labels(&selector["matchLabels"], &format!("{path}.matchLabels"), errors);
     for (index, expression) in items(&selector["matchExpressions"]).iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Nodes, namespaces and runtime classes.
+//! Validation of nodes, namespaces and runtime classes.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::admission::quantity::Quantity;
 use crate::field::FieldError;
 
 pub(super) fn check_node(node: &Value, old: Option<&Value>, errors: &mut Errors) {
-    // The path is that of a real server, although taints are in the spec.
+    // kube-apiserver reports this path, although taints are in the spec.
     scheduling::check_taints(&node["spec"]["taints"], "metadata.taints", errors);
     for list in ["capacity", "allocatable"] {
         for (name, value) in entries(&node["status"][list]) {

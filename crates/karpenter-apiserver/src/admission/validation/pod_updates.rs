@@ -1,4 +1,4 @@
-//! What may change in a pod that exists.
+//! Validation of pod updates.
 
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ pub(super) fn check(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// Whether to go on.
+/// Checks the deadline. Returns false if no further checks are to be made.
 fn check_deadline(after: &Value, before: &Value, errors: &mut Errors) -> bool {
     let path = "spec.activeDeadlineSeconds";
     match (integer(after), integer(before)) {
@@ -96,7 +96,7 @@ fn check_removed_gates(after: &Value, before: &Value, errors: &mut Errors) {
     }
 }
 
-/// Puts back what may change and compares.
+/// Checks that no other field changes: resets the fields that may change, and compares.
 fn check_the_rest(after: &Value, before: &Value, errors: &mut Errors) {
     let Value::Object(mut munged) = after.clone() else { return };
     for list in ["containers", "initContainers"] {
@@ -119,7 +119,7 @@ fn check_the_rest(after: &Value, before: &Value, errors: &mut Errors) {
     }
 }
 
-/// A gated pod may still become pickier about its node.
+/// The node selector and node affinity of a gated pod may be narrowed.
 fn check_gated(munged: &mut Object, before: &Value, errors: &mut Errors) {
     let selector = munged.get("nodeSelector").cloned().unwrap_or_default();
     if selector != before["nodeSelector"] {
@@ -167,7 +167,7 @@ fn check_affinity_additions(new: &Value, old: &Value, errors: &mut Errors) {
             items(&term["matchExpressions"]).is_empty() && items(&term["matchFields"]).is_empty()
         };
         let starts = |key: &str| items(&after[key]).starts_with(items(&before[key]));
-        // An empty term matches nothing, so anything added to it would widen it.
+        // An empty term matches nothing, so an addition would widen it.
         let is_fine = if is_empty(before) {
             is_empty(after)
         } else {

@@ -1,4 +1,4 @@
-//! Names and amounts of resources: requests, limits, capacities.
+//! Validation of resource names and quantities: requests, limits, capacities.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ fn is_huge_pages(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
-/// Known to Kubernetes itself.
+/// Resources that Kubernetes defines.
 fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
@@ -73,7 +73,7 @@ fn is_integer(name: &str) -> bool {
         )
 }
 
-/// Not negative, and whole where the resource is counted in pieces.
+/// Checks that a quantity is not negative, and that it is an integer if the resource requires that.
 pub(super) fn check_amount(name: &str, quantity: &Quantity, path: &str, errors: &mut Errors) {
     if quantity.is_negative() {
         let why = "must be greater than or equal to 0";
@@ -105,7 +105,7 @@ fn read(list: &Value) -> BTreeMap<&str, Quantity> {
     entries(list).filter_map(|(name, value)| Some((name.as_str(), Quantity::from_json(value)?))).collect()
 }
 
-/// `resources` of a container.
+/// Validates the `resources` of a container.
 pub(super) fn check_requirements(resources: &Value, path: &str, errors: &mut Errors) {
     let (limits, requests) = (read(&resources["limits"]), read(&resources["requests"]));
     let mut has_huge_pages = false;

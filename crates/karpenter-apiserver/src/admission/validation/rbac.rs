@@ -1,4 +1,4 @@
-//! Roles and bindings. They are stored and checked, not enforced.
+//! Validation of roles and role bindings. They are not enforced.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What pods say about nodes and each other: affinity, tolerations, spreading, gates.
+//! Validation of scheduling fields of pods: affinity, tolerations, topology spread constraints, scheduling gates.
 
 use std::collections::BTreeSet;
 
@@ -157,7 +157,7 @@ pub(super) fn check_spread(constraints: &Value, path: &str, errors: &mut Errors)
     }
 }
 
-/// `matchLabelKeys` and `mismatchLabelKeys`. The server itself adds them to the selector, once.
+/// Validates `matchLabelKeys` and `mismatchLabelKeys`, which the server adds to the selector on create.
 fn check_label_keys(term: &Value, path: &str, errors: &mut Errors) {
     let selector = &term["labelSelector"];
     for list in ["matchLabelKeys", "mismatchLabelKeys"] {
@@ -227,7 +227,7 @@ fn check_weight(weight: &Value, path: &str, errors: &mut Errors) {
     }
 }
 
-/// A node selector with at least one term.
+/// A node selector, which must have at least one term.
 pub(super) fn check_node_selector(selector: &Value, path: &str, errors: &mut Errors) {
     let terms = items(&selector["nodeSelectorTerms"]);
     let own = format!("{path}.nodeSelectorTerms");

@@ -1,4 +1,6 @@
-//! Names, labels and other short texts: what is wrong with them, in the words clients know.
+//! Validation of names, labels and other short strings, with kube-apiserver's messages.
+//!
+//! Upstream: k8s.io/apimachinery/pkg/util/validation/validation.go
 
 const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const LABEL_1035: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
@@ -32,7 +34,7 @@ fn too_long(limit: usize) -> String {
     format!("must be no more than {limit} characters")
 }
 
-/// A rule, examples and the expression behind it.
+/// The message for a mismatch: the rule, examples and the regular expression.
 fn mismatch(rule: &str, expression: &str, examples: &[&str]) -> String {
     let quoted: Vec<String> = examples.iter().map(|example| format!("'{example}', ")).collect();
     format!("{rule} (e.g. {}regex used for validation is '{expression}')", quoted.join(" or "))
@@ -55,7 +57,7 @@ pub(super) fn label(text: &str) -> Vec<String> {
     problems
 }
 
-/// A DNS label (RFC 1035), as services are named.
+/// A DNS label (RFC 1035), the rule for names of Services.
 pub(super) fn label_1035(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if text.len() > 63 {
@@ -81,7 +83,7 @@ pub(super) fn subdomain(text: &str) -> Vec<String> {
     problems
 }
 
-/// Anything that can stand in a URL path.
+/// A string that is valid as a URL path segment.
 pub(super) fn path_segment(text: &str, is_prefix: bool) -> Vec<String> {
     if !is_prefix && (text == "." || text == "..") {
         return vec![format!("may not be '{text}'")];
@@ -93,7 +95,7 @@ pub(super) fn path_segment(text: &str, is_prefix: bool) -> Vec<String> {
         .collect()
 }
 
-/// A label key: a name with an optional subdomain before a slash.
+/// A label key: a name with an optional prefix, which is a subdomain and a slash.
 pub(super) fn qualified_name(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let rule = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";

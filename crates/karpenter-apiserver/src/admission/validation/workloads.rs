@@ -1,4 +1,6 @@
-//! Deployments, replica sets, stateful sets and daemon sets; jobs are in `jobs`.
+//! Validation of Deployments, ReplicaSets, StatefulSets and DaemonSets; `jobs` has Jobs.
+//!
+//! Upstream: k8s.io/kubernetes/pkg/apis/apps/validation/validation.go
 
 pub(super) mod jobs;
 pub(super) mod status;
@@ -14,7 +16,7 @@ use crate::admission::json::{
 use crate::admission::selector;
 use crate::field::FieldError;
 
-/// A selector that is there, not empty and well-formed.
+/// Checks that the selector is set, not empty and valid.
 fn check_required_selector(spec: &Value, kind: &str, errors: &mut Errors) {
     let own = &spec["selector"];
     if !is_set(own) {
@@ -28,7 +30,7 @@ fn check_required_selector(spec: &Value, kind: &str, errors: &mut Errors) {
     }
 }
 
-/// A selector that is there and empty; a missing one matches nothing.
+/// Whether the selector matches everything: it is set and empty. An absent selector matches nothing.
 fn is_everything(own: &Value) -> bool {
     is_set(own) && is_empty_selector(own)
 }
@@ -37,7 +39,7 @@ fn is_empty_selector(own: &Value) -> bool {
     entries(&own["matchLabels"]).next().is_none() && items(&own["matchExpressions"]).is_empty()
 }
 
-/// The template's labels must be selected.
+/// Checks that the selector matches the labels of the template.
 fn check_selected(spec: &Value, path: &str, errors: &mut Errors) {
     let labels = &spec["template"]["metadata"]["labels"];
     if selector::matches(&spec["selector"], labels) == Some(false) {
@@ -58,7 +60,7 @@ fn check_always_restarts(spec: &Value, kind: &str, errors: &mut Errors) {
     }
 }
 
-/// What replica sets and deployments share about their template.
+/// The rules for templates of ReplicaSets and Deployments.
 fn check_replicated_template(spec: &Value, errors: &mut Errors) {
     if selector::matches(&spec["selector"], &Value::Null).is_none() {
         errors.push(FieldError::invalid("spec.selector", spec["selector"].clone(), "invalid label selector"));
@@ -214,7 +216,7 @@ pub(super) fn check_stateful_set(set: &Value, old: Option<&Value>, errors: &mut 
         }
         let template = template_with_claims(spec);
         pods::check_template(&template, "spec.template", errors);
-        // A second time, as a real server does.
+        // kube-apiserver checks the labels twice.
         metadata::check_labels(&template["metadata"]["labels"], "spec.template.labels", errors);
         metadata::check_annotations(
             &template["metadata"]["annotations"],
@@ -228,7 +230,7 @@ pub(super) fn check_stateful_set(set: &Value, old: Option<&Value>, errors: &mut 
     }
 }
 
-/// Mounts may name claim templates, which become volumes of each pod.
+/// The pod template with a volume for each claim template, so that mounts may refer to them.
 fn template_with_claims(spec: &Value) -> Value {
     let mut template = spec["template"].clone();
     let claims = items(&spec["volumeClaimTemplates"]);

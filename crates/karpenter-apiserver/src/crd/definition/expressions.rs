@@ -1,7 +1,9 @@
-//! Looks into rules without running them: syntax, names of fields and variables, and whether a rule can be true.
+//! Static checks of rules: syntax, names of fields and variables, and whether the result can be a boolean.
 //!
-//! A server checks all types. This finds the mistakes people make (a field that does not exist, a variable nobody
-//! declared, a rule that is no condition) and leaves the rest to evaluation.
+//! kube-apiserver type-checks rules completely. This module finds common mistakes (unknown fields, undeclared
+//! variables, results that are not boolean); other errors occur in the evaluation.
+//!
+//! Upstream: k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/compilation.go
 
 use std::collections::BTreeMap;
 
@@ -11,9 +13,9 @@ use serde_json::Value;
 use crate::crd::rules;
 use crate::crd::schema::{Additional, JsonType, Schema};
 
-/// What was found in one rule.
+/// The result of checking a rule.
 pub(super) struct Checked {
-    /// The part of the rule (`rule` or `messageExpression`) and the complaint.
+    /// The field of the rule (`rule` or `messageExpression`) and the message.
     pub(super) errors: Vec<(&'static str, String)>,
     pub(super) uses_old_self: bool,
 }
@@ -55,14 +57,14 @@ pub(super) fn check(rule: &Value, schema: &Schema, is_root: bool) -> Checked {
 #[derive(Clone, Copy)]
 enum Kind<'a> {
     Unknown,
-    /// A value of this schema; whether it also has type and metadata.
+    /// A value of this schema, and whether it is a resource with type and metadata.
     Of(&'a Schema, bool),
     Scalar(JsonType),
     Metadata,
 }
 
 impl Kind<'_> {
-    /// The name of a plain type, if that is certain.
+    /// The CEL name of a scalar type, if it is certain.
     fn cel_type(self) -> Option<&'static str> {
         let json_type = match self {
             Kind::Scalar(found) => found,
@@ -124,7 +126,7 @@ impl<'a> Scope<'a> {
                 }
             },
             Expr::Select(select) => {
-                // Names with dots in them look like selections.
+                // Qualified names are parsed as field selections.
                 if let Expr::Ident(name) = &select.operand.expr
                     && !self.variables.contains_key(name)
                 {
@@ -206,7 +208,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Texts, numbers and flags cannot be compared with each other.
+    /// Strings, numbers and booleans cannot be compared with each other.
     fn check_comparison(&mut self, function: &str, arguments: &[Kind]) {
         let symbol = match function {
             "_<_" | "_<=_" | "_>_" | "_>=_" | "_==_" | "_!=_" => &function[1..function.len() - 1],
@@ -267,7 +269,7 @@ fn element(container: Kind) -> Kind {
     }
 }
 
-/// Names of types are values too, and the parser makes up names that start with an @ or two underscores.
+/// Type names, and names that the parser generates (with the prefix `@` or `__`), are not undeclared variables.
 fn is_known_name(name: &str) -> bool {
     const TYPES: [&str; 12] = [
         "bool",

@@ -1,4 +1,6 @@
-//! Keywords of a schema: which are allowed, what their values may be, and whether rules and defaults make sense.
+//! The keywords of a schema: which are allowed, their values, and the validity of rules and defaults.
+//!
+//! Upstream: k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation/validation.go
 
 use serde_json::{Map, Value, json};
 
@@ -17,13 +19,14 @@ struct Place {
     is_inside_metadata: bool,
     /// Why defaults are not allowed here.
     no_defaults_reason: Option<String>,
-    /// The node above under which old and new values cannot be brought together.
+    /// The nearest ancestor below which old and new values cannot be correlated.
     uncorrelatable: Option<String>,
-    /// Whether rules are compiled: not in junctors, and not if the schema is no schema.
+    /// Whether rules are compiled. False within `allOf`, `anyOf`, `oneOf` and `not`, and if the schema is not
+    /// structural or has invalid defaults.
     checks_rules: bool,
 }
 
-/// Checks all keywords; errors of rules come last and only from nodes that are otherwise good.
+/// Checks all keywords. Errors of rules follow all others, and are reported only for nodes without other errors.
 pub(super) fn check(document: &Value, path: &str, checks_rules: bool) -> Vec<FieldError> {
     let place = Place {
         is_root: true,
@@ -341,7 +344,7 @@ fn rules_of(
     }
 }
 
-/// Whether a field path such as `.a['b']` names something that the schema knows.
+/// Whether a field path such as `.a['b']` refers to a field of the schema.
 fn leads_to_a_field(document: &Value, path: &str) -> bool {
     let mut node = document;
     let mut rest = path;
@@ -365,7 +368,7 @@ fn leads_to_a_field(document: &Value, path: &str) -> bool {
     true
 }
 
-/// An error about a rule, which shows it as the internal form prints it.
+/// An error about a rule, which the message shows in its internal representation.
 fn rule_error(path: String, rule: &Value, detail: String) -> FieldError {
     let text = |name: &str| go_json(&Value::from(rule.get(name).and_then(Value::as_str).unwrap_or_default()));
     let json = |name: &str| go_json(rule.get(name).unwrap_or(&Value::Null));
@@ -414,7 +417,7 @@ fn rule_texts(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Defaults must themselves be valid and known to the schema.
+/// Checks that defaults are valid and have no unknown fields.
 pub(super) fn check_defaults(document: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     defaults_of(document, path, &mut errors);

@@ -1,4 +1,7 @@
-//! Whether a schema is structural: every field is typed outside of logical junctors, which only restrict values.
+//! Checks that a schema is structural: every field has a type outside of `allOf`, `anyOf`, `oneOf` and `not`
+//! ("junctors"), which only restrict values.
+//!
+//! Upstream: k8s.io/apiextensions-apiserver/pkg/apiserver/schema/validation.go
 
 use serde_json::{Map, Value, json};
 
@@ -12,7 +15,7 @@ enum Level {
     Field,
 }
 
-/// The errors are sorted by their text, as a server sorts them.
+/// The errors, sorted by message as in kube-apiserver.
 pub(super) fn check(document: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     invariants(document, Level::Root, path, &mut errors);
@@ -182,7 +185,7 @@ fn values(
     }
 }
 
-/// A schema under a junctor may restrict values and nothing else.
+/// A schema within a junctor may only restrict values.
 fn nested(node: &Value, skips_any_of: bool, level: Level, path: &str, errors: &mut Vec<FieldError>) {
     values(node, skips_any_of, false, level, path, errors);
     if let Some(items) = child(node, "items") {
@@ -223,7 +226,7 @@ fn nested(node: &Value, skips_any_of: bool, level: Level, path: &str, errors: &m
     }
 }
 
-/// Whatever a junctor names must exist outside of it.
+/// Every field in a junctor must also be specified outside of it.
 fn completeness(junctor: &Value, node: &Value, node_path: &str, path: &str, errors: &mut Vec<FieldError>) {
     if let Some(branch) = child(junctor, "not") {
         nested_completeness(branch, Some(node), node_path, &format!("{path}.not"), errors);
@@ -260,7 +263,7 @@ fn nested_completeness(
     }
 }
 
-/// The complaint in the words of Go's parser, as far as the kind of mistake is known.
+/// The error message of Go's regular expression parser, for the known kinds of errors.
 fn pattern_words(expression: &str, error: &str) -> String {
     let words = if error.contains("unclosed group") {
         format!("missing closing ): `{expression}`")

@@ -1,5 +1,5 @@
-//! The functions that rules may call: kube-cel's, with those replaced that compile a regular expression on every
-//! call, which costs more than everything else a rule does.
+//! The functions that rules may call: those of kube-cel. Functions with regular expressions are replaced, because
+//! kube-cel compiles the expression on every call, which takes longer than the rest of a rule.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use regex::Regex;
 
 use crate::crd::pattern;
 
-/// Rules can make up expressions as they run; beyond this many the cache starts anew.
+/// Rules can compute regular expressions. When this many are cached, the cache is cleared.
 const EXPRESSIONS_MAX: usize = 256;
 
 thread_local! {
@@ -52,8 +52,8 @@ fn with_expression(function: &str, expression: &str, apply: impl FnOnce(&Regex) 
     })
 }
 
-/// Whether the evaluator can take an expression: it gives up on literals of messages (`Name{field: 1}`), which no
-/// rule of a custom kind has a use for.
+/// Whether the evaluator supports an expression. It panics on message literals (`Name{field: 1}`), which rules of
+/// custom resources do not need.
 pub(super) fn is_supported(expression: &IdedExpr) -> bool {
     match &expression.expr {
         Expr::Struct(_) | Expr::Unspecified => false,

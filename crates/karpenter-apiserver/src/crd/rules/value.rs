@@ -1,8 +1,10 @@
-//! What a rule sees: JSON as CEL values, typed by the schema.
+//! Conversion of JSON to the CEL values that rules see, typed by the schema.
 //!
-//! Fields that are null are absent to a rule; names that CEL cannot spell are escaped; texts with a format become
-//! times, durations and bytes; numbers become ints or doubles as the schema says, not as they were written. Of
-//! metadata only the name is visible.
+//! Null fields are absent. Names that are not CEL identifiers are escaped. Strings with a format become timestamps,
+//! durations and bytes. Numbers become int or double according to the schema, not to their JSON. Of the metadata, only
+//! `name` and `generateName` are visible.
+//!
+//! Upstream: k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/values.go
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -88,7 +90,7 @@ fn convert_text(schema: &Schema, text: &str) -> CelValue {
     converted.unwrap_or_else(plain)
 }
 
-/// Lets CEL itself make the value, so that times here and times in rules have one implementation.
+/// Creates the value with a CEL function, so that it equals values that rules create.
 fn call(function: &str, text: &str) -> Option<CelValue> {
     static PROGRAMS: LazyLock<HashMap<&'static str, Program>> = LazyLock::new(|| {
         ["timestamp(text)", "duration(text)", "base64.decode(text)"]
@@ -104,7 +106,7 @@ fn call(function: &str, text: &str) -> Option<CelValue> {
     })
 }
 
-/// Field names as rules spell them.
+/// Escapes field names as CEL rules require.
 fn escape(name: &str) -> String {
     const RESERVED: [&str; 21] = [
         "true",

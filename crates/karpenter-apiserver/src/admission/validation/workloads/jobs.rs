@@ -1,4 +1,6 @@
-//! Jobs and cron jobs.
+//! Validation of Jobs and CronJobs.
+//!
+//! Upstream: k8s.io/kubernetes/pkg/apis/batch/validation/validation.go
 
 use serde_json::{Value, json};
 
@@ -159,7 +161,7 @@ fn check_change(after: &Value, old: &Value, errors: &mut Errors) {
     }
     check_immutable(&after["selector"], &before["selector"], "spec.selector", errors);
     let mut template = before["template"].clone();
-    // Where a job has not started, the queue in front of it may still say where its pods go.
+    // While a Job is suspended and not started, a queue controller may change the scheduling fields of its template.
     if before["suspend"] == true && !is_set(&old["status"]["startTime"]) {
         allow_scheduling_changes(&mut template, &after["template"]);
     }

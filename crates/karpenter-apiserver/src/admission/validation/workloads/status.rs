@@ -1,4 +1,4 @@
-//! The counts that controllers report.
+//! Validation of the status of workloads.
 
 use serde_json::{Value, json};
 
@@ -75,7 +75,7 @@ fn status_has_replicas(kind: &str) -> bool {
     matches!(kind, "Deployment" | "ReplicaSet" | "StatefulSet" | "ReplicationController")
 }
 
-/// No part is larger than the whole, and only ready pods are available.
+/// Checks that no count exceeds the total, and that available pods do not exceed ready pods.
 fn check_parts(kind: &str, status: &Value, errors: &mut Errors) {
     let count = |key: &str| integer(&status[key]).unwrap_or(0);
     let parts: &[&str] = match kind {
