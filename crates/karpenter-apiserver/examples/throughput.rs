@@ -1,10 +1,10 @@
-//! How fast the server is in one process: writes with watchers, large lists, the way of an event to a watcher, and
-//! memory at ten thousand nodes and a hundred thousand pods.
+//! Measures the server within one process: writes with watches, large lists, the latency of watch events, and the
+//! memory for ten thousand nodes and a hundred thousand pods.
 //!
-//! Run with `cargo run --release -p karpenter-apiserver --example throughput [pods] [nodes]`. Wall time says little on a
-//! busy machine, so writes are reported in processor time too, and `throughput once create|patch|status N` does nothing
-//! but N such writes of pods, for profilers that count instructions. `throughput start DIR` measures how long a server
-//! takes to be ready with the definitions in DIR.
+//! Run with `cargo run --release -p karpenter-apiserver --example throughput [pods] [nodes]`. Wall time is unreliable
+//! on a busy machine, so writes are also reported in processor time. `throughput once create|patch|status N` does only
+//! N such writes of pods, for profilers that count instructions. `throughput start DIR` measures the start of a server
+//! with the definitions in DIR.
 
 use std::time::{Duration, Instant};
 
@@ -131,7 +131,7 @@ async fn once(what: &str, count: usize) {
     println!("{count} times {what}: {:.1} µs of processor time each", spent * 1e6 / count.max(1) as f64);
 }
 
-/// From nothing to a server that knows all definitions of a directory.
+/// Measures the start of a server that serves all definitions of a directory.
 async fn start(directory: &std::path::Path) {
     let begin = Instant::now();
     let server = ApiServer::new(Config::default());
@@ -279,18 +279,18 @@ async fn memory(pods: usize, nodes: usize) {
     );
 }
 
-/// Zero where the system does not say.
+/// Zero if the system does not provide it.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
     line.split_whitespace().nth(1).and_then(|kilobytes| kilobytes.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
-/// What all threads of this process have used; zero where the system does not say.
+/// The processor time of all threads of this process; zero if the system does not provide it.
 fn processor_seconds() -> f64 {
     const TICKS_PER_SECOND: f64 = 100.0;
     let status = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The second field, the name, may contain anything; what counts comes after it.
+    // The second field, the process name, may contain any character. The needed fields follow it.
     let after_name = status.rsplit(')').next().unwrap_or_default();
     let ticks = after_name.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
     ticks.sum::<f64>() / TICKS_PER_SECOND

@@ -1,9 +1,10 @@
-//! Defaults, strategies, plugins and rules of the built-in kinds against what kube-apiserver 1.35.4 answered.
+//! Defaults, strategies, admission plugins and validation of built-in kinds, compared with responses of kube-apiserver
+//! 1.35.4.
 //!
-//! `admission/recorded.jsonl` holds one request per line: an object that is created, and perhaps a merge patch that
-//! changes it, with the answer: the object, or code, message and causes. Uids read `UID`, times `TIME`; what a real
-//! server appends to a message after a line break (a diff of Go structs) is cut off. Order within messages is not
-//! compared where a real server walks a hash map.
+//! `admission/recorded.jsonl` has one request per line: an object to create, optionally a merge patch, and the
+//! response: the object, or code, message and causes. Uids are replaced by `UID`, times by `TIME`. The part of a
+//! message after a line break (a diff of Go structs) is cut off. The order within messages is not compared, because
+//! kube-apiserver iterates over hash maps.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use karpenter_apiserver::status::{Answer, Failure};
 use karpenter_apiserver::{builtin, patch};
 use serde_json::{Value, json};
 
-/// One namespace and nothing else.
+/// A cluster with one namespace and no other objects.
 struct EmptyCluster;
 
 impl Lookup for EmptyCluster {
@@ -122,7 +123,7 @@ fn sorted(text: &str) -> Vec<char> {
     characters
 }
 
-/// What differs, if anything.
+/// The difference from the recorded response, if any.
 fn difference(recorded: &Value) -> Option<String> {
     let ours = answer(recorded);
     match (&ours, recorded["code"].as_u64()) {

@@ -1,9 +1,9 @@
-//! Compares the embedded server with a real kube-apiserver: every step of `conformance/steps/*.yaml` is asked here, and
-//! the answers must be those in `conformance/recorded/*.json`, which a real server gave. The only exceptions are listed,
-//! with a reason each, in `conformance/differences.yaml`.
+//! Compares the embedded server with kube-apiserver. Every step of `conformance/steps/*.yaml` is sent to the embedded
+//! server, and the responses must equal the recorded ones of a real kube-apiserver in `conformance/recorded/*.json`.
+//! The exceptions are listed with their reasons in `conformance/differences.yaml`.
 //!
-//! `CONFORMANCE_REPORT=FILE` writes the differences to a file, by the part of the server they concern;
-//! `CONFORMANCE_ONLY=SCRIPT` runs one script.
+//! `CONFORMANCE_REPORT=FILE` writes the differences to a file, by area of the server; `CONFORMANCE_ONLY=SCRIPT` runs
+//! one script.
 
 #[path = "conformance/runner/runner.rs"]
 mod runner;
@@ -25,7 +25,7 @@ async fn the_embedded_server_answers_as_a_real_one() -> Result<(), runner::Error
             continue;
         }
         let recorded = transcript::load(&script.name)?;
-        // Each script has a server of its own: nothing depends on their order.
+        // Each script has its own server, so that scripts do not depend on their order.
         let server = ApiServer::new(Config { history_limit: CHANGES_TO_FORGET - 50, ..Config::default() });
         let client = kube::Client::new(server, "default");
         let answered = run::run(&script, &Target { client, settle_time: Duration::ZERO, etcd: None }).await?;

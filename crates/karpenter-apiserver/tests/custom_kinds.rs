@@ -1,5 +1,6 @@
-//! Custom kinds and tables against what others say: the answers of a real server (`custom_kinds/README.md`), and
-//! real definitions with hundreds of accept/reject cases, by which another implementation is tested too.
+//! Custom resources and tables, compared with recorded responses of kube-apiserver (`custom_kinds/README.md`) and with
+//! the case tables of karpenter-api: real definitions with hundreds of accepted and rejected objects, which are also
+//! tested against another implementation.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use karpenter_apiserver::field::FieldError;
 use karpenter_apiserver::table::{self, IncludeObject};
 use serde_json::{Value, json};
 
-// The tables and their reader belong to the crate whose definitions they are about.
+// The tables and their parser belong to karpenter-api, whose definitions they test.
 #[path = "../../karpenter-api/tests/cases/table.rs"]
 mod case_tables;
 
@@ -46,7 +47,7 @@ fn kinds() -> Vec<CustomKind> {
         .collect()
 }
 
-/// What the API server would say: unknown fields count as errors, as with strict field validation.
+/// Validates an object as the API server does with strict field validation: unknown fields are errors.
 fn admit(kind: &CustomKind, mut object: Value, old: Option<Value>) -> Result<Value, Vec<String>> {
     let unknown = kind.prune(&mut object);
     kind.default(&mut object);
@@ -62,7 +63,7 @@ fn admit(kind: &CustomKind, mut object: Value, old: Option<Value>) -> Result<Val
     if texts.is_empty() { Ok(object) } else { Err(texts) }
 }
 
-/// Cases about names and versions, which are judged elsewhere.
+/// Cases about names and versions, which the schema does not check.
 fn is_not_about_the_schema(case: &Case) -> bool {
     let path = case.path.as_deref().unwrap_or_default();
     let is_about_names = path == "apiVersion" || path == "kind" || path.starts_with("metadata.");
@@ -73,19 +74,19 @@ fn answers(text: &str) -> Value {
     serde_json::from_str(text).expect("JSON")
 }
 
-/// Field, reason and message of every error, sorted, as `details.causes` has them.
+/// Field, reason and message of each error, sorted, in the form of `details.causes`.
 fn causes(errors: &[FieldError]) -> Vec<Value> {
     let causes = errors.iter().map(FieldError::cause);
     sorted(causes.map(|cause| json!([cause.field, cause.reason, cause.message])).collect())
 }
 
-/// The order of errors depends on hash maps in a real server.
+/// The order of errors depends on hash maps in kube-apiserver.
 fn sorted(mut causes: Vec<Value>) -> Vec<Value> {
     causes.sort_by_key(Value::to_string);
     causes
 }
 
-/// Cases in which our words differ: CEL's own error for a list in place of a time.
+/// Cases with a different message: CEL's error for a list in place of a time.
 const OTHER_WORDS: [&str; 1] = ["time [\"a\"]"];
 
 #[test]
@@ -120,7 +121,8 @@ fn objects_are_answered_as_by_a_real_server() {
     }
 }
 
-/// The stored object was wrong before the definition became strict, so parts of it may stay wrong.
+/// The stored object was invalid before the definition became stricter, so unchanged parts may stay invalid
+/// (ratcheting).
 #[test]
 fn updates_of_wrong_objects_are_answered_as_by_a_real_server() {
     let answers = answers(include_str!("custom_kinds/updates.json"));
@@ -175,7 +177,7 @@ fn tables_have_the_columns_and_cells_of_a_real_server() {
             let name = &row["object"]["metadata"]["name"];
             assert_eq!(cells.len(), expected.len(), "{} {name}", kind["kind"]);
             for (cell, expected) in cells.iter().zip(expected) {
-                // What a server shows as an age is some age here too.
+                // The recorded cell is an age; any age is accepted.
                 let is_age = cell.as_str().is_some_and(|text| text.ends_with(['s', 'm', 'h', 'd', 'y']));
                 match expected {
                     Value::Null => assert!(is_age, "{} {name}: {cell} is no age", kind["kind"]),
@@ -208,7 +210,7 @@ fn every_case_has_the_expected_verdict() {
             let complaint = match (&verdict, case.expect) {
                 (Ok(stored), Expectation::Accept) => case.defaulted.iter().find_map(|(pointer, expected)| {
                     let actual = stored.pointer(pointer);
-                    // Clients write 7.0 as 7 before a server sees it.
+                    // Clients encode 7.0 as 7 before the server decodes it.
                     let is_equal = |actual: &Value| {
                         actual == expected || (actual.is_f64() && actual.as_f64() == expected.as_f64())
                     };

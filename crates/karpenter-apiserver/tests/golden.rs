@@ -1,4 +1,5 @@
-//! The answers of Kubernetes' own Go code to the same questions. `tools/kinds/README.md` says how they are made.
+//! Compares with the results of Kubernetes' own Go code for the same input. `tools/kinds/README.md` describes how they
+//! are generated.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -23,7 +24,7 @@ fn kind_of(case: &Value) -> (&str, &str, &str) {
     (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap())
 }
 
-/// Go tells integers from floats with no fraction only in text.
+/// Go distinguishes integers from floats without a fraction only in the encoded form.
 fn assert_same(actual: &Value, expected: &Value, about: &str) {
     assert!(
         actual == expected,
@@ -84,7 +85,7 @@ fn strategic_merge_patches() {
         match (answer, text(&case, "Error")) {
             (Ok(answer), "") => assert_same(&answer, &case["Answer"], &about),
             (Err(failure), error) if !error.is_empty() => {
-                // 422 hides the text from clients.
+                // With code 422, clients do not get the message.
                 if failure.code != 422 {
                     assert_eq!(failure.message, error, "{about}");
                 }
@@ -94,7 +95,7 @@ fn strategic_merge_patches() {
     }
 }
 
-/// Times, and the order that follows from them, differ from run to run.
+/// Times, and the order that depends on them, differ between runs.
 fn without_times(mut object: Value) -> Value {
     if let Some(entries) = object.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut) {
         for entry in &mut *entries {
@@ -105,7 +106,7 @@ fn without_times(mut object: Value) -> Value {
     object
 }
 
-/// Defaulting, which the Go side does not do either, is left out; the uid makes the object an existing one.
+/// Defaults are not applied, as on the Go side. The uid marks the object as existing.
 fn run(case: &Value, operation: &Value, live: Option<&Value>) -> Result<Value, Box<Failure>> {
     let (group, version, kind) = kind_of(case);
     let shape = builtin::shape(group, version, kind).unwrap();
@@ -176,7 +177,7 @@ fn protobuf_bodies() {
         let object = protobuf::decode(&body).unwrap();
         let expected = case.get("FromProtobuf").unwrap_or(&case["Answer"]);
         assert_same(&object, expected, text(&case["Object"], "kind"));
-        // Cut anywhere, it is refused or read as something shorter, and nothing worse.
+        // A truncated body must be rejected or decoded as something shorter; it must not panic.
         for length in (0..body.len()).step_by(7) {
             let _ = protobuf::decode(&body[..length]);
         }
@@ -200,8 +201,8 @@ fn strict_decoding() {
     }
 }
 
-/// Bodies that kubectl 1.32 sent, and what the same commands print with `--dry-run=client -o json` (for a token and an
-/// access review, which have no dry run: what was asked for).
+/// Bodies that kubectl 1.32 sent, compared with the output of the same commands with `--dry-run=client -o json`. A
+/// token and an access review have no dry run; they are compared with the requested values.
 #[test]
 fn bodies_from_kubectl() {
     let cases: Vec<Value> = serde_json::from_str(include_str!("golden/kubectl.json")).unwrap();
@@ -211,7 +212,7 @@ fn bodies_from_kubectl() {
         let mut expected = case["Object"].clone();
         let (group, version, kind) = group_version_kind(&expected);
         builtin::round_trip(&mut expected, &group, &version, &kind);
-        // The namespace is in the path of the request; only some commands repeat it.
+        // The namespace is in the path of the request; only some commands repeat it in the body.
         object["metadata"].as_object_mut().unwrap().remove("namespace");
         expected["metadata"].as_object_mut().unwrap().remove("namespace");
         assert_same(&object, &expected, text(&case, "Command"));

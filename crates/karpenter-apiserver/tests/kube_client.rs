@@ -1,4 +1,4 @@
-//! kube-rs on the server without a socket: typed clients, watchers, reflectors.
+//! kube-rs clients, watchers and reflectors on the server without a socket.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -132,7 +132,7 @@ async fn a_controller_reconciles_every_object_until_it_is_done() {
     let controller = Controller::new(maps.clone(), watcher::Config::default())
         .run(
             |map: Arc<ConfigMap>, maps: Arc<Api<ConfigMap>>| async move {
-                // The write leads to another event, and that to one more reconciliation, which changes nothing.
+                // The write causes another event and one more reconciliation, which changes nothing.
                 let patch = Patch::Merge(json!({"data": {"done": "yes"}}));
                 maps.patch(&map.name_any(), &PatchParams::default(), &patch).await?;
                 Ok::<_, kube::Error>(Action::await_change())

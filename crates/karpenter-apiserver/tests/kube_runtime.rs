@@ -1,5 +1,5 @@
-//! kube-rs' runtime on the server while others write: reflectors end with what is stored, finalizers run once and in
-//! order, events are counted, and of many candidates one gets the lease.
+//! The runtime of kube-rs on the server with concurrent writers: reflectors converge to the stored objects, finalizers
+//! run once and in order, events are counted, and one of many candidates acquires the lease.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -29,7 +29,7 @@ fn config_map(name: &str) -> ConfigMap {
         .unwrap()
 }
 
-/// Creates, changes and deletes its own objects in turns.
+/// Creates, changes and deletes its own objects in turn.
 async fn write(maps: Api<ConfigMap>, writer: usize) {
     for round in 0..ROUNDS {
         let name = format!("w{writer}-{}", round % NAMES);
@@ -48,7 +48,7 @@ fn versions<'a>(maps: impl Iterator<Item = &'a ConfigMap>) -> BTreeMap<String, O
     maps.map(|map| (map.name_any(), map.resource_version())).collect()
 }
 
-/// A short history makes watches fall behind and start anew; that must show in nothing but work.
+/// With a short history, watches expire and restart. The result must be the same.
 async fn reflectors_end_with_what_is_stored(history_limit: usize) {
     let maps: Api<ConfigMap> = Api::default_namespaced(client(history_limit));
     let configs = [
@@ -64,7 +64,7 @@ async fn reflectors_end_with_what_is_stored(history_limit: usize) {
             let events = watcher(maps.clone(), config).default_backoff();
             let mut stream = reflector(writer, events).boxed();
             tokio::spawn(async move {
-                // The marker comes after everything else; it may arrive in a list or in a watch.
+                // The marker is written last. It may arrive in a list or in a watch event.
                 loop {
                     drop(stream.next().await.expect("a watcher never ends"));
                     if stream_has_marker(&reader) {
@@ -120,7 +120,7 @@ async fn a_finalizer_applies_first_and_cleans_up_last() {
             }
             Ok::<_, kube::Error>(Action::await_change())
         });
-        // A pass over an object that is gone by now fails, and has nothing left to do.
+        // A reconciliation of an object that is already deleted fails and has nothing to do.
         let _ = pass.await;
         if maps.get_opt("kept").await.unwrap().is_none() {
             break;

@@ -1,4 +1,4 @@
-//! Many writers and watchers at once: every watcher sees every change once, in the order of revisions.
+//! Concurrent writers and watches: every watch gets every change once, in the order of revisions.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Custom kinds from definition to deletion.
+//! Custom resources, from the creation of the definition to its deletion.
 
 use super::*;
 

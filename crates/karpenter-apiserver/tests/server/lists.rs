@@ -1,4 +1,4 @@
-//! Lists: pages, revisions, selectors, forms.
+//! Lists: pagination, revisions, selectors, representations.
 
 use super::*;
 

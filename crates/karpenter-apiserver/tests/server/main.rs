@@ -1,4 +1,4 @@
-//! The server spoken to in plain HTTP, without a socket.
+//! The server, tested with plain HTTP requests without a socket.
 
 mod concurrency;
 mod definitions;
@@ -20,7 +20,7 @@ use karpenter_apiserver::encode::RespBody;
 use karpenter_apiserver::{ApiServer, Config};
 use serde_json::{Value, json};
 
-/// A clock that the test moves.
+/// A clock that the test advances.
 #[derive(Debug)]
 struct TestClock(AtomicI64);
 
@@ -93,7 +93,7 @@ impl Server {
         self.request("DELETE", path, "application/json", options.as_ref()).await
     }
 
-    /// Must succeed.
+    /// Creates an object; panics if the request fails.
     async fn create(&self, path: &str, body: Value) -> Value {
         let (code, answer) = self.post(path, body).await;
         assert_eq!(code, 201, "{answer}");

@@ -1,4 +1,4 @@
-//! Scale and eviction: writes to something that is not the object, and what becomes of the object.
+//! The subresources `scale` and `eviction`, and their effect on the object.
 
 use super::*;
 
@@ -24,7 +24,7 @@ async fn apply(server: &Server, path: &str, body: &Value) -> (u16, Value) {
     server.request("PATCH", path, "application/apply-patch+yaml", Some(body)).await
 }
 
-/// Who owns the replicas, and how.
+/// The managers that own the replicas, with their operation.
 fn owners(object: &Value) -> Vec<String> {
     let entries = object["metadata"]["managedFields"].as_array().unwrap();
     let owns = |entry: &&Value| entry["fieldsV1"]["f:spec"]["f:replicas"].is_object();
@@ -52,7 +52,7 @@ async fn replicas_can_be_applied_by_their_scale() {
     let (_, object) = server.get(&path).await;
     assert_eq!(object["spec"]["replicas"], 5);
     assert_eq!(owners(&object), ["scaler Apply apps/v1 scale"]);
-    // The owner may change its mind without force.
+    // The owner may change the value without force.
     let (code, _) = apply(&server, &format!("{path}/scale?fieldManager=scaler"), &scale(6)).await;
     assert_eq!(code, 200);
     let other = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}});
@@ -101,7 +101,7 @@ fn eviction(name: &str) -> Value {
     json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}})
 }
 
-/// Pods that change all the time make evictions lose the race for the pod after they won the one for the budget.
+/// If pods change continuously, an eviction can update the budget and then get a conflict on the pod.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn evictions_of_busy_pods_cost_their_budget_once() {
     const EVICTIONS: usize = 40;
@@ -143,7 +143,7 @@ async fn who_must_wait_is_told_how_long() {
     let server = Server::new();
     budget(&server, 1).await;
     running_pod(&server, "a").await;
-    // A budget that changed and was not looked at since.
+    // The spec of the budget changed, and its controller has not observed the change.
     assert_eq!(server.merge(&format!("{BUDGETS}/budget"), json!({"spec": {"minAvailable": 2}})).await.0, 200);
     let request = Request::builder()
         .method("POST")

@@ -1,4 +1,4 @@
-//! Watches: where they start, what they send, how they end.
+//! Watches: start, events, end.
 
 use super::*;
 

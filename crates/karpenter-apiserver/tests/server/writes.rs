@@ -1,4 +1,4 @@
-//! Creating, replacing and patching; subresources.
+//! Create, update, patch and subresources.
 
 use super::*;
 
@@ -22,7 +22,7 @@ async fn a_dry_run_stores_nothing() {
     assert_eq!(code, 422);
 }
 
-/// Manifests of cluster-wide kinds in the wild name a namespace; it never meant anything.
+/// Published manifests of cluster-scoped kinds sometimes have a namespace. kube-apiserver ignores it.
 #[tokio::test]
 async fn a_namespace_on_a_kind_without_one_is_dropped() {
     let server = Server::new();
@@ -79,7 +79,7 @@ async fn replacing_without_a_revision_is_up_to_the_kind() {
     assert_eq!(server.put(&format!("{MAPS}/a"), changed).await.0, 200);
     let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
     let lease = json!({"metadata": {"name": "a"}, "spec": {"holderIdentity": "me"}});
-    // A lease that does not exist is created by a replacement.
+    // An update of a Lease that does not exist creates it.
     assert_eq!(server.put(&format!("{leases}/a"), lease.clone()).await.0, 201);
     let (code, refused) = server.put(&format!("{leases}/a"), lease).await;
     assert_eq!(code, 422);

@@ -1,4 +1,4 @@
-//! Compares a transcript with the recorded one, and settles which differences are known.
+//! Compares a transcript with the recorded one, and separates known from unknown differences.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,27 +10,27 @@ use super::script::{Area, Script};
 use super::transcript::Transcript;
 use super::{Error, folder};
 
-/// One place in one answer.
+/// A difference at one place of a response.
 #[derive(Debug, Clone)]
 pub(crate) struct Difference {
     pub(crate) script: String,
     pub(crate) step: String,
     pub(crate) action: String,
     pub(crate) area: Area,
-    /// Pointer into the answer.
+    /// A JSON pointer into the response.
     pub(crate) place: String,
-    /// What the real server answered there; nothing if it answered nothing there.
+    /// The recorded value; `None` if the recorded response has none at this place.
     pub(crate) recorded: Option<Value>,
     pub(crate) answered: Option<Value>,
 }
 
-/// A difference that stays, and why.
+/// An accepted difference and its reason.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Known {
-    /// As docs/embedded-cluster.md calls it.
+    /// The title in docs/embedded-cluster.md.
     pub(crate) title: String,
-    /// For the reader of the file.
+    /// Documentation in the file; not used.
     #[allow(dead_code)]
     pub(crate) reason: String,
     #[serde(rename = "where")]
@@ -40,11 +40,11 @@ pub(crate) struct Known {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct KnownPlace {
-    /// Name of the script; none stands for every script.
+    /// The name of the script; `None` for all scripts.
     pub(crate) script: Option<String>,
-    /// Name of the step, or the beginning of it up to a `*`; none stands for every step.
+    /// The name of the step, or a prefix followed by `*`; `None` for all steps.
     pub(crate) step: Option<String>,
-    /// Where in the answer, and everything below; `*` stands for one segment. None stands for the whole answer.
+    /// A place in the response, with everything below it; `*` matches one segment. `None` for the whole response.
     pub(crate) place: Option<String>,
 }
 
@@ -77,7 +77,7 @@ fn is_at_or_below(pattern: &str, place: &str) -> bool {
     pattern.split('/').all(|wanted| segments.next().is_some_and(|segment| wanted == "*" || wanted == segment))
 }
 
-/// All differences of the answers to one script.
+/// All differences between the responses of one script and the recorded ones.
 pub(crate) fn differences(
     script: &Script,
     recorded: &Transcript,
@@ -141,7 +141,7 @@ fn walk(recorded: Option<&Value>, answered: Option<&Value>, place: &mut String, 
     }
 }
 
-/// Differences that no known one covers, and the known ones that cover nothing.
+/// The differences that no known one covers, and the known ones that cover no difference.
 pub(crate) fn settle<'a>(
     differences: &'a [Difference],
     known: &'a [Known],
@@ -154,7 +154,7 @@ pub(crate) fn settle<'a>(
     (unknown, unused)
 }
 
-/// How many steps these differences are in.
+/// The number of steps with differences.
 pub(crate) fn count_steps(differences: &[&Difference]) -> usize {
     let mut steps: Vec<_> =
         differences.iter().map(|difference| (&difference.script, &difference.step)).collect();
@@ -163,7 +163,7 @@ pub(crate) fn count_steps(differences: &[&Difference]) -> usize {
     steps.len()
 }
 
-/// A report for people: by area, script and step.
+/// A readable report, by area, script and step.
 pub(crate) fn report(differences: &[&Difference]) -> String {
     let mut sorted = differences.to_vec();
     sorted.sort_by_key(|difference| difference.area);
@@ -175,7 +175,7 @@ pub(crate) fn report(differences: &[&Difference]) -> String {
             let _ = writeln!(text, "\n## {}", format!("{:?}", first.area).to_uppercase());
         }
         let _ = writeln!(text, "\n- **{} / {}** `{}`", first.script, first.step, first.action);
-        // Where one refuses and the other does not, the rest of the answers has nothing in common.
+        // If only one of the servers rejects the request, the rest of the responses is not comparable.
         let verdicts_differ = step.iter().any(|difference| difference.place == "/status");
         let telling = |difference: &&&Difference| {
             !verdicts_differ || ["/status", "/body/message"].contains(&difference.place.as_str())

@@ -1,6 +1,6 @@
-//! Masks what two correct servers may answer differently: uids, times, revisions, generated names, continue tokens,
-//! addresses. Identity survives: the same object keeps the same label, and its revisions are counted, so that an update
-//! which must not write, or a delete that must, still shows.
+//! Masks the parts in which two correct servers may differ: uids, times, revisions, generated names, continue tokens,
+//! addresses. Identity is preserved: each object keeps its label, and its revisions are numbered. An update that must
+//! not write, or a delete that must, is still detected.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -13,25 +13,25 @@ static UID: LazyLock<Regex> =
 static TIME: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"20[2-9]\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| \+0000 UTC)"));
 static AGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(\d+[smhdy])+( ago)?$"));
-/// Volume of the service account's token; the suffix is chance.
+/// The volume of the service account token, which has a random suffix.
 static TOKEN_VOLUME: LazyLock<Regex> = LazyLock::new(|| pattern("kube-api-access-[a-z0-9]{5}"));
 static REVISION_IN_TEXT: LazyLock<Regex> = LazyLock::new(|| {
     pattern(r#"(?i)(resource ?version[a-z :,\\"]*?:? ?|current: )\(?([1-9]\d*)\)?( \(\d+\))?"#)
 });
-/// Go's place in the code of the scheme that was asked.
+/// The location of the scheme in the Go source.
 static SCHEME: LazyLock<Regex> = LazyLock::new(|| pattern(r#"in scheme \\?"[^"]*""#));
 
 fn pattern(text: &str) -> Regex {
     Regex::new(text).unwrap_or_else(|error| panic!("pattern {text}: {error}"))
 }
 
-/// What was learnt from the answers to one script so far.
+/// What earlier responses of the script have shown.
 #[derive(Debug, Default)]
 pub(crate) struct Masks {
     uid_labels: BTreeMap<String, String>,
-    /// How many uids an object name has had.
+    /// The number of uids that an object name has had.
     uids_per_name: BTreeMap<String, usize>,
-    /// Revisions seen of each uid, in order.
+    /// The revisions of each uid, in order.
     revisions: BTreeMap<String, Vec<String>>,
     generated_names: BTreeMap<String, String>,
     generated_per_prefix: BTreeMap<String, usize>,
@@ -82,7 +82,7 @@ impl Masks {
                 for item in items.iter_mut() {
                     self.mask(item, key);
                 }
-                // Entries of one second are sorted by name, those of different seconds by time: chance.
+                // Entries with the same second are sorted by name, others by time, so their order is random.
                 if key == "managedFields" {
                     items.sort_by_key(|entry| {
                         ["manager", "operation", "subresource", "apiVersion"]
@@ -159,7 +159,8 @@ impl Masks {
     }
 }
 
-/// Managers of fields in an object that a message quotes: their order is chance (see `mask`), and a text cannot be sorted.
+/// Removes the managed fields from an object that a message quotes. Their order is random (see `mask`), and a string
+/// cannot be sorted.
 fn without_quoted_managers(text: &str) -> String {
     const OPENING: &str = r#"\"managedFields\":["#;
     let Some(start) = text.find(OPENING).map(|found| found + OPENING.len()) else { return text.to_owned() };

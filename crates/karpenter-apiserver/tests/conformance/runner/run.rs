@@ -1,4 +1,4 @@
-//! Runs a script against a server that a `kube::Client` reaches, in this process or elsewhere.
+//! Runs a script against a server, embedded or remote, through a `kube::Client`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,23 +17,23 @@ use super::script::{Script, Step, substitute, substitute_text};
 use super::transcript::{Answered, Transcript};
 use super::{Error, folder};
 
-/// How long a step may take. Real servers wait up to three seconds for a revision from the future.
+/// The timeout of a step. kube-apiserver waits up to three seconds for a future revision.
 const STEP_LIMIT: Duration = Duration::from_secs(12);
-/// How long an event may take to arrive; a missing one costs this.
+/// The timeout of an event. A missing event takes this long.
 const EVENT_LIMIT: Duration = Duration::from_secs(4);
-/// Headers of answers that are part of the contract.
+/// Response headers that are compared.
 const HEADERS: [&str; 4] = ["content-type", "warning", "retry-after", "location"];
 
-/// So many changes of one kind push all earlier ones out of a short history.
+/// This many changes of one kind remove all earlier ones from a short history.
 pub(crate) const CHANGES_TO_FORGET: usize = 150;
 
-/// A server to ask.
+/// The server that a script runs against.
 pub(crate) struct Target {
     pub(crate) client: Client,
-    /// How long the server's own caches may lag behind its writes; zero for one that has none.
+    /// The maximum lag of the server's caches behind its writes; zero if it has no caches.
     pub(crate) settle_time: Duration,
-    /// The etcd behind a real server: history goes when that is compacted. An embedded server must be built with a history
-    /// shorter than [`CHANGES_TO_FORGET`].
+    /// The etcd of kube-apiserver, whose compaction removes the history. The embedded server must be built with a
+    /// history shorter than [`CHANGES_TO_FORGET`].
     pub(crate) etcd: Option<Client>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) async fn run(script: &Script, target: &Target) -> Result<Transcript, 
     Ok(Transcript { server: version["gitVersion"].as_str().unwrap_or_default().to_owned(), steps })
 }
 
-/// Loses the history of events, the one kind that a real server does not cache.
+/// Removes the history of Events, the only kind that kube-apiserver does not cache.
 async fn forget(target: &Target) -> Result<(), Error> {
     for count in 0..CHANGES_TO_FORGET {
         let event = json!({
@@ -201,14 +201,14 @@ impl Runner {
         Ok(request.body(Body::from(body))?)
     }
 
-    /// Events of an open watch: so many, or all until the server ends it.
+    /// Reads events of an open watch: a given number, or all until the server ends it.
     async fn collect(&mut self, name: &str, step: &Step) -> Result<Value, Error> {
         let watch = self.watches.get_mut(name).ok_or("no such watch")?;
         let mut collected = Vec::new();
         let mut end = "enough";
         while step.events.is_none_or(|wanted| collected.len() < wanted) {
             match tokio::time::timeout(EVENT_LIMIT, watch.next()).await {
-                // Bookmarks come when the server likes, but for the one that ends the initial events.
+                // The time of bookmarks is not defined, except for the one that ends the initial events.
                 Ok(Some(event)) if event["type"] == "BOOKMARK" && !ends_initial_events(&event) => {}
                 Ok(Some(event)) => collected.push(event),
                 Ok(None) => {
@@ -294,7 +294,7 @@ fn bytes_of_hexadecimal(text: &str) -> Result<Vec<u8>, Error> {
     digits.chunks(2).map(|pair| Ok(u8::from_str_radix(&pair.iter().collect::<String>(), 16)?)).collect()
 }
 
-/// Sorts the lines of a message that lists what is wrong with a patch: Go's maps, again.
+/// Sorts the lines of a message that lists the errors of a patch; Go's maps have no order.
 fn sort_lines(body: &mut Value) {
     if let Some(Value::String(message)) = body.get_mut("message")
         && let Some((before, lines)) = message.split_once("errors:\n")
@@ -305,7 +305,7 @@ fn sort_lines(body: &mut Value) {
     }
 }
 
-/// Sorts the causes of a failure, in the list and in the message, if the message is made of them.
+/// Sorts the causes of an error, in the list and in the message if it is composed of them.
 fn sort_causes(body: &mut Value) {
     let Some(causes) = body.pointer_mut("/details/causes").and_then(Value::as_array_mut) else { return };
     let lines = |causes: &[Value]| {
@@ -330,7 +330,7 @@ fn sort_causes(body: &mut Value) {
     }
 }
 
-/// Keeps what the step picks and drops what it ignores.
+/// Keeps the parts that the step picks and removes those that it ignores.
 fn choose(body: &mut Value, step: &Step) {
     for pointer in &step.ignore {
         if let Some((parent, last)) = pointer.rsplit_once('/')
@@ -367,7 +367,7 @@ fn find_mut<'a>(value: &'a mut Value, pointer: &str) -> Option<&'a mut Value> {
     Some(found)
 }
 
-/// A slash inside brackets belongs to the value looked for.
+/// A slash within brackets belongs to the value to find.
 fn split_pointer(pointer: &str) -> Vec<&str> {
     let mut segments = Vec::new();
     let mut start = 1;

@@ -1,10 +1,10 @@
-//! The conformance comparison: scripts of requests (`steps/*.yaml`), what a real kube-apiserver answered to them
-//! (`recorded/*.json`), and the comparison of another server's answers with those.
+//! The conformance comparison: scripts of requests (`steps/*.yaml`), the recorded responses of kube-apiserver
+//! (`recorded/*.json`), and the comparison of another server's responses with them.
 //!
-//! Shared by the test (embedded server against the recorded answers) and by the `conformance` example (any server, also
-//! to record). It judges nothing by itself: what may differ is listed in `differences.yaml`.
+//! Used by the test (embedded server against recorded responses) and by the example `conformance` (any server; it can
+//! also record). Accepted differences are listed in `differences.yaml`.
 
-// Each of the two users leaves some of it unused.
+// Each of the two users leaves some items unused.
 #![allow(dead_code)]
 
 pub(crate) mod compare;
@@ -15,10 +15,10 @@ pub(crate) mod transcript;
 
 use std::path::PathBuf;
 
-/// A failure of the comparison itself, as opposed to a difference that it finds.
+/// An error of the comparison itself, not a difference between servers.
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Where scripts, fixtures and recorded answers are.
+/// The directory of scripts, fixtures and recorded responses.
 pub(crate) fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/conformance")
 }

@@ -1,7 +1,8 @@
-//! Scripts: steps as data. A step is one request and, for watches, what is read from the open answer later.
+//! Scripts: steps as data. A step is a request, or reads events from a watch that an earlier step opened.
 //!
-//! `${name}` in a step stands for a value captured from an earlier answer; a string that is nothing but `${name}` becomes
-//! the captured value whatever its type. `for` repeats a step for each item; `${item}` and `${item.field}` stand for it.
+//! `${name}` is replaced by a value captured from an earlier response. A string that consists of `${name}` only becomes
+//! the captured value with its type. `for` repeats a step for each item; `${item}` and `${item.field}` are replaced by
+//! the item.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +12,7 @@ use serde_json::Value;
 
 use super::{Error, folder};
 
-/// Which part of the server a step is about: who looks at it first when the answers differ.
+/// The area of the server that a step tests; reports are grouped by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Area {
@@ -24,25 +25,25 @@ pub(crate) enum Area {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    /// For the reader of the file only.
+    /// Documentation in the file; not used.
     #[allow(dead_code)]
     about: String,
     area: Area,
     steps: Vec<Step>,
 }
 
-/// One step as written.
+/// A step as written in the file.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Step {
     pub(crate) name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) area: Option<Area>,
-    /// Whether what earlier steps wrote must have reached the caches that admission reads. A real server's lag behind by
-    /// some milliseconds; there the runner waits.
+    /// Whether earlier writes must have reached the caches that admission reads. For kube-apiserver, whose caches lag
+    /// by some milliseconds, the runner waits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) settle: bool,
-    /// `METHOD /path?query`; values of the query are written as they are, the runner escapes them.
+    /// `METHOD /path?query`. Query values are not escaped; the runner escapes them.
     #[serde(default)]
     pub(crate) request: Option<String>,
     /// `json`, `merge`, `strategic`, `patch`, `apply`, `protobuf` or a full content type.
@@ -55,43 +56,43 @@ pub(crate) struct Step {
     pub(crate) headers: BTreeMap<String, String>,
     #[serde(default)]
     pub(crate) body: Option<Value>,
-    /// A body that is not JSON, or not well-formed.
+    /// A body that is not JSON, or malformed.
     #[serde(default)]
     pub(crate) text: Option<String>,
-    /// A body from `fixtures/`, written there in hexadecimal digits.
+    /// A body from `fixtures/`, in hexadecimal.
     #[serde(default)]
     pub(crate) fixture: Option<String>,
-    /// Variable to JSON pointer into the answer.
+    /// Variables to capture: name and JSON pointer into the response.
     #[serde(default)]
     pub(crate) capture: BTreeMap<String, String>,
-    /// Which parts of the answer are compared, for documents that are too large to compare whole. Pointers, in which a
-    /// segment `[field=value]` chooses from a list.
+    /// The parts of the response that are compared, for large documents. JSON pointers, in which a segment
+    /// `[field=value]` selects a list item.
     #[serde(default)]
     pub(crate) pick: Vec<String>,
-    /// Parts of the answer that are not compared, as for `pick`.
+    /// Parts of the response that are not compared; as in `pick`.
     #[serde(default)]
     pub(crate) ignore: Vec<String>,
-    /// The server finds several mistakes in an order of its own choosing (Go's maps): they are compared sorted.
+    /// The server reports several errors in an undefined order (Go's maps), so they are sorted before the comparison.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) unordered: bool,
-    /// The answer stays open under this name.
+    /// Keeps the response open under this name.
     #[serde(default)]
     pub(crate) watch: Option<String>,
-    /// Reads `events` events from the open answer of this name, or all until it ends.
+    /// Reads `events` events from the open response of this name, or all until it ends.
     #[serde(default)]
     pub(crate) collect: Option<String>,
     #[serde(default)]
     pub(crate) events: Option<usize>,
     #[serde(default)]
     pub(crate) close: Option<String>,
-    /// Makes the server lose its history of changes up to now.
+    /// Makes the server lose its history of changes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) forget: bool,
     #[serde(default, rename = "for", skip_serializing_if = "Vec::is_empty")]
     pub(crate) items: Vec<Value>,
 }
 
-/// A script with its repetitions written out.
+/// A script with its repeated steps expanded.
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) name: String,
@@ -110,20 +111,20 @@ impl Script {
 }
 
 impl Step {
-    /// Changes with everything that a server could answer differently to, so that a recorded answer to another request is
-    /// not taken for an answer to this one.
+    /// A hash of everything that the response depends on, so that a recorded response is not compared with another
+    /// request.
     pub(crate) fn fingerprint(&self) -> String {
         let mut step = self.clone();
         step.area = None;
         let text = serde_json::to_string(&step).unwrap_or_default();
-        // FNV-1a: small, and the same everywhere for ever.
+        // FNV-1a: small, and stable across platforms and versions.
         let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
         format!("{hash:016x}")
     }
 
-    /// What the step does, in few words.
+    /// A short description of the step.
     pub(crate) fn action(&self) -> String {
         match (&self.request, &self.collect, &self.close) {
             (Some(request), ..) => request.clone(),
@@ -152,7 +153,7 @@ pub(crate) fn load_all() -> Result<Vec<Script>, Error> {
 }
 
 pub(crate) fn parse(name: &str, text: &str) -> Result<Script, Error> {
-    // `y` and `no` are words here, as they are to Kubernetes.
+    // `y` and `no` are strings, as in Kubernetes.
     let options = serde_saphyr::options! { strict_booleans: true };
     let file: File = serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())?;
     let mut steps = Vec::new();
@@ -193,7 +194,7 @@ fn item_variables(item: &Value) -> BTreeMap<String, Value> {
     variables
 }
 
-/// Replaces `${name}` everywhere; unknown names stay, a later substitution may know them.
+/// Replaces `${name}` everywhere. Unknown names are kept for a later substitution.
 pub(crate) fn substitute(value: &mut Value, variables: &BTreeMap<String, Value>) {
     match value {
         Value::String(text) => {

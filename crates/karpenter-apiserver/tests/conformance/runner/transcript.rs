@@ -1,4 +1,4 @@
-//! What a server answered to a script, masked: the form in which answers are recorded and compared.
+//! The masked responses of a server to a script, in the form in which they are recorded and compared.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use super::{Error, folder};
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Transcript {
-    /// `gitVersion` of the server that answered.
+    /// The `gitVersion` of the server.
     pub(crate) server: String,
     pub(crate) steps: Vec<Answered>,
 }
@@ -18,7 +18,7 @@ pub(crate) struct Transcript {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Answered {
     pub(crate) name: String,
-    /// Of the step that was asked, see [`super::script::Step::fingerprint`].
+    /// The fingerprint of the step, see [`super::script::Step::fingerprint`].
     pub(crate) fingerprint: String,
     pub(crate) answer: Value,
 }
