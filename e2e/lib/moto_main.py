@@ -13,6 +13,7 @@ from moto_consistency import consistency_story
 from moto_endpoints import endpoint_story
 from moto_families import families
 from moto_identity import identity
+from moto_log_parser import find_program, log_parser_story
 from moto_refusals import refusals
 from moto_stage import CLUSTER, NO_FAULTS, REGION, Stage
 from moto_throttling import throttling
@@ -131,6 +132,15 @@ def interruptions(stage, given):
                                      lambda: leave_nothing(stage, 1))
 
 
+def log_parser(stage, given):
+    program = find_program(given.log_parser)
+    begin(stage, given)
+    log_parser_story(
+        stage, program,
+        lambda lost: stage.sqs.send_message(QueueUrl=stage.queue_url, MessageBody=interruption(lost)),
+        lambda: leave_nothing(stage, 1))
+
+
 def consistency(stage, _):
     consistency_story(stage, lambda: leave_nothing(stage, 1))
 
@@ -144,7 +154,7 @@ def has_started(stage, environment):
     if stage.controller.poll() is not None:
         stage.start_controller(**environment)
     # Where there is an election, it works only once the lease of the one before has run out.
-    words = "this copy holds the lease and works" if stage.is_real else "starting karpenter"
+    words = "acquired leader lease" if stage.is_real else "starting karpenter"
     return words in stage.logs(f"karpenter-{stage.controllers:03d}")
 
 
@@ -213,6 +223,8 @@ def main():
     parser.add_argument("--upstream", metavar="PROGRAM", help="throttle upstream's controller as well and compare calls")
     parser.add_argument("--wire", action="store_true", help="compare what launches send with upstream's requests, instead")
     parser.add_argument("--wire-record", metavar="PROGRAM", help="record these from upstream's controller, instead")
+    parser.add_argument("--log-parser", metavar="PROGRAM", nargs="?", const="build",
+                        help="read the log with LogParserForKarpenter, built by Go unless it is given, instead")
     parser.add_argument("--seed", type=int, default=1, help="when to kill it")
     parser.add_argument("--real", action="store_true", help="on the control plane of e2e/up, not on the embedded one")
     given = parser.parse_args()
@@ -227,7 +239,7 @@ def main():
     stage = Stage(given.binary, given.real)
     try:
         stories = {"identity": identity, "interruptions": interruptions, "refusals": refusals, "crashes": crashes,
-                   "consistency": consistency, "families": family_story, "endpoints": endpoint_story}
+                   "consistency": consistency, "log_parser": log_parser, "families": family_story, "endpoints": endpoint_story}
         chosen = next((story for name, story in stories.items() if getattr(given, name)), life)
         chosen(stage, given)
         check_requests(stage)

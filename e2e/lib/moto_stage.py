@@ -355,7 +355,7 @@ class Stage:
         """The lines of the controller's /metrics."""
         started = [json.loads(line) for line in self.logs(f"karpenter-{self.controllers:03d}").splitlines()
                    if '"starting karpenter"' in line]
-        with urllib.request.urlopen(f"http://127.0.0.1:{started[-1]['metrics_port']}/metrics", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{started[-1]['metrics-port']}/metrics", timeout=30) as answer:
             return answer.read().decode().splitlines()
 
     def kill_controller(self):

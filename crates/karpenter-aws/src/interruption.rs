@@ -63,8 +63,9 @@ impl Handler {
         &self.metrics
     }
 
-    /// Acts on every claim of the instance; whether there is one. Machines of others are nobody's business here.
-    pub async fn handle(&self, kind: Kind, instance_id: &str) -> kube::Result<bool> {
+    /// Acts on every claim of the instance; whether there is one. Machines of others are nobody's business here. `queue` is
+    /// where the message came from, for the log.
+    pub async fn handle(&self, kind: Kind, instance_id: &str, queue: Option<&str>) -> kube::Result<bool> {
         let reaction = reaction(kind);
         let Context { mirrors, .. } = &self.context;
         let claims = mirrors.node_claims.by(BY_INSTANCE_ID, instance_id);
@@ -72,7 +73,7 @@ impl Handler {
         let mut is_found = false;
         for claim in claims.iter().filter(|claim| self.context.is_managed(&claim.spec.node_class_ref)) {
             is_found = true;
-            self.act(kind, &reaction, claim, node.as_ref()).await?;
+            self.act(kind, &reaction, claim, node.as_ref(), queue).await?;
         }
         Ok(is_found)
     }
@@ -83,6 +84,7 @@ impl Handler {
         reaction: &Reaction,
         claim: &Arc<NodeClaim>,
         node: Option<&Arc<Node>>,
+        queue: Option<&str>,
     ) -> kube::Result<()> {
         // First what needs no answer, so that replacements already avoid what is closed.
         self.close(reaction, claim);
@@ -100,9 +102,11 @@ impl Handler {
         if wanted.delete {
             writes::delete(client, &mirrors.node_claims, &**claim).await?;
             tracing::info!(
+                queue,
+                messageKind = kind.name(),
                 nodeclaim = name_of(&**claim),
-                node = node.map(|node| name_of(&**node)).unwrap_or_default(),
-                message_kind = kind.name(),
+                action = reaction.ending.map(Ending::action),
+                node = node.map(|node| name_of(&**node)),
                 "initiating delete from interruption message"
             );
             self.count(kind, reaction.ending, claim);

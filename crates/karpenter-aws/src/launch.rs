@@ -407,8 +407,7 @@ impl Launcher {
         // EC2 has the last word; this only makes growth visible before it comes.
         if size.verdict != SizeVerdict::Fits {
             tracing::info!(
-                nodeclass = name,
-                bytes,
+                userdata_bytes = bytes,
                 "rendered user data is approaching the EC2 user data size limit"
             );
         }

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use karpenter_cluster::clock::Clock;
+use karpenter_model::duration::GoDuration;
 
 /// How long a shortage is believed in.
 pub const UNAVAILABLE_FOR: Duration = Duration::from_secs(3 * 60);
@@ -201,7 +202,7 @@ impl Unavailable {
             zone = pool.zone,
             capacity_type = pool.capacity_type,
             scope = ?pool.scope,
-            ttl_seconds = UNAVAILABLE_FOR.as_secs(),
+            ttl = %GoDuration::from_seconds(UNAVAILABLE_FOR.as_secs().cast_signed()),
             "removing offering from offerings"
         );
         self.change(|shortages, until| shortages.mark_pool(pool, until));

@@ -22,6 +22,7 @@ use karpenter_model::problem::Problem;
 use karpenter_model::requirements::{Operator, Requirement, Requirements};
 use karpenter_model::resources::ResourceList;
 
+pub(crate) use creation::values;
 pub use creation::{Doubts, create, settle_doubts};
 
 /// The claim for a planned node. `pool` is the object behind the plan's pool.

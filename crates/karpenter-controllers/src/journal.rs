@@ -81,7 +81,7 @@ impl Journal {
 
     /// The same, with the input that led to it.
     pub fn record_with(&self, decision: Decision, input: Option<Arc<str>>) {
-        tracing::info!(controller = decision.by, why = decision.why.join("; "), "{}", decision.what);
+        tracing::info!(decision = decision.what, reasons = decision.why.join("; "), "recorded decision");
         let mut ring = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let number = ring.next;
         ring.next += 1;

@@ -15,6 +15,7 @@ pub mod events;
 pub mod journal;
 mod lately;
 pub mod legacy;
+pub mod logs;
 pub mod metrics;
 pub mod mirrors;
 pub mod node;
@@ -37,8 +38,14 @@ pub use context::Context;
 pub use operator::options::FeatureGates;
 pub use settings::Settings;
 
-/// The commit this was built from, where whoever builds says so in KARPENTER_COMMIT.
+/// The commit this was built from, as short as upstream prints it, where the build sets KARPENTER_COMMIT.
 pub const COMMIT: &str = match option_env!("KARPENTER_COMMIT") {
+    None => "unknown",
+    Some(commit) if commit.is_empty() => "unknown",
+    Some(commit) if commit.len() >= FULL_HASH_LENGTH => commit.split_at(SHORT_HASH_LENGTH).0,
     Some(commit) => commit,
-    None => "",
 };
+
+/// Digits of a commit's hash.
+const FULL_HASH_LENGTH: usize = 40;
+const SHORT_HASH_LENGTH: usize = 7;

@@ -26,6 +26,7 @@ use self::supervise::Supervised;
 use crate::capacity_buffer::CapacityBuffers;
 use crate::context::Context;
 use crate::disruption::Disruption;
+use crate::logs::PassIds;
 use crate::metrics::Metrics;
 use crate::metrics::cloud::MeasuredCloud;
 use crate::metrics::cost::PoolCosts;
@@ -61,6 +62,7 @@ pub struct Operator {
     health: RegistrationHealth,
     stop: Stop,
     queues: Arc<Mutex<Vec<(&'static str, Queue)>>>,
+    pass_ids: PassIds,
     workers: Vec<JoinHandle<()>>,
     watches: Vec<JoinHandle<()>>,
 }
@@ -102,6 +104,7 @@ impl Operator {
             health: RegistrationHealth::default(),
             stop: Stop::default(),
             queues: Arc::default(),
+            pass_ids: PassIds::new(clock.now()),
             workers: Vec::new(),
             watches,
         }
@@ -163,7 +166,11 @@ impl Operator {
             planned_pods: Arc::new(move |claim| {
                 state.places_on(name_of(claim)).into_iter().map(|place| place.pod).collect()
             }),
-            on_milestone: milestones::tell(self.context.metrics.clone(), self.context.clock),
+            on_milestone: milestones::tell(
+                self.context.metrics.clone(),
+                self.context.mirrors.nodes.clone(),
+                self.context.clock,
+            ),
         }
     }
 
@@ -292,7 +299,8 @@ impl Operator {
         let queue = Queue::default();
         watch(&work, &queue);
         self.queues.lock().unwrap_or_else(PoisonError::into_inner).push((name, queue.clone()));
-        let work = Arc::new(Supervised::new(name, work, self.context.metrics.clone(), workers));
+        let (metrics, ids) = (self.context.metrics.clone(), self.pass_ids.clone());
+        let work = Arc::new(Supervised::new(name, work, metrics, ids, workers));
         let running = harness::run(work, queue, workers, self.context.clock, self.stop.clone());
         self.workers.push(tokio::spawn(running));
     }

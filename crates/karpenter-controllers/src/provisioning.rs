@@ -11,6 +11,7 @@ mod batcher;
 mod buffers;
 mod decide;
 pub(crate) mod faults;
+mod logged;
 mod observe;
 mod unchanged;
 
@@ -217,6 +218,7 @@ impl Provisioner {
         let asked = options.mode;
         options.mode = self.suspects().mode(asked, started);
         let (suspects, engine) = (self.suspects().current(started), self.engine.clone());
+        let names = logged::names(&live.pending);
         let work = move || decide::decide(&live, options, &suspects, &*engine);
         let decided = match contained::run(Lane::Provisioning, work).await {
             Ok(decided) => decided,
@@ -228,8 +230,9 @@ impl Provisioner {
         };
         decided.faults.report(context);
         self.suspects().remember(&decided.faults, context.clock.now());
-        let seconds = since(context.clock.now(), started).as_secs_f64();
-        context.metrics.scheduling_duration.with_label_values(&[METRIC_LABEL]).observe(seconds);
+        let took = since(context.clock.now(), started);
+        context.metrics.scheduling_duration.with_label_values(&[METRIC_LABEL]).observe(took.as_secs_f64());
+        logged::log(&decided, &names, took);
         let (outcome, settled) = act::act(self, decided, revision).await;
         self.settled().remember(fingerprint, settled);
         outcome.map(|wish| after.earlier(wish))

@@ -124,9 +124,10 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
         operator.context().metrics.leader_election_status.with_label_values(&[&options.leader_election_name]);
     if let Some(election) = &mut election {
         is_leader.set(0);
-        tracing::info!(lease = options.leader_election_name, "waiting for the lease");
+        let lease = election.lease();
+        tracing::info!(lease, "attempting to acquire leader lease");
         tokio::select! {
-            () = election.acquire() => tracing::info!("this copy holds the lease and works"),
+            () = election.acquire() => tracing::info!(lease, "acquired leader lease"),
             () = &mut told_to_stop => return Ok(()),
         }
     }

@@ -174,16 +174,16 @@ async fn one_of_two_controllers_works_and_hands_over() {
     assert!(held.starts_with("karpenter-0_"), "{held}");
     let (mut second, waiting) = controller(&kubeconfig);
     second.line_with("waiting for the lease");
-    let (_, metrics) = get(&waiting["metrics_port"], "/metrics");
+    let (_, metrics) = get(&waiting["metrics-port"], "/metrics");
     let series = "leader_election_master_status{name=\"karpenter-leader-election\"} 0";
     assert!(metrics.contains(series), "a copy that waits says so:\n{metrics}");
 
     apply_workload(&client).await;
     first.line_with("initialized nodeclaim");
     all_available(&client).await;
-    assert_eq!(get(&said["health_probe_port"], "/healthz"), (200, "ok".to_owned()));
-    assert_eq!(get(&said["health_probe_port"], "/readyz").0, 200);
-    let (status, metrics) = get(&said["metrics_port"], "/metrics");
+    assert_eq!(get(&said["health-probe-port"], "/healthz"), (200, "ok".to_owned()));
+    assert_eq!(get(&said["health-probe-port"], "/readyz").0, 200);
+    let (status, metrics) = get(&said["metrics-port"], "/metrics");
     assert_eq!(status, 200);
     for series in [
         "karpenter_nodeclaims_created_total{",
@@ -195,7 +195,7 @@ async fn one_of_two_controllers_works_and_hands_over() {
     ] {
         assert!(metrics.contains(series), "{series} is missing in\n{metrics}");
     }
-    let (_, journal) = get(&said["metrics_port"], "/debug/decisions");
+    let (_, journal) = get(&said["metrics-port"], "/debug/decisions");
     let journal: Vec<Value> = serde_json::from_str(&journal).expect("JSON");
     assert!(journal.iter().any(|entry| entry["by"] == "provisioning"), "{journal:?}");
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream;
 use karpenter_api::labels;
-use karpenter_cluster::controllers::context::annotation;
+use karpenter_cluster::controllers::context::{annotation, name_of};
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::ObjectKey;
 use karpenter_controllers::mirrors::BY_PROVIDER_ID;
@@ -48,15 +48,15 @@ impl InstanceCollector {
             Err(error) if !error.is_not_found() => return Err(error),
             _ => {}
         }
-        tracing::info!(
-            provider_id = machine.provider_id,
-            "garbage collected an instance that no nodeclaim knows"
-        );
+        tracing::info!(provider_id = machine.provider_id, "garbage collected cloudprovider instance");
         let Context { client, mirrors, .. } = &self.context;
         // Its pods are planned anew sooner without the node.
         for node in mirrors.nodes.by(BY_PROVIDER_ID, &machine.provider_id) {
             if let Err(error) = writes::delete(client, &mirrors.nodes, &*node).await {
-                tracing::error!(%error, "the node of an ended instance could not be deleted");
+                tracing::error!(%error, "failed deleting node of garbage collected instance");
+            } else {
+                let provider_id = &machine.provider_id;
+                tracing::debug!(provider_id, node = name_of(&*node), "garbage collected node");
             }
         }
         Ok(())

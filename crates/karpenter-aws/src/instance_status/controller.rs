@@ -63,7 +63,7 @@ impl Reconcile for InstanceStatusPoller {
         let mut failure = None;
         for (instance_id, categories) in unhealthy(&statuses, self.handler.context().clock.now()) {
             for category in categories {
-                let is_ours = match self.handler.handle(category.kind(), &instance_id).await {
+                let is_ours = match self.handler.handle(category.kind(), &instance_id, None).await {
                     Ok(is_ours) => is_ours,
                     Err(error) => {
                         tracing::error!(instance_id, %error, "an unhealthy instance could not be acted on");
@@ -81,9 +81,9 @@ impl Reconcile for InstanceStatusPoller {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         for (instance_id, category) in found.difference(&memory.counted) {
             tracing::info!(
-                instance_id,
+                instanceID = instance_id,
                 category = category.name(),
-                "EC2 calls an instance of ours unhealthy"
+                "detected unhealthy instance owned by cluster"
             );
             self.handler.metrics().unhealthy.with_label_values(&[category.name()]).inc();
         }

@@ -12,6 +12,16 @@ pub enum Ending {
     Force,
 }
 
+impl Ending {
+    /// As upstream's log names it.
+    pub const fn action(self) -> &'static str {
+        match self {
+            Self::Drain => "CordonAndDrain",
+            Self::Force => "ForcefulTermination",
+        }
+    }
+}
+
 /// An event on the claim and on its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Told {

@@ -159,9 +159,9 @@ impl InterruptionQueue {
         }
         let mut is_handled = true;
         for instance_id in &message.instance_ids {
-            if let Err(error) = self.handler.handle(message.kind, instance_id).await {
+            if let Err(error) = self.handler.handle(message.kind, instance_id, Some(&self.queue_name)).await {
                 tracing::error!(
-                    instance_id, %error, message_kind = message.kind.name(),
+                    instance_id, %error, messageKind = message.kind.name(),
                     "an interruption could not be acted on; its message comes again"
                 );
                 // The others of the message have no time to wait for this one.

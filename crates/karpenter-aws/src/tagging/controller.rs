@@ -78,7 +78,7 @@ impl Reconcile for Tagging {
             // Whatever ends the claim is on its way.
             Err(error) if error.is_not_found() => return Ok(After::Done),
             Err(error) => {
-                tracing::error!(nodeclaim = key.name, instance_id = id, %error, "an instance could not be tagged");
+                tracing::error!(instance_id = id, %error, "an instance could not be tagged");
                 return Ok(After::Again(RETRY));
             }
         }

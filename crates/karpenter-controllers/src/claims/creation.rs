@@ -13,10 +13,11 @@ use jiff::Timestamp;
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::clock::since;
-use karpenter_cluster::controllers::context::label;
+use karpenter_cluster::controllers::context::{label, name_of};
 use kube::api::{Api, PostParams};
 
 use crate::context::Context;
+use crate::logs;
 
 /// What generated names end in: nothing that could be read as a word.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -61,6 +62,7 @@ pub async fn create(context: &Context, claim: &NodeClaim) -> kube::Result<NodeCl
         match api.create(&PostParams::default(), &claim).await {
             Ok(created) => {
                 context.mirrors.node_claims.apply(created.clone());
+                log_created(&created);
                 return Ok(created);
             }
             Err(error) if is_taken(&error) && attempts < ATTEMPTS_MAX => {
@@ -68,7 +70,9 @@ pub async fn create(context: &Context, claim: &NodeClaim) -> kube::Result<NodeCl
             }
             Err(error) if is_doubtful(&error) => {
                 context.doubts.names().insert(name.clone(), context.clock.now());
-                return look(context, &name).await?.ok_or(error);
+                let found = look(context, &name).await?;
+                found.iter().for_each(log_created);
+                return found.ok_or(error);
             }
             Err(error) => {
                 context.back_off.lock().forget(&name);
@@ -76,6 +80,24 @@ pub async fn create(context: &Context, claim: &NodeClaim) -> kube::Result<NodeCl
             }
         }
     }
+}
+
+/// The message and the keys are upstream's; programs read the life of a node from here on.
+fn log_created(claim: &NodeClaim) {
+    let requests = claim.spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+    tracing::info!(
+        nodepool = label(claim, labels::NODEPOOL),
+        nodeclaim = name_of(claim),
+        requests = logs::json(requests),
+        instance_types = logs::names(values(claim, labels::INSTANCE_TYPE).iter()),
+        "created nodeclaim"
+    );
+}
+
+/// The values of a label that a claim may have; empty if it does not say.
+pub(crate) fn values<'a>(claim: &'a NodeClaim, key: &str) -> &'a [String] {
+    let found = claim.spec.requirements.iter().find(|one| one.key == key && one.operator == "In");
+    found.map(|one| one.values.as_slice()).unwrap_or_default()
 }
 
 /// Finds out about every claim that may or may not exist. An error as long as one of them cannot be asked about.

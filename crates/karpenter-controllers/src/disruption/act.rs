@@ -40,8 +40,7 @@ impl Disruption {
     /// it could not begin; then nothing of it is left but marks that will be taken off.
     pub(super) async fn start(&self, flight: Flight, round: &FleetRound) -> bool {
         let Flight { number, id, order, .. } = flight;
-        tracing::info!(command = order.describe(&id), "disrupting node(s)");
-        self.log_diagnoses(&id, &order);
+        self.log_start(&id, &order);
         if order.decision == Decision::Reboot {
             let has_begun = self.reboot(&order).await;
             if has_begun {
@@ -73,7 +72,7 @@ impl Disruption {
                 true
             }
             Err(why) => {
-                tracing::error!(command = id, why, "disrupting candidates");
+                tracing::error!(command = id, error = why, "failed disrupting candidates");
                 for target in &order.targets {
                     // What fails here is done by the next look at marks.
                     let _ = self.open_again(&target.id.name).await;

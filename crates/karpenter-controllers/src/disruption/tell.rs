@@ -1,5 +1,6 @@
 //! What is told about commands: events, metrics and the journal.
 
+mod logged;
 mod pass;
 
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::label;
 use karpenter_disruption::balanced;
-use karpenter_disruption::command::{Command, Method};
+use karpenter_disruption::command::Command;
 use karpenter_disruption::fleet::{ConsolidationPolicy, Reason};
 use karpenter_disruption::validate::Rejection;
 use karpenter_state::FleetRound;
@@ -21,7 +22,6 @@ use super::observe::see;
 use super::order::{Order, Target};
 use crate::events::Notice;
 use crate::journal;
-use crate::node::repair::{self, Case};
 
 const AT_ONCE: usize = 16;
 
@@ -124,31 +124,6 @@ impl Disruption {
             cost_before_per_hour: None,
             cost_after_per_hour: None,
         });
-    }
-
-    /// On what grounds nodes are repaired.
-    pub(super) fn log_diagnoses(&self, id: &str, order: &Order) {
-        if order.method != Method::Repair {
-            return;
-        }
-        let cases = repair::diagnoses(&self.context, self.context.clock.now());
-        for target in &order.targets {
-            let Some(Case { diagnosis, is_escalated, .. }) = cases.get(&target.node) else { continue };
-            tracing::info!(
-                command = id,
-                node = target.node,
-                nodeclaim = target.id.name,
-                condition = diagnosis.condition_type,
-                status = diagnosis.condition_status,
-                reason = diagnosis.reason,
-                policy_reason = diagnosis.reason_regex,
-                is_fallback = diagnosis.is_fallback,
-                is_escalated,
-                action = ?diagnosis.action,
-                eligible_at = %diagnosis.eligible_at,
-                "repairing an unhealthy node"
-            );
-        }
     }
 
     pub(super) fn tell_started(&self, id: &str, order: &Order, round: &FleetRound) {

@@ -83,6 +83,11 @@ impl LegacyRepair {
                 Some(written) => claim = Arc::new(written),
                 None => return Ok(After::Done),
             }
+            tracing::info!(
+                nodeclaim = name_of(&*claim),
+                "karpenter.sh/nodeclaim-termination-timestamp" = annotation(&*claim, key),
+                "annotated nodeclaim"
+            );
         }
         if is_deleting(&*claim) {
             return Ok(After::Done);

@@ -129,7 +129,7 @@ impl Reconcile for NodeTermination {
             writes::delete(&self.context.client, &mirrors.node_claims, &**claim).await?;
         }
         if self.is_machine_gone(&node).await? {
-            return self.remove_finalizer(&node).await;
+            return self.remove_finalizer(&node, claim.as_deref()).await;
         }
         // The deletion may have changed the claim.
         let claim = claim_of(mirrors, &node);
@@ -137,7 +137,7 @@ impl Reconcile for NodeTermination {
             Some(time) => time?,
             None => None,
         };
-        let node = self.close(&node, by).await?;
+        let node = self.close(&node, claim.as_deref(), by).await?;
         let Some(node) = node else { return Ok(After::Done) };
         let facts = self.observe(node, claim, by);
         let step = decide(&facts, self.context.clock.now());

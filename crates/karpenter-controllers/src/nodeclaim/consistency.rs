@@ -84,6 +84,7 @@ impl Reconcile for ConsistencyController {
         }
         let issues = issues(&claim, node);
         for issue in &issues {
+            tracing::info!(issue, "failed consistency check");
             let notice = Notice::warning(&*claim, "FailedConsistencyCheck", issue.clone());
             self.context.recorder.publish(notice.of_episode(issue)).await;
         }

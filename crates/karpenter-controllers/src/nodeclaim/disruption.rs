@@ -116,8 +116,7 @@ impl DisruptionConditions {
             Err(CloudError::NotFound { .. }) => After::Done,
             Err(error) => {
                 if self.context.complaints.is_due("looking for drift", name_of(pool), now) {
-                    let nodeclaim = name_of(&*claim);
-                    tracing::error!(nodeclaim, nodepool = name_of(pool), %error, "looking for drift");
+                    tracing::error!(nodepool = name_of(pool), %error, "failed checking drift");
                 }
                 After::Again(RETRY)
             }

@@ -104,7 +104,7 @@ impl Reconcile for GarbageCollection {
             Ok(instances) => instances,
             Err(error) => {
                 if complaints.is_due("listing instances", "", clock.now()) {
-                    tracing::error!(%error, "listing instances");
+                    tracing::error!(%error, "failed listing instances");
                 }
                 return Ok(After::Again(RETRY));
             }
@@ -128,7 +128,7 @@ impl Reconcile for GarbageCollection {
                 Ok(()) => self.hooks.tell(claim, Milestone::GaveUp(GiveUp::GarbageCollected)),
                 Err(error) if complaints.is_due("collecting nodeclaim", name_of(&**claim), now) => {
                     let name = name_of(&**claim);
-                    tracing::error!(nodeclaim = name, %error, "deleting a nodeclaim whose instance is gone");
+                    tracing::error!(nodeclaim = name, %error, "failed deleting nodeclaim with no cloudprovider representation");
                 }
                 Err(_) => {}
             }
@@ -141,7 +141,7 @@ impl Reconcile for GarbageCollection {
                 Err(error) if error.is_not_found() => {}
                 // Found again at the next look.
                 Err(error) if complaints.is_due("ending leaked instance", &id, clock.now()) => {
-                    tracing::error!(provider_id = id, %error, "ending an instance that no nodeclaim knows");
+                    tracing::error!(provider_id = id, %error, "failed terminating instance without nodeclaim");
                 }
                 Err(_) => {}
             }

@@ -37,7 +37,7 @@ use self::registration::Registration;
 use super::hooks::{GiveUp, Hooks, Milestone};
 use super::{
     INITIALIZED, INSTANCE_TERMINATING, LAUNCHED, REGISTERED, change_conditions, is_node_ready, is_true,
-    managed_claim, nodes_of, watch_claims,
+    managed_claim, nodes_of, provider_id, watch_claims,
 };
 use crate::context::Context;
 use crate::events::Notice;
@@ -382,6 +382,12 @@ impl Lifecycle {
                 if writes::merge_unchanged(client, &mirrors.node_claims, &**claim, patch).await?.is_none() {
                     return Ok(After::Done);
                 }
+                tracing::info!(
+                    provider_id = provider_id(claim),
+                    node = claim.status.as_ref().and_then(|status| status.node_name.as_deref()),
+                    "karpenter.sh/nodeclaim-termination-timestamp" = deadline,
+                    "annotated nodeclaim"
+                );
                 let message = format!("All pods will be deleted by {deadline}");
                 recorder.publish(Notice::warning(&**claim, "TerminationGracePeriodExpiring", message)).await;
                 Ok(After::Again(Duration::ZERO))
@@ -408,7 +414,7 @@ impl Lifecycle {
                     Err(error) => {
                         let name = name_of(&**claim);
                         if self.context.complaints.is_due("ending instance", name, clock.now()) {
-                            tracing::error!(nodeclaim = name, %error, "ending the instance of a nodeclaim");
+                            tracing::error!(%error, "failed terminating instance");
                         }
                         return Ok(After::Again(finalize::pause_after(error)));
                     }
@@ -466,7 +472,7 @@ async fn hold_ups(context: &Context, claim: &NodeClaim) -> (Vec<String>, After) 
             Ok(HookAnswer::Ready) => continue,
             Ok(HookAnswer::NotYet { ask_again_after }) => ask_again_after.unwrap_or(HOOK_RETRY),
             Err(error) => {
-                tracing::error!(hook = hook.name(), nodeclaim = name_of(claim), %error, "registration hook failed");
+                tracing::error!(hook = hook.name(), %error, "registration hook failed");
                 HOOK_RETRY
             }
         };

@@ -209,11 +209,7 @@ impl RebootController {
             }
             writes::delete_unchanged(client, &mirrors.node_claims, &*claim).await?;
             self.issuing_since().remove(uid_of(&*claim));
-            tracing::info!(
-                nodeclaim = name_of(&*claim),
-                outcome = outcome.label(),
-                "reboot failed, replacing node"
-            );
+            tracing::info!(result = outcome.label(), "reboot failed, replacing node");
         }
         let notice = Notice::warning(&*facts.claim, "RebootFailed", message);
         self.context.recorder.publish(of_this_reboot(notice, &facts.claim)).await;
@@ -238,7 +234,7 @@ impl RebootController {
         change_conditions(&mut wanted, clock.now(), |set| set.set_false(REBOOTING, reason, message));
         let written = self.write_status(&current, &wanted).await?.is_some();
         if written {
-            tracing::info!(nodeclaim = name_of(&**claim), reason, "reboot reached terminal outcome");
+            tracing::info!(reason, "reboot reached terminal outcome");
         }
         Ok(written)
     }

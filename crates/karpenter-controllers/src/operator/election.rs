@@ -215,7 +215,8 @@ impl Election {
         self.settings.retry.mul_f64(1.0 + 1.2 * share)
     }
 
-    fn lease(&self) -> String {
+    /// Namespace and name.
+    pub fn lease(&self) -> String {
         format!("{}/{}", self.settings.namespace, self.settings.name)
     }
 }

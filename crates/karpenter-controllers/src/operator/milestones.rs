@@ -2,55 +2,67 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::clock::{Clock, since};
 use karpenter_cluster::controllers::context::{label, name_of};
+use karpenter_cluster::mirror::Mirror;
 
+use crate::logs;
 use crate::metrics::Metrics;
-use crate::nodeclaim::hooks::Milestone;
+use crate::nodeclaim::hooks::{GiveUp, Milestone};
 use crate::nodeclaim::{INSTANCE_TERMINATING, condition, provider_id, termination_mode};
 
 type Tell = dyn Fn(&NodeClaim, &Milestone) + Send + Sync;
 
-pub(super) fn tell(metrics: Metrics, clock: Clock) -> Arc<Tell> {
+pub(super) fn tell(metrics: Metrics, nodes: Mirror<Node>, clock: Clock) -> Arc<Tell> {
     Arc::new(move |claim, milestone| {
-        log(claim, milestone);
+        log(claim, milestone, &nodes);
         count(&metrics, claim, milestone, clock);
     })
 }
 
-fn log(claim: &NodeClaim, milestone: &Milestone) {
-    let name = name_of(claim);
-    let instance = provider_id(claim).unwrap_or_default();
+/// Messages and keys are upstream's. The name of the claim is a field of the pass, but for controllers of the whole cluster.
+fn log(claim: &NodeClaim, milestone: &Milestone, nodes: &Mirror<Node>) {
+    let provider_id = provider_id(claim);
+    let node = claim.status.as_ref().and_then(|status| status.node_name.as_deref());
     let get = |key| label(claim, key).unwrap_or_default();
     match milestone {
         Milestone::Launched => tracing::info!(
-            nodeclaim = name,
-            provider_id = instance,
+            provider_id,
             instance_type = get(labels::INSTANCE_TYPE),
             zone = get(labels::ZONE),
             capacity_type = get(labels::CAPACITY_TYPE),
+            allocatable = logs::json(claim.status.as_ref().and_then(|status| status.allocatable.as_ref())),
             "launched nodeclaim"
         ),
         Milestone::LaunchFailed { message } => {
-            tracing::error!(nodeclaim = name, error = message, "failed launching nodeclaim");
+            tracing::error!(error = message, "failed launching nodeclaim");
         }
-        Milestone::Registered => {
-            tracing::info!(nodeclaim = name, provider_id = instance, "registered nodeclaim");
-        }
+        Milestone::Registered => tracing::info!(provider_id, node, "registered nodeclaim"),
         Milestone::Initialized => {
-            tracing::info!(nodeclaim = name, provider_id = instance, "initialized nodeclaim");
+            let found = node.and_then(|name| nodes.get("", name));
+            let status = found.as_ref().and_then(|node| node.status.as_ref());
+            let allocatable = logs::json(status.and_then(|status| status.allocatable.as_ref()));
+            tracing::info!(provider_id, node, allocatable, "initialized nodeclaim");
         }
-        Milestone::GaveUp(reason) => {
-            tracing::info!(nodeclaim = name, reason = reason.as_str(), "deleting nodeclaim");
+        Milestone::GaveUp(GiveUp::GarbageCollected) => tracing::info!(
+            nodeclaim = name_of(claim),
+            node,
+            provider_id,
+            "garbage collecting nodeclaim with no cloudprovider representation"
+        ),
+        Milestone::GaveUp(GiveUp::Expired) => tracing::info!(node, "deleting expired nodeclaim"),
+        Milestone::GaveUp(reason @ (GiveUp::LaunchTimeout | GiveUp::RegistrationTimeout)) => {
+            tracing::info!(provider_id, reason = reason.as_str(), "terminating due to timeout");
         }
-        Milestone::InstanceTerminated => {
-            tracing::debug!(nodeclaim = name, provider_id = instance, "instance is gone");
-        }
-        Milestone::Terminated => tracing::info!(nodeclaim = name, "deleted nodeclaim"),
+        // The failed launch was logged.
+        Milestone::GaveUp(GiveUp::InsufficientCapacity | GiveUp::NodeClassNotReady) => {}
+        Milestone::InstanceTerminated => tracing::debug!(provider_id, node, "terminated instance"),
+        Milestone::Terminated => tracing::info!(provider_id, node, "deleted nodeclaim"),
         Milestone::LeakedInstanceEnded => {
-            tracing::info!(provider_id = instance, "ended an instance that no nodeclaim knows");
+            tracing::info!(provider_id, "garbage collected cloudprovider instance");
         }
     }
 }

@@ -1,10 +1,13 @@
 //! Wraps a controller: its passes are counted and timed, and what goes wrong is logged.
 
+use std::future::Future;
+
 use karpenter_cluster::controllers::context::is_conflict;
 use karpenter_cluster::harness::{After, Reconcile};
 use karpenter_cluster::mirror::ObjectKey;
 use tokio::time::Instant;
 
+use crate::logs::PassIds;
 use crate::metrics::Metrics;
 use crate::metrics::cloud::in_the_name_of;
 
@@ -12,13 +15,14 @@ pub(super) struct Supervised<R> {
     name: &'static str,
     work: R,
     metrics: Metrics,
+    ids: PassIds,
 }
 
 impl<R> Supervised<R> {
-    pub(super) fn new(name: &'static str, work: R, metrics: Metrics, workers: usize) -> Self {
+    pub(super) fn new(name: &'static str, work: R, metrics: Metrics, ids: PassIds, workers: usize) -> Self {
         let workers = i64::try_from(workers).unwrap_or(i64::MAX);
         metrics.reconcile_workers_max.with_label_values(&[name]).set(workers);
-        Self { name, work, metrics }
+        Self { name, work, metrics, ids }
     }
 }
 
@@ -27,7 +31,8 @@ impl<R: Reconcile> Reconcile for Supervised<R> {
         let started = Instant::now();
         let under_way = self.metrics.reconcile_workers.with_label_values(&[self.name]);
         under_way.inc();
-        let outcome = in_the_name_of(self.name, self.work.reconcile(key)).await;
+        let pass = self.ids.pass(self.name, key);
+        let outcome = pass.run(in_the_name_of(self.name, logged(self.work.reconcile(key)))).await;
         under_way.dec();
         let seconds = started.elapsed().as_secs_f64();
         self.metrics.reconcile_duration.with_label_values(&[self.name]).observe(seconds);
@@ -36,8 +41,7 @@ impl<R: Reconcile> Reconcile for Supervised<R> {
             Ok(After::Again(_)) => "requeue_after",
             // Somebody was quicker: the next pass sees what they did.
             Err(error) if is_conflict(error) => "requeue",
-            Err(error) => {
-                tracing::error!(controller = self.name, object = %key, %error, "reconciler error");
+            Err(_) => {
                 self.metrics.reconcile_errors.with_label_values(&[self.name]).inc();
                 "error"
             }
@@ -45,4 +49,15 @@ impl<R: Reconcile> Reconcile for Supervised<R> {
         self.metrics.reconcile_total.with_label_values(&[self.name, result]).inc();
         outcome
     }
+}
+
+/// Logs the error of a pass with the fields of the pass.
+async fn logged(pass: impl Future<Output = kube::Result<After>>) -> kube::Result<After> {
+    let outcome = pass.await;
+    if let Err(error) = outcome.as_ref()
+        && !is_conflict(error)
+    {
+        tracing::error!(%error, "Reconciler error");
+    }
+    outcome
 }

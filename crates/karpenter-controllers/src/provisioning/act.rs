@@ -180,8 +180,6 @@ async fn launch(
         match result {
             Ok(claim) => {
                 let name = claim.metadata.name.unwrap_or_default();
-                let pool = launch.pool.metadata.name.as_deref().unwrap_or_default();
-                log_created(pool, &name, &launch);
                 launch.pods.retain(|pod| !is_virtual(pod));
                 for pod in &launch.pods {
                     context.state.expect(pod, &name, now);
@@ -196,15 +194,6 @@ async fn launch(
         }
     }
     Ok((created, outcome))
-}
-
-fn log_created(pool: &str, claim: &str, launch: &Launch) {
-    let requests = launch.claim.spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
-    let requests = requests.into_iter().flatten().map(|(name, amount)| format!("{name}: {amount}"));
-    let requests = requests.collect::<Vec<_>>().join(", ");
-    let pods = launch.pods.len();
-    let instance_type = launch.instance_type.as_str();
-    tracing::info!(nodepool = pool, nodeclaim = claim, pods, requests, instance_type, "created nodeclaim");
 }
 
 /// Pods of a launch that did not come about.
@@ -353,7 +342,6 @@ impl Summary {
             "launch {} of {} nodes for {} pods, {} pods onto nodes that are there, {left} without a place",
             created, self.launches, self.launched_pods, self.placed_pods
         );
-        tracing::info!(launched = created, left, "{what}");
         let decision = Decision {
             at: now,
             by: "provisioning",

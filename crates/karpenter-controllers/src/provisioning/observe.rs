@@ -267,7 +267,7 @@ pub(super) async fn launching_pools(context: &Context) -> Vec<LivePool> {
             Err(CloudError::NotEvaluated { .. }) => continue,
             Err(error) => {
                 let name = pool.metadata.name.as_deref().unwrap_or_default();
-                tracing::error!(nodepool = name, %error, "instance types of the nodepool are not known");
+                tracing::error!(nodepool = name, %error, "skipping, unable to resolve instance types");
                 // The pool stays, so that its pods hear that it has nothing to offer.
                 Arc::default()
             }

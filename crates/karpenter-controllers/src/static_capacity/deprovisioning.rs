@@ -55,7 +55,6 @@ impl Reconcile for StaticDeprovisioning {
             return Ok(After::Again(RECHECK));
         }
         tracing::info!(
-            nodepool = name_of(&*pool),
             current = active,
             desired = replicas,
             deprovision_count = surplus,

@@ -54,16 +54,15 @@ impl Reconcile for StaticProvisioning {
         let now = context.clock.now();
         let held = context.back_off.lock().held_until(name_of(&*pool), now);
         if let Some(held) = held {
-            tracing::info!(nodepool = name_of(&*pool), until = %held, "launches failed repeatedly, waiting");
+            tracing::info!(until = %held, "launches failed repeatedly, waiting");
             return Ok(After::Again(until(now, held)));
         }
         let reservation = reserve_nodes(context, &pool, missing);
         if reservation.granted() == 0 {
-            tracing::info!(nodepool = name_of(&*pool), "nodepool node limit reached");
+            tracing::info!("nodepool node limit reached");
             return Ok(After::Again(AT_LIMIT));
         }
         tracing::info!(
-            nodepool = name_of(&*pool),
             current = counts.active,
             desired = replicas,
             provision_count = reservation.granted(),

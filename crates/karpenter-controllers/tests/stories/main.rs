@@ -10,6 +10,7 @@ mod heard;
 mod legacy;
 mod lifecycle;
 mod lines;
+mod logs;
 mod provisioning;
 mod repair;
 mod rules;

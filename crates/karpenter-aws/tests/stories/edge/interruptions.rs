@@ -390,6 +390,7 @@ async fn a_namesake_that_was_made_meanwhile_is_left_alone() {
     anew.metadata.resource_version = None;
     anew.metadata.uid = None;
     api.create(&PostParams::default(), &anew).await.expect("created");
-    let _ = world.handler.handle(karpenter_aws::interruption::message::Kind::SpotInterrupted, "i-1").await;
+    let _ =
+        world.handler.handle(karpenter_aws::interruption::message::Kind::SpotInterrupted, "i-1", None).await;
     assert!(!world.is_ending("one").await);
 }

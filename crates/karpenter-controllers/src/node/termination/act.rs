@@ -34,6 +34,7 @@ impl NodeTermination {
     pub(super) async fn close(
         &self,
         node: &Arc<Node>,
+        claim: Option<&NodeClaim>,
         terminate_by: Option<Timestamp>,
     ) -> kube::Result<Option<Arc<Node>>> {
         if let Some(by) = terminate_by {
@@ -44,6 +45,15 @@ impl NodeTermination {
         let Some(patch) = closing_patch(node) else { return Ok(Some(node.clone())) };
         let nodes = &self.context.mirrors.nodes;
         let closed = writes::merge_unchanged(&self.context.client, nodes, &**node, patch).await?;
+        if closed.is_some() {
+            tracing::info!(
+                nodeclaim = claim.map(name_of),
+                "taint.Key" = labels::TAINT_DISRUPTED,
+                "taint.Value" = "",
+                "taint.Effect" = "NoSchedule",
+                "tainted node"
+            );
+        }
         Ok(closed.map(Arc::new))
     }
 
@@ -115,7 +125,7 @@ impl NodeTermination {
             .await?
         else {
             // Nobody knows which machine it was.
-            return self.remove_finalizer(&facts.node).await;
+            return self.remove_finalizer(&facts.node, None).await;
         };
         match self.context.cloud.delete(&claim).await {
             Ok(()) => {
@@ -126,7 +136,7 @@ impl NodeTermination {
                 .await?;
                 Ok(After::Again(INSTANCE_POLL))
             }
-            Err(error) if error.is_not_found() => self.remove_finalizer(&facts.node).await,
+            Err(error) if error.is_not_found() => self.remove_finalizer(&facts.node, Some(&claim)).await,
             Err(error) => Err(cloud_failure(error)),
         }
     }
@@ -149,7 +159,11 @@ impl NodeTermination {
     }
 
     /// Lets the object go.
-    pub(super) async fn remove_finalizer(&self, node: &Node) -> kube::Result<After> {
+    pub(super) async fn remove_finalizer(
+        &self,
+        node: &Node,
+        claim: Option<&NodeClaim>,
+    ) -> kube::Result<After> {
         let nodes = &self.context.mirrors.nodes;
         let left: Vec<&String> = node
             .metadata
@@ -160,7 +174,7 @@ impl NodeTermination {
             .collect();
         let patch = json!({"metadata": {"finalizers": left}});
         if writes::merge_unchanged(&self.context.client, nodes, node, patch).await?.is_some() {
-            tracing::info!(node = name_of(node), "deleted node");
+            tracing::info!(nodeclaim = claim.map(name_of), "deleted node");
         }
         Ok(After::Done)
     }

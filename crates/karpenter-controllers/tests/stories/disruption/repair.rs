@@ -57,7 +57,7 @@ async fn a_sick_node_is_replaced_and_its_drain_is_bounded() {
     let repaired = "karpenter_nodeclaims_unhealthy_disrupted_total{capacity_type=\"on-demand\",\
         condition=\"kwok_unhealthy\",image_id=\"\",nodepool=\"general\",termination_mode=\"eventual\"}";
     assert_eq!(world.metric(repaired), Some(1.0));
-    let grounds = heard.lines(Level::INFO, "repairing an unhealthy node");
+    let grounds = heard.lines(Level::INFO, "selected repair policy");
     assert_eq!(grounds.len(), 1, "{grounds:?}");
     let says = |words: &str| grounds[0].contains(words);
     assert!(

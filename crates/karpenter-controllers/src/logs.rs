@@ -1,0 +1,56 @@
+//! The log: one JSON object per line in the shape of upstream's logger, or text for people.
+//!
+//! A call site writes field names in snake_case; [`Lines`] prints them with hyphens, as upstream does. Names that upstream
+//! writes in another way (`messageKind`, `taint.Key`) are written so at the call site. `nodeclaim`, `nodepool`, `node` and
+//! `pod` hold a name, with its namespace before a slash, and are printed as references to objects. Nested values come from
+//! [`json`]. Every line of a pass begins with the fields of its [`Pass`].
+
+mod fields;
+mod lines;
+mod pass;
+
+use std::fmt::Display;
+
+use serde::Serialize;
+
+pub use lines::Lines;
+pub use pass::{Pass, PassIds};
+
+/// The most names that a list of pods or instance types spells out.
+const NAMED_MAX: usize = 5;
+
+/// A nested value for a field: [`Lines`] prints what is recorded as bytes as the JSON that it is.
+pub fn json(value: impl Serialize) -> Box<[u8]> {
+    let text = serde_json::to_vec(&value);
+    // Only a map with keys that are no text, or a failing Serialize, has no JSON form.
+    text.unwrap_or_else(|_| b"null".to_vec()).into_boxed_slice()
+}
+
+/// The first names in full and the number of the others: `a, b, c, d, e and 50 other(s)`.
+pub fn names<T: Display>(names: impl ExactSizeIterator<Item = T>) -> String {
+    let others = names.len().saturating_sub(NAMED_MAX);
+    let mut text = names.take(NAMED_MAX).map(|name| name.to_string()).collect::<Vec<_>>().join(", ");
+    if others > 0 {
+        text.push_str(&format!(" and {others} other(s)"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_names_five_and_counts_the_others() {
+        let table = [
+            (0, ""),
+            (1, "t0"),
+            (5, "t0, t1, t2, t3, t4"),
+            (6, "t0, t1, t2, t3, t4 and 1 other(s)"),
+            (60, "t0, t1, t2, t3, t4 and 55 other(s)"),
+        ];
+        for (count, expected) in table {
+            assert_eq!(names((0..count).map(|number| format!("t{number}"))), expected);
+        }
+    }
+}

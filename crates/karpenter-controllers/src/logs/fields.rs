@@ -1,0 +1,126 @@
+//! The fields of one line, in the order in which they are printed.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde_json::{Value, json};
+use tracing::field::{Field, Visit};
+
+use super::pass::{Object, Pass};
+
+/// A value as it is printed.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Shown {
+    Text(String),
+    /// JSON already.
+    Json(String),
+    /// The kind and the name of an object.
+    Reference(&'static str, String),
+}
+
+/// What a call site says.
+#[derive(Debug, Default)]
+pub(super) struct Fields {
+    pub(super) message: String,
+    pub(super) others: Vec<(Cow<'static, str>, Shown)>,
+}
+
+impl Fields {
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.others.iter().any(|(known, _)| known == name)
+    }
+
+    fn put(&mut self, field: &Field, value: Shown) {
+        match (field.name(), value) {
+            ("message", Shown::Text(text)) => self.message = text,
+            (name, value) => {
+                let value = match (kind_named(name), value) {
+                    (Some(kind), Shown::Text(object)) => Shown::Reference(kind, object),
+                    (_, value) => value,
+                };
+                self.others.push((printed(name), value));
+            }
+        }
+    }
+}
+
+/// The kind of object that a field of this name refers to.
+fn kind_named(field: &str) -> Option<&'static str> {
+    match field {
+        "nodeclaim" => Some("NodeClaim"),
+        "nodepool" => Some("NodePool"),
+        "node" => Some("Node"),
+        "pod" => Some("Pod"),
+        _ => None,
+    }
+}
+
+/// Upstream's keys have hyphens, which names of fields in Rust cannot have.
+fn printed(field: &'static str) -> Cow<'static, str> {
+    if field.contains('_') { field.replace('_', "-").into() } else { field.into() }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.put(field, Shown::Text(format!("{value:?}")));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, Shown::Text(value.to_owned()));
+    }
+
+    /// Of [`super::json`].
+    fn record_bytes(&mut self, field: &Field, value: &[u8]) {
+        self.put(field, Shown::Json(String::from_utf8_lossy(value).into_owned()));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, Shown::Json(value.to_string()));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, Shown::Json(value.to_string()));
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.put(field, Shown::Json(Value::from(value).to_string()));
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, Shown::Json(value.to_string()));
+    }
+}
+
+/// The fields of a pass, as controller-runtime orders them.
+pub(super) fn of_pass(pass: &Pass) -> Vec<(Cow<'static, str>, Shown)> {
+    let text = |name: &'static str, value: &str| (Cow::from(name), Shown::Text(value.to_owned()));
+    let mut fields = vec![text("controller", pass.controller)];
+    let (namespace, name) = match &pass.object {
+        Object::Cluster => ("", ""),
+        Object::Queued(key) => (key.namespace.as_str(), key.name.as_str()),
+        Object::Of(kind, key) => {
+            fields.push(text("controllerGroup", kind.group));
+            fields.push(text("controllerKind", kind.kind));
+            fields.push((kind.kind.into(), Shown::Reference(kind.kind, key.to_string())));
+            (key.namespace.as_str(), key.name.as_str())
+        }
+    };
+    fields.push(text("namespace", namespace));
+    fields.push(text("name", name));
+    fields.push(text("reconcileID", &pass.reconcile_id.to_string()));
+    fields
+}
+
+impl Shown {
+    /// The JSON of the value.
+    pub(super) fn json(&self) -> String {
+        match self {
+            Self::Text(text) => Value::from(text.as_str()).to_string(),
+            Self::Json(json) => json.clone(),
+            Self::Reference(_, object) => match object.split_once('/') {
+                Some((namespace, name)) => json!({"name": name, "namespace": namespace}).to_string(),
+                None => json!({"name": object}).to_string(),
+            },
+        }
+    }
+}
