@@ -1,6 +1,7 @@
 """awslabs' LogParserForKarpenter on the log of a run: what it makes of the life of every node."""
 
 import csv
+import json
 import os
 import pathlib
 import shutil
@@ -46,11 +47,13 @@ def parse(program, log):
 
 
 def log_parser_story(stage, program, interrupt, leave_nothing):
-    """Nodes are launched, one is interrupted, one replaced by a cheaper one or deleted, and nothing is left."""
+    """Three nodes are launched, one is interrupted and replaced, and all are deleted once their pods are gone."""
     stage.start_controller()
     stage.apply_class_and_pool()
-    grace = '{"spec": {"template": {"spec": {"terminationGracePeriod": "5m"}}}}'
-    stage.kubectl("patch", "nodepool", "default", "--type=merge", f"--patch={grace}")
+    # With a grace period nodeclaims are annotated. Of a command the program keeps the last node only: one node each.
+    patch = {"spec": {"template": {"spec": {"terminationGracePeriod": "5m"}},
+                      "disruption": {"budgets": [{"nodes": "0", "reasons": ["Drifted"]}, {"nodes": "1"}]}}}
+    stage.kubectl("patch", "nodepool", "default", "--type=merge", f"--patch={json.dumps(patch)}")
     stage.until("the class is ready", 120, stage.is_class_ready)
     stage.inflate(3, is_apart=True)
     stage.until("three pods run", 120, lambda: stage.running_pods() == 3)

@@ -54,12 +54,10 @@ pub async fn discover(
         ca_bundle: given.or(own_ca_bundle).filter(|bundle| !bundle.is_empty()),
         dns_ip: dns_ip(client).await,
     };
-    tracing::debug!(
-        cluster_endpoint = facts.endpoint,
-        kube_dns_ip = facts.dns_ip.map(|ip| ip.to_string()).unwrap_or_default(),
-        region,
-        "discovered cluster"
-    );
+    tracing::debug!(cluster_endpoint = facts.endpoint, "discovered cluster endpoint");
+    if let Some(address) = facts.dns_ip {
+        tracing::debug!(kube_dns_ip = %address, "discovered kube dns");
+    }
     Ok(facts)
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::{AmiStatus, EC2NodeClass, NodeClaim};
-use karpenter_cluster::controllers::context::{label, name_of};
+use karpenter_cluster::controllers::context::label;
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::{Change, ObjectKey};
 use karpenter_controllers::Context;
@@ -99,9 +99,8 @@ impl Reconcile for MemoryController {
                 && self.memory.see(&instance_type, &images, bytes)
             {
                 tracing::debug!(
-                    node = name_of(&*node),
+                    memory_capacity = bytes,
                     instance_type,
-                    memory_bytes = bytes,
                     "updating discovered capacity cache"
                 );
             }
