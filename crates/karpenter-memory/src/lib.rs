@@ -3,6 +3,18 @@
 //!
 //! A controller lists the whole cluster once and then processes changes. With glibc's defaults the memory of that list
 //! stays in per-thread heaps (arenas) that are not used again. With another C library both functions do nothing.
+//!
+//! Also CPU profiles ([`cpu`]) and heap profiles ([`heap`]) in pprof's format ([`profile`]). Both are off until they are
+//! started, and need Linux.
+
+#[cfg(target_os = "linux")]
+pub mod cpu;
+pub mod heap;
+#[cfg(target_os = "linux")]
+pub mod profile;
+mod stack;
+#[cfg(target_os = "linux")]
+mod symbols;
 
 /// Makes all threads use one heap. Call it before the process starts a second thread.
 pub fn use_one_heap() {

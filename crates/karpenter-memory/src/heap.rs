@@ -1,0 +1,207 @@
+//! A heap profile: of the memory that is allocated, one piece in about half a megabyte is noted with the calls that led
+//! to it, and struck out when it is freed.
+//!
+//! [`SampledHeap`] is the allocator of the C library. Before [`start`] it adds the reading of one flag to each call.
+//! Afterwards most calls add a subtraction, and frees the reading of one counter.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::stack::Stack;
+
+/// Bytes between two samples, on average; as Go has it.
+pub const SAMPLE_BYTES: u32 = 512 * 1024;
+/// Slots in which frees find out that their piece was not noted. A few hundred pieces are.
+const SLOTS: usize = 1 << 15;
+
+/// The allocator of the C library, which notes some of what it does once that is started.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SampledHeap;
+
+/// What was allocated by the same calls. Estimates: each piece stands for those that were not noted.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Allocated {
+    pub(crate) objects: f64,
+    pub(crate) bytes: f64,
+    pub(crate) objects_in_use: f64,
+    pub(crate) bytes_in_use: f64,
+}
+
+/// A piece that is in use.
+struct Piece {
+    stack: Box<[usize]>,
+    objects: f64,
+    bytes: f64,
+}
+
+struct Noted {
+    stacks: BTreeMap<Box<[usize]>, Allocated>,
+    pieces: BTreeMap<usize, Piece>,
+}
+
+static IS_ON: AtomicBool = AtomicBool::new(false);
+static NOTED: Mutex<Noted> = Mutex::new(Noted { stacks: BTreeMap::new(), pieces: BTreeMap::new() });
+/// How many noted pieces fall into each slot.
+static PIECES: [AtomicU16; SLOTS] = [const { AtomicU16::new(0) }; SLOTS];
+
+thread_local! {
+    /// Bytes until the next sample; none is drawn yet while it is [`UNDRAWN`].
+    static LEFT: Cell<i64> = const { Cell::new(UNDRAWN) };
+    static RANDOM: Cell<u64> = const { Cell::new(0) };
+    /// Whether this thread is noting: what it allocates meanwhile is not noted.
+    static IS_NOTING: Cell<bool> = const { Cell::new(false) };
+}
+
+const UNDRAWN: i64 = i64::MIN;
+
+/// Notes samples from now on, until the process ends.
+pub fn start() {
+    IS_ON.store(true, Ordering::Relaxed);
+}
+
+pub fn is_on() -> bool {
+    IS_ON.load(Ordering::Relaxed)
+}
+
+/// What was noted so far, by the calls that led to it.
+pub(crate) fn allocated() -> Vec<(Box<[usize]>, Allocated)> {
+    noting(|| {
+        let noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.stacks.iter().map(|(stack, allocated)| (stack.clone(), allocated.clone())).collect()
+    })
+    .unwrap_or_default()
+}
+
+/// Runs without noting what is allocated, unless it would run inside of itself.
+fn noting<T>(work: impl FnOnce() -> T) -> Option<T> {
+    // Where a thread is ending, its variables may be gone.
+    let is_free = IS_NOTING.try_with(|noting| !noting.replace(true)).unwrap_or(false);
+    if !is_free {
+        return None;
+    }
+    let done = work();
+    IS_NOTING.set(false);
+    Some(done)
+}
+
+fn slot(address: usize) -> &'static AtomicU16 {
+    // Multiplication spreads addresses that are multiples of the same number.
+    let spread = (address as u64 >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SLOTS.ilog2());
+    &PIECES[spread as usize % SLOTS]
+}
+
+/// Bytes until the next sample, so that every byte is as likely as any other to be the one that is noted.
+fn draw() -> i64 {
+    let mut random = RANDOM.get();
+    if random == 0 {
+        // Different for each thread; what it is does not matter.
+        random = RANDOM.with(|place| std::ptr::from_ref(place) as u64) | 1;
+    }
+    random ^= random << 13;
+    random ^= random >> 7;
+    random ^= random << 17;
+    RANDOM.set(random);
+    let share = ((random >> 11) as f64 + 1.0) / (1_u64 << 53) as f64;
+    (-share.ln() * f64::from(SAMPLE_BYTES)) as i64
+}
+
+fn note(address: *mut u8, size: usize) {
+    let bytes = i64::try_from(size).unwrap_or(i64::MAX);
+    let is_due = LEFT.try_with(|left| {
+        let before = if left.get() == UNDRAWN { draw() } else { left.get() };
+        left.set(before.saturating_sub(bytes));
+        left.get() <= 0
+    });
+    if is_due.unwrap_or(false) && !address.is_null() && size > 0 {
+        note_piece(address as usize, size);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn note_piece(address: usize, size: usize) {
+    noting(|| {
+        LEFT.set(draw());
+        let stack = Stack::capture();
+        // The likelihood that a piece of this size is noted.
+        let share = -(-(size as f64) / f64::from(SAMPLE_BYTES)).exp_m1();
+        let (objects, bytes) = (1.0 / share, size as f64 / share);
+        let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+        if !noted.stacks.contains_key(stack.addresses()) {
+            noted.stacks.insert(stack.addresses().into(), Allocated::default());
+        }
+        if let Some(allocated) = noted.stacks.get_mut(stack.addresses()) {
+            allocated.objects += objects;
+            allocated.bytes += bytes;
+            allocated.objects_in_use += objects;
+            allocated.bytes_in_use += bytes;
+        }
+        noted.pieces.insert(address, Piece { stack: stack.addresses().into(), objects, bytes });
+        slot(address).fetch_add(1, Ordering::Release);
+    });
+}
+
+/// To be called before the memory can be given to another thread.
+fn strike(address: *mut u8) {
+    if slot(address as usize).load(Ordering::Acquire) > 0 {
+        strike_piece(address as usize);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn strike_piece(address: usize) {
+    noting(|| {
+        let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(piece) = noted.pieces.remove(&address) else { return };
+        slot(address).fetch_sub(1, Ordering::Release);
+        if let Some(allocated) = noted.stacks.get_mut(&piece.stack) {
+            allocated.objects_in_use -= piece.objects;
+            allocated.bytes_in_use -= piece.bytes;
+        }
+    });
+}
+
+// SAFETY: all memory is the system allocator's, and its answers are passed on as they are.
+unsafe impl GlobalAlloc for SampledHeap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises are those that the system allocator asks for.
+        let address = unsafe { System.alloc(layout) };
+        if is_on() {
+            note(address, layout.size());
+        }
+        address
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        let address = unsafe { System.alloc_zeroed(layout) };
+        if is_on() {
+            note(address, layout.size());
+        }
+        address
+    }
+
+    unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
+        if is_on() {
+            strike(address);
+        }
+        // SAFETY: as above.
+        unsafe { System.dealloc(address, layout) }
+    }
+
+    unsafe fn realloc(&self, address: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if is_on() {
+            strike(address);
+        }
+        // SAFETY: as above.
+        let moved = unsafe { System.realloc(address, layout, size) };
+        if is_on() {
+            note(moved, size);
+        }
+        moved
+    }
+}

@@ -1,0 +1,132 @@
+//! Which program the addresses of a process belong to, and the names of functions, as far as the program brings them.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufReader;
+
+use object::elf::PF_X;
+use object::{Object, ObjectSegment, ObjectSymbol, ReadCache, SegmentFlags, SymbolKind};
+
+/// A file of which code is loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mapping {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) offset: u64,
+    pub(crate) file: String,
+    /// In hexadecimal digits; empty if the file has none.
+    pub(crate) build_id: String,
+    /// Names of functions by the addresses that were asked for.
+    pub(crate) names: BTreeMap<u64, String>,
+}
+
+impl Mapping {
+    pub(crate) fn contains(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+}
+
+/// What the process has loaded, with names for these addresses.
+pub(crate) fn mappings(addresses: &[u64]) -> Vec<Mapping> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut mappings = executable(&maps);
+    for mapping in &mut mappings {
+        let own: Vec<u64> = addresses.iter().copied().filter(|one| mapping.contains(*one)).collect();
+        if !own.is_empty() {
+            describe(mapping, own);
+        }
+    }
+    mappings
+}
+
+/// The files of which code is loaded, from the text that the kernel gives.
+fn executable(maps: &str) -> Vec<Mapping> {
+    let line = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let flags = words.next()?;
+        let offset = words.next()?;
+        let file = words.nth(2).filter(|file| file.starts_with('/'))?;
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        flags.contains('x').then_some(Mapping {
+            start: number(start)?,
+            end: number(end)?,
+            offset: number(offset)?,
+            file: file.to_owned(),
+            build_id: String::new(),
+            names: BTreeMap::new(),
+        })
+    };
+    maps.lines().filter_map(line).collect()
+}
+
+/// Reads the file's id and the names of functions. A file that cannot be read stays without.
+fn describe(mapping: &mut Mapping, mut addresses: Vec<u64>) {
+    // The program itself may have been replaced on disk while it runs.
+    let own = std::env::current_exe().is_ok_and(|own| own.as_os_str() == mapping.file.as_str());
+    let Ok(file) = File::open(if own { "/proc/self/exe" } else { &mapping.file }) else { return };
+    let cache = ReadCache::new(BufReader::new(file));
+    let Ok(object) = object::File::parse(&cache) else { return };
+    if let Ok(Some(id)) = object.build_id() {
+        mapping.build_id = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    }
+    // How much further up the code is than where the file wants it. What is mapped begins and ends at whole pages.
+    let mapped = mapping.offset..mapping.offset + (mapping.end - mapping.start);
+    let code = object.segments().find(|segment| {
+        let (offset, size) = segment.file_range();
+        let is_code = matches!(segment.flags(), SegmentFlags::Elf { p_flags, .. } if p_flags & PF_X == PF_X);
+        is_code && offset < mapped.end && offset + size > mapped.start
+    });
+    let Some(code) = code else { return };
+    let begins_at = mapping.start.wrapping_sub(mapping.offset).wrapping_add(code.file_range().0);
+    let bias = begins_at.wrapping_sub(code.address());
+    addresses.sort_unstable();
+    addresses.dedup();
+    for symbol in object.symbols().chain(object.dynamic_symbols()) {
+        if symbol.kind() != SymbolKind::Text || symbol.size() == 0 {
+            continue;
+        }
+        let start = symbol.address().wrapping_add(bias);
+        let end = start.saturating_add(symbol.size());
+        let from = addresses.partition_point(|address| *address < start);
+        for address in addresses[from..].iter().take_while(|address| **address < end) {
+            if let Ok(name) = symbol.name() {
+                mapping.names.entry(*address).or_insert_with(|| format!("{:#}", rustc_demangle::demangle(name)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_with_code_are_mappings() {
+        let maps = "\
+55d0-55e0 r--p 00000000 08:01 42                         /usr/bin/karpenter
+55e0-5600 r-xp 00010000 08:01 42                         /usr/bin/karpenter
+7f00-7f10 rw-p 00000000 00:00 0
+7fff-8000 r-xp 00000000 00:00 0                          [vdso]
+";
+        let expected = Mapping {
+            start: 0x55e0,
+            end: 0x5600,
+            offset: 0x10000,
+            file: "/usr/bin/karpenter".to_owned(),
+            build_id: String::new(),
+            names: BTreeMap::new(),
+        };
+        assert_eq!(executable(maps), [expected]);
+    }
+
+    #[test]
+    fn own_functions_have_names_and_the_program_has_an_id() {
+        let address = own_functions_have_names_and_the_program_has_an_id as *const () as u64;
+        let mappings = mappings(&[address]);
+        let own = mappings.iter().find(|mapping| mapping.contains(address)).expect("loaded");
+        let name = own.names.get(&address).expect("named");
+        assert!(name.contains("own_functions_have_names"), "{name}");
+        assert!(!own.build_id.is_empty());
+    }
+}

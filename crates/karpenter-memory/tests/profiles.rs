@@ -1,0 +1,69 @@
+//! Profiles of this test itself, read back as messages of pprof's format.
+#![cfg(target_os = "linux")]
+
+#[path = "profiles/pprof.rs"]
+mod pprof;
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use karpenter_memory::heap::SampledHeap;
+use karpenter_memory::profile::{HeapView, of_cpu, of_heap};
+use karpenter_memory::{cpu, heap};
+
+use crate::pprof::Profile;
+
+#[global_allocator]
+static HEAP: SampledHeap = SampledHeap;
+
+#[inline(never)]
+fn allocate_small_pieces(pieces: usize) -> Vec<Vec<u8>> {
+    (0..pieces).map(|piece| vec![piece as u8; 1000]).collect()
+}
+
+#[inline(never)]
+fn burn_cpu(until: Instant) -> u64 {
+    let mut sum = 0_u64;
+    while Instant::now() < until {
+        for number in 0..10_000_u64 {
+            sum = black_box(sum.wrapping_add(number * number));
+        }
+    }
+    sum
+}
+
+/// One test: both profiles are of the whole process.
+#[test]
+fn profiles_name_what_allocates_and_what_computes() {
+    heap::start();
+    let pieces = allocate_small_pieces(64_000);
+    let profile = Profile::read(&of_heap(HeapView::InUse));
+    assert_eq!(profile.default_type(), "inuse_space");
+    let types = ["alloc_objects count", "alloc_space bytes", "inuse_objects count", "inuse_space bytes"];
+    assert_eq!(profile.value_types(), types);
+    // 64 MB and the vector around them. Of 125 samples the sum is right to a tenth two times out of three.
+    let bytes = |profile: &Profile, value| profile.sum("allocate_small_pieces", value);
+    let (allocated, in_use) = (bytes(&profile, 1), bytes(&profile, 3));
+    assert!((40_000_000..100_000_000).contains(&in_use), "{in_use} bytes in use");
+    assert!(allocated >= in_use, "{allocated} bytes allocated, {in_use} in use");
+    assert_eq!(pieces.len(), 64_000);
+    drop(pieces);
+    let profile = Profile::read(&of_heap(HeapView::Allocated));
+    assert_eq!(profile.default_type(), "alloc_space");
+    assert_eq!(bytes(&profile, 3), 0, "freed pieces are struck out");
+    assert_eq!(bytes(&profile, 1), allocated, "and stay counted as allocated");
+
+    let until = Instant::now() + Duration::from_secs(1);
+    let burning = std::thread::spawn(move || burn_cpu(until));
+    let taken = cpu::profile(Duration::from_millis(500));
+    let profile = Profile::read(&of_cpu(&taken.expect("a profile")));
+    assert_eq!(profile.value_types(), ["samples count", "cpu nanoseconds"]);
+    assert_eq!((profile.period, profile.default_type()), (10_000_000, "cpu"));
+    let samples = profile.sum("burn_cpu", 0);
+    assert!(samples > 0, "{:?}", profile.functions());
+    assert_eq!(profile.sum("burn_cpu", 1), samples * 10_000_000);
+    assert!(profile.duration_nanos >= 500_000_000);
+    let own = profile.mapping.iter().find(|mapping| mapping.has_functions).expect("the program itself");
+    assert!(!profile.text(own.build_id).is_empty());
+    burning.join().expect("ends");
+}
