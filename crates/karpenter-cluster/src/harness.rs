@@ -4,7 +4,11 @@
 //! The order is that in which keys became dirty; nothing depends on hashing or on a random number. What a controller
 //! decides is its own business: the harness knows keys only.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::Debug;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -73,6 +77,33 @@ impl Stop {
     }
 }
 
+impl<R: Reconcile> Reconcile for Arc<R> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        (**self).reconcile(key).await
+    }
+}
+
+/// Counts what happens to the keys of a queue. Called while the queue is locked.
+pub trait Measure: Debug + Send + Sync {
+    /// A key that was not in the queue has become ready.
+    fn added(&self);
+    /// A key is to be reconciled again after a failure, or at a deadline that its pass named.
+    fn requeued(&self);
+    /// A pass begins, so long after its key was added.
+    fn started(&self, waited: Duration);
+    /// A pass is over.
+    fn finished(&self, took: Duration);
+}
+
+/// Passes that have begun and are not over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct InProgress {
+    /// How long they have taken, all together.
+    pub total: Duration,
+    /// How long the first of them has taken.
+    pub longest: Duration,
+}
+
 /// Keys that wait for their controller. Clones share the queue.
 #[derive(Debug, Clone, Default)]
 pub struct Queue {
@@ -88,19 +119,26 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Waiting {
     ready: VecDeque<ObjectKey>,
-    dirty: BTreeSet<ObjectKey>,
-    in_flight: BTreeSet<ObjectKey>,
+    /// Since when.
+    dirty: BTreeMap<ObjectKey, Instant>,
+    /// Since when.
+    in_flight: BTreeMap<ObjectKey, Instant>,
     due: BTreeSet<(Instant, ObjectKey)>,
     due_of: BTreeMap<ObjectKey, Instant>,
     failures: BTreeMap<ObjectKey, u32>,
+    measure: Option<Arc<dyn Measure>>,
 }
 
 impl Waiting {
     fn add(&mut self, key: ObjectKey) -> bool {
-        if !self.dirty.insert(key.clone()) {
+        if self.dirty.contains_key(&key) {
             return false;
         }
-        if self.in_flight.contains(&key) {
+        self.dirty.insert(key.clone(), Instant::now());
+        if let Some(measure) = &self.measure {
+            measure.added();
+        }
+        if self.in_flight.contains_key(&key) {
             return false;
         }
         self.ready.push_back(key);
@@ -133,19 +171,33 @@ impl Waiting {
     /// The next key to work on. Its deadline is forgotten: the work will name a new one.
     fn take(&mut self) -> Option<ObjectKey> {
         let key = self.ready.pop_front()?;
-        self.dirty.remove(&key);
+        let (added, now) = (self.dirty.remove(&key), Instant::now());
+        if let (Some(measure), Some(added)) = (&self.measure, added) {
+            measure.started(now.saturating_duration_since(added));
+        }
         if let Some(at) = self.due_of.remove(&key) {
             self.due.remove(&(at, key.clone()));
         }
-        self.in_flight.insert(key.clone());
+        self.in_flight.insert(key.clone(), now);
         Some(key)
     }
 
     fn finish(&mut self, key: &ObjectKey) {
-        self.in_flight.remove(key);
-        if self.dirty.contains(key) {
+        let began = self.in_flight.remove(key);
+        if let (Some(measure), Some(began)) = (&self.measure, began) {
+            measure.finished(began.elapsed());
+        }
+        if self.dirty.contains_key(key) {
             self.ready.push_back(key.clone());
         }
+    }
+
+    /// Adds the key again after its pass.
+    fn requeue_at(&mut self, key: ObjectKey, at: Instant) {
+        if let Some(measure) = &self.measure {
+            measure.requeued();
+        }
+        self.add_at(key, at);
     }
 }
 
@@ -160,6 +212,13 @@ fn back_off(failures: u32) -> Duration {
 }
 
 impl Queue {
+    /// A queue whose keys are counted.
+    pub fn measured(measure: Arc<dyn Measure>) -> Self {
+        let queue = Self::default();
+        queue.state().measure = Some(measure);
+        queue
+    }
+
     pub fn add(&self, key: ObjectKey) {
         if self.state().add(key) {
             self.shared.changed.notify_one();
@@ -169,7 +228,7 @@ impl Queue {
     /// Adds the key a moment later, so that many changes at once make one piece of work. For what is costly to look
     /// at and changes with each of its many parts.
     pub fn add_soon(&self, key: ObjectKey) {
-        if !self.state().dirty.contains(&key) {
+        if !self.state().dirty.contains_key(&key) {
             self.add_at(key, Instant::now() + SETTLE);
         }
     }
@@ -187,6 +246,16 @@ impl Queue {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    pub fn in_progress(&self) -> InProgress {
+        let now = Instant::now();
+        let state = self.state();
+        let took = state.in_flight.values().map(|began| now.saturating_duration_since(*began));
+        took.fold(InProgress::default(), |sum, one| InProgress {
+            total: sum.total + one,
+            longest: sum.longest.max(one),
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, Waiting> {
@@ -224,14 +293,14 @@ pub async fn run<R: Reconcile>(work: Arc<R>, queue: Queue, workers: usize, clock
                     Ok(after) => {
                         state.failures.remove(&key);
                         if let After::Again(wait) = after {
-                            state.add_at(key, clock.deadline(wait));
+                            state.requeue_at(key, clock.deadline(wait));
                         }
                     }
                     Err(_) => {
                         let failures = state.failures.entry(key.clone()).or_insert(0);
                         *failures += 1;
                         let wait = back_off(*failures);
-                        state.add_at(key, Instant::now() + wait);
+                        state.requeue_at(key, Instant::now() + wait);
                     }
                 }
             }
@@ -245,72 +314,5 @@ async fn wait_for(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(name: &str) -> ObjectKey {
-        ObjectKey::new("default", name)
-    }
-
-    struct Recorder {
-        started: Instant,
-        seen: Mutex<Vec<(u64, String)>>,
-        fail_first: u32,
-        again: BTreeMap<String, Duration>,
-    }
-
-    impl Reconcile for Recorder {
-        async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            seen.push((self.started.elapsed().as_millis() as u64, key.name.clone()));
-            let tries = seen.iter().filter(|(_, name)| *name == key.name).count() as u32;
-            if tries <= self.fail_first {
-                return Err(kube::Error::LinesCodecMaxLineLengthExceeded);
-            }
-            Ok(self.again.get(&key.name).copied().filter(|_| tries == 1).into())
-        }
-    }
-
-    async fn record(fail_first: u32, again: &[(&str, u64)], keys: &[&str]) -> Vec<(u64, String)> {
-        let again =
-            again.iter().map(|(name, millis)| (name.to_string(), Duration::from_millis(*millis))).collect();
-        let recorder =
-            Arc::new(Recorder { started: Instant::now(), seen: Mutex::new(Vec::new()), fail_first, again });
-        let queue = Queue::default();
-        for name in keys {
-            queue.add(key(name));
-        }
-        let stop = Stop::default();
-        let task = tokio::spawn(run(recorder.clone(), queue, 1, Clock::system(), stop.clone()));
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        stop.stop();
-        task.await.expect("runs to its end");
-        let seen = recorder.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.clone()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn keys_come_once_in_the_order_they_became_dirty() {
-        let seen = record(0, &[], &["b", "a", "b", "c"]).await;
-        let names: Vec<&str> = seen.iter().map(|(_, name)| name.as_str()).collect();
-        assert_eq!(names, ["b", "a", "c"]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn failures_wait_longer_each_time() {
-        let seen = record(3, &[], &["a"]).await;
-        let at: Vec<u64> = seen.iter().map(|(at, _)| *at).collect();
-        assert_eq!(at, [0, 10, 30, 70]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn deadlines_are_kept() {
-        let seen = record(0, &[("a", 700), ("b", 300)], &["a", "b"]).await;
-        let at: Vec<(u64, &str)> = seen.iter().map(|(at, name)| (*at, name.as_str())).collect();
-        assert_eq!(at, [(0, "a"), (0, "b"), (300, "b"), (700, "a")]);
     }
 }

@@ -66,7 +66,7 @@ pub struct Disruption {
     changes: Changes,
     flux: Flux,
     gaps: Gaps,
-    queue: OnceLock<Queue>,
+    commands: OnceLock<Queue>,
     /// Held while moved pods are written down.
     counting: tokio::sync::Mutex<()>,
     suspects: Mutex<faults::Suspects>,
@@ -84,7 +84,7 @@ impl Disruption {
             changes: Changes::default(),
             flux: Flux::default(),
             gaps: Gaps::default(),
-            queue: OnceLock::new(),
+            commands: OnceLock::new(),
             counting: tokio::sync::Mutex::new(()),
             suspects: Mutex::default(),
             inspect: None,
@@ -103,18 +103,24 @@ impl Disruption {
         self
     }
 
+    /// Both loops work on one queue.
     pub fn watch(&self, queue: &Queue) {
-        let _ = self.queue.set(queue.clone());
+        self.watch_apart(queue, queue);
+    }
+
+    /// Each loop works on a queue of its own.
+    pub fn watch_apart(&self, evaluations: &Queue, commands: &Queue) {
+        let _ = self.commands.set(commands.clone());
         self.changes.watch(&self.context.mirrors);
         self.flux.watch(&self.context.mirrors, self.context.clock);
         let changes = self.changes.clone();
         self.context.overlays.on_change(move || changes.note());
         let changes = self.changes.clone();
         self.context.state.on_moved_room(move || changes.note());
-        queue.add(commands_key());
-        queue.add(evaluation_key());
+        commands.add(commands_key());
+        evaluations.add(evaluation_key());
         // A replacement that is lost, or ready, is worth a look at once: nobody else should act on it first.
-        let to = queue.clone();
+        let to = commands.clone();
         self.context.mirrors.node_claims.observe(move |change: &Change<NodeClaim>| {
             let is_replacement = resume::is_replacement(change.object());
             let is_lost = change.is_deleted() || change.object().metadata.deletion_timestamp.is_some();
@@ -123,7 +129,7 @@ impl Disruption {
             }
         });
         // Budgets may be open again: for what waits for that, and for more once all that were going are gone.
-        let (to, mirrors) = (queue.clone(), self.context.mirrors.clone());
+        let (to, mirrors) = (evaluations.clone(), self.context.mirrors.clone());
         let (flights, clock) = (self.flights.clone(), self.context.clock);
         self.context.mirrors.node_claims.observe(move |change: &Change<NodeClaim>| {
             let is_going = |claim: &Arc<NodeClaim>| claim.metadata.deletion_timestamp.is_some();
@@ -138,7 +144,7 @@ impl Disruption {
 
     /// A command has begun, and somebody has to see to it.
     fn wake(&self) {
-        if let Some(queue) = self.queue.get() {
+        if let Some(queue) = self.commands.get() {
             queue.add(commands_key());
         }
     }

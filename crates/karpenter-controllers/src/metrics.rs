@@ -5,6 +5,7 @@
 //! ever decided from a metric. Prices and availability of single offerings are the provider's to tell, and only with
 //! `--offering-metrics`: they are tens of thousands of series that depend on nothing in the cluster.
 
+pub mod client;
 pub mod cloud;
 mod conditions;
 pub mod cost;
@@ -15,13 +16,14 @@ mod follow;
 mod nodes;
 mod page;
 pub mod pods;
+pub mod runtime;
 pub mod scheduler;
 mod summary;
 #[cfg(test)]
 mod tests;
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use karpenter_cloud::CloudProvider;
@@ -31,6 +33,7 @@ use prometheus::{
 
 use self::conditions::ConditionMetrics;
 use self::declare::Declare;
+pub use self::declare::Declared;
 use self::nodes::NodeLabels;
 pub use self::summary::SummaryVec;
 
@@ -82,6 +85,7 @@ struct Unsynced {
 #[derive(Clone)]
 pub struct Metrics {
     registry: Arc<Registry>,
+    declared: Arc<[Declared]>,
     /// Whether this copy works: only then does it tell about objects.
     is_following: Arc<AtomicBool>,
     /// Group and kind of the node classes of pools that are ours; empty where there is no provider.
@@ -131,13 +135,9 @@ pub struct Metrics {
     pub cloud_duration: HistogramVec,
     pub cloud_errors: IntCounterVec,
 
-    pub reconcile_total: IntCounterVec,
-    pub reconcile_errors: IntCounterVec,
-    pub reconcile_duration: HistogramVec,
-    pub reconcile_workers: IntGaugeVec,
-    pub reconcile_workers_max: IntGaugeVec,
-    workqueue_depth: IntGaugeVec,
+    pub runtime: runtime::RuntimeMetrics,
     pub leader_election_status: IntGaugeVec,
+    pub leader_election_slow_path: IntCounterVec,
     heap_live: Gauge,
 }
 
@@ -154,7 +154,7 @@ impl Metrics {
     }
 
     fn new(cloud: Option<&dyn CloudProvider>) -> Self {
-        let declare = Declare { registry: Registry::new() };
+        let declare = Declare::default();
         let reboots = powers(10.0, 8);
         let class_kinds = cloud.map(CloudProvider::node_class_kinds).unwrap_or_default();
         let class_kinds: Vec<(&'static str, &'static str)> =
@@ -323,46 +323,22 @@ impl Metrics {
                 "Number of calls to the cloud that failed.",
                 &["controller", "method", "provider", "error", "nodepool"],
             ),
-            reconcile_total: declare.counter(
-                "controller_runtime_reconcile_total",
-                "Number of passes, by controller and result.",
-                &["controller", "result"],
-            ),
-            reconcile_errors: declare.counter(
-                "controller_runtime_reconcile_errors_total",
-                "Number of passes that failed, by controller.",
-                &["controller"],
-            ),
-            reconcile_duration: declare.histogram(
-                "controller_runtime_reconcile_time_seconds",
-                "How long passes took, by controller.",
-                DURATION_BUCKETS,
-                &["controller"],
-            ),
-            reconcile_workers: declare.gauge_int(
-                "controller_runtime_active_workers",
-                "Number of passes under way, by controller.",
-                &["controller"],
-            ),
-            reconcile_workers_max: declare.gauge_int(
-                "controller_runtime_max_concurrent_reconciles",
-                "Number of passes that may be under way at once, by controller.",
-                &["controller"],
-            ),
-            workqueue_depth: declare.gauge_int(
-                "workqueue_depth",
-                "Number of keys that wait for a worker, by controller.",
-                &["name", "controller"],
-            ),
+            runtime: runtime::RuntimeMetrics::new(&declare),
             leader_election_status: declare.gauge_int(
                 "leader_election_master_status",
                 "Whether this process holds the lease.",
+                &["name"],
+            ),
+            leader_election_slow_path: declare.counter(
+                "leader_election_slowpath_total",
+                "Number of renewals of the lease that failed and were tried again.",
                 &["name"],
             ),
             heap_live: declare.gauge_float(
                 "go_gc_heap_live_bytes",
                 "Resident memory: there is no collector here that could say which part of it is live.",
             ),
+            declared: declare.declared.into_inner().unwrap_or_else(PoisonError::into_inner).into(),
             registry: Arc::new(declare.registry),
         };
         metrics.scheduler_ignored_pods.set(0);
@@ -372,6 +348,11 @@ impl Metrics {
     /// Where a provider declares what it tells about itself, next to everything here.
     pub fn registry(&self) -> &Registry {
         &self.registry
+    }
+
+    /// What is kept here, whether or not it has a series yet. What a provider registers is not among it.
+    pub fn declared(&self) -> &[Declared] {
+        &self.declared
     }
 
     /// What is kept, in Prometheus' text format.

@@ -133,7 +133,7 @@ impl Operator {
         self.start_provisioning();
         self.start_static_capacity();
         self.start_deletion_costs();
-        self.spawn("disruption", Disruption::new(self.context.clone()), Disruption::watch, 2);
+        self.start_disruption();
     }
 
     /// Lets what is under way finish, then ends all of it.
@@ -168,7 +168,7 @@ impl Operator {
             }),
             on_milestone: milestones::tell(
                 self.context.metrics.clone(),
-                self.context.mirrors.nodes.clone(),
+                self.context.mirrors.clone(),
                 self.context.clock,
             ),
         }
@@ -251,6 +251,15 @@ impl Operator {
         self.spawn("pod.deletioncost", costs, PodDeletionCosts::watch, 1);
     }
 
+    /// Two loops over the same commands, each with a queue and a name of its own.
+    fn start_disruption(&mut self) {
+        let disruption = Arc::new(Disruption::new(self.context.clone()));
+        let (evaluations, commands) = (self.queue("disruption"), self.queue("disruption.queue"));
+        disruption.watch_apart(&evaluations, &commands);
+        self.run("disruption", disruption.clone(), evaluations, 1);
+        self.run("disruption.queue", disruption, commands, 1);
+    }
+
     fn start_static_capacity(&mut self) {
         let context = self.context.clone();
         if !context.gates.static_capacity {
@@ -296,11 +305,19 @@ impl Operator {
         watch: fn(&R, &Queue),
         workers: usize,
     ) {
-        let queue = Queue::default();
+        let queue = self.queue(name);
         watch(&work, &queue);
+        self.run(name, work, queue, workers);
+    }
+
+    fn queue(&self, name: &str) -> Queue {
+        Queue::measured(self.context.metrics.runtime.queue(name))
+    }
+
+    fn run<R: Reconcile>(&mut self, name: &'static str, work: R, queue: Queue, workers: usize) {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner).push((name, queue.clone()));
-        let (metrics, ids) = (self.context.metrics.clone(), self.pass_ids.clone());
-        let work = Arc::new(Supervised::new(name, work, metrics, ids, workers));
+        let ids = self.pass_ids.clone();
+        let work = Arc::new(Supervised::new(name, work, &self.context.metrics, ids, workers));
         let running = harness::run(work, queue, workers, self.context.clock, self.stop.clone());
         self.workers.push(tokio::spawn(running));
     }

@@ -1,3 +1,10 @@
 //! What a pod is to Karpenter; see [`karpenter_state::pods`].
 
 pub use karpenter_state::pods::*;
+
+use crate::mirrors::{BY_NODE, Mirrors};
+
+/// How many pods of a node need another one if it goes.
+pub(crate) fn reschedulable_on(mirrors: &Mirrors, node: &str) -> usize {
+    mirrors.pods.by(BY_NODE, node).iter().filter(|pod| is_reschedulable(pod)).count()
+}

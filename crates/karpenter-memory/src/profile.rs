@@ -162,7 +162,10 @@ fn encode(profile: &Profile<'_>) -> Vec<u8> {
         });
     }
     write_locations(&mut message, &mut texts, &addresses, &mappings);
-    message.number(9, signed(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as i64)));
+    message.number(
+        9,
+        signed(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as i64)),
+    );
     message.number(10, signed(profile.duration_nanos));
     value_type(&mut message, &mut texts, 11, profile.period_type);
     message.number(12, signed(profile.period));

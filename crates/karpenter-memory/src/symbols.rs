@@ -91,7 +91,10 @@ fn describe(mapping: &mut Mapping, mut addresses: Vec<u64>) {
         let from = addresses.partition_point(|address| *address < start);
         for address in addresses[from..].iter().take_while(|address| **address < end) {
             if let Ok(name) = symbol.name() {
-                mapping.names.entry(*address).or_insert_with(|| format!("{:#}", rustc_demangle::demangle(name)));
+                mapping
+                    .names
+                    .entry(*address)
+                    .or_insert_with(|| format!("{:#}", rustc_demangle::demangle(name)));
             }
         }
     }

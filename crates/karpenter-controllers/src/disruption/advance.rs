@@ -17,7 +17,6 @@ use super::observe::{self, see};
 use super::order::{Order, Target};
 use super::resume::{Resumed, resumable};
 use super::{DISRUPTION_REASON, Disruption, IDLE_POLL, RETRY_POLL};
-use crate::mirrors::BY_NODE;
 use crate::nodeclaim::{REBOOTING, condition, is_true, nodes_of};
 use crate::pods;
 
@@ -98,11 +97,10 @@ impl Disruption {
             let node = claim.as_ref().and_then(|claim| claim.status.as_ref()?.node_name.clone());
             let node = node.unwrap_or_default();
             let pool = claim.as_deref().map(observe::pool_label).unwrap_or_default().to_owned();
-            let pods = self.context.mirrors.pods.by(BY_NODE, &node);
             Target {
                 id: id.clone(),
                 policy: resumed.policies.get(&pool).copied().unwrap_or_default(),
-                pods: pods.iter().filter(|pod| pods::is_reschedulable(pod)).count(),
+                pods: pods::reschedulable_on(&self.context.mirrors, &node),
                 repair: resumed.condition.as_deref().map(repair_of),
                 node,
                 pool,

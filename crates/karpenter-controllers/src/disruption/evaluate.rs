@@ -174,7 +174,11 @@ impl Disruption {
             let contained = evaluate_contained(&look, &rules);
             (look, contained)
         };
-        let (look, contained) = match contained::run(Lane::Disruption, work).await {
+        let started = context.clock.now();
+        let evaluated = contained::run(Lane::Disruption, work).await;
+        let seconds = since(context.clock.now(), started).as_secs_f64();
+        context.metrics.scheduling_duration.with_label_values(&["disruption"]).observe(seconds);
+        let (look, contained) = match evaluated {
             Ok(answer) => answer,
             Err(fault) => {
                 self.report(&[Fault { mode: EngineMode::Compat, cause: Cause::Panicked(fault) }], &[]);

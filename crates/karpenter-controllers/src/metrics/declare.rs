@@ -1,53 +1,76 @@
 //! How metrics that are kept come to be.
 
+use std::sync::{Mutex, PoisonError};
+
 use prometheus::core::Collector;
 use prometheus::{
-    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry,
+    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry,
 };
+
+/// A metric and the labels of its series.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Declared {
+    pub name: String,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: &'static str,
+    pub labels: Vec<String>,
+}
 
 /// Names and labels are constants of this crate, or made of label keys that a provider promises, so declaring them
 /// cannot fail.
+#[derive(Default)]
 pub(super) struct Declare {
     pub(super) registry: Registry,
+    pub(super) declared: Mutex<Vec<Declared>>,
 }
 
 impl Declare {
     const VALID: &'static str = "a metric has a valid name of its own";
 
-    fn add<C: Collector + Clone + 'static>(&self, collector: C) -> C {
+    fn add<C: Collector + Clone + 'static>(&self, kind: &'static str, collector: C) -> C {
+        let described = collector.desc().into_iter().map(|one| Declared {
+            name: one.fq_name.clone(),
+            kind,
+            labels: one.variable_labels.clone(),
+        });
+        self.declared.lock().unwrap_or_else(PoisonError::into_inner).extend(described);
         self.registry.register(Box::new(collector.clone())).expect(Self::VALID);
         collector
     }
 
     pub(super) fn counter(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
-        self.add(IntCounterVec::new(Opts::new(name, help), labels).expect(Self::VALID))
+        self.add("counter", IntCounterVec::new(Opts::new(name, help), labels).expect(Self::VALID))
+    }
+
+    pub(super) fn counter_single(&self, name: &str, help: &str) -> IntCounter {
+        self.add("counter", IntCounter::new(name, help).expect(Self::VALID))
     }
 
     pub(super) fn gauge(&self, name: &str, help: &str, labels: &[&str]) -> GaugeVec {
-        self.add(GaugeVec::new(Opts::new(name, help), labels).expect(Self::VALID))
+        self.add("gauge", GaugeVec::new(Opts::new(name, help), labels).expect(Self::VALID))
     }
 
     pub(super) fn gauge_int(&self, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
-        self.add(IntGaugeVec::new(Opts::new(name, help), labels).expect(Self::VALID))
+        self.add("gauge", IntGaugeVec::new(Opts::new(name, help), labels).expect(Self::VALID))
     }
 
     pub(super) fn gauge_single(&self, name: &str, help: &str) -> IntGauge {
-        self.add(IntGauge::new(name, help).expect(Self::VALID))
+        self.add("gauge", IntGauge::new(name, help).expect(Self::VALID))
     }
 
     pub(super) fn gauge_float(&self, name: &str, help: &str) -> Gauge {
-        self.add(Gauge::new(name, help).expect(Self::VALID))
+        self.add("gauge", Gauge::new(name, help).expect(Self::VALID))
     }
 
     pub(super) fn histogram(&self, name: &str, help: &str, buckets: &[f64], labels: &[&str]) -> HistogramVec {
         let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
-        self.add(HistogramVec::new(options, labels).expect(Self::VALID))
+        self.add("histogram", HistogramVec::new(options, labels).expect(Self::VALID))
     }
 
     pub(super) fn histogram_single(&self, name: &str, help: &str, buckets: &[f64]) -> Histogram {
         let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
-        self.add(Histogram::with_opts(options).expect(Self::VALID))
+        self.add("histogram", Histogram::with_opts(options).expect(Self::VALID))
     }
 
     /// Facts about the process itself.

@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 use jiff::Timestamp;
 use karpenter_cluster::clock::{Clock, since};
 use karpenter_cluster::controllers::context::name_of;
-use karpenter_cluster::harness::Queue;
 
 use super::conditions::Objects;
 use super::exposition::Family;
@@ -91,14 +90,6 @@ impl Metrics {
         for (as_planned, count) in [("true", bindings.as_planned), ("false", bindings.elsewhere)] {
             let counter = self.pods_planned_bound.with_label_values(&[as_planned]);
             counter.inc_by(count.saturating_sub(counter.get()));
-        }
-    }
-
-    /// Sets how many keys wait for each controller.
-    pub fn refresh_queues(&self, queues: &[(&'static str, Queue)]) {
-        for (name, queue) in queues {
-            let depth = i64::try_from(queue.len()).unwrap_or(i64::MAX);
-            self.workqueue_depth.with_label_values(&[name, name]).set(depth);
         }
     }
 }

@@ -26,6 +26,7 @@ use crate::context::Context;
 use crate::events::Notice;
 use crate::mirrors::BY_POOL;
 use crate::nodeclaim::termination_mode;
+use crate::pods;
 use crate::writes;
 
 const BLOCKED_RECHECK: Duration = Duration::from_secs(5 * 60);
@@ -97,7 +98,10 @@ impl LegacyRepair {
         let get = |key| label(node, key).unwrap_or_default();
         let (pool, capacity_type) = (get(labels::NODEPOOL), get(labels::CAPACITY_TYPE));
         let mode = termination_mode(&claim);
-        metrics.nodeclaims_disrupted.with_label_values(&["unhealthy", pool, capacity_type, "", mode]).inc();
+        let series = ["unhealthy", pool, capacity_type, "", mode];
+        metrics.nodeclaims_disrupted.with_label_values(&series).inc();
+        let pods = pods::reschedulable_on(mirrors, name_of(node));
+        metrics.disruption.pods_initiated.with_label_values(&series).inc_by(pods as u64);
         let image = claim.status.as_ref().and_then(|status| status.image_id.as_deref()).unwrap_or_default();
         let series =
             [snake_case(condition_type).as_str(), pool, capacity_type, image, mode].map(str::to_owned);

@@ -14,6 +14,7 @@ use karpenter_cluster::clock::Clock;
 use karpenter_cluster::controllers::context::{is_already_exists, is_conflict};
 use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
+use prometheus::IntCounter;
 use tokio::time::{Instant, timeout_at};
 
 use decide::{Move, Observed, decide};
@@ -54,12 +55,27 @@ pub struct Election {
     /// When it was last written as ours.
     renewed: Instant,
     attempts: u64,
+    failed_renewals: Option<IntCounter>,
 }
 
 impl Election {
     pub fn new(client: Client, clock: Clock, settings: Settings) -> Self {
         let api = Api::namespaced(client, &settings.namespace);
-        Self { api, clock, settings, observed: None, renewed: Instant::now(), attempts: 0 }
+        Self {
+            api,
+            clock,
+            settings,
+            observed: None,
+            renewed: Instant::now(),
+            attempts: 0,
+            failed_renewals: None,
+        }
+    }
+
+    /// Counts renewals that failed and are tried again.
+    pub fn counting(mut self, failed_renewals: IntCounter) -> Self {
+        self.failed_renewals = Some(failed_renewals);
+        self
     }
 
     /// Waits until the lease is ours. Failures to reach the server are tried again.
@@ -84,9 +100,10 @@ impl Election {
             match timeout_at(deadline, self.attempt()).await {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) if self.is_held_by_other() => return,
-                Ok(Ok(false)) => {}
+                Ok(Ok(false)) => self.count_failed_renewal(),
                 Ok(Err(error)) => {
                     tracing::error!(lease = %self.lease(), %error, "cannot renew the lease");
+                    self.count_failed_renewal();
                 }
                 Err(_) => return,
             }
@@ -158,6 +175,12 @@ impl Election {
             Some(before) if before.lease.spec == lease.spec => Observed { lease, since: before.since },
             _ => Observed { lease, since: Instant::now() },
         });
+    }
+
+    fn count_failed_renewal(&self) {
+        if let Some(count) = &self.failed_renewals {
+            count.inc();
+        }
     }
 
     fn is_held_by_other(&self) -> bool {

@@ -1,4 +1,4 @@
-//! The small HTTP ports of a process: a path in, a text out. Nothing is ever changed through them.
+//! The small HTTP ports of a process: a path in, a page out. Nothing is ever changed through them.
 
 use std::convert::Infallible;
 use std::io;
@@ -26,16 +26,20 @@ const HEADER_PATIENCE: Duration = Duration::from_secs(10);
 pub struct Page {
     pub status: u16,
     pub content_type: &'static str,
-    pub body: String,
+    pub body: Vec<u8>,
 }
 
 impl Page {
     pub fn text(status: u16, body: impl Into<String>) -> Self {
-        Self { status, content_type: "text/plain; charset=utf-8", body: body.into() }
+        Self { status, content_type: "text/plain; charset=utf-8", body: body.into().into_bytes() }
     }
 
     pub fn json(body: String) -> Self {
-        Self { status: 200, content_type: "application/json", body }
+        Self { status: 200, content_type: "application/json", body: body.into_bytes() }
+    }
+
+    pub fn binary(body: Vec<u8>) -> Self {
+        Self { status: 200, content_type: "application/octet-stream", body }
     }
 
     pub fn not_found() -> Self {

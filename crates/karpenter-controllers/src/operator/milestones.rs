@@ -11,15 +11,17 @@ use karpenter_cluster::mirror::Mirror;
 
 use crate::logs;
 use crate::metrics::Metrics;
+use crate::mirrors::Mirrors;
 use crate::nodeclaim::hooks::{GiveUp, Milestone};
 use crate::nodeclaim::{INSTANCE_TERMINATING, condition, provider_id, termination_mode};
+use crate::pods;
 
 type Tell = dyn Fn(&NodeClaim, &Milestone) + Send + Sync;
 
-pub(super) fn tell(metrics: Metrics, nodes: Mirror<Node>, clock: Clock) -> Arc<Tell> {
+pub(super) fn tell(metrics: Metrics, mirrors: Mirrors, clock: Clock) -> Arc<Tell> {
     Arc::new(move |claim, milestone| {
-        log(claim, milestone, &nodes);
-        count(&metrics, claim, milestone, clock);
+        log(claim, milestone, &mirrors.nodes);
+        count(&metrics, &mirrors, claim, milestone, clock);
     })
 }
 
@@ -67,13 +69,19 @@ fn log(claim: &NodeClaim, milestone: &Milestone, nodes: &Mirror<Node>) {
     }
 }
 
-fn count(metrics: &Metrics, claim: &NodeClaim, milestone: &Milestone, clock: Clock) {
+fn count(metrics: &Metrics, mirrors: &Mirrors, claim: &NodeClaim, milestone: &Milestone, clock: Clock) {
     let pool = label(claim, labels::NODEPOOL).unwrap_or_default();
     match milestone {
         Milestone::GaveUp(reason) => {
             let capacity_type = label(claim, labels::CAPACITY_TYPE).unwrap_or_default();
             let series = [reason.as_str(), pool, capacity_type, "", termination_mode(claim)];
             metrics.nodeclaims_disrupted.with_label_values(&series).inc();
+            // The other claims that are given up never had pods, and upstream does not count theirs.
+            if let GiveUp::Expired | GiveUp::GarbageCollected = reason {
+                let node = claim.status.as_ref().and_then(|status| status.node_name.as_deref());
+                let pods = node.map_or(0, |node| pods::reschedulable_on(mirrors, node));
+                metrics.disruption.pods_initiated.with_label_values(&series).inc_by(pods as u64);
+            }
         }
         Milestone::InstanceTerminated => {
             let asked =

@@ -90,7 +90,7 @@ pub struct Options {
         allow_negative_numbers = true, hide_env_values = true)]
     pub kube_client_burst: i64,
 
-    /// Serve Go's profiles (accepted; there are none)
+    /// Serve CPU and heap profiles in pprof's format on the metrics port, under /debug/pprof/
     #[arg(long, env, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<false>, hide_env_values = true)]
     pub enable_profiling: bool,

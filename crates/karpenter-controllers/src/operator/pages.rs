@@ -18,9 +18,9 @@ impl Operator {
         Arc::new(move |path, query| match (path, &journal) {
             ("/metrics", _) => {
                 context.metrics.refresh_bindings(context.state.bindings());
-                context.metrics.refresh_queues(&queues.lock().unwrap_or_else(PoisonError::into_inner));
+                context.metrics.runtime.refresh(&queues.lock().unwrap_or_else(PoisonError::into_inner));
                 let body = context.metrics.page(&context.mirrors, context.clock, in_detail);
-                Page { status: 200, content_type: METRICS_TYPE, body }
+                Page { status: 200, content_type: METRICS_TYPE, body: body.into_bytes() }
             }
             ("/debug/decisions", Some(journal)) => match serde_json::to_string(&journal.entries_after(0)) {
                 Ok(entries) => Page::json(entries),

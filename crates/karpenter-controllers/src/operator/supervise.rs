@@ -10,43 +10,40 @@ use tokio::time::Instant;
 use crate::logs::PassIds;
 use crate::metrics::Metrics;
 use crate::metrics::cloud::in_the_name_of;
+use crate::metrics::runtime::ControllerMetrics;
 
 pub(super) struct Supervised<R> {
     name: &'static str,
     work: R,
-    metrics: Metrics,
+    metrics: ControllerMetrics,
     ids: PassIds,
 }
 
 impl<R> Supervised<R> {
-    pub(super) fn new(name: &'static str, work: R, metrics: Metrics, ids: PassIds, workers: usize) -> Self {
-        let workers = i64::try_from(workers).unwrap_or(i64::MAX);
-        metrics.reconcile_workers_max.with_label_values(&[name]).set(workers);
-        Self { name, work, metrics, ids }
+    pub(super) fn new(name: &'static str, work: R, metrics: &Metrics, ids: PassIds, workers: usize) -> Self {
+        Self { name, work, metrics: metrics.runtime.controller(name, workers), ids }
     }
 }
 
 impl<R: Reconcile> Reconcile for Supervised<R> {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
         let started = Instant::now();
-        let under_way = self.metrics.reconcile_workers.with_label_values(&[self.name]);
-        under_way.inc();
+        self.metrics.active.inc();
         let pass = self.ids.pass(self.name, key);
         let outcome = pass.run(in_the_name_of(self.name, logged(self.work.reconcile(key)))).await;
-        under_way.dec();
-        let seconds = started.elapsed().as_secs_f64();
-        self.metrics.reconcile_duration.with_label_values(&[self.name]).observe(seconds);
+        self.metrics.active.dec();
+        self.metrics.duration.observe(started.elapsed().as_secs_f64());
         let result = match &outcome {
-            Ok(After::Done) => "success",
-            Ok(After::Again(_)) => "requeue_after",
+            Ok(After::Done) => &self.metrics.success,
+            Ok(After::Again(_)) => &self.metrics.requeue_after,
             // Somebody was quicker: the next pass sees what they did.
-            Err(error) if is_conflict(error) => "requeue",
+            Err(error) if is_conflict(error) => &self.metrics.requeue,
             Err(_) => {
-                self.metrics.reconcile_errors.with_label_values(&[self.name]).inc();
-                "error"
+                self.metrics.errors.inc();
+                &self.metrics.error
             }
         };
-        self.metrics.reconcile_total.with_label_values(&[self.name, result]).inc();
+        result.inc();
         outcome
     }
 }

@@ -96,6 +96,9 @@ pub(crate) fn report(context: &Context, controller: &str, found: &[Fault], pods:
     for fault in found {
         let (mode, cause) = (mode_name(fault.mode), fault.cause.name());
         context.metrics.planner_faults.with_label_values(&[mode, &cause]).inc();
+        if matches!(fault.cause, Cause::Panicked(_)) {
+            context.metrics.runtime.count_panic(controller);
+        }
         if context.complaints.is_due("planner fault", format!("{controller} {mode} {cause}"), now) {
             let details = fault.cause.to_string();
             tracing::error!(controller, mode, cause, details, pods, nodes, "planner fault");

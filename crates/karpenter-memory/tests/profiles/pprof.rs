@@ -122,12 +122,17 @@ impl Profile {
     /// The sum of one value over the samples in whose calls there is such a function.
     #[allow(dead_code, reason = "not every test asks")]
     pub(crate) fn sum(&self, function: &str, value: usize) -> i64 {
-        let wanted: BTreeSet<u64> =
-            self.function.iter().filter(|one| self.text(one.name).contains(function)).map(|one| one.id).collect();
+        let wanted: BTreeSet<u64> = self
+            .function
+            .iter()
+            .filter(|one| self.text(one.name).contains(function))
+            .map(|one| one.id)
+            .collect();
         let is_in = |location: &Location| location.line.iter().any(|line| wanted.contains(&line.function_id));
         let locations: BTreeSet<u64> =
             self.location.iter().filter(|location| is_in(location)).map(|location| location.id).collect();
-        let samples = self.sample.iter().filter(|sample| sample.location_id.iter().any(|id| locations.contains(id)));
+        let samples =
+            self.sample.iter().filter(|sample| sample.location_id.iter().any(|id| locations.contains(id)));
         samples.map(|sample| sample.value[value]).sum()
     }
 }

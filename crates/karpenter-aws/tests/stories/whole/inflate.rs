@@ -42,7 +42,7 @@ async fn ten_pods_get_machines_an_interruption_replaces_one_and_none_are_left_at
     }
     let took = Duration::from_millis(20);
     world.calls.tell_request(CallTold { service: "EC2", action: "CreateFleet", status: 200, took }, 1);
-    let page = world.metrics();
+    let page = world.page();
     for series in [
         "aws_sdk_go_request_total{action=\"CreateFleet\",code=\"200\",service=\"EC2\"} 1",
         "karpenter_cloudprovider_batcher_batch_size_count{batcher=\"create_fleet\"}",

@@ -20,6 +20,7 @@ use karpenter_aws::options::AwsOptions;
 use karpenter_cluster::clock::Clock;
 use karpenter_cluster::cluster::{Cluster, Options as ClusterOptions};
 use karpenter_controllers::FeatureGates;
+use karpenter_controllers::context::Context;
 use karpenter_controllers::legacy;
 use karpenter_controllers::operator::{Operator, Options};
 use kube::Client;
@@ -130,8 +131,14 @@ impl World {
         }
     }
 
-    pub(crate) fn metrics(&self) -> String {
-        self.operator.as_ref().map(|operator| operator.context().metrics.render()).unwrap_or_default()
+    pub(crate) fn context(&self) -> &Context {
+        self.operator.as_ref().expect("it runs").context()
+    }
+
+    /// What a scraper of metrics reads.
+    pub(crate) fn page(&self) -> String {
+        let pages = self.operator.as_ref().expect("it runs").metrics_pages();
+        String::from_utf8(pages("/metrics", "").body).expect("text")
     }
 
     /// A class and a pool as the getting-started guide has them.

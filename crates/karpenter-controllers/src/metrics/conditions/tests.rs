@@ -21,7 +21,7 @@ fn claim(status: &str, second: i64, deleted: Option<i64>) -> NodeClaim {
 
 #[test]
 fn a_kind_is_told_under_its_own_name_and_under_the_old_one() {
-    let declare = Declare { registry: prometheus::Registry::new() };
+    let declare = Declare::default();
     let metrics = ConditionMetrics::new(&declare, &[("karpenter.kwok.sh", "KWOKNodeClass")]);
     let (before, after) = (Arc::new(claim("Unknown", 0, None)), Arc::new(claim("True", 4, Some(10))));
     metrics.claims.follow(&Change::Applied { old: Some(before), new: after.clone() }, at(4));
@@ -65,7 +65,7 @@ fn the_provider_s_node_classes_are_told_though_nobody_here_knows_their_type() {
         });
         Arc::new(serde_json::from_value(object).expect("an object"))
     };
-    let declare = Declare { registry: prometheus::Registry::new() };
+    let declare = Declare::default();
     let metrics = ConditionMetrics::new(&declare, &[("example.com", "ExampleClass")]);
     let (before, after) = (class("False", 0), class("True", 6));
     metrics.classes[0].follow(&Change::Applied { old: Some(before), new: after.clone() }, at(6));

@@ -110,7 +110,7 @@ fn applied(old: Option<Pod>, new: Pod) -> Change<Pod> {
 
 #[test]
 fn the_way_of_a_pod_is_timed_and_then_forgotten() {
-    let declare = Declare { registry: prometheus::Registry::new() };
+    let declare = Declare::default();
     let metrics = PodMetrics::new(&declare);
     let waits = pod("Pending", &[], None);
     metrics.count(&applied(None, waits.clone()), at(0));
@@ -142,7 +142,7 @@ fn the_way_of_a_pod_is_timed_and_then_forgotten() {
 
 #[test]
 fn a_pod_that_was_seen_and_not_planned_is_told_as_such() {
-    let metrics = PodMetrics::new(&Declare { registry: prometheus::Registry::new() });
+    let metrics = PodMetrics::new(&Declare::default());
     let waits = Arc::new(pod("Pending", &[], None));
     metrics.acknowledge([&*waits], at(4));
     let told = || {

@@ -150,6 +150,22 @@ async fn a_holder_that_cannot_renew_gives_up_at_the_deadline() {
     assert_eq!(since.elapsed(), Duration::from_secs(10));
 }
 
+#[tokio::test(start_paused = true)]
+async fn failed_renewals_are_counted_until_the_deadline() {
+    let (client, clock) = world();
+    let count = IntCounter::new("failed", "x").expect("a counter");
+    let mut first = candidate(&client, clock, "first_1").counting(count.clone());
+    first.acquire().await;
+    assert!(tokio::time::timeout(Duration::from_secs(60), first.keep()).await.is_err());
+    assert_eq!(count.get(), 0);
+    let refusing = tower::service_fn(|_: http::Request<kube::client::Body>| {
+        std::future::ready(Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("refused")))
+    });
+    first.api = Api::namespaced(Client::new(refusing, "default"), "kube-system");
+    first.keep().await;
+    assert!((3..=5).contains(&count.get()), "one in two seconds, for ten: {}", count.get());
+}
+
 fn tower_silent() -> Client {
     use http::{Request, Response};
     use kube::client::Body;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::PodTemplate;
+use k8s_openapi::api::core::v1::{Node, PodTemplate};
 use karpenter_api::types::{CapacityBuffer, NodeClaim};
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use prometheus::core::Collector;
 use serde_json::json;
 
@@ -119,7 +119,17 @@ const TOLD: &[(&str, &str, &str, &str)] = &[
     ("controller_runtime_reconcile_time_seconds", "histogram", "controller", ""),
     ("controller_runtime_active_workers", "gauge", "controller", ""),
     ("controller_runtime_max_concurrent_reconciles", "gauge", "controller", ""),
-    ("workqueue_depth", "gauge", "name controller", ""),
+    ("controller_runtime_reconcile_panics_total", "counter", "controller", ""),
+    ("controller_runtime_reconcile_timeouts_total", "counter", "controller", ""),
+    ("controller_runtime_terminal_reconcile_errors_total", "counter", "controller", ""),
+    ("controller_runtime_conversion_webhook_panics_total", "counter", "", ""),
+    ("workqueue_depth", "gauge", "name controller priority", ""),
+    ("workqueue_adds_total", "counter", "name controller", ""),
+    ("workqueue_retries_total", "counter", "name controller", ""),
+    ("workqueue_queue_duration_seconds", "histogram", "name controller", ""),
+    ("workqueue_work_duration_seconds", "histogram", "name controller", ""),
+    ("workqueue_unfinished_work_seconds", "gauge", "name controller", ""),
+    ("workqueue_longest_running_processor_seconds", "gauge", "name controller", ""),
     ("process_resident_memory_bytes", "gauge", "", ""),
     ("process_cpu_seconds_total", "counter", "", ""),
     ("go_gc_heap_live_bytes", "gauge", "", ""),
@@ -202,6 +212,55 @@ async fn everything_is_told_of_pods_and_nodes_that_come_and_go() {
     let text = world.scrape();
     for gauge in ["allowed_disruptions", "nodes_consuming_budgets", "limit", "usage"] {
         assert!(!text.contains(&format!("karpenter_nodepools_{gauge}{{")), "{gauge} of a pool that is gone");
+    }
+}
+
+/// The pods of nodes that Karpenter takes away are counted, whatever it takes them away for.
+#[tokio::test(start_paused = true)]
+async fn pods_of_expired_and_lost_nodes_are_counted_as_disrupted() {
+    let world = World::start(with_gates("")).await;
+    let pools = world.all::<karpenter_api::types::NodePool>();
+    let expiring = Patch::Merge(json!({"spec": {"template": {"spec": {"expireAfter": "5m"}}}}));
+    pools.patch("default", &PatchParams::default(), &expiring).await.expect("patched");
+    world.deployment("web", 2).await;
+    let disrupted = |reason: &str| {
+        let series = [reason, "default", "on-demand", "", "graceful"];
+        world.context().metrics.disruption.pods_initiated.with_label_values(&series).get()
+    };
+    world.pass(200).await;
+    assert_eq!((world.running().await.1, disrupted("expired")), (2, 0));
+    world.pass(120).await;
+    assert_eq!(disrupted("expired"), 2);
+    assert_eq!(world.running().await.1, 2, "they run elsewhere");
+    // An instance that ends by itself: here nodes are the instances. Right before they are compared with the claims, which is
+    // every other minute, and before the cluster clears away the pods.
+    world.pass(38).await;
+    let nodes = world.all::<Node>();
+    for node in nodes.list(&ListParams::default()).await.expect("listed") {
+        let name = node.metadata.name.expect("a name");
+        let bare = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        nodes.patch(&name, &PatchParams::default(), &bare).await.expect("patched");
+        nodes.delete(&name, &DeleteParams::default()).await.expect("deleted");
+    }
+    world.pass(4).await;
+    assert_eq!(disrupted("garbage_collected"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn evaluations_and_commands_of_disruption_are_two_controllers() {
+    let world = World::start(with_gates("")).await;
+    world.deployment("web", 1).await;
+    world.pass(60).await;
+    let text = world.scrape();
+    for series in [
+        "karpenter_scheduler_scheduling_duration_seconds_count{controller=\"disruption\"}",
+        "karpenter_scheduler_scheduling_duration_seconds_count{controller=\"provisioner\"}",
+        "controller_runtime_reconcile_total{controller=\"disruption\",result=\"requeue_after\"}",
+        "controller_runtime_reconcile_total{controller=\"disruption.queue\",result=\"requeue_after\"}",
+        "workqueue_adds_total{controller=\"disruption.queue\",name=\"disruption.queue\"}",
+    ] {
+        let value = text.lines().find_map(|line| line.strip_prefix(series)?.trim().parse::<f64>().ok());
+        assert!(value.is_some_and(|value| value > 0.0), "{series} is {value:?}");
     }
 }
 

@@ -48,7 +48,7 @@ async fn a_kind_that_may_not_be_listed_is_named() {
     let cloud = Arc::new(Kwok::generic(client.clone(), clock));
     let operator = Operator::watch(restricted(server), cloud, clock, Options::default());
     let pages = operator.health_pages();
-    let readiness = async || pages("/readyz", "").body;
+    let readiness = async || String::from_utf8(pages("/readyz", "").body).expect("text");
     let only = format!("not listed yet: StorageClass: {REFUSAL}\n");
     Sight::new(client, clock).until("all but one are listed", readiness, |body| *body == only).await;
     assert_eq!(pages("/readyz", "").status, 500);

@@ -74,7 +74,7 @@ impl World {
 
     /// What a scraper of metrics reads.
     pub(crate) fn scrape(&self) -> String {
-        (self.operator.metrics_pages())("/metrics", "").body
+        String::from_utf8((self.operator.metrics_pages())("/metrics", "").body).expect("text")
     }
 
     pub(crate) fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {

@@ -118,7 +118,7 @@ async fn readiness_names_old_kinds_that_are_not_defined() {
     let operator = Operator::watch(client.clone(), cloud, clock, Options::default());
     let pages = operator.health_pages();
     let _kinds = OldKinds::watch(operator.context());
-    let readiness = async || pages("/readyz", "").body;
+    let readiness = async || String::from_utf8(pages("/readyz", "").body).expect("text");
     let is_told = |body: &String| {
         let lines: Vec<&str> = body.lines().collect();
         lines.len() == 2

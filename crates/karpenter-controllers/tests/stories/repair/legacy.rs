@@ -28,6 +28,7 @@ async fn a_sick_node_is_ended_whatever_stands_against_it() {
     let metrics = &world.operator.context().metrics;
     let series = ["unhealthy", "general", "on-demand", "", "graceful"];
     assert_eq!(metrics.nodeclaims_disrupted.with_label_values(&series).get(), 1);
+    assert_eq!(metrics.disruption.pods_initiated.with_label_values(&series).get(), 1);
     world.stop().await;
 }
 

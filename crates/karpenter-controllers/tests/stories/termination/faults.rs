@@ -19,6 +19,12 @@ async fn panic_in_cost_mode_is_followed_by_compat_mode() {
     world.machine("empty", json!({})).await;
     world.until("the empty node is deleted", async || world.claim("empty").await, is_ending).await;
     assert!(world.context.metrics.planner_faults.with_label_values(&["cost", "panic"]).get() >= 1);
+    let page = world.context.metrics.render();
+    let panics = "controller_runtime_reconcile_panics_total{controller=\"disruption\"} ";
+    assert!(
+        page.lines().any(|line| line.starts_with(panics) && !line.ends_with(" 0")),
+        "{panics} in\n{page}"
+    );
     world.stop().await;
 }
 
