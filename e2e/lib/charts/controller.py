@@ -209,6 +209,13 @@ def check(cases, root):
     case.equal("sampleLimit", monitor["spec"]["sampleLimit"], 0)
     case.equal("label", monitor["metadata"]["labels"]["release"], "prometheus")
     case.equal("service", case.one("Service")["spec"]["ports"][0]["port"], 9090)
+    dashboards = [each for each in case.objects if each["metadata"]["labels"].get("grafana_dashboard") == "1"]
+    files = [name for each in dashboards for name in each["data"]]
+    case.equal("dashboards", sorted(files), [f"karpenter-{name}.json" for name in ("capacity", "controllers", "disruption", "performance")])
+    for each in dashboards:
+        (text,) = each["data"].values()
+        case.true("dashboard", json.loads(text)["uid"].startswith("karpenter-"))
+        case.equal("folder", each["metadata"]["annotations"]["grafana_folder"], "Karpenter")
 
     case = cases["placement"]
     pod = case.one("Deployment")["spec"]["template"]["spec"]
