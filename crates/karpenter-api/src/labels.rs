@@ -67,7 +67,9 @@ pub const ANNOTATION_BUFFER_NAME: &str = "karpenter.sh/capacity-buffer-name";
 pub const ANNOTATION_BUFFER_NAMESPACE: &str = "karpenter.sh/capacity-buffer-namespace";
 pub const ANNOTATION_POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-// Annotations of a NodePool that upstream does not have and ignores. See docs/consolidation.md.
+// Annotations of a NodePool that upstream does not have and ignores. See docs/consolidation.md and docs/knobs.md.
+/// Percentage of the pods of a hard hostname spread that one node of the NodePool may hold.
+pub const ANNOTATION_HOSTNAME_SPREAD_SHARE: &str = "karpenter.sh/hostname-spread-share";
 /// Minimal saving of a command, in percent of the price of its candidates.
 pub const ANNOTATION_CONSOLIDATION_MIN_SAVING_PERCENT: &str = "karpenter.sh/consolidation-min-saving-percent";
 /// Minimal saving of a command, in dollars per hour.

@@ -238,7 +238,7 @@ fn key(notice: &Notice) -> Key {
 fn has_telling_words(notice: &Notice) -> bool {
     match &*notice.reason {
         "DisruptionLaunching" | "DisruptionTerminating" => true,
-        "InvalidConsolidationAnnotation" | "InvalidDisruptionBudget" => true,
+        "InvalidConsolidationAnnotation" | "InvalidDisruptionBudget" | "InvalidHostnameSpreadShare" => true,
         "DisruptionBlocked" => notice.about.kind.as_deref() == Some("NodePool"),
         _ => false,
     }

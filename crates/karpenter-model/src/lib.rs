@@ -15,4 +15,5 @@ pub mod reason;
 pub mod requirements;
 pub mod resources;
 pub mod selector;
+pub mod spread_share;
 pub mod taints;

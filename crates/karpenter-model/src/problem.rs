@@ -11,6 +11,7 @@ use crate::reason::Reason;
 use crate::requirements::Requirements;
 use crate::resources::ResourceList;
 use crate::selector::Labels;
+use crate::spread_share::SpreadShare;
 use crate::taints::Taint;
 
 #[derive(Debug, Clone, Default)]
@@ -43,6 +44,8 @@ pub struct NodePool {
     pub usage: ResourceList,
     /// Index into [`Problem::catalogs`].
     pub catalog: usize,
+    /// How many pods of a hard hostname spread a node of this pool may hold; `None` leaves it to the options.
+    pub hostname_spread_share: Option<SpreadShare>,
 }
 
 /// An existing or in-flight node, with the taints that it has once initialized.
@@ -216,6 +219,8 @@ pub struct Options {
     pub max_node_cpu_millis: i64,
     /// Options of a planned node may cost up to this factor of its own price.
     pub max_option_price_factor: f64,
+    /// How many of the pods that a hard hostname spread counts a node may hold, unless its pool says otherwise.
+    pub hostname_spread_share: SpreadShare,
 }
 
 pub const EFFORT_DEFAULT: u64 = 1_000;
@@ -234,6 +239,7 @@ impl Default for Options {
             min_node_cpu_millis: 0,
             max_node_cpu_millis: i64::MAX,
             max_option_price_factor: 1.25,
+            hostname_spread_share: SpreadShare::default(),
         }
     }
 }

@@ -12,6 +12,7 @@ mod grid;
 mod hosts;
 mod items;
 mod knapsack;
+mod limits;
 mod pack;
 mod realize;
 mod relaxation;
@@ -140,11 +141,12 @@ pub(crate) fn solve(ledger: &mut Ledger, bound: Bound) -> Plan {
     plan
 }
 
-/// A lower bound for all waiting pods on new nodes, and a price for one pod of each group.
-pub(crate) fn prices(problem: &Problem, effort: u64) -> (f64, Vec<f64>) {
+/// A lower bound for all waiting pods on new nodes, and a price for one pod of each group. They are part of a fleet, whose
+/// pods hostname spreads count.
+pub(crate) fn prices(problem: &Problem, fleet: &Problem, effort: u64) -> (f64, Vec<f64>) {
     let mut ledger = Ledger::new(problem);
-    let (bound, by_class) =
-        bound::class_prices(&mut ledger, relaxation_effort(effort), &mut Scratch::default());
+    let effort = relaxation_effort(effort);
+    let (bound, by_class) = bound::class_prices(&mut ledger, fleet, effort, &mut Scratch::default());
     let mut prices = vec![0.0; problem.pods.len()];
     for (class, price) in ledger.classes.classes.iter().zip(by_class) {
         class.pods.iter().for_each(|run| prices[run.group as usize] = price);
@@ -153,8 +155,8 @@ pub(crate) fn prices(problem: &Problem, effort: u64) -> (f64, Vec<f64>) {
 }
 
 /// What all waiting pods will cost on new nodes at about the least: more than the bound, which has to be proved.
-pub(crate) fn guess(problem: &Problem) -> Option<f64> {
-    bound::guess(&mut Ledger::new(problem), GUESS, &mut Scratch::default())
+pub(crate) fn guess(problem: &Problem, fleet: &Problem) -> Option<f64> {
+    bound::guess(&mut Ledger::new(problem), fleet, GUESS, &mut Scratch::default())
 }
 
 /// Whether the relaxation that guides the repacking decides more than every valid fleet must.

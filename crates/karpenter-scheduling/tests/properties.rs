@@ -13,6 +13,7 @@ mod recipes;
 use std::sync::Arc;
 
 use karpenter_model::problem::{Mode, Problem};
+use karpenter_model::spread_share::SpreadShare;
 use karpenter_scheduling::schedule;
 use karpenter_scheduling::validate::validate;
 use outcomes::{after, in_mode, outcome, unschedulable};
@@ -77,6 +78,39 @@ fn bounds_hold(problem: &Problem) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+fn share(percent: u8) -> SpreadShare {
+    SpreadShare::from_percent(percent).expect("at most 100")
+}
+
+/// Shares of hostname spreads: that of the options, and those that pools say.
+fn any_shares() -> impl Strategy<Value = (SpreadShare, Vec<Option<SpreadShare>>)> {
+    let percent = || prop_oneof![Just(0), Just(10), Just(100), 0..=100u8].prop_map(share);
+    (percent(), prop::collection::vec(prop::option::weighted(0.4, percent()), 3))
+}
+
+fn with_shares(mut problem: Problem, (own, of_pools): (SpreadShare, Vec<Option<SpreadShare>>)) -> Problem {
+    problem.options.hostname_spread_share = own;
+    problem.pools.iter_mut().zip(of_pools).for_each(|(pool, share)| pool.hostname_spread_share = share);
+    problem
+}
+
+/// Prices of cost plans and bounds that no price undercuts, from the strictest share to the widest.
+fn prices_and_bounds(problem: &Problem) -> Result<Vec<(f64, f64)>, TestCaseError> {
+    let mut found = Vec::new();
+    let mut left_over = None;
+    for percent in [0, 10, 35, 100] {
+        let mut problem = problem.clone();
+        problem.options.hostname_spread_share = share(percent);
+        let (cost, compat) = (in_mode(&problem, Mode::Cost), in_mode(&problem, Mode::Compat));
+        let (plan, bound) = (schedule(&cost), schedule(&compat).lower_bound_per_hour);
+        prop_assert!(validate(&cost, &plan).is_empty(), "share {}", percent);
+        let left = unschedulable(&cost, &plan);
+        prop_assert_eq!(left_over.get_or_insert_with(|| left.clone()), &left, "share {}", percent);
+        found.push((plan.price_per_hour, bound));
+    }
+    Ok(found)
+}
+
 proptest! {
     #![proptest_config(config())]
 
@@ -86,8 +120,27 @@ proptest! {
     }
 
     #[test]
-    fn no_plan_with_spread_hosts_costs_less_than_a_bound(recipe in any_spreading_recipe()) {
-        bounds_hold(&recipe.build())?;
+    fn no_plan_with_spread_hosts_costs_less_than_a_bound(
+        recipe in any_spreading_recipe(),
+        shares in any_shares(),
+    ) {
+        bounds_hold(&with_shares(recipe.build(), shares))?;
+    }
+
+    #[test]
+    fn no_plan_of_a_stricter_share_costs_less_than_a_bound(recipe in any_spreading_recipe()) {
+        let found = prices_and_bounds(&recipe.build())?;
+        for (wider, (_, bound)) in found.iter().enumerate() {
+            for (stricter, (price, _)) in found[..=wider].iter().enumerate() {
+                prop_assert!(*bound <= price * (1.0 + 1e-9), "{wider} {stricter}: {found:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn cost_plans_with_spread_hosts_are_valid(recipe in any_spreading_recipe(), shares in any_shares()) {
+        let problem = with_shares(recipe.without_upstream_deviations().build(), shares);
+        prop_assert_eq!(violations(&in_mode(&problem, Mode::Cost)), Vec::<String>::new());
     }
 
     #[test]

@@ -72,6 +72,7 @@ fn problem(pods: Vec<PodGroup>) -> Problem {
             limits: Default::default(),
             usage: Default::default(),
             catalog: 0,
+            hostname_spread_share: None,
         }],
         pods,
         ..Problem::default()

@@ -131,6 +131,24 @@ fn the_bound_of_worth_knows_spreads_over_hosts() {
 }
 
 #[test]
+fn the_bound_of_worth_knows_the_share_of_spreads_and_nodes_above_it() {
+    let mut problem = world();
+    let spread = PodSpec { spread: vec![builders::spread(HOSTNAME, "web", 1)], ..pod("web", 300) };
+    let spec = Arc::new(spread);
+    let bound_of_three = |problem: &Problem| worth(problem, &[(spec.clone(), 3)], 1_000).lower_bound_per_hour;
+    let three = 3.0 * 0.1;
+    assert!((bound_of_three(&problem) - three).abs() < 1e-3, "{}", bound_of_three(&problem));
+    // The scheduler has put all of them onto one node, which may stay.
+    problem.nodes = vec![node("crowded", "zone-a", 2)];
+    problem.nodes[0].pods = vec![builders::bound((*spec).clone()); 3];
+    assert!(bound_of_three(&problem) <= 0.1 + 1e-9, "{}", bound_of_three(&problem));
+    // Where thirty count, three may share a node; those that wait count too.
+    problem.nodes.clear();
+    problem.pods = vec![builders::group("web", (*spec).clone(), 27 + 3)];
+    assert!(bound_of_three(&problem) <= 0.1 + 1e-9, "{}", bound_of_three(&problem));
+}
+
+#[test]
 fn pods_that_are_spread_go_back_to_their_zones_where_those_are_as_good() {
     let mut problem = world();
     let mut spec = pod("web", 1000);

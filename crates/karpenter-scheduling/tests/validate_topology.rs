@@ -10,6 +10,7 @@ use karpenter_model::labels::{HOSTNAME, ZONE};
 use karpenter_model::plan::{Place, Plan, PlannedNode, PodRun};
 use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::Problem;
+use karpenter_model::spread_share::SpreadShare;
 use karpenter_model::taints::Effect;
 use karpenter_scheduling::validate::{Violation, validate};
 
@@ -38,6 +39,8 @@ macro_rules! assert_all {
 /// One class of pods, so many on a large node in each of the listed zones (a zone may occur twice).
 fn placed(change: impl FnOnce(&mut PodSpec), per_node: &[(&str, u32)]) -> (Problem, Plan) {
     let mut problem = world();
+    // What the scheduler asks, and nothing about how many pods of a spread may share a node.
+    problem.options.hostname_spread_share = SpreadShare::from_percent(100).expect("a share");
     let mut spec = pod("web", 500);
     change(&mut spec);
     let total = per_node.iter().map(|(_, count)| count).sum();

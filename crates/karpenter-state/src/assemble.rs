@@ -22,6 +22,7 @@ use karpenter_model::problem::{Node, Problem};
 use karpenter_model::resources::ResourceList;
 use rustc_hash::FxHashMap;
 
+use crate::controls::spread_share;
 use crate::convert::affinity::Namespaces;
 use crate::convert::node::{NodeDrafts, convert_nodes, published_drivers};
 use crate::convert::pod::{PodConverter, Priorities};
@@ -113,6 +114,7 @@ fn add_pools<'a>(
         }
         let catalog = catalogs.for_pool(pool, notes);
         let usage = usage.get(name).cloned().unwrap_or_default();
+        notes.extend(spread_share(pool).1.map(Note::AnnotationUnusable));
         problem.pools.push(convert_pool(pool, catalog, usage, interner));
     }
     catalogs

@@ -1,4 +1,4 @@
-//! What a pool's annotations ask of consolidation beyond upstream's API.
+//! What a pool's annotations ask of consolidation and of hostname spreads beyond upstream's API.
 //!
 //! A value that cannot be read is told, and taken as the default. Where the default would do more than anybody who
 //! writes the annotation can have meant, the cautious meaning is taken instead: no moves, no m to n, a dry run.
@@ -14,11 +14,12 @@ use karpenter_api::labels::{
     ANNOTATION_CONSOLIDATION_BALANCED_K, ANNOTATION_CONSOLIDATION_COOL_DOWN,
     ANNOTATION_CONSOLIDATION_DRY_RUN, ANNOTATION_CONSOLIDATION_M_TO_N, ANNOTATION_CONSOLIDATION_MANY_TO_MANY,
     ANNOTATION_CONSOLIDATION_MAX_MOVES_PER_HOUR, ANNOTATION_CONSOLIDATION_MIN_SAVING_PER_HOUR,
-    ANNOTATION_CONSOLIDATION_MIN_SAVING_PERCENT,
+    ANNOTATION_CONSOLIDATION_MIN_SAVING_PERCENT, ANNOTATION_HOSTNAME_SPREAD_SHARE,
 };
 use karpenter_api::types::NodePool;
 use karpenter_disruption::fleet::Controls;
 use karpenter_model::duration::parse_go_duration;
+use karpenter_model::spread_share::SpreadShare;
 
 use crate::expand::name_of;
 
@@ -50,6 +51,17 @@ pub struct ControlError {
     pub effect: &'static str,
 }
 
+impl ControlError {
+    /// The reason of the event about it.
+    pub fn event_reason(&self) -> &'static str {
+        if self.annotation == ANNOTATION_HOSTNAME_SPREAD_SHARE {
+            "InvalidHostnameSpreadShare"
+        } else {
+            "InvalidConsolidationAnnotation"
+        }
+    }
+}
+
 impl fmt::Display for ControlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pool, annotation, value, valid, effect } = self;
@@ -59,6 +71,18 @@ impl fmt::Display for ControlError {
             "nodepool {pool}: annotation {annotation}: {value:?} cannot be used; valid: {valid}; {effect}"
         )
     }
+}
+
+/// How many pods of a hard hostname spread a node of the pool may hold, if the pool says so, and what is wrong with that.
+pub fn spread_share(pool: &NodePool) -> (Option<SpreadShare>, Option<ControlError>) {
+    let mut reader = Reader { pool, errors: Vec::new() };
+    let share = reader.read(
+        ANNOTATION_HOSTNAME_SPREAD_SHARE,
+        |text| text.parse().ok(),
+        SpreadShare::VALID,
+        "the value of --hostname-spread-share is used",
+    );
+    (share.flatten(), reader.errors.pop())
 }
 
 /// What the pool's annotations say, and what is wrong with them.
@@ -123,6 +147,7 @@ pub fn controls(pool: &NodePool) -> (Controls, Vec<ControlError>) {
             .map_or(defaults.is_dry_run, |dry| dry.unwrap_or(true)),
     };
     reader.find_unknown();
+    reader.errors.extend(spread_share(pool).1);
     (controls, reader.errors)
 }
 

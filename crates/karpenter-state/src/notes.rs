@@ -4,6 +4,7 @@ use std::fmt;
 
 use karpenter_api::error::one_line;
 
+use crate::controls::ControlError;
 use crate::convert::pool::PoolLeftOut;
 
 /// One remark about an input that is otherwise usable.
@@ -72,6 +73,8 @@ pub enum Note {
         buffer: String,
         why: String,
     },
+    /// An annotation of a pool that cannot be used as it is.
+    AnnotationUnusable(ControlError),
     /// Overlays that contradict another one of the same weight.
     NodeOverlaysConflicting {
         names: Vec<String>,
@@ -141,6 +144,7 @@ impl fmt::Display for Note {
             Self::BufferLeftOut { buffer, why } => {
                 write!(f, "capacitybuffer {} is left out: {}", one_line(buffer), one_line(why))
             }
+            Self::AnnotationUnusable(error) => write!(f, "{error}"),
             Self::NodeOverlaysConflicting { names } => {
                 write!(f, "nodeoverlays not applied, in conflict with others: {}", shortened(names))
             }

@@ -181,7 +181,10 @@ fn is_lost_pool(error: &karpenter_state::ObjectError) -> bool {
 
 fn print_notes(notes: &[Note]) {
     for note in notes {
-        diagnostics::print_note(&note.to_string());
+        match note {
+            Note::AnnotationUnusable(error) => diagnostics::print_warning(&error.to_string()),
+            note => diagnostics::print_note(&note.to_string()),
+        }
     }
 }
 

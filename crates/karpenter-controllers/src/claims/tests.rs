@@ -78,6 +78,7 @@ fn claim(requirements: Vec<Requirement>) -> NodeClaim {
         limits: ResourceList::new(),
         usage: ResourceList::new(),
         catalog: 0,
+        hostname_spread_share: None,
     });
     let planned = PlannedNode {
         pool: 0,

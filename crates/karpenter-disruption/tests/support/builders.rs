@@ -109,6 +109,7 @@ pub(crate) fn add_pool(fleet: &mut Fleet, name: &str, capacity_types: &[&str]) {
         limits: ResourceList::new(),
         usage: ResourceList::new(),
         catalog: 0,
+        hostname_spread_share: None,
     });
     let pool = Pool {
         name: name.into(),

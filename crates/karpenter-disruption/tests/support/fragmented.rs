@@ -114,6 +114,7 @@ pub(crate) fn problem(pods: Vec<PodGroup>) -> Problem {
         limits: ResourceList::new(),
         usage: ResourceList::new(),
         catalog: 0,
+        hostname_spread_share: None,
     };
     let well_known = labels::WELL_KNOWN.iter().chain(&aws::labels::WELL_KNOWN);
     let mut problem = Problem {

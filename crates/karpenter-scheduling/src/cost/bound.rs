@@ -1,14 +1,18 @@
 //! A price that no valid fleet for the placed pods can undercut.
 //!
 //! Everything that might be decided otherwise is left open here: zones, pools, nodes that were not repacked, and which
-//! pods go to existing nodes. Only resources, labels, taints and required anti-affinity between equals bind, and then
-//! spreads over hosts (`hosts`), so the bound holds for plans of either mode.
+//! pods go to existing nodes. Only resources, labels, taints, required anti-affinity between equals and the limit of hard
+//! hostname spreads bind (`limits`), and then how even these spreads are (`hosts`), so the bound holds for plans of either
+//! mode.
 
 use std::collections::{BTreeMap, BTreeSet};
+
+use karpenter_model::problem::Problem;
 
 use super::dealt::Merged;
 use super::items::{self, Demands, Item};
 use super::knapsack::{self, Order, Pattern, Scratch};
+use super::limits::Counted;
 use super::relaxation::{self, Effort, Hint, Relaxation};
 use super::shapes::{DIMENSIONS_MAX, Kind, Row, Vector, covers};
 use super::{blocks, hosts};
@@ -23,8 +27,9 @@ pub(crate) fn lower_bound(ledger: &mut Ledger, effort: Effort, scratch: &mut Scr
     }
     let everywhere = all_templates(ledger);
     let items = placed_items(ledger);
+    let counted = Counted::of(ledger, &items, None);
     let mut demands = Demands::default();
-    let rows = items::rows(ledger, &items, &mut demands, &everywhere, items::Purpose::Bound).rows;
+    let rows = items::rows(ledger, &items, &mut demands, &everywhere, items::Purpose::Bound(&counted)).rows;
     let kinds = items::all_kinds(ledger, &everywhere, &demands.list);
     let Some(relaxed) = relaxed(&rows, &kinds, effort, scratch) else { return 0.0 };
     let nodes = node_kinds(ledger, demands.list.len());
@@ -34,7 +39,7 @@ pub(crate) fn lower_bound(ledger: &mut Ledger, effort: Effort, scratch: &mut Scr
         beside_nodes(&rows, &kinds, &nodes, &relaxed, scratch)
     };
     let known = known(&relaxed, bound);
-    hosts::lower_bound(ledger, &items, &everywhere, &node_kinds, &known, effort, scratch)
+    hosts::lower_bound(ledger, &items, &counted, &everywhere, &node_kinds, &known, effort, scratch)
 }
 
 /// What a relaxation without spreads over hosts tells the one with them.
@@ -71,12 +76,17 @@ fn beside_nodes(
 
 /// A lower bound for all waiting pods on new nodes, and a price per class: no filling of a node is worth more than the
 /// node. Classes that no pool takes have the price 0. The bound knows spreads over hosts, the prices do not.
-pub(crate) fn class_prices(ledger: &mut Ledger, effort: Effort, scratch: &mut Scratch) -> (f64, Vec<f64>) {
+pub(crate) fn class_prices(
+    ledger: &mut Ledger,
+    fleet: &Problem,
+    effort: Effort,
+    scratch: &mut Scratch,
+) -> (f64, Vec<f64>) {
     let mut prices = vec![0.0; ledger.classes.classes.len()];
     if ledger.prepared.dimensions.len() > DIMENSIONS_MAX {
         return (0.0, prices);
     }
-    let Waiting { items, rows, behind, kinds } = waiting(ledger);
+    let Waiting { items, counted, rows, behind, kinds } = waiting(ledger, fleet);
     let Some(relaxed) = relaxed(&rows, &kinds, effort, scratch) else { return (0.0, prices) };
     let nodes = effort.search_nodes;
     let worst =
@@ -90,17 +100,23 @@ pub(crate) fn class_prices(ledger: &mut Ledger, effort: Effort, scratch: &mut Sc
     let items: Vec<Item> = taken.into_iter().map(|item| items[item].clone()).collect();
     let everywhere = all_templates(ledger);
     let known = known(&relaxed, relaxed.lower_bound);
-    let bound = hosts::lower_bound(ledger, &items, &everywhere, &|_, _| Vec::new(), &known, effort, scratch);
+    let nothing = |_: &Ledger, _: usize| Vec::new();
+    let bound = hosts::lower_bound(ledger, &items, &counted, &everywhere, &nothing, &known, effort, scratch);
     (bound, prices)
 }
 
 /// What all waiting pods cost at the prices of the relaxation's own fillings. Whether there are better ones is not asked,
 /// so it is no bound.
-pub(crate) fn guess(ledger: &mut Ledger, effort: Effort, scratch: &mut Scratch) -> Option<f64> {
+pub(crate) fn guess(
+    ledger: &mut Ledger,
+    fleet: &Problem,
+    effort: Effort,
+    scratch: &mut Scratch,
+) -> Option<f64> {
     if ledger.prepared.dimensions.len() > DIMENSIONS_MAX {
         return None;
     }
-    let Waiting { rows, kinds, .. } = waiting(ledger);
+    let Waiting { rows, kinds, .. } = waiting(ledger, fleet);
     // Limits per node take too long for a guess.
     let rows = if rows.len() > ROWS_MANY { alike(&rows).0 } else { rows };
     Some(blocks::relax_blocks(&rows, &kinds, effort, scratch)?.likely)
@@ -109,13 +125,14 @@ pub(crate) fn guess(ledger: &mut Ledger, effort: Effort, scratch: &mut Scratch) 
 /// Pods that wait and that some pool takes.
 struct Waiting {
     items: Vec<Item>,
+    counted: Counted,
     rows: Vec<Row>,
     /// By row: the items.
     behind: Vec<Vec<usize>>,
     kinds: Vec<Kind>,
 }
 
-fn waiting(ledger: &mut Ledger) -> Waiting {
+fn waiting(ledger: &mut Ledger, fleet: &Problem) -> Waiting {
     let everywhere = all_templates(ledger);
     let mut counts: BTreeMap<usize, u32> = BTreeMap::new();
     for run in &ledger.classes.queue {
@@ -123,8 +140,9 @@ fn waiting(ledger: &mut Ledger) -> Waiting {
         *counts.entry(ledger.classes.classes[run.class].variants.end - 1).or_insert(0) += run.count;
     }
     let items = items_of(ledger, counts.into_iter().map(|(variant, count)| (variant, 0, count)).collect());
+    let counted = Counted::of(ledger, &items, Some(fleet));
     let mut demands = Demands::default();
-    let all = items::rows(ledger, &items, &mut demands, &everywhere, items::Purpose::Bound);
+    let all = items::rows(ledger, &items, &mut demands, &everywhere, items::Purpose::Bound(&counted));
     let kinds = items::all_kinds(ledger, &everywhere, &demands.list);
     let (mut rows, mut behind) = (Vec::new(), Vec::new());
     for (row, members) in all.rows.into_iter().zip(all.items) {
@@ -133,7 +151,7 @@ fn waiting(ledger: &mut Ledger) -> Waiting {
             behind.push(members);
         }
     }
-    Waiting { items, rows, behind, kinds }
+    Waiting { items, counted, rows, behind, kinds }
 }
 
 /// Prices of the rows and what they add up to at least.

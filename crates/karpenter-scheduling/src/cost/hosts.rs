@@ -2,8 +2,9 @@
 //!
 //! A node takes a pod of such a spread only while it then holds at most `maxSkew` more than the emptiest node that counts,
 //! and nodes only get fuller. So in the end every new node that counts holds between m and m + `maxSkew` of the pods, for
-//! one m: were the least among them lower, the last pod of the fullest could not have come. The relaxation is solved for
-//! every m there can be, and the least of its prices bounds every fleet.
+//! one m: were the least among them lower, the last pod of the fullest could not have come. No node holds more than the
+//! limit of its pool (`limits`). The relaxation is solved for every m there can be, and the least of its prices bounds
+//! every fleet.
 //!
 //! Nodes that may turn out not to count hold whatever they like here. Spreads that count pods which do not state them are
 //! left out: such pods come to any node.
@@ -15,6 +16,7 @@ use karpenter_model::requirements::{Requirement, Requirements};
 
 use super::items::{self, Demands, Item};
 use super::knapsack::{self, Order, Pattern, Scratch, Search};
+use super::limits::{self, Counted};
 use super::relaxation::{self, Effort, inverse_weights, shared_orders};
 use super::shapes::{DIMENSIONS_MAX, Kind, Row, representatives};
 use super::simplex::{Column, Master};
@@ -45,9 +47,14 @@ pub(crate) struct Known<'a> {
 
 /// The lower bound for items on new nodes, where spreads make it higher than what is known; otherwise that. `present`
 /// gives existing nodes with room, for a number of demands.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "two call sites; what is known of the pods, the nodes and the bound so far"
+)]
 pub(crate) fn lower_bound(
     ledger: &mut Ledger,
     items: &[Item],
+    counted: &Counted,
     everywhere: &Bits,
     present: &dyn Fn(&Ledger, usize) -> Vec<Kind>,
     known: &Known<'_>,
@@ -59,7 +66,7 @@ pub(crate) fn lower_bound(
         return known.bound;
     }
     let mut demands = Demands::default();
-    let (rows, of_spread) = rows(ledger, items, &spreads, everywhere, &mut demands);
+    let (rows, of_spread) = rows(ledger, items, counted, &spreads, everywhere, &mut demands);
     if rows.len() > effort.rows_max {
         return known.bound;
     }
@@ -82,6 +89,7 @@ pub(crate) fn lower_bound(
             needs.are_met(ledger, template, index, of)
         };
         let counting = items::all_kinds_of(ledger, everywhere, &demands.list, &counts);
+        let counting = by_limits(ledger, &spreads, counted, counting);
         let others = if needs.are_none() {
             Vec::new()
         } else {
@@ -105,8 +113,31 @@ pub(crate) fn lower_bound(
     best
 }
 
+/// Kinds on which nodes have the same limits.
+struct Counting {
+    kinds: Vec<Kind>,
+    /// By spread: how many of its pods a node may hold.
+    limits: Vec<u32>,
+}
+
+/// Kinds whose nodes count, by their limits.
+fn by_limits(ledger: &Ledger, spreads: &[Spread], counted: &Counted, kinds: Vec<Kind>) -> Vec<Counting> {
+    let mut all: Vec<Counting> = Vec::new();
+    for kind in kinds {
+        let share = limits::share(ledger, kind.template);
+        let of = |spread: &Spread| counted.limit(spread.group, spread.max_skew, share);
+        let limits: Vec<u32> = spreads.iter().map(of).collect();
+        match all.iter_mut().find(|known| known.limits == limits) {
+            Some(known) => known.kinds.push(kind),
+            None => all.push(Counting { kinds: vec![kind], limits }),
+        }
+    }
+    all
+}
+
 /// Pods that spread over hosts and count themselves, and nobody else.
 struct Spread {
+    group: GroupId,
     members: Vec<usize>,
     rows: Vec<u32>,
     count: u32,
@@ -169,6 +200,7 @@ fn spreads(ledger: &Ledger, items: &[Item]) -> Vec<Spread> {
         {
             let GroupKind::Spread { max_skew, .. } = owned.kind else { continue };
             let spread = by_group.entry(owned.group).or_insert_with(|| Spread {
+                group: owned.group,
                 members: Vec::new(),
                 rows: Vec::new(),
                 count: 0,
@@ -213,10 +245,12 @@ fn spreads(ledger: &Ledger, items: &[Item]) -> Vec<Spread> {
 fn rows(
     ledger: &Ledger,
     items: &[Item],
+    counted: &Counted,
     spreads: &[Spread],
     everywhere: &Bits,
     demands: &mut Demands,
 ) -> (Vec<Row>, Vec<Vec<u32>>) {
+    let purpose = items::Purpose::Bound(counted);
     let mut is_spread = vec![false; items.len()];
     spreads.iter().flat_map(|spread| &spread.members).for_each(|member| is_spread[*member] = true);
     let others: Vec<Item> = items
@@ -225,7 +259,7 @@ fn rows(
         .filter(|(_, is_spread)| !**is_spread)
         .map(|(item, _)| item.clone())
         .collect();
-    let mut all = items::rows(ledger, &others, demands, everywhere, items::Purpose::Bound).rows;
+    let mut all = items::rows(ledger, &others, demands, everywhere, purpose).rows;
     let mut exclusions =
         all.iter().filter_map(|row| row.exclusion).map(|(number, _)| number + 1).max().unwrap_or(0);
     let of_spread = spreads
@@ -233,7 +267,7 @@ fn rows(
         .map(|spread| {
             let members: Vec<Item> = spread.members.iter().map(|member| items[*member].clone()).collect();
             let first = all.len() as u32;
-            let mut own = items::rows(ledger, &members, demands, everywhere, items::Purpose::Bound).rows;
+            let mut own = items::rows(ledger, &members, demands, everywhere, purpose).rows;
             let numbers =
                 own.iter().filter_map(|row| row.exclusion).map(|(number, _)| number + 1).max().unwrap_or(0);
             own.iter_mut()
@@ -253,7 +287,7 @@ struct Fleet<'a> {
     spreads: &'a [Spread],
     leader: usize,
     /// Kinds whose nodes count for the leader.
-    counting: Vec<Kind>,
+    counting: Vec<Counting>,
     /// Kinds whose nodes may not.
     others: Vec<Kind>,
     present: &'a [Kind],
@@ -279,8 +313,11 @@ impl Fleet<'_> {
         let most = self
             .counting
             .iter()
-            .filter(|kind| kind.takes(row))
-            .map(|kind| knapsack::copies(&kind.free, &row.requests, row.count.min(row.cap)))
+            .flat_map(|counting| counting.kinds.iter().map(|kind| (kind, counting.limits[self.leader])))
+            .filter(|(kind, _)| kind.takes(row))
+            .map(|(kind, limit)| {
+                knapsack::copies(&kind.free, &row.requests, row.count.min(row.cap).min(limit))
+            })
             .max()
             .unwrap_or(0);
         let mut least = f64::MAX;
@@ -324,7 +361,8 @@ impl Fleet<'_> {
             return Some((0, u32::MAX));
         }
         let leader = &self.spreads[self.leader];
-        let least = leader.count.div_ceil(m.1 + leader.max_skew);
+        let limit = self.counting.iter().map(|counting| counting.limits[self.leader]).max().unwrap_or(0);
+        let least = leader.count.div_ceil((m.1 + leader.max_skew).min(limit.max(1)));
         let most = leader.count.checked_div(m.0).unwrap_or(u32::MAX);
         (least <= most).then_some((least, most))
     }
@@ -361,16 +399,26 @@ impl Fleet<'_> {
             });
         }
         let Some(ranges) = m.and_then(|m| self.ranges(m)) else { return sides };
+        sides.extend(self.counting.iter().filter_map(|counting| self.counting_side(counting, &ranges)));
+        sides
+    }
+
+    /// Kinds whose nodes count, with every spread's pods within its range and limit; `None` if none can hold so many.
+    fn counting_side(&self, counting: &Counting, ranges: &[(u32, u32)]) -> Option<Side> {
         let mut rows = self.rows.to_vec();
         let mut held = Pattern::new();
-        for (spread, (least, most)) in self.spreads.iter().zip(ranges) {
-            let least = if spread.rows.len() == 1 { least } else { 0 };
+        for (number, (spread, (least, most))) in self.spreads.iter().zip(ranges).enumerate() {
+            let most = (*most).min(counting.limits[number]);
+            if *least > most {
+                return None;
+            }
+            let least = if spread.rows.len() == 1 { *least } else { 0 };
             if least > 0 {
                 held.push((spread.rows[0], least));
             }
             for row in &spread.rows {
                 let row = &mut rows[*row as usize];
-                row.cap = row.cap.min(most - least);
+                row.cap = row.cap.saturating_sub(least).min(most - least);
             }
         }
         let holds = |kind: &Kind| {
@@ -384,11 +432,8 @@ impl Fleet<'_> {
             }
             Some(rest)
         };
-        let kinds: Vec<Kind> = self.counting.iter().filter_map(holds).collect();
-        if !kinds.is_empty() {
-            sides.push(Side { rows, likely: representatives(&kinds), kinds, held });
-        }
-        sides
+        let kinds: Vec<Kind> = counting.kinds.iter().filter_map(holds).collect();
+        (!kinds.is_empty()).then(|| Side { rows, likely: representatives(&kinds), kinds, held })
     }
 
     /// A price that no fleet undercuts whose nodes hold so many; with `None`, in which no node counts. At least `enough`
@@ -576,7 +621,7 @@ mod tests {
 
     fn spread(row: u32, count: u32, max_skew: u32) -> Spread {
         let needs = Needs { filter: NodeFilter::ALL, keys: BTreeSet::new() };
-        Spread { members: vec![], rows: vec![row], count, max_skew, needs }
+        Spread { group: GroupId(row), members: vec![], rows: vec![row], count, max_skew, needs }
     }
 
     fn weights() -> [f64; DIMENSIONS_MAX] {
@@ -585,13 +630,28 @@ mod tests {
         weights
     }
 
+    /// Kinds on which nodes hold no more than `limit` pods of each of the spreads.
+    fn counting(kinds: &[Kind], spreads: usize, limit: u32) -> Counting {
+        Counting { kinds: kinds.to_vec(), limits: vec![limit; spreads] }
+    }
+
     /// The bound with nothing known before.
-    fn bound(rows: &[Row], spreads: &[Spread], leader: usize, counting: &[Kind], others: &[Kind]) -> f64 {
+    fn bound(rows: &[Row], spreads: &[Spread], leader: usize, kinds: &[Kind], others: &[Kind]) -> f64 {
+        bound_within(rows, spreads, leader, vec![counting(kinds, spreads.len(), u32::MAX)], others)
+    }
+
+    fn bound_within(
+        rows: &[Row],
+        spreads: &[Spread],
+        leader: usize,
+        counting: Vec<Counting>,
+        others: &[Kind],
+    ) -> f64 {
         let fleet = Fleet {
             rows,
             spreads,
             leader,
-            counting: counting.to_vec(),
+            counting,
             others: others.to_vec(),
             present: &[],
             weights: &weights(),
@@ -601,15 +661,15 @@ mod tests {
         fleet.lower_bound(0.0, 0.0, &mut Scratch::default())
     }
 
-    /// The cheapest fleet for the pods of two rows, in which every counting node holds from `m` to `m + skew` of the first:
-    /// every filling of every node is tried.
-    fn cheapest(rows: &[Row; 2], m: u32, skew: u32, counting: &[Kind], others: &[Kind]) -> f64 {
+    /// The cheapest fleet for the pods of two rows, in which every counting node holds from `m` to `m + skew` of the first and
+    /// no more than its limit: every filling of every node is tried.
+    fn cheapest(rows: &[Row; 2], m: u32, skew: u32, counting: &[Counting], others: &[Kind]) -> f64 {
         let (first, second) = (rows[0].count as usize, rows[1].count as usize);
         let mut fillings: Vec<(usize, usize, f64)> = Vec::new();
-        for (kind, counts) in
-            counting.iter().map(|kind| (kind, true)).chain(others.iter().map(|kind| (kind, false)))
-        {
-            let range = if counts { m..=m + skew } else { 0..=rows[0].count };
+        let limited =
+            counting.iter().flat_map(|all| all.kinds.iter().map(|kind| (kind, Some(all.limits[0]))));
+        for (kind, limit) in limited.chain(others.iter().map(|kind| (kind, None))) {
+            let range = limit.map_or(0..=rows[0].count, |limit| m..=(m + skew).min(limit));
             for a in range {
                 for b in 0..=rows[1].count {
                     let used = i64::from(a) * rows[0].requests[0] + i64::from(b) * rows[1].requests[0];
@@ -633,7 +693,7 @@ mod tests {
         least[first][second]
     }
 
-    fn cheapest_of_all(rows: &[Row; 2], skew: u32, counting: &[Kind], others: &[Kind]) -> f64 {
+    fn cheapest_of_all(rows: &[Row; 2], skew: u32, counting: &[Counting], others: &[Kind]) -> f64 {
         (0..=rows[0].count).map(|m| cheapest(rows, m, skew, counting, others)).fold(f64::MAX, f64::min)
     }
 
@@ -644,14 +704,31 @@ mod tests {
         let kinds = [kind(2, 2.0), kind(16, 8.0)];
         let spreads = [spread(0, 8, 1)];
         // All together on one node: it is the only one there is.
-        assert_eq!(cheapest_of_all(&rows, 1, &kinds, &[]), 8.0);
+        assert_eq!(cheapest_of_all(&rows, 1, &[counting(&kinds, 1, u32::MAX)], &[]), 8.0);
         assert!((bound(&rows, &spreads, 0, &kinds, &[]) - 8.0).abs() < 0.01);
         // With four large pods there are two of these, and four small ones on each.
         let rows = [row(1, 8), row(8, 4)];
         let kinds = [kind(2, 2.0), kind(8, 4.0), kind(9, 4.1)];
-        let exact = cheapest_of_all(&rows, 1, &kinds, &[]);
+        let exact = cheapest_of_all(&rows, 1, &[counting(&kinds, 1, u32::MAX)], &[]);
         let found = bound(&rows, &spreads, 0, &kinds, &[]);
         assert!(found <= exact + 1e-6 && found > exact * 0.97, "{found} {exact}");
+    }
+
+    #[test]
+    fn limit_asks_for_as_many_nodes() {
+        // Twenty small pods fit on one node; with two on each there are ten.
+        let rows = [row(1, 20), row(1, 1)];
+        let kinds = [kind(4, 1.0), kind(32, 4.0)];
+        let spreads = [spread(0, 20, 1)];
+        let within = |limit: u32| bound_within(&rows, &spreads, 0, vec![counting(&kinds, 1, limit)], &[]);
+        for (limit, price) in [(2, 10.0), (u32::MAX, 4.0)] {
+            assert_eq!(cheapest_of_all(&rows, 1, &[counting(&kinds, 1, limit)], &[]), price);
+            assert!(within(limit) <= price && within(limit) > price * 0.65, "{} {price}", within(limit));
+        }
+        // A pool that allows more is taken for all of them.
+        let pools = || vec![counting(&kinds, 1, 2), counting(&[kind(32, 5.0)], 1, u32::MAX)];
+        assert_eq!(cheapest_of_all(&rows, 1, &pools(), &[]), 5.0);
+        assert!(bound_within(&rows, &spreads, 0, pools(), &[]) <= 5.0);
     }
 
     #[test]
@@ -673,11 +750,21 @@ mod tests {
                 })
                 .collect();
             let others = if next(3) == 0 { all.split_off(all.len() - 1) } else { Vec::new() };
-            let exact = cheapest_of_all(&rows, skew, &all, &others);
-            let found = bound(&rows, &[spread(0, rows[0].count, skew)], 0, &all, &others);
+            // A share of 0, one in between, and 100, in one pool or two.
+            let mut limit = || match next(3) {
+                0 => skew,
+                1 => skew + next(4) as u32,
+                _ => u32::MAX,
+            };
+            let limits = (limit(), limit());
+            let (one, two) = all.split_at(all.len() / 2);
+            let pools = || vec![counting(one, 1, limits.0), counting(two, 1, limits.1)];
+            let exact = cheapest_of_all(&rows, skew, &pools(), &others);
+            let spreads = [spread(0, rows[0].count, skew)];
+            let found = bound_within(&rows, &spreads, 0, pools(), &others);
             assert!(
                 found <= exact * (1.0 + 1e-9),
-                "{found} above {exact}: {rows:?} {skew} {all:?} {others:?}"
+                "{found} above {exact}: {rows:?} {skew} {limits:?} {all:?} {others:?}"
             );
             let without = relaxation::relax(&rows, &[all, others].concat(), EFFORT, &mut Scratch::default());
             let without = without.map_or(0.0, |relaxed| relaxed.lower_bound);
@@ -697,7 +784,7 @@ mod tests {
             rows: &rows,
             spreads: &spreads,
             leader: 0,
-            counting: kinds.to_vec(),
+            counting: vec![counting(&kinds, 2, u32::MAX)],
             others: Vec::new(),
             present: &[],
             weights: &weights(),

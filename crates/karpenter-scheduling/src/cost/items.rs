@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use karpenter_model::instance_type::Offering;
 use karpenter_model::requirements::{Requirement, Requirements};
 
+use super::limits::Counted;
 use super::shapes::{DIMENSIONS_MAX, Kind, Row, Vector, drop_dominated};
 use super::slots::Reserved;
 use crate::bits::Bits;
@@ -323,11 +324,12 @@ fn flexible(mut kind: Kind, spot: &[SpotType], least: usize) -> Option<Kind> {
 
 /// How many copies of an item one node may hold, and the exclusion it shares with other items.
 ///
-/// For a bound only required anti-affinity counts: how many pods a spread allows depends on the fleet.
+/// For a bound only what is required counts, and of a spread only its limit: how many pods it allows below that depends on
+/// the fleet.
 pub(crate) fn host_caps(
     ledger: &Ledger,
     items: &[Item],
-    purpose: Purpose,
+    purpose: Purpose<'_>,
 ) -> Vec<(u32, Option<(GroupId, u32)>)> {
     let mut owners: BTreeMap<GroupId, u32> = BTreeMap::new();
     let caps: Vec<Vec<(GroupId, u32)>> = items
@@ -336,12 +338,17 @@ pub(crate) fn host_caps(
             let owned = ledger.classes.variants[item.variant].owned.iter();
             owned
                 .filter(|owned| owned.is_hostname && owned.selects_itself)
-                .filter(|owned| {
-                    purpose != Purpose::Bound || (owned.kind == GroupKind::AntiAffinity && owned.is_required)
-                })
-                .map(|owned| match owned.kind {
-                    GroupKind::Spread { max_skew, .. } => (owned.group, max_skew),
-                    GroupKind::AntiAffinity | GroupKind::Affinity => (owned.group, 1),
+                .filter_map(|owned| {
+                    let cap = match (owned.kind, purpose) {
+                        (_, Purpose::Bound(_)) if !owned.is_required => u32::MAX,
+                        (GroupKind::Spread { max_skew, .. }, Purpose::Bound(counted)) => {
+                            counted.widest_limit(owned.group, max_skew)
+                        }
+                        (GroupKind::Affinity, Purpose::Bound(_)) => u32::MAX,
+                        (GroupKind::Spread { max_skew, .. }, _) => max_skew,
+                        (GroupKind::AntiAffinity | GroupKind::Affinity, _) => 1,
+                    };
+                    (cap < u32::MAX).then_some((owned.group, cap))
                 })
                 .inspect(|(group, _)| *owners.entry(*group).or_insert(0) += 1)
                 .collect()
@@ -357,14 +364,14 @@ pub(crate) fn host_caps(
 }
 
 /// What rows are made for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Purpose<'a> {
     /// Packing within the zones already chosen.
     Packing,
     /// Values of pods for the packing: zones are forgotten, which leaves fewer rows.
     Values,
-    /// As `Values`, and only what binds every valid fleet.
-    Bound,
+    /// As `Values`, and only what binds every valid fleet, for pods that spreads count so many of.
+    Bound(&'a Counted),
 }
 
 /// Rows of the packing with the items behind each.
@@ -373,8 +380,8 @@ pub(crate) struct Rows {
     pub(crate) items: Vec<Vec<usize>>,
 }
 
-/// Requests, demand, the item itself if it may not be merged, and the exclusion.
-type RowKey = (Vector, usize, Option<usize>, Option<(u16, u32)>);
+/// Requests, demand, the item itself if it may not be merged, the cap, and the exclusion.
+type RowKey = (Vector, usize, Option<usize>, u32, Option<(u16, u32)>);
 
 /// Merges items into rows.
 pub(crate) fn rows(
@@ -382,9 +389,9 @@ pub(crate) fn rows(
     items: &[Item],
     demands: &mut Demands,
     in_tier: &Bits,
-    purpose: Purpose,
+    purpose: Purpose<'_>,
 ) -> Rows {
-    let anywhere = purpose != Purpose::Packing;
+    let anywhere = !matches!(purpose, Purpose::Packing);
     let caps = host_caps(ledger, items, purpose);
     let mut index: BTreeMap<RowKey, usize> = BTreeMap::new();
     let mut result = Rows { rows: Vec::new(), items: Vec::new() };
@@ -411,7 +418,7 @@ pub(crate) fn rows(
         } else {
             position
         });
-        let row = *index.entry((requests, demand, own, exclusion)).or_insert_with(|| {
+        let row = *index.entry((requests, demand, own, *cap, exclusion)).or_insert_with(|| {
             result.rows.push(Row { requests, demand, count: 0, cap: *cap, exclusion });
             result.items.push(Vec::new());
             result.rows.len() - 1

@@ -3,13 +3,14 @@
 //! The plain order takes the emptiest host to hold no pod for ever, so `maxSkew: 1` means one pod per node. The
 //! scheduler counts over the hosts that exist: if every eligible node holds seven, eight on one of them is fine. So
 //! room for some number of such pods is set aside on every node, the other pods are packed around it, and the pods are
-//! dealt evenly. Several numbers are tried; the result is kept only if it is cheaper and every host constraint holds by
-//! the scheduler's own rule.
+//! dealt evenly. Several numbers are tried; the result is kept only if it is cheaper, every host constraint holds by the
+//! scheduler's own rule, and no node holds more than the limit of a hard spread (`limits`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::items::{self, Demands, Item};
 use super::knapsack::{self, Scratch};
+use super::limits;
 use super::pack::{self, Bin};
 use super::realize;
 use super::shapes::{DIMENSIONS_MAX, Kind, Row};
@@ -25,6 +26,20 @@ struct Spread {
     count: u32,
     /// Per dimension, the most one of the pods asks for.
     requests: super::shapes::Vector,
+    max_skew: u32,
+    /// Some of the pods require it. What is only preferred has no limit.
+    is_required: bool,
+}
+
+impl Spread {
+    /// How many of the pods a node of a template may hold, if the spread counts so many.
+    fn limit(&self, ledger: &Ledger, template: usize, counted: u64) -> u32 {
+        if self.is_required {
+            limits::limit(limits::share(ledger, template), self.max_skew, counted)
+        } else {
+            u32::MAX
+        }
+    }
 }
 
 /// Tries to pack with shared hosts; returns the nodes if they cost less than `price`.
@@ -51,12 +66,33 @@ pub(crate) fn repack(
         .filter(|kind| kind.demands.is_superset(&takes_all))
         .collect();
     let largest = spreads.iter().map(|spread| spread.count).max()?;
+    // By spread and template; every pod is placed, so the counters are those of the whole plan.
+    let limits: Vec<Vec<u32>> = spreads
+        .iter()
+        .map(|spread| {
+            let counted = ledger.topology.group(spread.group).matched_total;
+            let templates = 0..ledger.prepared.templates.len();
+            templates.map(|template| spread.limit(ledger, template, counted)).collect()
+        })
+        .collect();
+    let widest = |spread: usize| tier.iter().map(|template| limits[spread][template]).max().unwrap_or(1);
+    let nodes_least = |(number, spread): (usize, &Spread)| spread.count.div_ceil(widest(number));
+    let nodes_least = spreads.iter().enumerate().map(nodes_least).max()?;
+    let mut tried: BTreeSet<u32> = BTreeSet::new();
     let mut best: Option<(f64, Vec<Claim>)> = None;
-    for per_node in [2u32, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256] {
-        if per_node > largest {
-            break;
+    let per_node = [2u32, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256];
+    let some = per_node.into_iter().take_while(|per_node| per_node <= &largest);
+    // As few as the limits allow come last.
+    for nodes_wanted in some.map(|per_node| largest.div_ceil(per_node)).chain([1]) {
+        let nodes_wanted = nodes_wanted.max(nodes_least);
+        if nodes_wanted >= largest || !tried.insert(nodes_wanted) {
+            continue;
         }
-        let nodes_wanted = largest.div_ceil(per_node);
+        let within_limits = |kind: &&Kind| {
+            let mut shares = spreads.iter().zip(&limits);
+            shares.all(|(spread, limit)| spread.count.div_ceil(nodes_wanted) <= limit[kind.template])
+        };
+        let kinds: Vec<Kind> = kinds.iter().filter(within_limits).cloned().collect();
         let Some(claims) = attempt(ledger, items, &others, &spreads, &rows, &kinds, nodes_wanted, scratch)
         else {
             continue;
@@ -78,8 +114,8 @@ fn spreads(ledger: &Ledger, items: &[Item]) -> Option<Vec<Spread>> {
         let variant = &ledger.classes.variants[item.variant];
         let mut hosts = variant.owned.iter().filter(|owned| owned.is_hostname && owned.selects_itself);
         let Some(first) = hosts.next() else { continue };
-        let is_plain_spread = matches!(first.kind, GroupKind::Spread { .. }) && hosts.next().is_none();
-        if !is_plain_spread || item.added != item.added_anywhere {
+        let GroupKind::Spread { max_skew, .. } = first.kind else { return None };
+        if hosts.next().is_some() || item.added != item.added_anywhere {
             return None;
         }
         let requests = items::vector(&variant.requests);
@@ -88,7 +124,10 @@ fn spreads(ledger: &Ledger, items: &[Item]) -> Option<Vec<Spread>> {
             members: Vec::new(),
             count: 0,
             requests: [0; DIMENSIONS_MAX],
+            max_skew,
+            is_required: false,
         });
+        spread.is_required |= first.is_required;
         spread.members.push(position);
         spread.count += item.count;
         for (most, request) in spread.requests.iter_mut().zip(&requests) {
@@ -168,18 +207,19 @@ fn pack_others(rows: &[Row], kinds: &[Kind], scratch: &mut Scratch) -> Option<Ve
         .pack(&relaxed.columns, &[])
 }
 
-/// Whether every spread holds by the scheduler's rule: no host more than `maxSkew` above the emptiest eligible one.
+/// Whether every spread holds by the scheduler's rule (no host more than `maxSkew` above the emptiest eligible one) and no
+/// new node holds more than its limit.
 fn hosts_are_even<'a>(
     ledger: &mut Ledger,
     claims: impl Iterator<Item = &'a Claim> + Clone,
     spreads: &[Spread],
 ) -> bool {
     spreads.iter().all(|spread| {
-        let (max_skew, min_domains) = match ledger.topology.group(spread.group).id.kind {
-            GroupKind::Spread { max_skew, min_domains } => (max_skew, min_domains),
-            GroupKind::Affinity | GroupKind::AntiAffinity => return false,
+        let GroupKind::Spread { max_skew, min_domains } = ledger.topology.group(spread.group).id.kind else {
+            return false;
         };
         let mut counts: Vec<u32> = Vec::new();
+        let mut templates: Vec<usize> = Vec::new();
         for claim in claims.clone() {
             if !ledger.filter_accepts(spread.group, claim.state) {
                 continue;
@@ -188,6 +228,7 @@ fn hosts_are_even<'a>(
                 let class = &ledger.classes.classes[ledger.classes.variants[variant].class];
                 class.matched.binary_search(&spread.group).is_ok()
             };
+            templates.push(ledger.states.get(claim.state).template);
             counts.push(
                 claim.content.iter().filter(|(variant, _, _)| matched(*variant)).map(|(_, _, n)| *n).sum(),
             );
@@ -200,6 +241,9 @@ fn hosts_are_even<'a>(
         }
         let enough = min_domains.is_none_or(|wanted| counts.len() as u32 >= wanted);
         let least = if enough { counts.iter().copied().min().unwrap_or(0) } else { 0 };
-        most - least.min(most) <= max_skew
+        let counted = counts.iter().map(|count| u64::from(*count)).sum();
+        let is_within =
+            |(template, count): (&usize, &u32)| *count <= spread.limit(ledger, *template, counted);
+        most - least.min(most) <= max_skew && templates.iter().zip(&counts).all(is_within)
     })
 }

@@ -37,7 +37,7 @@ pub(crate) struct NodeFacts {
     pub(super) ports: Vec<HostPort>,
     pub(super) attachments: BTreeSet<(Arc<str>, Arc<str>)>,
     /// Bound pods per group that counts them here.
-    pub(super) matched: BTreeMap<GroupId, u32>,
+    pub(crate) matched: BTreeMap<GroupId, u32>,
     /// Bound pods per anti-affinity that they require.
     pub(super) owners: BTreeMap<GroupId, u32>,
     /// The same with pods that are about to end: they hold nobody off, but their constraints are known.

@@ -19,12 +19,13 @@ pub struct Worth {
     pub dual_price_per_spec: Vec<f64>,
 }
 
-/// Prices for pods that are placed on new nodes only. The problem's own nodes and pods are left out.
+/// Prices for pods that are placed on new nodes only. The problem's own nodes and pods are left out, except that hostname
+/// spreads count its pods.
 ///
 /// Pods that no pool can take are worth 0.
 pub fn worth(problem: &Problem, specs: &[(Arc<PodSpec>, u32)], effort: u64) -> Worth {
     let alone = alone(problem, specs);
-    let (lower_bound_per_hour, prices) = cost::prices(&alone, effort);
+    let (lower_bound_per_hour, prices) = cost::prices(&alone, problem, effort);
     Worth { lower_bound_per_hour, dual_price_per_spec: prices }
 }
 
@@ -32,7 +33,7 @@ pub fn worth(problem: &Problem, specs: &[(Arc<PodSpec>, u32)], effort: u64) -> W
 /// [`Worth::lower_bound_per_hour`] by what pods leave over on every node, which takes long to prove; nothing is proved
 /// here. `None` if nothing is known.
 pub fn likely_least_per_hour(problem: &Problem, specs: &[(Arc<PodSpec>, u32)]) -> Option<f64> {
-    cost::guess(&alone(problem, specs))
+    cost::guess(&alone(problem, specs), problem)
 }
 
 fn alone(problem: &Problem, specs: &[(Arc<PodSpec>, u32)]) -> Problem {

@@ -94,6 +94,7 @@ impl Violation {
             | Self::TopologyKeyMissing { place, .. }
             | Self::DomainOpen { place, .. }
             | Self::SpreadBroken { place, .. }
+            | Self::SpreadShareExceeded { place, .. }
             | Self::AffinityUnmet { place, .. }
             | Self::AntiAffinityBroken { place, .. } => place.into(),
         }

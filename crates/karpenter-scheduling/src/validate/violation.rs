@@ -235,6 +235,14 @@ pub enum Violation {
         minimum: u32,
         left: u32,
     },
+    /// A node would hold more of the pods that a hard hostname spread counts than its share allows.
+    SpreadShareExceeded {
+        place: Place,
+        pod: String,
+        limit: u32,
+        node_count: u32,
+        left: u32,
+    },
     AffinityUnmet {
         place: Place,
         pod: String,
@@ -415,6 +423,10 @@ impl fmt::Display for Violation {
             Self::SpreadBroken { place, pod, key, domain, max_skew, domain_count, minimum, left } => write!(
                 f,
                 "{place}: {left} pods like {pod} break the spread over {key}: {domain} has {domain_count}, the least has {minimum}, maxSkew {max_skew}"
+            ),
+            Self::SpreadShareExceeded { place, pod, limit, node_count, left } => write!(
+                f,
+                "{place}: {left} pods like {pod} exceed the share of their spread over hostnames: the node has {node_count}, at most {limit} may share it"
             ),
             Self::AffinityUnmet { place, pod, key, domain, left } => {
                 write!(f, "{place}: {left} pods like {pod} find no matching pod in {key} {domain}")

@@ -83,6 +83,7 @@ pub(crate) fn pool(name: &str) -> NodePool {
         limits: ResourceList::new(),
         usage: ResourceList::new(),
         catalog: 0,
+        hostname_spread_share: None,
     }
 }
 

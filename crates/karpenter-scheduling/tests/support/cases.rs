@@ -417,6 +417,7 @@ impl Pool {
             limits: resource_list(&self.limits),
             usage,
             catalog: 0,
+            hostname_spread_share: None,
         }
     }
 }

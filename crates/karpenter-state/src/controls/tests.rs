@@ -71,6 +71,32 @@ fn what_cannot_be_read_is_told_and_does_no_more_than_was_meant() {
 }
 
 #[test]
+fn share_of_hostname_spreads_is_read_from_its_annotation() {
+    let of = |value: Option<&str>| {
+        let mut pool = pool(&[]);
+        let annotation = value.map(|value| (ANNOTATION_HOSTNAME_SPREAD_SHARE.to_owned(), value.to_owned()));
+        pool.metadata.annotations = Some(annotation.into_iter().collect());
+        let converted =
+            crate::convert::pool::convert_pool(&pool, 0, Default::default(), &mut Default::default());
+        let share = converted.hostname_spread_share.map(SpreadShare::percent);
+        (
+            share,
+            controls(&pool)
+                .1
+                .iter()
+                .map(|error| (error.event_reason(), error.to_string()))
+                .collect::<Vec<_>>(),
+        )
+    };
+    assert_eq!(of(None), (None, vec![]));
+    assert_eq!(of(Some("0")), (Some(0), vec![]));
+    assert_eq!(of(Some("100")), (Some(100), vec![]));
+    let words = "nodepool general: annotation karpenter.sh/hostname-spread-share: \"half\" cannot be used; valid: a whole \
+                 number of percent from 0 to 100, such as 10; the value of --hostname-spread-share is used";
+    assert_eq!(of(Some("half")), (None, vec![("InvalidHostnameSpreadShare", words.to_owned())]));
+}
+
+#[test]
 fn of_two_names_for_the_same_the_stricter_value_counts() {
     for (long, short, is_enabled, told) in [
         ("enabled", "enabled", true, 0),

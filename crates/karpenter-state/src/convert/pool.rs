@@ -10,6 +10,7 @@ use karpenter_model::requirements::{Operator, Requirements};
 use karpenter_model::resources::ResourceList;
 
 use super::{capacity, node_labels, requirement, taints};
+use crate::controls::spread_share;
 use crate::intern::Interner;
 
 /// Why a pool cannot take new nodes from a plan.
@@ -81,6 +82,7 @@ pub(crate) fn convert_pool(
         limits: capacity(limits, interner),
         usage,
         catalog,
+        hostname_spread_share: spread_share(pool).0,
     }
 }
 

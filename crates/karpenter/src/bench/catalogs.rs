@@ -151,6 +151,7 @@ fn problem(
         limits: ResourceList::new(),
         usage: ResourceList::new(),
         catalog: 0,
+        hostname_spread_share: None,
     };
     Problem {
         catalogs: vec![types],

@@ -64,6 +64,7 @@ fn pool(name: &str, taints: Vec<Taint>) -> NodePool {
         limits: ResourceList::new(),
         usage: ResourceList::new(),
         catalog: 0,
+        hostname_spread_share: None,
     }
 }
 

@@ -53,6 +53,7 @@ fn fleet(nodes: u32, cpu_millis: i64) -> Fleet {
         limits: ResourceList::new(),
         usage: ResourceList::new(),
         catalog: 0,
+        hostname_spread_share: None,
     };
     let problem = Problem {
         catalogs: vec![Arc::new(vec![small])],

@@ -124,8 +124,8 @@ impl Disruption {
             Some(Notice::warning(&*pool, reason, words).repeat_after(UNCONSOLIDATABLE_EVERY))
         };
         let controls = round.control_errors.iter();
-        let controls = controls
-            .map(|error: &ControlError| (&error.pool, "InvalidConsolidationAnnotation", error.to_string()));
+        let controls =
+            controls.map(|error: &ControlError| (&error.pool, error.event_reason(), error.to_string()));
         let budgets = round.budget_errors.iter();
         let budgets = budgets
             .map(|error: &PoolBudgetError| (&error.pool, "InvalidDisruptionBudget", error.to_string()));

@@ -238,3 +238,17 @@ async fn an_annotation_that_cannot_be_read_is_told_on_the_pool() {
     assert_eq!(world.decisions(), Vec::<String>::new(), "it counts as 0");
     world.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn share_of_hostname_spreads_that_cannot_be_read_is_reported_on_the_pool() {
+    let world = World::start().await;
+    too_large(&world).await;
+    annotate(&world, json!({"karpenter.sh/hostname-spread-share": "half"})).await;
+    allow(&world, quick()).await;
+    let events = async || world.events("InvalidHostnameSpreadShare").await;
+    let events = world.until("a warning", events, |events| !events.is_empty()).await;
+    let words = "nodepool general: annotation karpenter.sh/hostname-spread-share: \"half\" cannot be used; valid: a whole \
+        number of percent from 0 to 100, such as 10; the value of --hostname-spread-share is used";
+    assert_eq!(events, [("general".to_owned(), words.to_owned())]);
+    world.stop().await;
+}

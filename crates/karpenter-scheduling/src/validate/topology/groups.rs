@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use karpenter_model::labels;
 use karpenter_model::pod::{PodAffinityTerm, PodSpec};
 use karpenter_model::requirements::Requirements;
 use karpenter_model::selector::LabelSelector;
@@ -37,6 +38,9 @@ pub(super) struct SpreadGroup {
     pub(super) eligible_domains: Vec<bool>,
     /// Matching bound pods per domain.
     pub(super) initial: Vec<u32>,
+    /// Per domain of the hostname key, how many matching pods it may hold: `maxSkew` or the share of all of them. Empty for
+    /// other keys.
+    pub(super) limits: Vec<u32>,
 }
 
 /// All required affinity terms of a pod: a pod counts only if it matches every one of them.
@@ -124,7 +128,38 @@ impl Groups {
                 }
             }
         }
+        limit_hosts(&mut spreads, &classes, sites);
         Self { spreads, affinities, classes }
+    }
+}
+
+/// Finds out how many pods each spread over hostnames counts, bound and planned, and what that allows on every node.
+fn limit_hosts(spreads: &mut [SpreadGroup], classes: &[ClassTopology], sites: &Sites<'_>) {
+    let sum = |counts: &[u32]| counts.iter().map(|count| u64::from(*count)).sum::<u64>();
+    let mut counted: Vec<u64> = spreads.iter().map(|group| sum(&group.initial)).collect();
+    for site in 0..sites.len() {
+        for share in sites.shares[site] {
+            for group in &classes[share.class as usize].counted_by_spread {
+                let SpreadGroup { key, eligible, .. } = &spreads[*group];
+                if eligible[site] && sites.domains[*key].of_site[site].is_some() {
+                    counted[*group] += u64::from(share.count);
+                }
+            }
+        }
+    }
+    for (group, counted) in spreads.iter_mut().zip(counted) {
+        if &*sites.keys[group.key] != labels::HOSTNAME {
+            continue;
+        }
+        group.limits = vec![group.max_skew; group.initial.len()];
+        for (site, domain) in sites.domains[group.key].of_site.iter().enumerate() {
+            let Some(domain) = domain else { continue };
+            // Rounded up: of 15 pods, 10 % are 2.
+            let hundredths = counted * u64::from(sites.spread_share(site).percent());
+            let share = hundredths / 100 + u64::from(hundredths % 100 > 0);
+            let limit = &mut group.limits[*domain as usize];
+            *limit = (*limit).max(u32::try_from(share).unwrap_or(u32::MAX));
+        }
     }
 }
 
@@ -215,6 +250,7 @@ fn spread_group(identity: &SpreadIdentity<'_>, sites: &Sites<'_>) -> SpreadGroup
         eligible,
         initial: vec![0; eligible_domains.len()],
         eligible_domains,
+        limits: Vec::new(),
     }
 }
 

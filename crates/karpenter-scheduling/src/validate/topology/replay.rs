@@ -315,7 +315,8 @@ impl<'r> Replay<'r> {
             // Reported as a missing label.
             return (u32::MAX, true);
         };
-        let ceiling = state.minimum.saturating_add(group.max_skew);
+        let limit = group.limits.get(domain as usize).copied().unwrap_or(u32::MAX);
+        let ceiling = state.minimum.saturating_add(group.max_skew).min(limit);
         let count = state.counts[domain as usize];
         if counts_itself && group.eligible[site] {
             (ceiling.saturating_sub(count), false)
@@ -464,13 +465,27 @@ impl<'r> Replay<'r> {
                 Some(Blocker::Spread(group)) => {
                     let (group, state) = (&self.groups.spreads[group], &self.spreads[group]);
                     let domain = self.sites.domains[group.key].of_site[lot.site];
+                    let domain_count = domain.map_or(0, |domain| state.counts[domain as usize]);
+                    let limit = domain.and_then(|domain| group.limits.get(domain as usize).copied());
+                    if let Some(limit) =
+                        limit.filter(|limit| *limit < state.minimum.saturating_add(group.max_skew))
+                    {
+                        violations.push(Violation::SpreadShareExceeded {
+                            place,
+                            pod,
+                            limit,
+                            node_count: domain_count,
+                            left,
+                        });
+                        continue;
+                    }
                     Violation::SpreadBroken {
                         place,
                         pod,
                         key: self.sites.keys[group.key].clone(),
                         domain: domain_name(group.key),
                         max_skew: group.max_skew,
-                        domain_count: domain.map_or(0, |domain| state.counts[domain as usize]),
+                        domain_count,
                         minimum: state.minimum,
                         left,
                     }

@@ -7,6 +7,7 @@ use karpenter_model::labels;
 use karpenter_model::plan::Plan;
 use karpenter_model::problem::Problem;
 use karpenter_model::requirements::Requirements;
+use karpenter_model::spread_share::SpreadShare;
 use karpenter_model::taints::{Taint, Toleration};
 use rustc_hash::FxHashMap;
 
@@ -193,6 +194,20 @@ impl<'a> Sites<'a> {
                 })
             })
             .collect()
+    }
+
+    /// The share of a spread's pods that a site may hold: its pool's, or that of the options.
+    pub(super) fn spread_share(&self, site: usize) -> SpreadShare {
+        let pool = match self.sources[site] {
+            Source::Existing(index) => {
+                let name = self.problem.nodes[index].pool.as_ref();
+                self.problem.pools.iter().find(|pool| Some(&pool.name) == name)
+            }
+            Source::Planned { frame, .. } => Some(self.frames.frames[frame].pool),
+            Source::Nowhere => None,
+        };
+        let of_pool = pool.and_then(|pool| pool.hostname_spread_share);
+        of_pool.unwrap_or(self.problem.options.hostname_spread_share)
     }
 
     fn taints(&self, source: &Source) -> &[Taint] {
