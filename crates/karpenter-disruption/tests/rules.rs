@@ -23,5 +23,7 @@ mod order;
 mod repair;
 #[path = "rules/second_look.rs"]
 mod second_look;
+#[path = "rules/spread_share.rs"]
+mod spread_share;
 #[path = "rules/whole_fleet.rs"]
 mod whole_fleet;
