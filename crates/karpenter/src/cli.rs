@@ -17,6 +17,7 @@ use karpenter_controllers::operator::options::values::choice;
 use karpenter_controllers::operator::options::{IgnoredVariable, without_unreadable};
 use karpenter_model::problem::{self, EFFORT_DEFAULT, EFFORT_MAX};
 use karpenter_model::quantity::Quantity;
+use karpenter_model::spread_share::SpreadShare;
 
 pub(crate) use install::*;
 pub(crate) use legacy::*;
@@ -280,6 +281,11 @@ pub(crate) struct Knobs {
     /// Plan no new node with more cpu than this (cost mode)
     #[arg(long, value_name = "QUANTITY", value_parser = parse_cpu_millis)]
     pub(crate) max_node_cpu: Option<i64>,
+
+    /// Percent of the pods that a hard hostname spread counts that may share a node (cost mode); at least maxSkew may.
+    /// 0: upstream's reading; 100: only what the kube-scheduler asks
+    #[arg(long, value_name = "PERCENT", default_value_t = SpreadShare::default())]
+    pub(crate) hostname_spread_share: SpreadShare,
 }
 
 impl Knobs {
@@ -300,6 +306,7 @@ impl Knobs {
             node_overhead_price_per_hour: self.node_overhead_cost,
             min_node_cpu_millis: self.min_node_cpu.unwrap_or(defaults.min_node_cpu_millis),
             max_node_cpu_millis: self.max_node_cpu.unwrap_or(defaults.max_node_cpu_millis),
+            hostname_spread_share: self.hostname_spread_share,
             ..defaults
         }
     }
@@ -501,6 +508,8 @@ mod tests {
             "32",
             "--effort",
             "high",
+            "--hostname-spread-share",
+            "25",
         ])
         .unwrap();
         let Command::Plan(arguments) = cli.command else { panic!("not plan") };
@@ -511,6 +520,7 @@ mod tests {
         assert_eq!((options.min_node_cpu_millis, options.max_node_cpu_millis), (1500, 32_000));
         assert_eq!(options.min_spot_types, 3);
         assert_eq!(options.effort, EFFORT_DEFAULT * 10);
+        assert_eq!(options.hostname_spread_share.percent(), 25);
         assert!((options.node_overhead_price_per_hour - 0.02).abs() < 1e-12);
     }
 
@@ -520,6 +530,7 @@ mod tests {
             vec!["karpenter", "plan"],
             vec!["karpenter", "plan", "-f", "-", "--node-overhead-cost", "-1"],
             vec!["karpenter", "plan", "-f", "-", "--min-node-cpu", "many"],
+            vec!["karpenter", "plan", "-f", "-", "--hostname-spread-share", "101"],
             vec!["karpenter", "bench", "--workload", "W9"],
         ] {
             let error = Cli::try_parse_from(&wrong).expect_err("must be refused");

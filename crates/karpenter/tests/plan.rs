@@ -467,6 +467,44 @@ fn a_consolidation_needs_nodes_pools_and_a_moment() {
     assert_eq!(output.status.code(), Some(2), "--now means nothing without --consolidate");
 }
 
+#[test]
+fn replicas_of_a_hostname_spread_get_nodes_of_their_own() {
+    let workload = "---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      topologySpreadConstraints:
+        - maxSkew: 1
+          topologyKey: kubernetes.io/hostname
+          whenUnsatisfiable: DoNotSchedule
+          labelSelector: {matchLabels: {app: web}}
+      containers: [{name: web, resources: {requests: {cpu: 100m, memory: 128Mi}}}]
+";
+    let plan = |annotation: &str, more: &[&str]| {
+        let pool = text_of_pool().replace("{name: default}", &format!("{{name: default{annotation}}}"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_karpenter"));
+        let output =
+            run(command.args(["plan", "-o", "json", "-f", "-"]).args(more), &format!("{pool}{workload}"));
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let plan: Value = serde_json::from_slice(&output.stdout).expect("valid JSON");
+        (nodes(&plan).len(), text(&output.stderr).to_owned())
+    };
+    let share = |value: &str| format!(", annotations: {{karpenter.sh/hostname-spread-share: {value}}}");
+    assert_eq!(plan("", &[]).0, 3);
+    assert_eq!(plan("", &["--hostname-spread-share", "100"]).0, 1);
+    assert_eq!(plan(&share("'0'"), &["--hostname-spread-share", "100"]).0, 3);
+    assert_eq!(plan(&share("'100'"), &[]).0, 1);
+    let (count, stderr) = plan(&share("10%"), &[]);
+    let warning = "warning: nodepool default: annotation karpenter.sh/hostname-spread-share: \"10%\" cannot be used; valid: a whole number of percent from 0 to 100";
+    assert!(count == 3 && stderr.contains(warning), "{count} nodes: {stderr}");
+}
+
 fn text_of_pool() -> &'static str {
     "apiVersion: karpenter.sh/v1
 kind: NodePool

@@ -16,11 +16,12 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use karpenter_api::scheduler_config::SchedulerConfig;
 use karpenter_model::problem::{self, EFFORT_DEFAULT};
+use karpenter_model::spread_share::SpreadShare;
 
 use crate::settings::Settings;
 pub use environment::{IgnoredVariable, without_unreadable};
 pub use gates::FeatureGates;
-use values::{boolean, choice, duration, float, gates, integer, port, text};
+use values::{boolean, choice, duration, float, gates, integer, port, spread_share, text};
 
 /// How much is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -183,6 +184,11 @@ pub struct Options {
     #[arg(long, env = "PLANNER_MODE", default_value = "cost", value_name = "MODE", value_parser = planner_mode, hide_env_values = true)]
     pub planner_mode: PlannerMode,
 
+    /// Percent of the pods that a hard hostname spread counts that may share a node (mode cost); at least maxSkew may.
+    /// 0: upstream's reading; 100: only what the kube-scheduler asks
+    #[arg(long, env, default_value = "10", value_name = "PERCENT", value_parser = spread_share, hide_env_values = true)]
+    pub hostname_spread_share: SpreadShare,
+
     /// Leave it to the kube-scheduler alone where planned pods go
     #[arg(long, env, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<false>, hide_env_values = true)]
@@ -268,6 +274,7 @@ impl Default for Options {
             scheduler_config: SchedulerConfig::default(),
             feature_gates: FeatureGates::default(),
             planner_mode: PlannerMode::Cost,
+            hostname_spread_share: SpreadShare::default(),
             disable_pod_nomination: false,
             enable_decision_journal: false,
             offering_metrics: false,
@@ -294,6 +301,7 @@ impl Options {
                 MinValuesPolicy::BestEffort => problem::MinValuesPolicy::BestEffort,
             },
             effort: EFFORT_DEFAULT,
+            hostname_spread_share: self.hostname_spread_share,
             ..problem::Options::default()
         }
     }

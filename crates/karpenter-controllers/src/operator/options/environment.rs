@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Arg, Command};
 use karpenter_model::duration::parse_go_duration;
+use karpenter_model::spread_share::SpreadShare;
 
 use super::values::parse_go_bool;
 
@@ -46,6 +47,8 @@ fn unreadable(argument: &Arg, value_of: impl Fn(&str) -> Option<String>) -> Opti
         value.parse::<f64>().is_ok()
     } else if is(TypeId::of::<Duration>()) {
         parse_go_duration(&value).is_ok()
+    } else if is(TypeId::of::<SpreadShare>()) {
+        value.parse::<SpreadShare>().is_ok()
     } else {
         // Texts and lists of choices: upstream refuses what it does not understand of these, and so do we.
         true

@@ -158,6 +158,7 @@ fn variables_that_go_cannot_read_are_ignored_and_others_are_kept() {
         ("BATCH_MAX_DURATION", "10"),
         ("BATCH_IDLE_DURATION", "2s"),
         ("LOG_LEVEL", "loud"),
+        ("HOSTNAME_SPREAD_SHARE", "10%"),
     ];
     let value_of = |name: &str| {
         let found = environment.iter().find(|(variable, _)| *variable == name);
@@ -171,6 +172,7 @@ fn variables_that_go_cannot_read_are_ignored_and_others_are_kept() {
         ("KUBE_CLIENT_QPS", "many", "200"),
         ("ENABLE_PROFILING", "on", "false"),
         ("BATCH_MAX_DURATION", "10", "10s"),
+        ("HOSTNAME_SPREAD_SHARE", "10%", "10"),
     ];
     assert_eq!(ignored, expected);
     for (variable, _) in environment {
@@ -179,6 +181,22 @@ fn variables_that_go_cannot_read_are_ignored_and_others_are_kept() {
         let is_ignored = expected.iter().any(|(ignored, ..)| *ignored == variable);
         assert_eq!(has_variable, !is_ignored, "{variable}");
     }
+}
+
+#[test]
+fn share_of_hostname_spreads_reaches_the_planner() {
+    let share = |arguments: &[&str]| {
+        parse(arguments).map(|options| options.planner().hostname_spread_share.percent())
+    };
+    assert_eq!(share(&[]), Ok(10));
+    assert_eq!(share(&["--hostname-spread-share="]), Ok(10));
+    assert_eq!(share(&["--hostname-spread-share=0"]), Ok(0));
+    assert_eq!(share(&["--hostname-spread-share", "100"]), Ok(100));
+    let error = share(&["--hostname-spread-share=101"]).expect_err("above 100");
+    assert!(
+        error.contains("--hostname-spread-share <PERCENT>") && error.contains("from 0 to 100"),
+        "{error}"
+    );
 }
 
 #[test]
