@@ -12,10 +12,13 @@ use prost::encoding::{WireType, encode_key, encode_varint};
 
 use crate::cpu::{CpuProfile, SAMPLES_PER_SECOND};
 use crate::heap::{self, SAMPLE_BYTES};
-use crate::symbols::{self, Mapping};
+use crate::symbols::{self, Mapping, Name};
 
 /// What the numbers of samples are: type and unit.
 type ValueType = (&'static str, &'static str);
+
+/// Functions that allocate for others, and this profiler. Readers leave them out, so that their callers are shown.
+const ALLOCATOR: &str = ".*(karpenter_memory::heap::|__rustc?_|__rustc::|alloc::alloc::|alloc::raw_vec::).*";
 
 /// What a heap profile shows unless the reader asks for something else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +34,8 @@ struct Profile<'a> {
     period_type: ValueType,
     period: i64,
     duration_nanos: i64,
+    /// Functions that readers leave out with all that they call.
+    left_out: &'static str,
     samples: Vec<(&'a [usize], Vec<i64>)>,
 }
 
@@ -45,6 +50,7 @@ pub fn of_cpu(taken: &CpuProfile) -> Vec<u8> {
         period_type: ("cpu", "nanoseconds"),
         period: nanos,
         duration_nanos: i64::try_from(taken.took.as_nanos()).unwrap_or(i64::MAX),
+        left_out: "",
         samples: samples
             .map(|(stack, times)| (&**stack, vec![number(*times), number(*times).saturating_mul(nanos)]))
             .collect(),
@@ -72,6 +78,7 @@ pub fn of_heap(view: HeapView) -> Vec<u8> {
         period_type: ("space", "bytes"),
         period: i64::from(SAMPLE_BYTES),
         duration_nanos: 0,
+        left_out: ALLOCATOR,
         samples: samples.collect(),
     })
 }
@@ -169,6 +176,7 @@ fn encode(profile: &Profile<'_>) -> Vec<u8> {
     message.number(10, signed(profile.duration_nanos));
     value_type(&mut message, &mut texts, 11, profile.period_type);
     message.number(12, signed(profile.period));
+    message.number(7, texts.place(profile.left_out));
     message.number(14, texts.place(profile.default_type));
     let mut ordered: Vec<(&String, &u64)> = texts.places.iter().collect();
     ordered.sort_unstable_by_key(|(_, place)| **place);
@@ -182,7 +190,7 @@ fn encode(profile: &Profile<'_>) -> Vec<u8> {
 }
 
 fn write_locations(message: &mut Message, texts: &mut Texts, addresses: &[u64], mappings: &[Mapping]) {
-    let mut functions: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut functions: BTreeMap<&Name, u64> = BTreeMap::new();
     for (index, address) in addresses.iter().enumerate() {
         let mapping = mappings.iter().position(|mapping| mapping.contains(*address));
         let name = mapping.and_then(|mapping| mappings[mapping].names.get(address));
@@ -198,11 +206,12 @@ fn write_locations(message: &mut Message, texts: &mut Texts, addresses: &[u64], 
         });
     }
     for (name, number) in functions {
-        let name = texts.place(name);
+        // Readers shorten a name that equals the symbol's, as if it were one of C++.
+        let (plain, mangled) = (texts.place(&name.plain), texts.place(&name.mangled));
         message.message(5, |function| {
             function.number(1, number);
-            function.number(2, name);
-            function.number(3, name);
+            function.number(2, plain);
+            function.number(3, mangled);
         });
     }
 }

@@ -17,7 +17,16 @@ pub(crate) struct Mapping {
     /// In hexadecimal digits; empty if the file has none.
     pub(crate) build_id: String,
     /// Names of functions by the addresses that were asked for.
-    pub(crate) names: BTreeMap<u64, String>,
+    pub(crate) names: BTreeMap<u64, Name>,
+}
+
+/// What a function is called.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Name {
+    /// As the source has it.
+    pub(crate) plain: String,
+    /// As the symbol table has it.
+    pub(crate) mangled: String,
 }
 
 impl Mapping {
@@ -90,11 +99,10 @@ fn describe(mapping: &mut Mapping, mut addresses: Vec<u64>) {
         let end = start.saturating_add(symbol.size());
         let from = addresses.partition_point(|address| *address < start);
         for address in addresses[from..].iter().take_while(|address| **address < end) {
-            if let Ok(name) = symbol.name() {
-                mapping
-                    .names
-                    .entry(*address)
-                    .or_insert_with(|| format!("{:#}", rustc_demangle::demangle(name)));
+            if let Ok(mangled) = symbol.name() {
+                let plain = || format!("{:#}", rustc_demangle::demangle(mangled));
+                let name = || Name { plain: plain(), mangled: mangled.to_owned() };
+                mapping.names.entry(*address).or_insert_with(name);
             }
         }
     }
@@ -129,7 +137,7 @@ mod tests {
         let mappings = mappings(&[address]);
         let own = mappings.iter().find(|mapping| mapping.contains(address)).expect("loaded");
         let name = own.names.get(&address).expect("named");
-        assert!(name.contains("own_functions_have_names"), "{name}");
+        assert!(name.plain.contains("own_functions_have_names"), "{name:?}");
         assert!(!own.build_id.is_empty());
     }
 }

@@ -41,6 +41,7 @@ fn profiles_name_what_allocates_and_what_computes() {
     assert_eq!(profile.default_type(), "inuse_space");
     let types = ["alloc_objects count", "alloc_space bytes", "inuse_objects count", "inuse_space bytes"];
     assert_eq!(profile.value_types(), types);
+    assert!(profile.text(profile.drop_frames).contains("karpenter_memory::heap::"));
     // 64 MB and the vector around them. Of 125 samples the sum is right to a tenth two times out of three.
     let bytes = |profile: &Profile, value| profile.sum("allocate_small_pieces", value);
     let (allocated, in_use) = (bytes(&profile, 1), bytes(&profile, 3));

@@ -8,6 +8,7 @@ mod aws;
 mod connect;
 mod logs;
 mod old_settings;
+mod profiling;
 mod provider;
 
 use std::time::Duration;
@@ -35,6 +36,10 @@ const GIVE_BACK_EVERY: Duration = Duration::from_secs(15);
 pub(crate) fn run(arguments: &ControllerArguments, ignored: &[IgnoredVariable]) -> Result<Outcome> {
     let choice = provider::choice(arguments.provider)?;
     karpenter_memory::use_one_heap();
+    if arguments.options.enable_profiling {
+        // As early as possible: what was allocated before is in no profile.
+        karpenter_memory::heap::start();
+    }
     logs::start(&arguments.options)?;
     for IgnoredVariable { variable, value, default } in ignored {
         tracing::warn!(variable, value, default, "ignored environment variable with an invalid value");
@@ -92,10 +97,15 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
     Operator::check(&*cloud, options).context("feature gate NodeRepair")?;
     let mut operator = Operator::watch(connected.client.clone(), cloud, clock, options.clone());
     provider.attach(&operator);
+    connected.metrics.register(operator.context().metrics.registry());
     // Before the lease: a copy that waits for it tells as well that definitions are missing.
     let old_kinds = arguments.legacy.legacy_api.then(|| OldKinds::watch(operator.context()));
     let health = open(options.health_probe_port, "--health-probe-port", operator.health_pages()).await?;
-    let metrics = open(options.metrics_port, "--metrics-port", operator.metrics_pages()).await?;
+    let metrics_pages = match options.enable_profiling {
+        true => profiling::pages(operator.metrics_pages()),
+        false => operator.metrics_pages(),
+    };
+    let metrics = open(options.metrics_port, "--metrics-port", metrics_pages).await?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         server = connected.server,
@@ -118,7 +128,9 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
     let mut election = (!options.disable_leader_election).then(|| {
         let namespace = options.lease_namespace(connected.own_namespace.as_deref());
         let settings = Settings::new(&namespace, &options.leader_election_name, &connect::identity());
-        Election::new(connected.client.clone(), clock, settings)
+        let failed_renewals = &operator.context().metrics.leader_election_slow_path;
+        let failed_renewals = failed_renewals.with_label_values(&[&options.leader_election_name]);
+        Election::new(connected.client.clone(), clock, settings).counting(failed_renewals)
     });
     let is_leader =
         operator.context().metrics.leader_election_status.with_label_values(&[&options.leader_election_name]);

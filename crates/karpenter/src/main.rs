@@ -24,7 +24,13 @@ mod up;
 use std::io;
 use std::process::ExitCode;
 
+use karpenter_memory::heap::SampledHeap;
+
 use crate::cli::{Cli, Command};
+
+/// The C library's, which notes what it allocates if profiles are asked for.
+#[global_allocator]
+static HEAP: SampledHeap = SampledHeap;
 
 /// How a run ended; the numbers are part of the command's contract (see docs/plan-output.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,6 +2,9 @@
 
 #[path = "controller/bare.rs"]
 mod bare;
+#[cfg(target_os = "linux")]
+#[path = "controller/profiles.rs"]
+mod profiles;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};

@@ -1,10 +1,10 @@
 //! Which cluster, and who we are there.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_controllers::metrics::client::ClientMetrics;
 use karpenter_controllers::operator::Options;
 use karpenter_controllers::operator::throttle::ThrottleLayer;
 use kube::Client;
@@ -18,6 +18,8 @@ const RANDOM_TEXT_FILE: &str = "/proc/sys/kernel/random/uuid";
 
 pub(super) struct Connected {
     pub(super) client: Client,
+    /// What the client counts.
+    pub(super) metrics: ClientMetrics,
     /// Address of the API server.
     pub(super) server: String,
     /// The namespace of the pod that this runs in, if it runs in one.
@@ -32,10 +34,10 @@ pub(super) async fn connect(kubeconfig: Option<&Path>, options: &Options) -> Res
         .ok()
         .map(|name| name.trim().to_owned())
         .filter(|name| !name.is_empty());
-    let throttle =
-        ThrottleLayer::new(options.kube_client_qps, options.kube_client_burst, Arc::new(|_, _, _| {}));
-    let client =
-        ClientBuilder::try_from(config).context("cannot set up a client")?.with_layer(&throttle).build();
+    let metrics = ClientMetrics::new(&config.cluster_url);
+    let throttle = ThrottleLayer::new(options.kube_client_qps, options.kube_client_burst, metrics.on_wait());
+    let client = ClientBuilder::try_from(config).context("cannot set up a client")?;
+    let client = client.with_layer(&throttle).with_layer(&metrics).build();
     client
         .apiserver_version()
         .await
@@ -43,7 +45,7 @@ pub(super) async fn connect(kubeconfig: Option<&Path>, options: &Options) -> Res
     let one = ListParams::default().limit(1);
     known("NodePool", Api::<NodePool>::all(client.clone()).list(&one).await.map(drop))?;
     known("NodeClaim", Api::<NodeClaim>::all(client.clone()).list(&one).await.map(drop))?;
-    Ok(Connected { client, server, own_namespace })
+    Ok(Connected { client, metrics, server, own_namespace })
 }
 
 fn known(kind: &str, answer: kube::Result<()>) -> Result<()> {
