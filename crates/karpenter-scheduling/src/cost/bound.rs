@@ -157,7 +157,8 @@ fn waiting(ledger: &mut Ledger, fleet: &Problem) -> Waiting {
 /// Prices of the rows and what they add up to at least.
 fn relaxed(rows: &[Row], kinds: &[Kind], effort: Effort, scratch: &mut Scratch) -> Option<Relaxation> {
     let with_limits = blocks::relax_blocks(rows, kinds, effort, scratch)?;
-    let without = relaxed_without_limits(rows, kinds, effort, scratch).map(|merged| merged.unfolded());
+    // Rows that only limits tell apart are solved less far than one row for all of them.
+    let without = merged(rows, kinds, effort, scratch).map(|merged| merged.unfolded());
     let is_better = |without: &Relaxation| without.lower_bound > with_limits.lower_bound;
     Some(without.filter(is_better).unwrap_or(with_limits))
 }
@@ -175,9 +176,11 @@ pub(crate) fn relaxed_without_limits(
     effort: Effort,
     scratch: &mut Scratch,
 ) -> Option<Merged> {
-    if rows.len() <= ROWS_MANY {
-        return None;
-    }
+    if rows.len() <= ROWS_MANY { None } else { merged(rows, kinds, effort, scratch) }
+}
+
+/// The same for any number of rows.
+fn merged(rows: &[Row], kinds: &[Kind], effort: Effort, scratch: &mut Scratch) -> Option<Merged> {
     let (fewer, of_row) = without_limits(rows);
     if fewer.len() == rows.len() {
         return None;
