@@ -170,13 +170,13 @@ async fn one_of_two_controllers_works_and_hands_over() {
     let client = client(&kubeconfig).await;
 
     let (mut first, said) = controller(&kubeconfig);
-    first.line_with("holds the lease");
+    first.line_with("acquired leader lease");
     let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
     let holder = |lease: Lease| lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
     let held = holder(leases.get("karpenter-leader-election").await.expect("there"));
     assert!(held.starts_with("karpenter-0_"), "{held}");
     let (mut second, waiting) = controller(&kubeconfig);
-    second.line_with("waiting for the lease");
+    second.line_with("attempting to acquire leader lease");
     let (_, metrics) = get(&waiting["metrics-port"], "/metrics");
     let series = "leader_election_master_status{name=\"karpenter-leader-election\"} 0";
     assert!(metrics.contains(series), "a copy that waits says so:\n{metrics}");
@@ -203,7 +203,7 @@ async fn one_of_two_controllers_works_and_hands_over() {
     assert!(journal.iter().any(|entry| entry["by"] == "provisioning"), "{journal:?}");
 
     assert_eq!(first.terminate(), Some(0));
-    second.line_with("holds the lease");
+    second.line_with("acquired leader lease");
     let now_held = holder(leases.get("karpenter-leader-election").await.expect("there"));
     assert!(now_held != held && now_held.starts_with("karpenter-0_"), "{now_held}");
 
@@ -233,7 +233,7 @@ async fn a_controller_that_loses_the_lease_ends_and_says_so() {
     let mut up = Running::start(&["up", "--port", "0", "--without-karpenter"], &kubeconfig);
     up.line_with("Ctrl-C");
     let (mut running, _) = controller(&kubeconfig);
-    running.line_with("holds the lease");
+    running.line_with("acquired leader lease");
     let leases: Api<Lease> = Api::namespaced(client(&kubeconfig).await, "kube-system");
     let thief = Patch::Merge(json!({"spec": {"holderIdentity": "thief"}}));
     leases.patch("karpenter-leader-election", &PatchParams::default(), &thief).await.expect("patched");

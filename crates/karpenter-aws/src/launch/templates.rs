@@ -131,7 +131,11 @@ impl LaunchTemplates {
         match self.ec2.delete_launch_template(&template.id).await {
             Err(error) if !error.is_not_found() => Err(error),
             _ => {
-                tracing::debug!(id = template.id, launch_template_name = template.name, "deleted launch template");
+                tracing::debug!(
+                    id = template.id,
+                    launch_template_name = template.name,
+                    "deleted launch template"
+                );
                 Ok(())
             }
         }
@@ -157,7 +161,11 @@ async fn find_or_create(ec2: &dyn Ec2, request: &CreateLaunchTemplate) -> Result
         }
         answer => {
             if let Ok(template) = &answer {
-                tracing::debug!(id = template.id, launch_template_name = template.name, "created launch template");
+                tracing::debug!(
+                    id = template.id,
+                    launch_template_name = template.name,
+                    "created launch template"
+                );
             }
             answer
         }

@@ -98,11 +98,7 @@ impl Reconcile for MemoryController {
             if let Some((instance_type, images, bytes)) = found
                 && self.memory.see(&instance_type, &images, bytes)
             {
-                tracing::debug!(
-                    memory_capacity = bytes,
-                    instance_type,
-                    "updating discovered capacity cache"
-                );
+                tracing::debug!(memory_capacity = bytes, instance_type, "updating discovered capacity cache");
             }
         }
         Ok(After::Done)

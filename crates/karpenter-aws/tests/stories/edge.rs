@@ -1,5 +1,6 @@
 //! What happens to machines by itself, and what is left over of them.
 
+mod interruption_log;
 mod interruptions;
 mod leftovers;
 mod reserved;
