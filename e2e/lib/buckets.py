@@ -1,10 +1,10 @@
-"""EC2's request throttling: every action has a bucket of tokens that fills up again at a rate. Sizes and rates are those
-that EC2 documents for most of its actions, by account and region."""
+"""EC2's request throttling: a token bucket per action. Sizes and rates are those that EC2 documents for most of its actions,
+per account and region."""
 
 import collections
 import time
 
-# Tokens, and tokens a second.
+# Tokens, and tokens per second.
 READING = (100, 20)
 READING_ALL = (50, 10)
 CHANGING = (50, 5)
@@ -22,7 +22,7 @@ class Buckets:
         self.clock, self.filled, self.refused = clock, {}, collections.Counter()
 
     def take(self, operation, asked):
-        """Whether there is a token for a call."""
+        """Takes a token for a call; returns whether there was one."""
         size, rate = size_and_rate(operation, asked)
         now = self.clock()
         tokens, at = self.filled.get((operation, size), (size, now))

@@ -1,5 +1,5 @@
-"""EC2 and IAM are eventually consistent: for some seconds, what was just made is unknown to every other call. This hides
-new launch templates, instance profiles and instances, with the codes that AWS answers with."""
+"""EC2 and IAM are eventually consistent: for some seconds, other calls do not find a new object. This hides new launch
+templates, instance profiles and instances, with the error codes of AWS."""
 
 import re
 import time
@@ -25,7 +25,7 @@ class Consistency:
         raise Refused(status, code, message)
 
     def before(self, operation, asked, templates):
-        """Refuses a request that names something hidden; `templates` are the data of launch templates by name."""
+        """Rejects a request that refers to a hidden object; `templates` are the data of launch templates by name."""
         if not self.seconds:
             return
         if operation in ("CreateFleet", "RunInstances", "DescribeLaunchTemplates", "DeleteLaunchTemplate"):
@@ -55,7 +55,7 @@ class Consistency:
                         "invalid. Invalid IAM Instance Profile name")
 
     def after(self, operation, asked, answer):
-        """The answer, without what is hidden; what it made is hidden from now on."""
+        """The response without hidden objects; objects that it created are hidden from now on."""
         status, headers, body = answer
         if not self.seconds or status != 200:
             return answer
@@ -81,7 +81,7 @@ def template_names(operation, asked):
 
 
 def without(body, list_name, name, hidden):
-    """An answer of EC2 without the hidden members of its lists."""
+    """A response of EC2 without the hidden members of its lists."""
     root = ElementTree.fromstring(body)
     space = root.tag.partition("}")[0] + "}" if root.tag.startswith("{") else ""
     ElementTree.register_namespace("", space.strip("{}"))

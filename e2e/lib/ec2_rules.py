@@ -1,5 +1,5 @@
-"""What EC2 refuses although its service model allows it: a table of known bad combinations, each with the code that EC2
-answers with. Requests are parameters as wire_model.py reads them; templates are known by name."""
+"""Requests that EC2 rejects although its service model allows them: a table of invalid combinations with EC2's error codes.
+Requests are parameters as wire_model.py reads them; templates are looked up by name."""
 
 import base64
 import collections
@@ -165,6 +165,6 @@ RULES = {
 
 
 def broken(operation, asked, templates):
-    """Code and message of the first rule that a request breaks; `templates` are the data of those made so far."""
+    """Code and message of the first rule that a request violates; `templates` are the data of the launch templates so far."""
     rules = RULES.get(operation)
     return next(rules(asked, templates), None) if rules else None

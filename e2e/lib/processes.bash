@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# Starting programs in the background and stopping exactly those again. A process is known by its id and its start time,
-# so that an id which the system gave to somebody else meanwhile is left alone. Sourced, never run.
+# Starts programs in the background and stops them again. A process is identified by its id and start time, so that a reused id
+# is not killed. Sourced, never run.
 
-# When the process $1 started, as text; nothing if there is no such process.
+# The start time of process $1; empty if there is no such process.
 process_started() { ps -o lstart= -p "$1" 2>/dev/null || true; }
 
 # start_program RUN_FOLDER NAME COMMAND...: runs it with output to RUN_FOLDER/logs/NAME.log.
@@ -11,7 +11,7 @@ start_program() {
   shift 2
   mkdir -p "$run_folder/logs" "$run_folder/processes"
   (
-    # Neither a closing terminal nor an interrupted script takes it down; e2e/down does.
+    # Ignores hangup and interrupt of the script; e2e/down stops the program.
     trap '' HUP INT
     exec "$@" >"$run_folder/logs/$name.log" 2>&1 </dev/null
   ) &
@@ -19,7 +19,7 @@ start_program() {
   printf '%s\n%s\n' "$id" "$(process_started "$id")" >"$run_folder/processes/$name"
 }
 
-# True if the program NAME that start_program started in RUN_FOLDER is still there.
+# Whether the program NAME that start_program started in RUN_FOLDER still runs.
 program_runs() {
   local run_folder=$1 name=$2 id started
   [[ -f $run_folder/processes/$name ]] || return 1
@@ -27,7 +27,7 @@ program_runs() {
   [[ -n $started && $(process_started "$id") == "$started" ]]
 }
 
-# Asks the program to end, then insists.
+# Sends SIGTERM, and SIGKILL after 5 s.
 stop_program() {
   local run_folder=$1 name=$2 id tenth
   if program_runs "$run_folder" "$name"; then
@@ -42,7 +42,7 @@ stop_program() {
   rm -f "$run_folder/processes/$name"
 }
 
-# Stops all programs of RUN_FOLDER, those that depend on others first.
+# Stops all programs of RUN_FOLDER in the order of their dependencies.
 stop_all_programs() {
   local run_folder=$1 name
   for name in kwok kube-scheduler kube-controller-manager kube-apiserver etcd; do
@@ -50,13 +50,13 @@ stop_all_programs() {
   done
 }
 
-# Prints a TCP port on loopback on which nobody listens.
+# Prints an unused TCP port on loopback.
 free_port() {
   local port
   while true; do
     port=$((20000 + RANDOM % 12000))
     [[ " ${taken_ports[*]-} " == *" $port "* ]] && continue
-    # Connecting succeeds only if somebody listens.
+    # A connection succeeds only if a program listens.
     if ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
       printf '%s\n' "$port"
       return

@@ -1,5 +1,5 @@
-"""moto launches into no reservation. This lets it launch on demand instead and remembers which instance is in which
-reservation, so that DescribeInstances and the count of free places say so."""
+"""moto does not support launches into capacity reservations. This launches on demand instead and records the reservation of
+each instance, for DescribeInstances and the number of available instances."""
 
 import re
 import xml.etree.ElementTree as ElementTree
@@ -14,7 +14,7 @@ class ReservedInstances:
         self.stand_in, self.held = stand_in, {}
 
     def form(self, operation, form):
-        """The form of a fleet as moto takes it."""
+        """The form parameters of CreateFleet in a form that moto accepts."""
         if operation == "CreateFleet" and form.get(TARGET) not in MOTO_TARGETS:
             return {**form, TARGET: "on-demand"}
         return form

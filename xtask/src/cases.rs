@@ -63,7 +63,8 @@ pub(crate) fn write(root: &Path) -> Result<()> {
 }
 
 fn hand_written(document: &str) -> Result<&str> {
-    let begin = document.find(HAND_WRITTEN).with_context(|| format!("{DOCUMENT} has no {}", HAND_WRITTEN.trim()))?;
+    let begin =
+        document.find(HAND_WRITTEN).with_context(|| format!("{DOCUMENT} has no {}", HAND_WRITTEN.trim()))?;
     Ok(&document[begin..])
 }
 

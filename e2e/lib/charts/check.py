@@ -1,4 +1,4 @@
-"""Looks at what e2e/charts rendered: check.py FOLDER. Status 1 and a list of findings if anything is not as it must be."""
+"""Checks the objects that e2e/charts rendered: check.py FOLDER. Prints findings; the status is 1 if there are any."""
 
 import pathlib
 import sys
@@ -17,10 +17,10 @@ for chart, check in {"karpenter": controller.check, "karpenter-crd": definitions
     try:
         check(cases, root)
     except (KeyError, LookupError, ValueError, TypeError) as error:
-        kit.findings.append(f"{chart}: a check could not go on: {error!r}, line {error.__traceback__.tb_next.tb_lineno}")
+        kit.findings.append(f"{chart}: a check failed with an exception: {error!r}, line {error.__traceback__.tb_next.tb_lineno}")
 if (folder / "help").exists():
     controller.check_variables(kit.load(folder, "karpenter"), (folder / "help").read_text())
 for case, line, holds in controller.check_notes(folder / "notes"):
     if not holds:
-        kit.findings.append(f"karpenter/{case}: the notes lack: {line}")
+        kit.findings.append(f"karpenter/{case}: missing in the notes: {line}")
 kit.finish(count)

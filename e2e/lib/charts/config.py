@@ -1,11 +1,11 @@
-"""What the chart karpenter-config must render for each of its values files."""
+"""Checks what the chart karpenter-config renders for each of its values files."""
 
 import email
 import tomllib
 
 import yaml
 
-# EC2 takes 16 KiB; what Karpenter adds of its own (certificate, endpoint, kubelet settings) stays well below 4 KiB.
+# EC2's limit is 16 KiB; Karpenter adds less than 4 KiB (certificate, endpoint, kubelet settings).
 USER_DATA_BYTES_MAX = 12 * 1024
 DEFAULTS_OF_OLD = [("kubernetes.io/os", "In", ["linux"]), ("kubernetes.io/arch", "In", ["amd64"]),
                    ("karpenter.sh/capacity-type", "In", ["on-demand"])]
@@ -33,32 +33,32 @@ def parts(user_data):
 
 
 def check_every(case):
-    """What holds whatever the values are."""
+    """Checks for all values."""
     is_old = bool(case.all("Provisioner"))
-    # NodeClass: EKS's own, in Auto Mode, where no node lives for ever.
+    # NodeClass is the kind of EKS Auto Mode, in which every node expires.
     is_auto_mode = bool(case.all("NodeClass"))
     classes = case.names("AWSNodeTemplate" if is_old else "NodeClass" if is_auto_mode else "EC2NodeClass")
     for each in case.all("Provisioner"):
-        case.true(f"{each['metadata']['name']}: names a template that is there", each["spec"]["providerRef"]["name"] in classes)
+        case.true(f"{each['metadata']['name']}: references an existing template", each["spec"]["providerRef"]["name"] in classes)
     for each in case.all("NodePool"):
         spec = each["spec"]["template"]["spec"]
-        case.true(f"{each['metadata']['name']}: names a class that is there", spec["nodeClassRef"]["name"] in classes)
+        case.true(f"{each['metadata']['name']}: references an existing class", spec["nodeClassRef"]["name"] in classes)
         keys = {key for key, _, _ in requirements(spec)} | set(each["spec"]["template"].get("metadata", {}).get("labels", {}))
-        case.true(f"{each['metadata']['name']}: says os, arch and capacity type", {key for key, _, _ in DEFAULTS_OF_OLD} <= keys)
-        case.true(f"{each['metadata']['name']}: says when nodes expire", is_auto_mode or "expireAfter" in spec)
+        case.true(f"{each['metadata']['name']}: requires os, arch and capacity type", {key for key, _, _ in DEFAULTS_OF_OLD} <= keys)
+        case.true(f"{each['metadata']['name']}: has expireAfter", is_auto_mode or "expireAfter" in spec)
     for each in case.all("NodePool") + case.all("Provisioner"):
         spec = each["spec"]["template"]["spec"] if each["kind"] == "NodePool" else each["spec"]
         for key, operator, values in requirements(spec):
             case.true(f"{each['metadata']['name']}: {key} {operator} {values}", values and all(isinstance(v, str) for v in values))
     for each in case.all("EC2NodeClass") + case.all("AWSNodeTemplate"):
         spec = each["spec"]
-        case.true(f"{each['metadata']['name']}: tags are texts", all(isinstance(value, str) for value in spec["tags"].values()))
+        case.true(f"{each['metadata']['name']}: tags are strings", all(isinstance(value, str) for value in spec["tags"].values()))
         case.true(f"{each['metadata']['name']}: user data too large",
                   len(spec.get("userData", "").encode()) <= USER_DATA_BYTES_MAX)
 
 
 def check_january_2024(cases, root):
-    """The chart of January 2024: by the table in v1, and in the old API by what its templates say."""
+    """The chart of January 2024: the v1 form by a table, the v1alpha5 form by its templates."""
     case = cases["january-2024"]
     expected = list(yaml.safe_load_all((root / "e2e/lib/charts/january-2024-v1.yaml").read_text()))
     wanted = next(each for each in expected if each["kind"] == "EC2NodeClass")["spec"]
@@ -97,7 +97,7 @@ def check_january_2024(cases, root):
 
 
 def check_parameters(case, root):
-    """Every parameter of the chart of January 2024 is there, with the same default."""
+    """Every parameter of the chart of January 2024 exists with the same default."""
     values = yaml.safe_load((root / "charts/karpenter-config/values.yaml").read_text())
     for line in (root / "e2e/lib/charts/january-2024-parameters").read_text().splitlines():
         if line.startswith("#"):
@@ -108,7 +108,7 @@ def check_parameters(case, root):
             missing = missing or part not in at
             at = None if missing else at[part]
         expected = yaml.safe_load(default) if default else None
-        # Ours, and why: images of AL2 are no longer made; taints are a list.
+        # Different on purpose: there are no new AMIs of AL2; taints are a list.
         expected = {"karpenter.controlPlaneProvisioner.taints": []}.get(name, "" if name.endswith("amiFamily") else expected)
         case.equal(f"parameter {name}", (missing and default != "", at), (False, expected))
 
@@ -178,13 +178,13 @@ def check(cases, root):
 
     case = cases["gpu"]
     case.equal("pools", case.names("NodePool"), ["default", "gpu-provisioner"])
-    case.equal("consolidation wins over the time to live", disruption(case, "gpu-provisioner"), ("WhenEmptyOrUnderutilized", "0s"))
+    case.equal("consolidation takes precedence over the TTL", disruption(case, "gpu-provisioner"), ("WhenEmptyOrUnderutilized", "0s"))
     case.equal("labels", pool(case, "gpu-provisioner")["template"]["metadata"]["labels"], {"team": "ml"})
 
     case = cases["inferentia"]
-    case.equal("time to live", disruption(case, "inferentia-provisioner"), ("WhenEmpty", "5m"))
+    case.equal("TTL", disruption(case, "inferentia-provisioner"), ("WhenEmpty", "5m"))
     keys = [key for key, _, _ in requirements(pool(case, "inferentia-provisioner")["template"]["spec"])]
-    case.true("a list without zones is left out", "topology.kubernetes.io/zone" not in keys)
+    case.true("an empty list of zones is omitted", "topology.kubernetes.io/zone" not in keys)
 
     case = cases["control-plane"]
     spec = pool(case, "control-plane-provisioner")
@@ -194,7 +194,7 @@ def check(cases, root):
     case.equal("labels", spec["template"]["metadata"]["labels"],
                {"karpenter-config/component": "control-plane", "team": "platform", "tier": "1"})
     found = requirements(spec["template"]["spec"])
-    case.true("only families that are allowed", ("karpenter.k8s.aws/instance-family", "In", ["m6i", "m7i"]) in found)
+    case.true("only allowed families", ("karpenter.k8s.aws/instance-family", "In", ["m6i", "m7i"]) in found)
     case.true("no empty list", not any(operator == "NotIn" for _, operator, _ in found))
     case.equal("class", spec["template"]["spec"]["nodeClassRef"]["name"], "controlplane-node-template")
     case.equal("volume", case.one("EC2NodeClass", "controlplane-node-template")["spec"]["blockDeviceMappings"][0]["ebs"]["volumeSize"], "50Gi")
@@ -232,13 +232,13 @@ def check(cases, root):
                ("720h", "ops", [{"key": "cni", "effect": "NoExecute"}]))
     case.equal("pool", (spec["weight"], spec["limits"], disruption(case, "default")),
                (50, {"cpu": 100, "memory": "400Gi"}, ("WhenEmpty", "30s")))
-    case.equal("a kubelet of its own is a class of its own", machine["nodeClassRef"]["name"], "default-default")
+    case.equal("kubelet settings create a separate class", machine["nodeClassRef"]["name"], "default-default")
     case.equal("kubelet", case.one("EC2NodeClass", "default-default")["spec"]["kubelet"],
                {"maxPods": 20, "systemReserved": {"cpu": "100m"}})
     case.true("the shared class keeps its own", "kubelet" not in case.one("EC2NodeClass", "default")["spec"])
 
     spec = cases["old-raw-spec"].one("Provisioner", "default")["spec"]
-    cases["old-raw-spec"].equal("passed through whole", (spec["futureField"], spec["kubeletConfiguration"]["maxPods"],
+    cases["old-raw-spec"].equal("copied completely", (spec["futureField"], spec["kubeletConfiguration"]["maxPods"],
                                                          spec["ttlSecondsAfterEmpty"]), ({"kept": True}, 20, 30))
 
     case = cases["todays-names"]
@@ -270,7 +270,7 @@ def check(cases, root):
 
 
 def check_auto_mode(case):
-    case.equal("classes of our own", case.names("EC2NodeClass"), [])
+    case.equal("EC2NodeClasses", case.names("EC2NodeClass"), [])
     case.equal("class", case.one("NodeClass", "ours"), {
         "apiVersion": "eks.amazonaws.com/v1", "kind": "NodeClass", "metadata": {"name": "ours"}, "spec": {
             "role": "nodes",
@@ -282,11 +282,11 @@ def check_auto_mode(case):
     found = {name: dict(((key, operator), values) for key, operator, values in requirements(pool(case, name)["template"]["spec"]))
              for name in case.names("NodePool")}
     for name, each in found.items():
-        case.true(f"{name}: labels of our own", not any(key.startswith("karpenter.k8s.aws/") for key, _ in each))
+        case.true(f"{name}: labels of karpenter.k8s.aws", not any(key.startswith("karpenter.k8s.aws/") for key, _ in each))
         reference = pool(case, name)["template"]["spec"]["nodeClassRef"]
         case.equal(f"{name}: reference", (reference["group"], reference["kind"]), ("eks.amazonaws.com", "NodeClass"))
     case.true("families", "m5a" in found["default-nodepool"]["eks.amazonaws.com/instance-family", "NotIn"])
     case.equal("added", found["default-nodepool"]["eks.amazonaws.com/instance-cpu", "Gt"], ["3"])
     case.equal("categories", found["gpu-nodepool"]["eks.amazonaws.com/instance-category", "In"], ["g", "p"])
-    case.true("in the place of families", ("eks.amazonaws.com/instance-family", "In") not in found["gpu-nodepool"])
+    case.true("instead of families", ("eks.amazonaws.com/instance-family", "In") not in found["gpu-nodepool"])
     case.true("an empty list of categories", ("eks.amazonaws.com/instance-family", "NotIn") not in found["control-plane-nodepool"])

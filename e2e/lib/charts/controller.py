@@ -1,4 +1,4 @@
-"""What the chart karpenter must render for each of its values files."""
+"""Checks what the chart karpenter renders for each of its values files."""
 
 import json
 import pathlib
@@ -14,15 +14,15 @@ def container(rendered):
 
 
 def variables(rendered):
-    """Plain variables of the controller; those taken from fields are left out."""
+    """Variables of the controller with a plain value."""
     env = container(rendered)["env"]
     names = [each["name"] for each in env]
-    rendered.equal("variables that are given twice", sorted({name for name in names if names.count(name) > 1}), [])
+    rendered.equal("duplicate variables", sorted({name for name in names if names.count(name) > 1}), [])
     return {each["name"]: each["value"] for each in env if "value" in each}
 
 
 def permissions(roles):
-    """Single permissions of some roles: (group, resource, verb, name)."""
+    """Permissions of roles as (group, resource, verb, name)."""
     return {
         (group, resource, verb, name)
         for role in roles
@@ -50,7 +50,7 @@ def check_hardening(rendered):
 
 
 def check_wiring(rendered):
-    """Objects name each other as they are called."""
+    """References between objects use existing names."""
     deployment = rendered.one("Deployment")
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     for selector in [
@@ -66,7 +66,7 @@ def check_wiring(rendered):
     account = deployment["spec"]["template"]["spec"]["serviceAccountName"]
     for binding in rendered.all("ClusterRoleBinding") + rendered.all("RoleBinding"):
         role = binding["roleRef"]
-        rendered.true(f"{binding['metadata']['name']} binds {role['name']}, which is not there",
+        rendered.true(f"{binding['metadata']['name']} binds {role['name']}, which does not exist",
                       role["name"] in rendered.names(role["kind"]))
         rendered.equal("subjects", binding["subjects"],
                        [{"kind": "ServiceAccount", "name": account, "namespace": "karpenter"}])
@@ -75,7 +75,7 @@ def check_wiring(rendered):
 
 
 def check_permissions(rendered, root, provider, extra):
-    """The same rules as deploy/rbac.yaml, which scenarios on a real API server run under, and nothing beyond."""
+    """Exactly the permissions of deploy/rbac.yaml, which scenarios on a real API server use."""
     shipped = {
         (each["kind"], each["metadata"]["name"]): each
         for each in yaml.safe_load_all((root / "deploy/rbac.yaml").read_text())
@@ -87,12 +87,12 @@ def check_permissions(rendered, root, provider, extra):
     found = permissions(each for each in rendered.all("ClusterRole") if each["metadata"]["name"] in bound)
     expected = permissions(wanted) | extra
     if provider == "kwok" and not LEGACY <= extra:
-        # The chart asks for what concerns classes of EC2 only where the old kinds are served.
+        # Permissions for EC2NodeClasses are needed only with the v1alpha5 API.
         expected -= {("karpenter.k8s.aws", "ec2nodeclasses", "get", None), ("karpenter.k8s.aws", "ec2nodeclasses/status", "patch", None)}
     if extra and provider == "kwok":
         expected |= permissions([shipped["ClusterRole", "karpenter-features"]])
-    rendered.equal("permissions that are too many", sorted(found - expected, key=str), [])
-    rendered.equal("permissions that are missing", sorted(expected - found, key=str), [])
+    rendered.equal("unexpected permissions", sorted(found - expected, key=str), [])
+    rendered.equal("missing permissions", sorted(expected - found, key=str), [])
     lease = [each for each in rendered.all("Role") if each["metadata"]["namespace"] == "karpenter"]
     own = [shipped["Role", "karpenter"]] + ([shipped["Role", "karpenter-legacy"]] if LEGACY <= extra else [])
     rendered.equal("permissions in its own namespace", permissions(lease), permissions(own))
@@ -112,7 +112,7 @@ FINALIZERS = {("karpenter.sh", f"{kind}/finalizers", "update", None) for kind in
 
 
 def check_variables(cases, help_text):
-    """The process knows every variable that it is given. One without AWS or the old API can only be asked about the others."""
+    """The program has a flag for every variable. A build without AWS or the v1alpha5 API knows only the others."""
     known = set(re.findall(r"\[env:\s+([A-Z0-9_]+)", help_text)) | {"SYSTEM_NAMESPACE", "KUBERNETES_MIN_VERSION"}
     of_aws = set(variables(cases["production"])) - set(variables(cases["kwok"]))
     for case in cases.values():
@@ -121,7 +121,7 @@ def check_variables(cases, help_text):
             given -= of_aws
         if "LEGACY_API" not in known:
             given -= {"LEGACY_API", "LEGACY_DEFAULT_INSTANCE_PROFILE", "LEGACY_DRIFT_ENABLED"}
-        case.equal("variables that nobody reads", sorted(given - known), [])
+        case.equal("unknown variables", sorted(given - known), [])
 
 
 def check(cases, root):
@@ -141,12 +141,12 @@ def check(cases, root):
     case.equal("FEATURE_GATES", set(env["FEATURE_GATES"].split(",")), {
         "NodeRepair=false", "NodeOverlay=false", "ReservedCapacity=true", "SpotToSpotConsolidation=false",
         "StaticCapacity=false", "CapacityBuffer=false", "PodDeletionCostManagement=false"})
-    case.equal("variables that nobody set", sorted({"INTERRUPTION_QUEUE", "CLUSTER_ENDPOINT", "LEGACY_API", "LEGACY_DEFAULT_INSTANCE_PROFILE"}
+    case.equal("unset variables", sorted({"INTERRUPTION_QUEUE", "CLUSTER_ENDPOINT", "LEGACY_API", "LEGACY_DEFAULT_INSTANCE_PROFILE"}
                                                    & set(env)), [])
     case.equal("arguments", container(case)["args"], ["controller", "--provider", "aws"])
     pod = case.one("Deployment")["spec"]["template"]["spec"]
     term, = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    case.equal("nodes of its own", {each["key"] for each in term["matchExpressions"] if each["operator"] == "DoesNotExist"},
+    case.equal("affinity against its own nodes", {each["key"] for each in term["matchExpressions"] if each["operator"] == "DoesNotExist"},
                NEVER_ON_ITS_OWN_NODES)
     labels = {"app.kubernetes.io/name": "karpenter", "app.kubernetes.io/instance": "release"}
     anti, = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
@@ -167,7 +167,7 @@ def check(cases, root):
 
     case = cases["features"]
     check_permissions(case, root, "kwok", LEGACY | FINALIZERS)
-    case.true("SCHEDULER_CONFIG is not the map given", yaml.safe_load(variables(case)["SCHEDULER_CONFIG"])
+    case.true("SCHEDULER_CONFIG differs from the value", yaml.safe_load(variables(case)["SCHEDULER_CONFIG"])
               ["podTopologySpread"]["defaultConstraints"][0]["maxSkew"] == 1)
 
     case = cases["strings"]
@@ -222,7 +222,7 @@ def check(cases, root):
     preferred, = pod["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     case.equal("selector", preferred["podAffinityTerm"]["labelSelector"], {"matchLabels": labels})
     anti, = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    case.equal("a selector that was given", anti["labelSelector"], {"matchLabels": {"app": "other"}})
+    case.equal("selector from values", anti["labelSelector"], {"matchLabels": {"app": "other"}})
 
     case = cases["names"]
     case.equal("name", case.one("Deployment")["metadata"]["name"], "node-launcher")
@@ -249,26 +249,26 @@ def check(cases, root):
         "chart-0.37": {"CLUSTER_NAME": "demo", "INTERRUPTION_QUEUE": "demo-queue", "LOG_LEVEL": "warn", "LOG_FORMAT": "console",
                       "LOG_OUTPUT_PATHS": "stdout"},
         "chart-0.18": {"CLUSTER_NAME": "demo", "CLUSTER_ENDPOINT": "https://demo.example", "BATCH_MAX_DURATION": "20s", "LOG_LEVEL": "fatal",
-                      # Meaningless, and refused by the process, without the old API.
+                      # Not valid without the v1alpha5 API.
                       "LEGACY_DEFAULT_INSTANCE_PROFILE": None},
     }.items():
         env = variables(cases[name])
         for key, value in expected.items():
             cases[name].equal(key, env.get(key), value)
-        cases[name].true("old gates reach the process", "rift" not in env["FEATURE_GATES"])
-    # What no flag takes goes where the controller looks for settings of old.
+        cases[name].true("removed gates are passed to the process", "rift" not in env["FEATURE_GATES"])
+    # Settings without a flag are in the ConfigMap of global settings.
     case = cases["chart-0.27"]
     data = case.one("ConfigMap", "karpenter-global-settings")["data"]
-    case.equal("settings of old", data | {"aws.tags": json.loads(data["aws.tags"])}, {
+    case.equal("global settings", data | {"aws.tags": json.loads(data["aws.tags"])}, {
         "aws.tags": {"team": "platform", "cost-center": "1000000"}, "aws.enableENILimitedPodDensity": "false"})
     case = cases["chart-0.18"]
-    case.equal("nobody asked for settings of old", case.names("ConfigMap"), ["release-karpenter-extra"])
+    case.equal("no global settings by default", case.names("ConfigMap"), ["release-karpenter-extra"])
     case.equal("image", container(case)["image"].split(":")[0], "registry.example/karpenter/controller")
     case.equal("extra object", case.one("ConfigMap", "release-karpenter-extra")["data"], {"cluster": "demo"})
 
 
 def check_notes(notes):
-    """Notes of the values files of old: each old value is named with what became of it, and three commands follow."""
+    """Notes for values of earlier charts: each value is listed with its effect, and three commands follow."""
     for case, expected in {
         "chart-0.27": ["settings.aws.clusterName: accepted", "settings.aws.interruptionQueueName: accepted",
                       "settings.aws.enablePodENI: has no effect;", "settings.aws.tags: accepted for Provisioners",
@@ -286,5 +286,5 @@ def check_notes(notes):
         text = pathlib.Path(notes, f"{case}.txt").read_text()
         for line in expected:
             yield case, line, line in text
-        yield case, "a warning about the affinity only where it is due", ("The affinity lets" in text) == (case == "chart-0.18")
+        yield case, "a warning about the affinity only for chart-0.18", ("The affinity lets" in text) == (case == "chart-0.18")
         yield case, "three commands", len(text.split("Next:\n")[1].strip().splitlines()) == 3

@@ -1,5 +1,5 @@
-"""Compares both forms of karpenter-config for random values: `karpenter convert` of the old form must be the v1 form, but for
-encrypted volumes. convert.py HELM KARPENTER [CASES]; the seed is fixed, so a case can be looked at again."""
+"""Compares both forms of karpenter-config for random values: `karpenter convert` of the v1alpha5 form must equal the v1 form, except
+for encrypted volumes. convert.py HELM KARPENTER [CASES]; the seed is fixed, so that cases are reproducible."""
 
 import pathlib
 import random
@@ -17,7 +17,7 @@ SIZES = ["nano", "large", "xlarge", "48xlarge", "metal"]
 ZONES = ["eu-west-1a", "eu-west-1b", "eu-west-1c"]
 
 
-# What templates, shells and YAML like to change.
+# Characters that templates, shells and YAML interpret.
 USER_DATA = ("#!/bin/bash\nset -ex\nVERSION=\"$(containerd --version)\"\ncat > /etc/containerd/config.toml << EOF\n"
              "[plugins.\"io.containerd.grpc.v1.cri\".containerd]\n\tpath = 'C:\\\\x' # {{ .Values.x }} ${X} `date`\nEOF\n  spaces  \n\n")
 
@@ -52,7 +52,7 @@ def pool(rng, lists):
 
 
 def raw_spec(rng):
-    """A Provisioner's own spec. Helm lays it over the chart's default, so what is not wanted is null."""
+    """A Provisioner's spec. Helm merges it with the chart's default, so unset fields are null."""
     keys = {"karpenter.sh/capacity-type": ["spot", "on-demand"], "beta.kubernetes.io/arch": ["amd64", "arm64"],
             "topology.kubernetes.io/zone": ZONES, "karpenter.k8s.aws/instance-family": FAMILIES,
             "karpenter.k8s.aws/instance-category": ["c", "m", "r"], "node.kubernetes.io/instance-type": ["m5.large", "c6i.xlarge"],
@@ -129,7 +129,7 @@ def main():
             ours, converted = objects(rendered["v1"]), objects(result.stdout)
             found = ours["EC2NodeClass", "default"]["spec"].get("userData")
             if found != given["karpenter"]["defaultNodeTemplate"].get("userData"):
-                kit.findings.append(f"case {number}: user data is not as it was given: {found!r}")
+                kit.findings.append(f"case {number}: user data changed: {found!r}")
             for key in sorted(ours.keys() | converted.keys()):
                 if ours.get(key) != converted.get(key):
                     kit.findings.append(f"case {number}: {key}\n  chart   {ours.get(key)}\n  convert {converted.get(key)}")

@@ -1,4 +1,4 @@
-"""What the chart karpenter-crd must render: the files of the API crate, with labels and annotations and nothing else."""
+"""Checks the chart karpenter-crd: it renders the CRDs of the crate karpenter-api and adds labels and annotations only."""
 
 import yaml
 
@@ -27,7 +27,7 @@ def check(cases, root):
             case.true("labels", definition["metadata"]["labels"]["app.kubernetes.io/instance"] == "release")
             annotations = definition["metadata"].get("annotations", {})
             case.equal("kept", annotations.get("helm.sh/resource-policy"), "keep" if name == "kept" else None)
-    cases["legacy"].equal("old kinds", sorted(old), ["awsnodetemplates.karpenter.k8s.aws", "provisioners.karpenter.sh"])
+    cases["legacy"].equal("v1alpha5 CRDs", sorted(old), ["awsnodetemplates.karpenter.k8s.aws", "provisioners.karpenter.sh"])
     for definition in cases["annotated"].all("CustomResourceDefinition"):
         cases["annotated"].equal("annotation", definition["metadata"]["annotations"]["argocd.argoproj.io/sync-options"],
                                  "ServerSideApply=true")

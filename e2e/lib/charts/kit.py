@@ -1,5 +1,5 @@
-"""What the checks of the charts share: rendered objects by kind and name, and a list of findings instead of an exception
-at the first one."""
+"""Shared by the checks of charts: rendered objects by kind and name, and a list of findings, so that a check does not stop at
+the first one."""
 
 import pathlib
 import sys
@@ -10,14 +10,14 @@ findings = []
 
 
 class Loader(yaml.SafeLoader):
-    """YAML that refuses a map with the same key twice, which PyYAML lets pass and API servers do not."""
+    """A YAML loader that rejects duplicate keys, as the API server does and PyYAML does not."""
 
 
 def _unique(loader, node, deep=False):
     keys = [loader.construct_object(key, deep=deep) for key, _ in node.value]
     doubled = {key for key in keys if keys.count(key) > 1}
     if doubled:
-        raise yaml.YAMLError(f"line {node.start_mark.line + 1}: keys given twice: {sorted(doubled)}")
+        raise yaml.YAMLError(f"line {node.start_mark.line + 1}: duplicate keys: {sorted(doubled)}")
     return yaml.SafeLoader.construct_mapping(loader, node, deep)
 
 
@@ -37,7 +37,7 @@ class Rendered:
     def one(self, kind, name=None):
         found = [each for each in self.all(kind) if name is None or each["metadata"]["name"] == name]
         if len(found) != 1:
-            self.fail(f"{len(found)} objects {kind} {name or ''} instead of one; there are "
+            self.fail(f"{len(found)} objects {kind} {name or ''} instead of one; found "
                       f"{[each['metadata']['name'] for each in self.all(kind)]}")
             raise LookupError(kind)
         return found[0]
@@ -58,7 +58,7 @@ class Rendered:
 
 
 def load(folder, chart):
-    """Renderings of a chart by values file, those of Helm 4; both Helms must agree."""
+    """Renderings of a chart with Helm 4 by values file; those of Helm 3 must be equal."""
     by_name = {}
     for path in sorted(pathlib.Path(folder, "helm4", chart).glob("*.yaml")):
         rendered = Rendered(f"{chart}/{path.stem}", path)
@@ -67,7 +67,7 @@ def load(folder, chart):
         rendered.equal("Helm 3 and 4 render different objects", sorted(other.objects, key=key),
                        sorted(rendered.objects, key=key))
         keys = [key(each) for each in rendered.objects]
-        rendered.equal("objects that are there twice", sorted({each for each in keys if keys.count(each) > 1}), [])
+        rendered.equal("duplicate objects", sorted({each for each in keys if keys.count(each) > 1}), [])
         by_name[path.stem] = rendered
     return by_name
 

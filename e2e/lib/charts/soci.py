@@ -1,8 +1,8 @@
-"""Lints the scripts that karpenter-config gives to machines and runs them below a folder: soci.py FOLDER, with the files that
-e2e/charts rendered. Programs that change a machine are stand-ins that write down how they were called; downloads are a
-real archive with a real checksum, and what the scripts write is read back as TOML, JSON or units.
+"""Lints the node scripts of karpenter-config and runs them below a folder: soci.py FOLDER, with the files that e2e/charts
+rendered. Programs that change the node are stand-ins that log their calls; downloads are a real archive with a real checksum, and
+the files that the scripts write are parsed as TOML, JSON or units.
 
-Nothing here shows that a machine of EC2 boots with it."""
+This does not show that an EC2 instance boots with them."""
 
 import hashlib
 import io
@@ -23,12 +23,12 @@ SOCKET = "/run/soci-snapshotter-grpc/soci-snapshotter-grpc.sock"
 LOGGED = ["yum", "dnf", "modprobe", "systemctl", "ctr"]
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 VERSIONS = ["", "1.4.9", "1.5.0", "v1.7.27", "1.7.27", "2.0.5", "2.2.3"]
-OLD_CONTAINERD = "# as the machine image has it\n"
+OLD_CONTAINERD = "# as in the AMI\n"
 runs = 0
 
 
 def archive():
-    """A release as it is published: two programs beside a licence."""
+    """A release as published: two programs and a license."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         for name in ["LICENSE", "soci", "soci-snapshotter-grpc"]:
@@ -44,7 +44,7 @@ DIGEST = hashlib.sha256(ARCHIVE).hexdigest()
 
 
 class Machine:
-    """A folder that stands for the root of a machine, and stand-ins for its programs."""
+    """A folder as the root of a node, and stand-ins for its programs."""
 
     def __init__(self, scratch, machine, containerd):
         self.root = pathlib.Path(tempfile.mkdtemp(dir=scratch))
@@ -158,16 +158,16 @@ def al2(scratch, name, script, runtime, mode, private):
             before = host.files()
             expect(f"{where}: status\n{host.run(good) and host.output}", host.run(good), 0)
             if version in ["", "1.4.9"]:
-                expect(f"{where}: nothing is touched", (host.files(), host.calls(), host.urls()), (before, [], []))
+                expect(f"{where}: no changes", (host.files(), host.calls(), host.urls()), (before, [], []))
                 continue
             check_al2(where, host, arch, version.lstrip("v"), runtime, mode, private)
 
     host = Machine(scratch, "x86_64", "1.7.27")
     host.put("etc/eks/containerd/containerd-config.toml", OLD_CONTAINERD)
-    expect(f"AL2 {name}: a wrong checksum ends it", host.run(script) != 0, True)
-    expect(f"AL2 {name}: and containerd is untouched", host.files(), {"etc/eks/containerd/containerd-config.toml": OLD_CONTAINERD})
+    expect(f"AL2 {name}: a wrong checksum is an error", host.run(script) != 0, True)
+    expect(f"AL2 {name}: and containerd is unchanged", host.files(), {"etc/eks/containerd/containerd-config.toml": OLD_CONTAINERD})
     host = Machine(scratch, "riscv64", "1.7.27")
-    expect(f"AL2 {name}: no build for a machine", (host.run(good), "no build for riscv64" in host.output), (1, True))
+    expect(f"AL2 {name}: no build for the architecture", (host.run(good), "no build for riscv64" in host.output), (1, True))
 
 
 def check_al2(where, host, arch, version, runtime, mode, private):
@@ -186,7 +186,7 @@ def check_al2(where, host, arch, version, runtime, mode, private):
     kubelet = json.loads(files["etc/kubernetes/kubelet/kubelet-config.json"])
     expect(f"{where}: kubelet", kubelet.get("imageServiceEndpoint"), f"unix://{SOCKET}" if private else None)
     expect(f"{where}: kubelet keeps the rest", kubelet["kind"], "KubeletConfiguration")
-    # Twice the same: the script ran twice.
+    # The script ran twice.
     once = ["yum install -y fuse", "modprobe fuse", "systemctl daemon-reload", "systemctl enable --now soci-snapshotter",
             "systemctl is-active soci-snapshotter"]
     expect(f"{where}: calls", host.calls(), once * 2)
@@ -219,8 +219,8 @@ def al2023(scratch, script):
                 expect(f"{where}: downloads", [url.rsplit("-", 1)[1] for url in host.urls()],
                        [f"{arch}.tar.gz"] * (2 if downloads else 0))
                 expect(f"{where}: program", program in once, downloads)
-                expect(f"{where}: the unit of the image stays", once[unit] == "# of the image\n", has_image)
-                expect(f"{where}: another program by the socket of the image",
+                expect(f"{where}: the unit of the image is kept", once[unit] == "# of the image\n", has_image)
+                expect(f"{where}: another program with the socket of the image",
                        once.get(dropin), "[Service]\nExecStart=\nExecStart=/usr/local/bin/soci-snapshotter-grpc --address fd://\n"
                        if has_image and downloads else None)
                 expect(f"{where}: snapshotter", tomllib.loads(once["etc/soci-snapshotter-grpc/config.toml"]),
@@ -234,7 +234,7 @@ def al2023(scratch, script):
                     "dnf install -y fuse", "modprobe fuse", "systemctl daemon-reload", "systemctl enable --now soci-snapshotter",
                     "systemctl enable soci-pause-image", "systemctl is-active soci-snapshotter"])
     host = Machine(scratch, "x86_64", "2.2.3")
-    expect("AL2023: a wrong checksum ends it", (host.run(script) != 0, host.files(), host.calls()),
+    expect("AL2023: a wrong checksum is an error", (host.run(script) != 0, host.files(), host.calls()),
            (True, {}, ["dnf install -y fuse", "modprobe fuse"]))
 
 
@@ -254,7 +254,7 @@ def main():
         al2023(scratch, script)
     for each in kit.findings:
         print(f"error: {each}", file=sys.stderr)
-    print(f"scripts for machines: {runs} runs, {len(kit.findings)} findings")
+    print(f"node scripts: {runs} runs, {len(kit.findings)} findings")
     sys.exit(1 if kit.findings else 0)
 
 

@@ -1,18 +1,18 @@
 # shellcheck shell=bash
-# The cases of e2e/compare-upstream. Each starts with an empty cluster and a running controller ($subject: upstream or ours)
-# and tells figures with "result". Sourced, never run.
+# The cases of e2e/compare-upstream. Each starts with an empty cluster and a running controller ($subject: upstream or ours) and
+# reports figures with "result". Sourced, never run.
 
 # shellcheck disable=SC2034  # used by e2e/compare-upstream
 cases=(plain spread protected drift nominations)
 # shellcheck disable=SC2034
 declare -A case_titles=(
-  [plain]="1,000 pods of two sizes, then 700"
-  [spread]="the same, small pods spread over hosts (maxSkew 1)"
-  [protected]="the same, every tenth pod do-not-disrupt"
-  [drift]="600 pods, then the pool's template changes"
+  [plain]="1,000 pods of two sizes, then scale-in to 700"
+  [spread]="as plain, small pods with topology spread over hosts (maxSkew 1)"
+  [protected]="as plain, every tenth pod with do-not-disrupt"
+  [drift]="600 pods, then a change of the NodePool's template"
   [nominations]="1,000 pods at once, ours with and without nominations"
 )
-# Ours alone where the original has nothing to compare, or where it was not asked for.
+# Ours only, if upstream has no such feature or was not selected.
 declare -A case_subjects=([plain]="upstream ours" [spread]="upstream ours" [protected]=ours [drift]=ours [nominations]=ours)
 
 # pool CONSOLIDATE_AFTER: at most 32 vCPU, on-demand, amd64, Linux.
@@ -34,7 +34,7 @@ pool() {
 pods() {
   jq -n --arg name "$1" --argjson count "$2" --arg cpu "$3" --arg memory "$4" '{apiVersion: "apps/v1", kind: "Deployment",
       metadata: {name: $name}, spec: {replicas: $count, selector: {matchLabels: {app: $name}},
-        # A replaced template replaces no pod by itself here.
+        # Recreate, so that a changed template causes no rolling update.
         strategy: {type: "Recreate"},
         template: {metadata: {labels: {app: $name}}, spec: {terminationGracePeriodSeconds: 1, containers: [
           {name: "main", image: "registry.k8s.io/pause:3.10", resources: {requests: {cpu: $cpu, memory: $memory}}}]}}}}
@@ -45,7 +45,7 @@ spread_filter='.spec.topologySpreadConstraints = [{maxSkew: 1, topologyKey: "kub
   whenUnsatisfiable: "DoNotSchedule", labelSelector: {matchLabels: {app: "small"}}}]'
 protected_filter='.metadata.annotations = {"karpenter.sh/do-not-disrupt": "true"}'
 
-# phase NAME FROM_MS TO_MS FROM_AUDIT_LINE [EXTRA_JSON]: everything there is to say about it.
+# phase NAME FROM_MS TO_MS FROM_AUDIT_LINE [EXTRA_JSON]: reports all figures of a phase.
 phase() {
   local process fleet bound requests extra=${5:-}
   [[ -n $extra ]] || extra='{}'
@@ -77,7 +77,7 @@ out_and_in() {
   phase "scale-out" "$from" "$(now_ms)" "$audit" "{\"complete\": $complete}"
   $complete || return 0
 
-  # What was launched for pods that came in several batches may be empty already; only the way down is to count.
+  # Nodes of earlier batches may be empty already; only scale-in is counted.
   sleep 5
   audit=$(audit_lines)
   from=$(now_ms)
@@ -123,8 +123,8 @@ case_nominations() {
   done
 }
 
-# All pods wait before the controller starts, so that its first round plans all of them and any node after it is one beyond
-# the plan.
+# All pods are pending before the controller starts, so that the first batch contains all of them and any later node is not in
+# the first plan.
 nominations_once() {
   local from audit complete=true phase_name=with
   $1 && phase_name=without
@@ -132,7 +132,7 @@ nominations_once() {
   pool Never
   pods small $((pod_count / 2)) 900m 3100Mi
   pods large $((pod_count / 2)) 3500m 28Gi
-  within 300 "all pods wait" pods "(.items | length) == $pod_count and (.items | all(condition(\"PodScheduled\") == \"False\"))"
+  within 300 "all pods are unschedulable" pods "(.items | length) == $pod_count and (.items | all(condition(\"PodScheduled\") == \"False\"))"
   audit=$(audit_lines)
   start_subject "DISABLE_POD_NOMINATION=$1"
   from=$(now_ms)
@@ -141,7 +141,7 @@ nominations_once() {
   to=$(now_ms)
   as_planned=$(metric karpenter_pods_planned_bound_total 'as_planned="true"')
   elsewhere=$(metric karpenter_pods_planned_bound_total 'as_planned="false"')
-  # The first round's line says how many claims it made.
+  # The log line of the first batch has the number of claims that it created.
   planned_nodes=$(jq -R 'fromjson? | select((.launched // .fields.launched // 0) > 0) | .launched // .fields.launched' \
     "$run_folder/logs/$controller.log" | head -n 1)
   phase "$phase_name" "$from" "$to" "$audit" "$(jq -cn --argjson complete "$complete" --argjson planned "$as_planned" \

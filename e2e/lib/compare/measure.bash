@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What a controller costs and what becomes of the cluster meanwhile. Sourced, never run.
+# Measures the resource usage of a controller and the state of the cluster. Sourced, never run.
 # Uses $run_folder, $samples, $price_list, $binary and kubectl.
 
 now_ms() { date +%s%3N; }
@@ -8,11 +8,11 @@ now_ms() { date +%s%3N; }
 
 ticks_per_second=$(getconf CLK_TCK)
 
-# The processor time that process $1 has used so far, in milliseconds.
+# CPU time of process $1 so far, in milliseconds.
 cpu_ms_of() {
   local stat rest
   stat=$(</proc/"$1"/stat) || return 1
-  # The name, in brackets, may contain anything.
+  # The name is in parentheses and may contain spaces.
   read -ra rest <<<"${stat##*) }"
   printf '%s\n' "$(((rest[11] + rest[12]) * 1000 / ticks_per_second))"
 }
@@ -26,7 +26,7 @@ sample_process() {
   done >"$2"
 }
 
-# process_figures FROM_MS TO_MS: JSON of what the sampled process took in between.
+# process_figures FROM_MS TO_MS: JSON with the resource usage of the sampled process in that time.
 process_figures() {
   awk -v from="$1" -v to="$2" '
     $1 >= from && $1 <= to {
@@ -44,13 +44,13 @@ process_figures() {
 
 # --- the cluster ------------------------------------------------------------------------------------------------------
 
-# Pods of all deployments that are asked for, and that are ready.
+# The numbers of desired, ready and existing pods of all Deployments.
 ready_pods() {
   in_namespace get deployments -o jsonpath='{range .items[*]}{.spec.replicas} {.status.readyReplicas} {.status.replicas}{"\n"}{end}' |
     awk '{ asked += $1; ready += $2; there += $3 } END { print asked + 0, ready + 0, there + 0 }'
 }
 
-# all_ready LIMIT_SECONDS: waits until all pods are ready and none is there besides; fails after that time.
+# all_ready LIMIT_SECONDS: waits until all pods are ready and there are no others; fails after that time.
 all_ready() {
   local deadline=$((SECONDS + $1)) asked ready there
   while true; do
@@ -64,15 +64,15 @@ all_ready() {
   done
 }
 
-# Nodes and claims as far as disruption changes them: which there are, which are on their way out, which are closed.
+# Nodes and claims with the fields that disruption changes: names, deletion, taints.
 shape_of_fleet() {
   kubectl get nodes,nodeclaims --no-headers \
     -o custom-columns=KIND:.kind,NAME:.metadata.name,LEAVES:.metadata.deletionTimestamp,TAINTS:.spec.taints[*].key |
     sort | sha256sum
 }
 
-# fix_point QUIET_SECONDS LIMIT_SECONDS: waits until the fleet has not changed for so long while all pods are ready. Sets
-# $fix_point_ms to the moment of the last change, or fails after LIMIT_SECONDS.
+# fix_point QUIET_SECONDS LIMIT_SECONDS: waits until the fleet has not changed for QUIET_SECONDS and all pods are ready. Sets
+# $fix_point_ms to the time of the last change; fails after LIMIT_SECONDS.
 fix_point() {
   local quiet_ms=$(($1 * 1000)) deadline=$((SECONDS + $2)) shape last= asked ready there
   fix_point_ms=$(now_ms)
@@ -100,7 +100,7 @@ price_list_of() {
     | {("\($type)/\($labels["topology.kubernetes.io/zone"])/\($labels["karpenter.sh/capacity-type"])"): .Price}] | add'
 }
 
-# JSON of how many nodes there are and what they cost. A node without a price makes the price null, not low.
+# JSON with the number of nodes and their price. If a node has no price, the total is null.
 fleet_figures() {
   kubectl get nodes -l karpenter.sh/nodepool -o json | jq -c --slurpfile prices "$price_list" '
     [.items[].metadata.labels | {type: .["node.kubernetes.io/instance-type"],
@@ -109,7 +109,7 @@ fleet_figures() {
        types: (group_by(.type) | map({(.[0].type): length}) | add // {})}'
 }
 
-# The least that the deployments of the cluster can cost on the pool, by our planner's lower bound, and the plan's nodes.
+# The lower bound of the price of the Deployments on the NodePool, from our planner, and the nodes of the plan.
 bound_figures() {
   {
     kubectl get nodepools,kwoknodeclasses -o json | jq -c '.items[] | del(.status, .metadata.managedFields)'
@@ -123,9 +123,9 @@ bound_figures() {
 
 audit_lines() { wc -l <"$run_folder/logs/audit.log" 2>/dev/null || printf '0\n'; }
 
-# request_figures FROM_LINE: JSON of what the controller asked the API server for from that line of the audit log on.
+# request_figures FROM_LINE: JSON with the controller's requests to the API server since that line of the audit log.
 request_figures() {
-  # The server writes the log with some delay.
+  # The server writes the log with a delay.
   sleep 1
   tail -n "+$(($1 + 1))" "$run_folder/logs/audit.log" | jq -cn '
     reduce (inputs | select(.stage == "ResponseComplete" and .objectRef != null)) as $one

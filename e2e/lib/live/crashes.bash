@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# The controller is killed without warning at random moments while nodes come and go. Sourced by e2e/live, never run.
+# Kills the controller with SIGKILL at random times while nodes are launched and terminated. Sourced by e2e/live, never run.
 
-# A number below $1, from the seed: the same seed kills at the same moments, as far as a busy machine has such.
+# A random number below $1; the same seed gives the same sequence.
 below() {
   random_state=$(((random_state * 1103515245 + 12345) % 2147483648))
   printf -v "$2" '%d' "$((random_state / 65536 % $1))"
 }
 
-scenario_crashes() { # kill -9 at random moments of growing and shrinking leaves nothing behind
+scenario_crashes() { # SIGKILL at random times of scale-out and scale-in leaks nothing
   random_state=$seed
   local round replicas victims victim pause lines
   lines=$(wc -l <"$run_folder/logs/audit.log")
@@ -15,9 +15,9 @@ scenario_crashes() { # kill -9 at random moments of growing and shrinking leaves
   node_pool default '.spec.disruption += {consolidateAfter: "3s", budgets: [{nodes: "100%"}]}'
   workload churn 0 1500m "$(apart churn)"
   for ((round = 1; round <= rounds; round++)); do
-    # Waiting for the lease of the dead would only take time; the scenario "election" does it.
+    # Without leader election: the scenario "election" tests the lease.
     start_controller DISABLE_LEADER_ELECTION=true
-    # Every second round shrinks, by pods that go and by claims that somebody deletes.
+    # Every second round scales in, by deleting pods and NodeClaims.
     if ((round % 2)); then
       below 12 replicas
       replicas=$((replicas + 8))
@@ -33,7 +33,7 @@ scenario_crashes() { # kill -9 at random moments of growing and shrinking leaves
     sleep "$((pause / 1000)).$(printf '%03d' "$((pause % 1000))")"
     kill_controller
     say "crashes: round $round of $rounds, $replicas pods, killed after $pause ms, $(names nodeclaims | wc -l) claims"
-    # Every third time everything must have come to rest before the next blow; otherwise it comes in the middle.
+    # Every third time the cluster must be stable before the next kill; otherwise the kill happens in between.
     if ((round % 3 == 0)); then
       start_controller DISABLE_LEADER_ELECTION=true
       settled "$replicas"
@@ -43,28 +43,28 @@ scenario_crashes() { # kill -9 at random moments of growing and shrinking leaves
   start_controller
   settled "$replicas"
   in_namespace scale deployment churn --replicas 0 >/dev/null
-  within 180 "nothing is left" nodes,nodeclaims '(of("NodeClaim") | length) == 0 and (of("Node") | ours | length) == 0'
+  within 180 "all nodes and claims are gone" nodes,nodeclaims '(of("NodeClaim") | length) == 0 and (of("Node") | ours | length) == 0'
   sleep 2
   local claims machines doubled
   claims=$(asked_for "$lines" nodeclaims | wc -l)
   machines=$(asked_for "$lines" nodes | wc -l)
-  # A machine is a Node that the provider creates, and its name says which claim it is for.
+  # An instance is a Node that the provider creates; its name contains the name of its claim.
   doubled=$(asked_for "$lines" nodes | sed -E 's/^kwok-(.*)-[^-]+-[^-]+$/\1/' | sort | uniq -d | wc -l)
-  note "$rounds rounds, seed $seed: $claims claims made, $machines machines bought, none twice, nothing leaked, no finalizer stuck"
-  ((machines > 0)) || { wrong "no machine was bought"; return 1; }
-  ((doubled == 0)) || { wrong "$doubled claims got more than one machine"; return 1; }
-  ((machines <= claims)) || { wrong "$machines machines were bought for $claims claims"; return 1; }
+  note "$rounds rounds, seed $seed: $claims claims created, $machines instances launched, no duplicates, no leaks, no stuck finalizers"
+  ((machines > 0)) || { wrong "no instance was launched"; return 1; }
+  ((doubled == 0)) || { wrong "$doubled claims have more than one instance"; return 1; }
+  ((machines <= claims)) || { wrong "$machines instances were launched for $claims claims"; return 1; }
 }
 
-# Names of what the controller has created of kind $2 since line $1 of the audit log. A request whose sender was killed counts
-# as 504 there, whether or not it was carried out.
+# Names of the objects of kind $2 that the controller created since line $1 of the audit log. A request whose client was killed
+# has status 504 there, whether or not it was executed.
 asked_for() {
   tail -n "+$(($1 + 1))" "$run_folder/logs/audit.log" 2>/dev/null |
     jq -r --arg kind "$2" 'select(.verb == "create" and .objectRef.resource == $kind)
       | select((.responseStatus.code // 0) as $code | $code < 300 or $code == 504) | .objectRef.name' | sort -u
 }
 
-# As many pods as were asked for, each on a node of its own, and no node besides.
+# The requested number of pods run, each on its own node, and there is no other node.
 settled() {
   within 180 "$1 pods run" pods "(.items | length) == $1 and (running | length) == $1"
   within 180 "as many nodes as pods" nodes,nodeclaims \

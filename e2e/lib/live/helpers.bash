@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# What the scenarios of e2e/live are written in: objects to make, conditions to wait for, the controller to start, stop
-# and kill. Sourced by e2e/live, never run. Uses $run_folder, $kubeconfig, $binaries, $binary and $as_administrator.
+# Functions for the scenarios of e2e/live: objects, conditions, and the controller. Sourced by e2e/live, never run. Uses
+# $run_folder, $kubeconfig, $binaries, $binary and $as_administrator.
 
 namespace=live
 kubectl() { "$binaries/kubectl" --kubeconfig "$kubeconfig" "$@"; }
-# Cluster-scoped kinds take no notice of the namespace.
+# Cluster-scoped kinds ignore the namespace.
 in_namespace() { kubectl --namespace "$namespace" "$@"; }
 
 # --- conditions -------------------------------------------------------------------------------------------------------
@@ -12,10 +12,10 @@ in_namespace() { kubectl --namespace "$namespace" "$@"; }
 # JSON of all objects of these kinds (pods: those of the scenarios).
 objects() { in_namespace get "$1" -o json; }
 
-# is KINDS JQ_FILTER: whether the filter is true for the list of objects now.
+# is KINDS JQ_FILTER: whether the filter is true for the list of objects.
 is() { objects "$1" 2>/dev/null | jq -e "$definitions $2" >/dev/null; }
 
-# Words for the filters.
+# Definitions for the filters.
 definitions='
 def running: .items | map(select(.status.phase == "Running" and .metadata.deletionTimestamp == null));
 def bound: .items | map(select(.spec.nodeName != null));
@@ -24,7 +24,7 @@ def condition(t): .status.conditions // [] | map(select(.type == t)) | first | .
 def ours: map(select(.metadata.labels["kwok.x-k8s.io/node"] == "fake" and (.spec.providerID // "" | startswith("kwok://"))));
 '
 
-# within SECONDS WHAT KINDS JQ_FILTER: waits until the filter is true; a scenario ends here if it does not become so.
+# within SECONDS WHAT KINDS JQ_FILTER: waits until the filter is true; otherwise the scenario fails.
 within() {
   local seconds=$1 what=$2 kinds=$3 filter=$4 deadline=$((SECONDS + $1))
   until is "$kinds" "$filter"; do
@@ -36,7 +36,7 @@ within() {
   done
 }
 
-# during SECONDS WHAT KINDS JQ_FILTER: the filter must be true all the time.
+# during SECONDS WHAT KINDS JQ_FILTER: the filter must be true for the whole time.
 during() {
   local what=$2 kinds=$3 filter=$4 deadline=$((SECONDS + $1))
   while ((SECONDS < deadline)); do
@@ -51,14 +51,14 @@ during() {
 # now WHAT KINDS JQ_FILTER: the filter must be true.
 now() { within 0 "$@"; }
 
-# Says what is wrong and keeps the objects it was seen in.
+# Records a failure with the objects.
 wrong() {
   printf '%s' "$1" >"$run_folder/reason"
   { in_namespace get "${2:-nodes,nodeclaims,nodepools,pods}" -o wide && objects "${2:-nodes,nodeclaims,nodepools,pods}"; } \
     >"$run_folder/logs/$scenario-objects.txt" 2>&1 || true
 }
 
-# What a scenario wants to be read beside its result.
+# A remark that is printed with the result of the scenario.
 note() { printf '%s' "$*" >"$run_folder/note"; }
 
 # --- objects ----------------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ metadata: {name: $1}
 YAML
 }
 
-# node_pool NAME [JQ_FILTER]: a pool that launches anything for Linux; the filter changes it.
+# node_pool NAME [JQ_FILTER]: a NodePool without restrictions except Linux; the filter changes it.
 node_pool() {
   jq -n "{apiVersion: \"karpenter.sh/v1\", kind: \"NodePool\", metadata: {name: \"$1\"}, spec: {
       disruption: {consolidationPolicy: \"WhenEmpty\", consolidateAfter: \"Never\"},
@@ -83,7 +83,7 @@ node_pool() {
     kubectl apply -f - >/dev/null
 }
 
-# workload NAME REPLICAS CPU [JQ_FILTER]: a Deployment; the filter changes its pods' spec.
+# workload NAME REPLICAS CPU [JQ_FILTER]: a Deployment; the filter changes the pod spec.
 workload() {
   jq -n "{apiVersion: \"apps/v1\", kind: \"Deployment\", metadata: {name: \"$1\"}, spec: {
       replicas: $2, selector: {matchLabels: {app: \"$1\"}},
@@ -93,7 +93,7 @@ workload() {
     in_namespace apply -f - >/dev/null
 }
 
-# Pods labelled app=$1 keep away from each other's nodes.
+# A filter that gives pods with the label app=$1 anti-affinity over hosts.
 apart() {
   printf '.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution =
     [{topologyKey: "kubernetes.io/hostname", labelSelector: {matchLabels: {app: "%s"}}}]' "$1"
@@ -102,17 +102,17 @@ apart() {
 # names KIND: names of all objects, sorted, one per line.
 names() { in_namespace get "$1" -o jsonpath='{range .items[*]}{.metadata.name}{"\n"}{end}' | sort; }
 
-# Removes what scenarios made and waits until nothing is left of it.
+# Deletes the objects of scenarios and waits until they are gone.
 clean() {
   in_namespace delete deployments,poddisruptionbudgets --all --wait=false >/dev/null
   kubectl delete nodepools --all --wait=false >/dev/null
   in_namespace delete pods --all --wait=false >/dev/null
   kubectl delete nodeclaims --all --wait=false >/dev/null
-  within 120 "nothing is left of the scenario" nodes,nodeclaims,nodepools,pods \
+  within 120 "all objects of the scenario are gone" nodes,nodeclaims,nodepools,pods \
     '(.items | map(select(.kind != "Node")) | length) == 0 and (of("Node") | ours | length) == 0'
 }
 
-# Every node of ours has a claim, every claim a node, nothing is half gone, and every pod runs.
+# Every node of Karpenter has a claim, every claim a node, none is terminating, and every pod runs.
 consistent() {
   within "$1" "every node has its claim, every claim its node, every pod runs" nodes,nodeclaims,pods '
     (of("Node") | ours | map(.spec.providerID) | sort) as $nodes
@@ -127,7 +127,7 @@ consistent() {
 
 controller_count=0
 
-# start_controller [NAME=VALUE...]: with these variables, under the rules of deploy/rbac.yaml. Sets $metrics_port.
+# start_controller [NAME=VALUE...]: with these variables and the permissions of deploy/rbac.yaml. Sets $metrics_port.
 start_controller() {
   local health_port deadline=$((SECONDS + 60))
   metrics_port=$(free_port)
@@ -139,7 +139,7 @@ start_controller() {
   start_program "$run_folder" "$controller" env KUBECONFIG="$controller_kubeconfig" METRICS_PORT="$metrics_port" \
     HEALTH_PROBE_PORT="$health_port" LOG_LEVEL=debug "$@" "$binary" controller --provider kwok
   until curl --silent --fail "http://127.0.0.1:$health_port/readyz" >/dev/null; do
-    program_runs "$run_folder" "$controller" || { wrong "the controller ended: $(tail -n 1 "$run_folder/logs/$controller.log")"; return 1; }
+    program_runs "$run_folder" "$controller" || { wrong "the controller exited: $(tail -n 1 "$run_folder/logs/$controller.log")"; return 1; }
     ((SECONDS < deadline)) || { wrong "the controller is not ready after 60 s"; return 1; }
     sleep 0.1
   done
@@ -150,23 +150,22 @@ stop_controller() {
   stop_program "$run_folder" "$controller"
 }
 
-# As the kernel does to a process that took too much memory: no last word.
+# As the kernel when a process exceeds its memory limit: no cleanup.
 kill_controller() {
   local id
   read -r id <"$run_folder/processes/$controller"
-  # Its shell need not tell that it was killed.
+  # Suppresses the shell's message about the kill.
   disown "$id" 2>/dev/null || true
   kill -KILL "$id"
   rm -f "$run_folder/processes/$controller"
 }
 
-# metric NAME LABEL="VALUE": a number the controller tells; 0 if it does not.
+# metric NAME LABEL="VALUE": the value of a metric; 0 if it does not exist.
 metric() {
   curl --silent "http://127.0.0.1:$metrics_port/metrics" | awk -v want="$1{$2}" '$1 == want { found = $2 } END { print found + 0 }'
 }
 
-# requests JQ_FILTER: what the controller asked the API server for so far, where the filter lets it through: how often, the
-# verb, and the kind.
+# requests JQ_FILTER: the controller's requests to the API server so far that match the filter: number, verb and kind.
 requests() {
   jq -r "$1"' | select(.objectRef != null)
     | [.verb, .objectRef.apiGroup, .objectRef.resource, .objectRef.subresource] | map(select(. != null)) | join(" ")' \
@@ -184,7 +183,7 @@ write_controller_kubeconfig() {
   )
 }
 
-# After a failure: everything goes, finalizers or not.
+# After a failure: deletes everything, removing finalizers.
 force_clean() {
   in_namespace delete deployments,daemonsets,limitranges,poddisruptionbudgets --all --wait=false >/dev/null 2>&1 || true
   local kind name

@@ -1,12 +1,12 @@
 # shellcheck shell=bash
-# The scenarios of e2e/live, in the order they run in. Each finds an empty cluster with a running controller and a
+# The scenarios of e2e/live, in the order they run in. Each starts with an empty cluster, a running controller and a
 # KWOKNodeClass "default", and ends with the first command that fails. Sourced by e2e/live, never run.
 
 # shellcheck disable=SC2034  # used by e2e/live
 scenarios=(inflate anti_affinity limits taints startup_taints standalone_claim node_deleted claim_deleted budget_blocks
   grace_period expiration registration_timeout missing_class others_untouched scale_to_zero drift restart election nominations crashes)
 
-scenario_inflate() { # 100 pods become Running
+scenario_inflate() { # 100 pods run
   node_pool default
   workload inflate 100 1
   within 90 "100 pods run" pods '(running | length) == 100'
@@ -14,39 +14,39 @@ scenario_inflate() { # 100 pods become Running
   note "$(names nodeclaims | wc -l) nodes, all pods after $((SECONDS - scenario_started)) s"
 }
 
-scenario_anti_affinity() { # 100 pods that keep apart get 100 nodes
+scenario_anti_affinity() { # 100 pods with anti-affinity get 100 nodes
   node_pool default
   workload apart 100 100m "$(apart apart)"
   within 150 "100 pods run" pods '(running | length) == 100'
   now "each on its own node" pods '(bound | map(.spec.nodeName) | unique | length) == 100'
-  now "no node too many" nodeclaims '(.items | length) == 100'
+  now "exactly 100 claims" nodeclaims '(.items | length) == 100'
   note "all pods after $((SECONDS - scenario_started)) s"
 }
 
-scenario_limits() { # a pool's limits hold, and pods go on when they are raised
+scenario_limits() { # limits of a NodePool are respected, and pods run after they are raised
   local capacity='(of("Node") | ours | map(.status.capacity.cpu | tonumber) | add // 0)'
   node_pool default '.spec.limits = {cpu: "8"}'
   workload limited 40 1
   within 60 "some pods run" pods '(running | length) > 0'
-  during 15 "nodes stay within 8 cpu and some pods wait" nodes,pods "$capacity <= 8 and (of(\"Pod\") | any(.spec.nodeName == null))"
-  now "the pool counts its nodes" nodes,nodepools "(of(\"NodePool\")[0].status.resources.cpu | tonumber) == $capacity"
+  during 15 "nodes have at most 8 CPUs and some pods are pending" nodes,pods "$capacity <= 8 and (of(\"Pod\") | any(.spec.nodeName == null))"
+  now "the status of the NodePool has the resources of its nodes" nodes,nodepools "(of(\"NodePool\")[0].status.resources.cpu | tonumber) == $capacity"
   kubectl patch nodepool default --type merge --patch '{"spec":{"limits":{"cpu":"200"}}}' >/dev/null
   within 60 "all pods run" pods '(running | length) == 40'
 }
 
-scenario_taints() { # a pool's taints keep others away
+scenario_taints() { # taints of a NodePool keep other pods away
   node_pool default '.spec.template.spec.taints = [{key: "example.com/special", value: "yes", effect: "NoSchedule"}]'
   workload stranger 3 500m
-  within 30 "the scheduler refused the pods" pods '(.items | length) == 3 and (.items | all(condition("PodScheduled") == "False"))'
-  during 8 "no node for pods that cannot go there" nodeclaims '(.items | length) == 0'
+  within 30 "the scheduler marked the pods as unschedulable" pods '(.items | length) == 3 and (.items | all(condition("PodScheduled") == "False"))'
+  during 8 "no claim for pods that do not tolerate the taint" nodeclaims '(.items | length) == 0'
   workload friend 3 500m '.tolerations = [{key: "example.com/special", operator: "Exists"}]'
   within 60 "the tolerating pods run" pods '(running | map(select(.metadata.labels.app == "friend")) | length) == 3'
   now "the node has the taint" nodes '(.items | ours) as $nodes | ($nodes | length) > 0
     and ($nodes | all(.spec.taints | any(.key == "example.com/special" and .value == "yes")))'
-  now "the others still wait" pods '(bound | map(select(.metadata.labels.app == "stranger")) | length) == 0'
+  now "the others are still pending" pods '(bound | map(select(.metadata.labels.app == "stranger")) | length) == 0'
 }
 
-scenario_startup_taints() { # a node is not ready for pods until its start-up taint is taken away, by somebody else
+scenario_startup_taints() { # a node is not initialized until another controller removes its startup taint
   node_pool default '.spec.template.spec.startupTaints = [{key: "example.com/agent", effect: "NoSchedule"}]'
   workload waiting 5 500m
   within 60 "the claim is registered" nodeclaims '(.items | length) > 0 and (.items | all(condition("Registered") == "True"))'
@@ -55,10 +55,10 @@ scenario_startup_taints() { # a node is not ready for pods until its start-up ta
   kubectl taint nodes --all example.com/agent:NoSchedule- >/dev/null
   within 60 "the claim is initialized" nodeclaims '.items | all(condition("Initialized") == "True")'
   within 60 "pods run" pods '(running | length) == 5'
-  now "the taint did not come back" nodes '.items | ours | all(.spec.taints == null)'
+  now "the taint was not added again" nodes '.items | ours | all(.spec.taints == null)'
 }
 
-scenario_standalone_claim() { # a NodeClaim of nobody's pool
+scenario_standalone_claim() { # a NodeClaim without a NodePool
   kubectl apply -f - >/dev/null <<'YAML'
 apiVersion: karpenter.sh/v1
 kind: NodeClaim
@@ -71,11 +71,11 @@ spec:
   nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: default}
 YAML
   within 60 "the claim is ready" nodeclaims '.items[0] | condition("Ready") == "True"'
-  now "its node can hold what was asked for" nodes,nodeclaims \
+  now "its node has the requested resources" nodes,nodeclaims \
     '(of("NodeClaim")[0].status.nodeName) as $name | of("Node")[] | select(.metadata.name == $name)
      | (.status.allocatable.cpu | rtrimstr("m") | tonumber) >= 3 and .metadata.labels["karpenter.sh/capacity-type"] == "on-demand"'
   kubectl delete nodeclaim alone --wait=false >/dev/null
-  within 60 "claim and node are gone" nodes,nodeclaims '(of("NodeClaim") | length) == 0 and (of("Node") | ours | length) == 0'
+  within 60 "claim and node are deleted" nodes,nodeclaims '(of("NodeClaim") | length) == 0 and (of("Node") | ours | length) == 0'
 }
 
 # Three pods, each on its own node.
@@ -94,17 +94,17 @@ recovered_without() {
   now "three nodes" nodeclaims '(.items | length) == 3'
 }
 
-scenario_node_deleted() { # kubectl delete node: its claim goes too, its pods move
+scenario_node_deleted() { # kubectl delete node: its claim is deleted, its pods are rescheduled
   three_nodes
   local node claim
   claim=$(names nodeclaims | head -n 1)
   node=$(kubectl get nodeclaim "$claim" -o jsonpath='{.status.nodeName}')
   kubectl delete node "$node" --wait=false >/dev/null
   recovered_without "$node"
-  now "the claim is gone" nodeclaims ".items | all(.metadata.name != \"$claim\")"
+  now "the claim is deleted" nodeclaims ".items | all(.metadata.name != \"$claim\")"
 }
 
-scenario_claim_deleted() { # kubectl delete nodeclaim: its pods move, its node goes
+scenario_claim_deleted() { # kubectl delete nodeclaim: its pods are rescheduled, its node is deleted
   three_nodes
   local node claim
   claim=$(names nodeclaims | head -n 1)
@@ -113,27 +113,27 @@ scenario_claim_deleted() { # kubectl delete nodeclaim: its pods move, its node g
   recovered_without "$node"
 }
 
-# A budget that lets no pod of three_nodes go.
+# A PodDisruptionBudget that allows no eviction of pods of three_nodes.
 strict_budget() {
   in_namespace create poddisruptionbudget strict --selector app=apart --max-unavailable 0 >/dev/null
-  within 20 "the budget is worked out" poddisruptionbudgets '.items | all(.status.observedGeneration == 1)'
+  within 20 "the budget has a status" poddisruptionbudgets '.items | all(.status.observedGeneration == 1)'
 }
 
-scenario_budget_blocks() { # a PodDisruptionBudget holds a node until it allows the eviction
+scenario_budget_blocks() { # a PodDisruptionBudget blocks a drain until it allows the eviction
   three_nodes
   strict_budget
   local node claim
   claim=$(names nodeclaims | head -n 1)
   node=$(kubectl get nodeclaim "$claim" -o jsonpath='{.status.nodeName}')
   kubectl delete nodeclaim "$claim" --wait=false >/dev/null
-  within 20 "the node is closed" nodes \
+  within 20 "the node is tainted" nodes \
     ".items[] | select(.metadata.name == \"$node\") | .spec.taints | any(.key == \"karpenter.sh/disrupted\")"
   during 12 "the pod stays" pods "(running | map(select(.spec.nodeName == \"$node\")) | length) == 1"
   in_namespace delete poddisruptionbudget strict >/dev/null
   recovered_without "$node"
 }
 
-scenario_grace_period() { # terminationGracePeriod ends a node whatever budgets say
+scenario_grace_period() { # terminationGracePeriod terminates a node regardless of PodDisruptionBudgets
   node_pool default '.spec.template.spec.terminationGracePeriod = "25s"'
   workload apart 3 500m "$(apart apart) | .terminationGracePeriodSeconds = 5"
   within 60 "3 pods run" pods '(running | length) == 3'
@@ -143,7 +143,7 @@ scenario_grace_period() { # terminationGracePeriod ends a node whatever budgets 
   claim=$(names nodeclaims | head -n 1)
   node=$(kubectl get nodeclaim "$claim" -o jsonpath='{.status.nodeName}')
   kubectl delete nodeclaim "$claim" --wait=false >/dev/null
-  # The pod is told to go in time for its own grace period, not before.
+  # The pod is deleted early enough for its own grace period, not before.
   during 12 "the pod stays" pods "(running | map(select(.spec.nodeName == \"$node\")) | length) == 1"
   recovered_without "$node"
 }
@@ -154,12 +154,12 @@ scenario_expiration() { # expireAfter 30s
   within 60 "2 pods run" pods '(running | length) == 2'
   local first
   first=$(names nodeclaims | jq -Rn '[inputs]')
-  during 10 "not too early" nodeclaims "[.items[].metadata.name] as \$now | $first | all(IN(\$now[]))"
-  within 90 "the first claims are gone and pods run on others" nodeclaims,pods \
+  during 10 "claims do not expire early" nodeclaims "[.items[].metadata.name] as \$now | $first | all(IN(\$now[]))"
+  within 90 "the first claims are deleted and pods run on others" nodeclaims,pods \
     "([of(\"NodeClaim\")[].metadata.name] | all(IN($first[]) | not)) and (of(\"Pod\") | map(select(.status.phase == \"Running\")) | length) == 2"
 }
 
-# backdate CLAIM CONDITION WHEN: as if the condition were what it is since then.
+# backdate CLAIM CONDITION WHEN: sets the transition time of the condition.
 backdate() {
   local since patch
   since=$(date -u -d "$3" +%FT%TZ)
@@ -168,7 +168,7 @@ backdate() {
   kubectl patch nodeclaim "$1" --subresource status --type merge --patch "$patch" >/dev/null
 }
 
-scenario_registration_timeout() { # a machine that never becomes a node is given up after 15 min, and another one is bought
+scenario_registration_timeout() { # a claim that is not registered after 15 min is deleted and replaced
   kubectl patch kwoknodeclass default --type merge --patch '{"spec":{"nodeRegistrationDelay":"1h"}}' >/dev/null
   node_pool default
   workload lost 1 500m
@@ -176,43 +176,43 @@ scenario_registration_timeout() { # a machine that never becomes a node is given
   kubectl patch kwoknodeclass default --type merge --patch '{"spec":{"nodeRegistrationDelay":null}}' >/dev/null
   local claim since
   claim=$(names nodeclaims)
-  # The pod has its place already, so nothing else is bought for it.
-  during 8 "its node does not come, and there is no other claim" nodes,nodeclaims \
+  # The pod has a reservation, so no other claim is created for it.
+  during 8 "its node is not registered, and there is no other claim" nodes,nodeclaims \
     '(of("NodeClaim") | length) == 1 and (of("Node") | ours | length) == 0'
   backdate "$claim" Registered '-14 minutes -45 seconds'
   since=$SECONDS
-  during 5 "it has its time" nodeclaims ".items | any(.metadata.name == \"$claim\" and .metadata.deletionTimestamp == null)"
-  within 60 "$claim is given up" nodeclaims ".items | all(.metadata.name != \"$claim\")"
-  note "given up $((SECONDS - since)) s after it had been there for 885 s"
+  during 5 "the claim is not deleted early" nodeclaims ".items | any(.metadata.name == \"$claim\" and .metadata.deletionTimestamp == null)"
+  within 60 "$claim is deleted" nodeclaims ".items | all(.metadata.name != \"$claim\")"
+  note "deleted $((SECONDS - since)) s after its age was 885 s"
   [[ $(curl --silent "http://127.0.0.1:$metrics_port/metrics") == *'karpenter_nodeclaims_disrupted_total{'*'reason="registration_timeout"'* ]] ||
-    { wrong "no claim was counted as given up for its registration"; return 1; }
+    { wrong "the metric counted no registration timeout"; return 1; }
   within 60 "the pod runs on another node" pods '(running | length) == 1'
   consistent 30
   now "one machine" nodeclaims '(.items | length) == 1'
 }
 
-scenario_missing_class() { # a pool whose class does not exist launches nothing until it does
+scenario_missing_class() { # a NodePool with a missing node class launches nothing until the class exists
   node_pool default '.spec.template.spec.nodeClassRef.name = "later"'
   workload patient 3 500m
-  within 30 "the pool says so" nodepools '.items[0] | condition("Ready") == "False" and condition("NodeClassReady") == "False"'
+  within 30 "the NodePool is not ready" nodepools '.items[0] | condition("Ready") == "False" and condition("NodeClassReady") == "False"'
   during 8 "no claim" nodeclaims '(.items | length) == 0'
   node_class later
   within 60 "pods run" pods '(running | length) == 3'
-  now "the pool is ready" nodepools '.items[0] | condition("Ready") == "True"'
+  now "the NodePool is ready" nodepools '.items[0] | condition("Ready") == "True"'
   clean
   kubectl delete kwoknodeclass later >/dev/null
 }
 
-# Versions of everything that is somebody else's.
+# Resource versions of objects that are not Karpenter's.
 versions_of_others() {
   local namespace=others
   objects nodes,nodeclaims,nodepools,pods |
     jq -r '.items[] | select(.metadata.labels.owner == "others") | "\(.kind)/\(.metadata.name) \(.metadata.resourceVersion)"'
 }
 
-scenario_others_untouched() { # objects of others are the same version after everything Karpenter does
+scenario_others_untouched() { # Karpenter does not write objects that are not its own
   kubectl create namespace others --dry-run=client -o yaml | kubectl apply -f - >/dev/null
-  # Its kubelet is not kwok: nothing but Karpenter would write to it, as long as it is young.
+  # kwok does not simulate its kubelet: only Karpenter could write to it while it is young.
   kubectl apply -f - >/dev/null <<'YAML'
 apiVersion: v1
 kind: Node
@@ -253,17 +253,17 @@ YAML
   kubectl patch node others-node --subresource status --type merge --patch '{"status":{"conditions":[{"type":"Ready","status":"True",
     "reason":"KubeletReady","message":"ready","lastHeartbeatTime":"2030-01-01T00:00:00Z","lastTransitionTime":"2024-01-01T00:00:00Z"}],
     "capacity":{"cpu":"1","memory":"1Gi","pods":"1"}}}' >/dev/null
-  # The control plane's own controllers have their say first.
+  # Waits for the controllers of the control plane.
   local before after deadline=$((SECONDS + 30))
   before=
   after=$(versions_of_others)
   until [[ $before == "$after" ]]; do
-    ((SECONDS < deadline)) || { wrong "others' objects do not come to rest"; return 1; }
+    ((SECONDS < deadline)) || { wrong "other objects keep changing"; return 1; }
     before=$after
     sleep 5
     after=$(versions_of_others)
   done
-  [[ $(wc -l <<<"$before") == 6 ]] || { wrong "expected 6 objects of others, found: $before"; return 1; }
+  [[ $(wc -l <<<"$before") == 6 ]] || { wrong "expected 6 other objects, found: $before"; return 1; }
   node_pool default
   workload ours 5 500m "$(apart ours)"
   within 60 "our pods run" pods '(running | length) == 5'
@@ -274,18 +274,18 @@ YAML
   start_controller
   sleep 5
   after=$(versions_of_others)
-  [[ $before == "$after" ]] || { wrong "others' objects changed: $(diff <(printf '%s' "$before") <(printf '%s' "$after") | tr '\n' ' ')"; return 1; }
-  note "6 objects, restarted in between"
+  [[ $before == "$after" ]] || { wrong "other objects changed: $(diff <(printf '%s' "$before") <(printf '%s' "$after") | tr '\n' ' ')"; return 1; }
+  note "6 objects, with a restart of the controller"
   kubectl delete nodepools,nodeclaims,nodes --selector owner=others --wait=false >/dev/null
   kubectl delete namespace others --wait=false >/dev/null
 }
 
-scenario_scale_to_zero() { # empty nodes end, and only empty ones
+scenario_scale_to_zero() { # only empty nodes are deleted
   node_pool default '.spec.disruption += {consolidateAfter: "5s", budgets: [{nodes: "100%"}]}'
   workload busy 2 500m "$(apart busy)"
   workload idle 10 500m "$(apart idle)"
   within 90 "12 pods run" pods '(running | length) == 12'
-  # Which pods share a node is the plan's business; nodes with a busy pod stay.
+  # The plan decides which pods share a node; nodes with a busy pod stay.
   local kept
   kept=$(objects pods | jq -r "[.items[] | select(.metadata.labels.app == \"busy\") | .spec.nodeName] | sort | unique")
   in_namespace scale deployment idle --replicas 0 >/dev/null
@@ -295,7 +295,7 @@ scenario_scale_to_zero() { # empty nodes end, and only empty ones
   within 150 "no node is left" nodes,nodeclaims '(of("NodeClaim") | length) == 0 and (of("Node") | ours | length) == 0'
 }
 
-scenario_drift() { # a changed pool makes its claims drifted
+scenario_drift() { # a change of the NodePool makes its claims drifted
   node_pool default
   workload stays 2 500m
   within 60 "2 pods run" pods '(running | length) == 2'
@@ -305,7 +305,7 @@ scenario_drift() { # a changed pool makes its claims drifted
     '(.items | length) > 0 and (.items | all(condition("Drifted") == "True" or .metadata.labels["example.com/version"] == "two"))'
 }
 
-scenario_restart() { # a restart changes nothing in a cluster at rest
+scenario_restart() { # a restart writes nothing in a stable cluster
   node_pool default
   workload steady 20 500m "$(apart steady)"
   within 90 "20 pods run" pods '(running | length) == 20'
@@ -317,10 +317,10 @@ scenario_restart() { # a restart changes nothing in a cluster at rest
   start_controller
   sleep 10
   after=$(objects nodes,nodeclaims,nodepools | jq -r '.items[] | "\(.kind)/\(.metadata.name) \(.metadata.resourceVersion)"' | sort)
-  [[ $before == "$after" ]] || { wrong "a restart wrote: $(diff <(printf '%s' "$before") <(printf '%s' "$after") | head -n 6 | tr '\n' ' ')"; return 1; }
+  [[ $before == "$after" ]] || { wrong "the restart changed: $(diff <(printf '%s' "$before") <(printf '%s' "$after") | head -n 6 | tr '\n' ' ')"; return 1; }
 }
 
-scenario_election() { # of two copies one works; when it is killed the other takes over
+scenario_election() { # the second replica takes over when the leader is killed
   local first=$controller
   start_controller
   local second=$controller
@@ -333,13 +333,13 @@ scenario_election() { # of two copies one works; when it is killed the other tak
   controller=$second
   local since=$SECONDS
   workload more 5 500m "$(apart more)"
-  within 90 "the other copy works" pods '(running | length) == 10'
+  within 90 "the other replica is the leader" pods '(running | length) == 10'
   consistent 30
-  note "taken over and 5 more pods placed $((SECONDS - since)) s after the kill"
+  note "5 more pods run $((SECONDS - since)) s after the kill"
 }
 
-# Pods of three sizes that fit their nodes tightly, as $1 pods, all of them there before the pool is: how many of those that
-# were planned for a new node are bound there, how many nodes there are, and how many of them were not in the first plan.
+# $1 pods of three sizes that fit their nodes tightly, created before the NodePool. Prints how many pods were bound to the new node
+# of the plan, the number of nodes, and how many of them are not in the first plan.
 share_bound_as_planned() {
   local planned elsewhere nodes first
   workload small $(($1 / 2)) 700m >&2
@@ -370,16 +370,16 @@ pods_bound_as_planned() {
   start_controller
 }
 
-scenario_nominations() { # pods go where they were planned, with nominations and without
+scenario_nominations() { # share of pods bound as planned, with and without nominations
   local with without
   pods_bound_as_planned 200
-  # How many go where they were planned depends on who is faster, this machine's controller-manager or our controller: the
-  # last taint of a new node is the former's to take off. Without nominations it is chance.
+  # The share depends on whether kube-controller-manager removes the last taint of a new node before our controller nominates its
+  # pods. Without nominations it is random.
   ((${with%% *} >= 100)) || { wrong "fewer than half of the pods are bound as planned"; return 1; }
   ((${with%% *} > 2 * ${without%% *})) || { wrong "nominations make no difference"; return 1; }
 }
 
-scenario_nominations_1000() { # the same with a thousand pods
+scenario_nominations_1000() { # as nominations, with 1,000 pods
   local with without
   pods_bound_as_planned 1000
   ((${with%% *} > 2 * ${without%% *})) || { wrong "nominations make no difference"; return 1; }

@@ -1,21 +1,21 @@
 # shellcheck shell=bash
-# The cases of e2e/swap. Each begins and ends with upstream's controller at rest and stopped. Sourced, never run.
+# The cases of e2e/swap. Each starts and ends with upstream's controller stopped and a stable fleet. Sourced, never run.
 
 # shellcheck disable=SC2034  # used by e2e/swap
 cases=(compat cost midway kills)
 # shellcheck disable=SC2034
 declare -A case_titles=(
-  [compat]="upstream, ours in mode compat, upstream: nothing changes but by scaling"
-  [cost]="upstream, ours in mode cost, upstream: nodes are replaced for savings that the journal explains"
-  [midway]="each is killed right after it tainted a node to disrupt it; the other one finds what is left"
+  [compat]="upstream, ours in mode compat, upstream: only scaling changes nodes"
+  [cost]="upstream, ours in mode cost, upstream: consolidation is explained by the decision journal"
+  [midway]="each is killed right after it tainted a node for disruption; the other one continues"
   [short]="as compat, with one scaling; only if named"
-  [kills]="both are killed at random moments while pods come and go; nothing is lost, doubled or stamped again"
+  [kills]="both are killed at random times during scaling; no claim is lost, duplicated or gets a new hash"
 )
 
-# Longest wait for the fleet, seconds.
+# Longest wait for a stable fleet, in seconds.
 settle_limit=300
 
-# check WHAT ARGUMENT...: runs check.py and prints one line; what it found goes below a failure.
+# check WHAT ARGUMENT...: runs check.py and prints one line; findings are printed below a failure.
 check() {
   local what=$1 output
   shift
@@ -28,7 +28,7 @@ check() {
   fi
 }
 
-# record NAME: writes every change of claims down until recorded; sets $recording.
+# record NAME: records every change of claims until "recorded"; sets $recording.
 record() {
   recording=$run_folder/logs/recorder-$1.log
   recorder=recorder-$1
@@ -41,7 +41,7 @@ consolidation_policy() {
   kubectl patch nodepool general --type merge --patch "{\"spec\":{\"disruption\":{\"consolidationPolicy\":\"$1\"}}}" >/dev/null
 }
 
-# Nodes that upstream launched for more pods than are left, so that there is something to save.
+# Scales in after upstream launched nodes, so that consolidation can save something.
 leave_savings() {
   scale plain 24
   at_rest "$settle_limit" 10 || return 1
@@ -49,7 +49,7 @@ leave_savings() {
   scale plain 9
 }
 
-# swap_and_back MODE PODS...: upstream, ours in this mode with so many plain pods one after the other, upstream.
+# swap_and_back MODE PODS...: upstream, ours in this mode with these numbers of plain pods one after the other, upstream.
 swap_and_back() {
   local mode=$1 pods dumps=$run_folder/logs/$1
   shift
@@ -105,7 +105,7 @@ case_compat() { swap_and_back compat 20 7; }
 case_cost() { swap_and_back cost 20 7; }
 case_short() { swap_and_back compat 16; }
 
-# Kills the controller as soon as a node carries the taint that keeps pods off a node which is going to be disrupted.
+# Kills the controller as soon as a node has the disruption taint.
 kill_midway() {
   within 120 "a node is being disrupted" nodes \
     '.items | any(.spec.taints // [] | any(.key == "karpenter.sh/disrupted"))' || return 1
@@ -133,7 +133,7 @@ case_midway() {
   done
 }
 
-# A pause of up to $1 ms, from the seed.
+# A random pause of up to $1 ms.
 random_pause() {
   local pause
   below "$1" pause
@@ -141,7 +141,7 @@ random_pause() {
   paused=$pause
 }
 
-# One scaling of a Deployment, from the seed.
+# A random scaling of a Deployment.
 random_scale() {
   local replicas
   below 18 replicas
@@ -158,10 +158,10 @@ case_kills() {
   stop_karpenter
   for ((round = 1; round <= rounds; round++)); do
     if ((round % 2)); then mode=compat; else mode=cost; fi
-    # Each is killed by turns, and each finds what the other left.
+    # Both are killed in turn, and each continues from the state that the other left.
     if ((round / 2 % 2)); then first=$mode second=upstream; else first=upstream second=$mode; fi
     record "kills-$round"
-    # Every third time it is killed while it starts: it may hold the lease by then or not.
+    # Every third time it is killed during its start, with or without the lease.
     if ((round % 3 == 0)); then launch_karpenter "$first"; else start_karpenter "$first"; fi
     random_scale
     random_pause 8000

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Compares recordings of Karpenter's objects before and after another controller took over.
+"""Compares dumps and recordings of Karpenter's objects before and after a change of the controller.
 
   check.py unchanged BEFORE AFTER [--without-pool NAME]... [--restart-of-upstream]
-      Every NodeClaim, Node, NodePool and node class of BEFORE is in AFTER, byte for byte except for what the API server
-      and kubelets write by themselves. With --restart-of-upstream also except for what upstream writes again whenever it
-      starts: when pods last came or went, and since when a claim is consolidatable.
+            Every NodeClaim, Node, NodePool and node class of BEFORE is in AFTER and equal, except for what the API server and kubelets
+            write. With --restart-of-upstream also except for what upstream writes at every start: the time of the last pod event, and
+            the transition time of Consolidatable.
 
   check.py stamps BEFORE AFTER
       NodeClaims and Nodes that are in both have the same hashes, finalizers, labels and spec.
 
   check.py watched RECORDING [--reasons A,B] [--explained FILE]... [--at-least N]
-      RECORDING is what `kubectl get nodeclaims --watch --output-watch-events -o json` printed. No claim drifted, no hash or
-      label of a claim changed after it was launched, and a claim was deleted only because it expired, because its pool is
-      static and was scaled in, or for one of the REASONS; in the latter case its name is in one of the FILEs. So many claims must have been deleted for one of the REASONS.
+            RECORDING is the output of `kubectl get nodeclaims --watch --output-watch-events -o json`. No claim drifted, no hash or label
+            of a claim changed after launch, and a claim was deleted only because it expired, because its static NodePool was scaled in,
+            or for one of the REASONS; then its name must be in one of the FILEs. At least N claims must have been deleted for REASONS.
 
-Prints one line for each difference, and one with figures at the end; the status is 1 if there was a difference.
+Prints one line per difference, and figures at the end; the status is 1 if there is a difference.
 """
 
 import argparse
@@ -32,7 +32,7 @@ POOL_LABEL = "karpenter.sh/nodepool"
 
 
 def documents(path):
-    """All JSON documents of a file; the last one may be cut off."""
+    """All JSON documents of a file; the last one may be truncated."""
     decoder = json.JSONDecoder()
     with open(path, encoding="utf-8") as file:
         text = file.read()
@@ -45,7 +45,7 @@ def documents(path):
         try:
             value, position = decoder.raw_decode(text, position)
         except json.JSONDecodeError as error:
-            # The recorder was stopped in the middle of a document, or it wrote something else than documents.
+            # The recorder was stopped within a document, or the file is not a recording.
             if text[position] != "{":
                 sys.exit(f"{path}: not a recording: {error}")
             break
@@ -64,7 +64,7 @@ def pool_of(item):
 
 
 def listed(path, without_pools=()):
-    """Objects of a dump by kind and name; nodes that no NodePool launched are left out."""
+    """Objects of a dump by kind and name, without nodes that have no NodePool."""
     with open(path, encoding="utf-8") as file:
         items = json.load(file)["items"]
     return {
@@ -82,7 +82,7 @@ def normalized(item, restart_of_upstream):
         for entry in item.get("status", {}).get("conditions", []):
             entry.pop("lastHeartbeatTime", None)
     if item["kind"] == "NodeClaim":
-        # Written by the next scan of a claim, ten minutes later or after any restart, if the first one came before its node.
+        # Set by a later pass over a claim, after ten minutes or a restart, if the first one ran before its node existed.
         conditions = item.get("status", {}).get("conditions", [])
         item.get("status", {})["conditions"] = [
             entry for entry in conditions if (entry["type"], entry["status"]) != ("ConsistentStateFound", "True")
@@ -94,7 +94,7 @@ def normalized(item, restart_of_upstream):
 
 
 def differences(before, after, path=""):
-    """Paths at which two values differ, with both values. Conditions are compared by type."""
+    """Paths at which two values differ, with both values. Conditions are matched by type."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name in sorted(before.keys() | after.keys()):
             yield from differences(before.get(name), after.get(name), f"{path}.{name}")
@@ -181,7 +181,7 @@ def time_of(text):
 
 
 def reason_of(claim):
-    """Why a claim is being deleted, as far as the claim shows it."""
+    """The reason of a claim's deletion, as far as the object shows it."""
     reason = condition(claim, "DisruptionReason").get("reason")
     if reason:
         return reason
@@ -216,7 +216,7 @@ def watched(arguments):
             if reason not in arguments.reasons:
                 found.append(f"NodeClaim/{name}: deleted: {reason}")
             elif arguments.explained and name not in explained:
-                found.append(f"NodeClaim/{name}: deleted: {reason}, and nothing explains it")
+                found.append(f"NodeClaim/{name}: deleted: {reason}, without an explanation")
         elif condition(claim, "Registered").get("status") == "True" and not claim["metadata"].get("deletionTimestamp"):
             stamp = stamps_of(claim)
             if uid in first:
@@ -228,7 +228,7 @@ def watched(arguments):
     if count < arguments.at_least:
         found.append(f"{count} claims were deleted for {' or '.join(arguments.reasons)}, not {arguments.at_least}")
     if not last:
-        found.append("no claim was seen")
+        found.append("the recording contains no claim")
     return sorted(set(found)), f"{len(last)} claims seen, deleted: {counts or 'none'}"
 
 

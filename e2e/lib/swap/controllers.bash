@@ -1,12 +1,12 @@
 # shellcheck shell=bash
-# Upstream's Karpenter and ours, one after the other, as upstream's chart runs them: its roles, its environment, no
-# arguments, leader election. Sourced by e2e/swap, never run.
+# Upstream's Karpenter and ours, one after the other, as upstream's chart runs them: its roles, its environment, no arguments,
+# leader election. Sourced by e2e/swap, never run.
 # Uses $run_folder, $controller_kubeconfig, $upstream, $binary, $feature_gates and the helpers of e2e/live.
 
 lease() { kubectl --namespace kube-system get lease karpenter-leader-election -o jsonpath='{.spec.holderIdentity}' 2>/dev/null || true; }
 
-# render_template FILE: the objects of a template of upstream's chart as a release "karpenter" in kube-system has them with
-# default values. It knows the little that the templates of roles use, and refuses anything else.
+# render_template FILE: a template of upstream's chart rendered for a release "karpenter" in kube-system with default values.
+# Supports only what the templates of roles use, and fails for anything else.
 render_template() {
   awk '
     /\{\{-? *(with|if|range) / { depth++; next }
@@ -22,7 +22,7 @@ render_template() {
     END { print "\n---" }' "$1"
 }
 
-# The service account of upstream's chart with exactly the permissions that it grants, and a kubeconfig of it.
+# Creates the service account of upstream's chart with its permissions, and a kubeconfig for it.
 use_upstream_roles() {
   local file token
   kubectl --namespace kube-system create serviceaccount karpenter >/dev/null
@@ -39,7 +39,7 @@ use_upstream_roles() {
 controller=
 controller_count=0
 
-# launch_karpenter upstream|compat|cost: starts it and does not wait. Sets $controller, $metrics_port and $health_port.
+# launch_karpenter upstream|compat|cost: starts it without waiting. Sets $controller, $metrics_port and $health_port.
 launch_karpenter() {
   local who=$1 command=()
   metrics_port=$(free_port)
@@ -53,7 +53,7 @@ launch_karpenter() {
     *) command=(PLANNER_MODE="$who" ENABLE_DECISION_JOURNAL=true "$binary" "${our_arguments[@]}") ;;
   esac
   lease_before=$(lease)
-  # The first two are for what a pod finds in its file system.
+  # The first two replace files that a pod has.
   start_program "$run_folder" "$controller" env KUBECONFIG="$controller_kubeconfig" LEADER_ELECTION_NAMESPACE=kube-system \
     KUBERNETES_MIN_VERSION=1.19.0-0 \
     KARPENTER_SERVICE=karpenter LOG_LEVEL=debug METRICS_PORT="$metrics_port" HEALTH_PROBE_PORT="$health_port" \
@@ -61,18 +61,18 @@ launch_karpenter() {
     BATCH_MAX_DURATION=3s BATCH_IDLE_DURATION=1s PREFERENCE_POLICY=Respect MIN_VALUES_POLICY=Strict "${command[@]}"
 }
 
-# start_karpenter upstream|compat|cost: starts it and waits until it holds the lease; 15 s longer if the last one was killed.
+# start_karpenter upstream|compat|cost: starts it and waits until it holds the lease; 15 s longer after a kill.
 start_karpenter() {
   local who=$1 deadline=$((SECONDS + 120))
   launch_karpenter "$who"
   until [[ -n $(lease) && $(lease) != "$lease_before" ]] && curl --silent --fail "http://127.0.0.1:$health_port/readyz" >/dev/null; do
-    program_runs "$run_folder" "$controller" || fail "$who ended: $(tail -n 1 "$run_folder/logs/$controller.log")"
-    ((SECONDS < deadline)) || fail "$who does not lead after 120 s"
+    program_runs "$run_folder" "$controller" || fail "$who exited: $(tail -n 1 "$run_folder/logs/$controller.log")"
+    ((SECONDS < deadline)) || fail "$who does not hold the lease after 120 s"
     sleep 0.2
   done
 }
 
-# As the kubelet does: it has 30 s to hand back its lease.
+# As the kubelet: SIGTERM, and 30 s to release the lease.
 stop_karpenter() {
   [[ -n $controller ]] || return 0
   local id deadline=$((SECONDS + 30))
@@ -83,7 +83,7 @@ stop_karpenter() {
   controller=
 }
 
-# As the kernel does to a process that took too much memory.
+# As the kernel when a process exceeds its memory limit.
 kill_karpenter() {
   local id
   read -r id <"$run_folder/processes/$controller"
@@ -93,5 +93,5 @@ kill_karpenter() {
   controller=
 }
 
-# decisions FILE: what ours decided so far, with reasons.
+# decisions FILE: our decision journal so far, with reasons.
 decisions() { curl --silent --fail "http://127.0.0.1:$metrics_port/debug/decisions" >"$1"; }

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Pools and pods of e2e/swap: a bit of everything that decides whether a node may be replaced. Sourced, never run.
+# NodePools and pods of e2e/swap: one case of every setting that affects disruption. Sourced, never run.
 
 class_ref='{group: "karpenter.kwok.sh", kind: "KWOKNodeClass", name: "default"}'
 
@@ -30,12 +30,12 @@ apply_pools() {
     | .spec.template.spec += {expireAfter: "720h", terminationGracePeriod: "1h"}
     | .spec.template.spec.requirements += [{key: "karpenter.kwok.sh/instance-family", operator: "Exists", minValues: 2}]
     | .spec.template.metadata.annotations = {"example.com/owner": "swap"}'
-  # Upstream's kwok provider launches nothing for a static pool that names no instance type.
+  # Upstream's kwok provider launches no instance for a static NodePool without instance types.
   pool fixed '.spec.template.spec.requirements += [
       {key: "node.kubernetes.io/instance-type", operator: "In", values: ["c-2x-amd64-linux", "m-2x-amd64-linux"]}]
     | .spec.replicas = 2 | .spec.limits = {nodes: "3"} | .spec.template.spec.expireAfter = "Never"
     | .spec.template.spec.taints = [{key: "example.com/fixed", effect: "NoSchedule"}]'
-  # Old enough to be launched by one controller and to expire under the next.
+  # Expires long enough after the launch by one controller to expire under the next.
   pool expiring '.spec.template.spec.expireAfter = "150s" | .spec.disruption = {consolidateAfter: "Never"}'
 }
 
@@ -55,14 +55,14 @@ scale() { in_namespace scale deployment "$1" --replicas "$2" >/dev/null; }
 
 # --- conditions -------------------------------------------------------------------------------------------------------
 
-# What must not change for a while: claims and nodes outside of the pool whose nodes expire, and which pods run where.
+# What must be stable: claims and nodes, except those of the NodePool whose nodes expire, and the nodes of pods.
 fleet() {
   in_namespace get nodeclaims,nodes,pods -o json | jq -c '[.items[]
     | select(.metadata.labels["karpenter.sh/nodepool"] != "expiring" and .metadata.labels.app != "expiring")
     | [.kind, .metadata.name, .metadata.deletionTimestamp, .spec.nodeName, .status.phase, .spec.taints]] | sort'
 }
 
-# at_rest LIMIT_SECONDS QUIET_SECONDS: every pod runs, every claim has its node, and the fleet has not changed for a while.
+# at_rest LIMIT_SECONDS QUIET_SECONDS: every pod runs, every claim has its node, and nothing changed for QUIET_SECONDS.
 at_rest() {
   local deadline=$((SECONDS + $1)) quiet=$2 last='' now since=$SECONDS
   while true; do
@@ -74,7 +74,7 @@ at_rest() {
       return 0
     fi
     if ((SECONDS >= deadline)); then
-      wrong "the fleet is not at rest after $1 s"
+      wrong "the fleet is not stable after $1 s"
       return 1
     fi
     sleep 1

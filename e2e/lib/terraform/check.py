@@ -18,11 +18,11 @@ import yaml
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 MODULE = ROOT / "packaging/terraform"
 SCHEMAS = pathlib.Path(__file__).parent / "schemas"
-# The module takes two major versions of the provider of AWS.
+# The module supports two major versions of the AWS provider.
 PROVIDERS = [("aws-5.99.1", "helm-2.17.0"), ("aws-6.25.0", "helm-2.17.0")]
 tofu, standin, helms = None, None, []
 
-# Programs that the module's scripts call; they say what they were called with, and nothing else happens.
+# Programs that the module's scripts call; the stand-ins only log their arguments.
 STUBS = {
     "aws": 'exit 0',
     "kubectl": """case "$*" in
@@ -34,7 +34,7 @@ esac""",
 
 
 class Folder:
-    """A copy of the module that OpenTofu may write to, with providers that are files beside it."""
+    """A writable copy of the module, with providers as local files."""
 
     def __init__(self, providers=PROVIDERS[0]):
         self.path = pathlib.Path(tempfile.mkdtemp())
@@ -75,7 +75,7 @@ class Folder:
         return self.events()
 
     def destroy(self, **environment):
-        """What happens, and whether it came to its end."""
+        """The events of a destroy, and whether it succeeded."""
         self.log.write_text("")
         arguments = ["destroy", "-auto-approve", "-input=false", "-var-file=example/example.tfvars"]
         result = self.run(*arguments, **environment)
@@ -100,8 +100,8 @@ class Schemas(unittest.TestCase):
                 self.assertIsNotNone(passed)
                 print(f"{' '.join(providers)}: {passed[1]} runs of tofu test passed")
 
-    def test_mistakes_are_seen(self):
-        """Or else none of the above would mean anything."""
+    def test_errors_are_detected(self):
+        """Shows that the checks above can fail."""
         mistakes = [
             ("iam.tf", "  role = aws_iam_role.node.name\n", "  rolle = aws_iam_role.node.name\n", "Unsupported argument"),
             ("iam.tf", "  principal_arn = aws_iam_role.node.arn\n", "", "Missing required argument"),
@@ -125,19 +125,19 @@ class Schemas(unittest.TestCase):
 
 
 class Life(unittest.TestCase):
-    """What is made is made up, but the order of things and what providers and scripts are told is OpenTofu's own."""
+    """Resources are not real, but OpenTofu determines the order and the values for providers and scripts."""
 
-    KUBELETS_LIVE_BY = ["end aws_iam_role KarpenterNodeRole-demo-dev", "end aws_iam_instance_profile KarpenterNodeInstanceProfile-demo-dev",
+    NEEDED_BY_NODES = ["end aws_iam_role KarpenterNodeRole-demo-dev", "end aws_iam_instance_profile KarpenterNodeInstanceProfile-demo-dev",
                         "end aws_eks_access_entry", "end aws_iam_role_policy_attachment"]
 
-    def test_providers_are_told(self):
-        told = {each["what"]: each["values"] for each in Folder().apply("region=us-west-2") if each["verb"] == "configure"}
-        self.assertEqual(told["aws"]["region"], "us-west-2")
-        self.assertEqual(told["aws"]["default_tags"][0]["tags"], {"project": "demo", "env": "dev"})
-        self.assertEqual({key: told["helm"]["kubernetes"][0][key] for key in ["host", "cluster_ca_certificate", "token"]},
+    def test_configuration_of_providers(self):
+        configured = {each["what"]: each["values"] for each in Folder().apply("region=us-west-2") if each["verb"] == "configure"}
+        self.assertEqual(configured["aws"]["region"], "us-west-2")
+        self.assertEqual(configured["aws"]["default_tags"][0]["tags"], {"project": "demo", "env": "dev"})
+        self.assertEqual({key: configured["helm"]["kubernetes"][0][key] for key in ["host", "cluster_ca_certificate", "token"]},
                          {"host": "https://aws.example", "cluster_ca_certificate": "aws", "token": "token-of-aws"})
 
-    def test_drain_comes_first_and_roles_last(self):
+    def test_destroy_drains_first_and_deletes_roles_last(self):
         folder = Folder()
         folder.apply()
         happened, result = folder.destroy(CLAIMS="nodeclaim.karpenter.sh/default-1")
@@ -148,10 +148,10 @@ class Life(unittest.TestCase):
         self.assertEqual(deleted, [f"run kubectl delete {kind} --all --timeout 1800s" for kind in kinds])
         controller = happened.index("end helm_release karpenter")
         self.assertLess(happened.index(deleted[-1]), controller)
-        for each in ["end helm_release karpenter-crd", *self.KUBELETS_LIVE_BY]:
+        for each in ["end helm_release karpenter-crd", *self.NEEDED_BY_NODES]:
             self.assertLess(controller, happened.index(each), each)
 
-    def test_fail_stops_while_there_are_machines(self):
+    def test_fail_stops_while_nodes_exist(self):
         folder = Folder()
         folder.apply("on_destroy=fail")
         happened, result = folder.destroy(CLAIMS="nodeclaim.karpenter.sh/default-1")
@@ -162,17 +162,17 @@ class Life(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("end helm_release karpenter", happened)
 
-    def test_keep_touches_no_machine(self):
+    def test_keep_deletes_no_node(self):
         folder = Folder()
         folder.apply("on_destroy=keep")
-        # As the README says, so that machines keep what they live by.
+        # As in the README, so that nodes keep the resources that they need.
         kept = re.search(r"`terraform state rm ([^`]*)`", (MODULE / "README.md").read_text())[1].split()
         folder.must("state", "rm", *kept)
         happened, result = folder.destroy(CLAIMS="nodeclaim.karpenter.sh/default-1")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual([each for each in happened if each.startswith("run ")], [])
         self.assertIn("end aws_iam_role demo-dev-karpenter", happened)
-        self.assertEqual(set(happened) & set(self.KUBELETS_LIVE_BY[:-1]), set())
+        self.assertEqual(set(happened) & set(self.NEEDED_BY_NODES[:-1]), set())
 
     def test_aws_auth(self):
         folder = Folder()
@@ -182,7 +182,7 @@ class Life(unittest.TestCase):
         self.assertEqual([each["rolearn"].split("/")[-1] for each in roles], ["arn:of-another-role", "KarpenterNodeRole-demo-dev"])
         self.assertEqual(roles[1]["groups"], ["system:bootstrappers", "system:nodes"])
 
-    def test_the_chart_takes_the_values(self):
+    def test_chart_accepts_the_values(self):
         folder = Folder()
         releases = {each["values"]["name"]: each["values"] for each in folder.apply() if each["what"] == "helm_release"}
         for helm in helms:
@@ -206,7 +206,7 @@ class Life(unittest.TestCase):
 
 
 class States(unittest.TestCase):
-    """The states of other stacks, read by OpenTofu from something that answers like S3."""
+    """The states of other stacks, which OpenTofu reads from a stand-in of S3."""
 
     IDENTITY = ("<GetCallerIdentityResponse xmlns='https://sts.amazonaws.com/doc/2011-06-15/'><GetCallerIdentityResult>"
                 "<Arn>arn:aws:iam::111122223333:user/demo</Arn><UserId>demo</UserId><Account>111122223333</Account>"
@@ -258,13 +258,13 @@ class States(unittest.TestCase):
 
 
 class Bootstrap(unittest.TestCase):
-    def test_what_the_program_prints(self):
-        """`karpenter bootstrap aws -o terraform` stands beside this module, for those who need only the account's side."""
+    def test_bootstrap_output(self):
+        """`karpenter bootstrap aws -o terraform` is an alternative to this module for the AWS resources only."""
         target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
         known = [pathlib.Path(path) for path in [os.environ.get("KARPENTER_BINARY")] if path] + sorted(target.glob("*/karpenter"))
         built = [path for path in known if subprocess.run([path, "bootstrap", "aws", "--help"], capture_output=True).returncode == 0]
         if not built:
-            self.skipTest("there is no karpenter with the feature aws in target, or as KARPENTER_BINARY")
+            self.skipTest("karpenter with the feature aws is not in target, and KARPENTER_BINARY is not set")
         text = subprocess.run([built[0], "bootstrap", "aws", "--cluster", "demo", "-o", "terraform"], check=True, capture_output=True).stdout
         for providers in PROVIDERS:
             with self.subTest(providers):
@@ -290,13 +290,13 @@ class Documents(unittest.TestCase):
             listed = re.findall(r"^\| `([a-z0-9_]+)` \|", (MODULE / name).read_text(), re.MULTILINE)
             self.assertEqual(listed, self.VARIABLES, name)
 
-    def test_every_variable_is_tried(self):
+    def test_every_variable_is_tested(self):
         tests = "".join(path.read_text() for path in MODULE.glob("tests/*.tftest.hcl"))
         untried = [name for name in self.VARIABLES if not re.search(rf"\b{name}\b", tests)]
         self.assertEqual(untried, [])
 
-    def test_table_of_old(self):
-        """The variables that users of the module have in their files."""
+    def test_variables_of_earlier_module(self):
+        """The variables that users of the earlier module set."""
         old = ("project env region backend_s3_bucket_name eks_s3_key infra_network_s3_key eks_cluster_name eks_endpoint_url "
                "eks_cluster_certificate_authority_data eks_oidc_provider_arn eks_oidc_provider_url eks_auth_token helm_release_name "
                "helm_chart_name helm_chart_version helm_repository_url create_namespace namespace replica_count karpenter_values "
