@@ -1,4 +1,4 @@
-"""Writes the catalog file: a string table and one compressed column per fact.
+"""Writes the catalog file: a string table and compressed columns.
 
 Layout, all integers LEB128 varints, all strings length-prefixed UTF-8:
 
@@ -8,7 +8,7 @@ Layout, all integers LEB128 varints, all strings length-prefixed UTF-8:
     regions          count, then (region, zone count, then (zone name, zone id)) as strings in place
     price tables     count, then (region, currency, generated at) as strings in place
     supplements      count, then (type name as string in place, bandwidth in Mbps, count of VPC limits and each of
-                     them, price in every price table in turn): types that only the tables know, in name order
+                                          them, price in every price table in turn): types that only the tables have, in name order
     row count
     columns          count, then each column
 
@@ -19,9 +19,9 @@ per row), an encoding, its length in bytes, and its body:
     1 dictionary     count of distinct values, the values, then every row's index
     2 runs           count of distinct values, the values, count of runs, then (index, length) of each run
 
-A sequence value is its length followed by its items. The writer takes the
-shortest of the three. Rows are ordered by type name, so families are contiguous
-and most columns shrink to a few runs: no general compressor is needed.
+A sequence value is its length followed by its items. The writer uses the
+shortest of the three encodings. Rows are ordered by type name, so families are
+contiguous and most columns are a few runs: no general compressor is needed.
 """
 
 import collections
@@ -86,7 +86,7 @@ class Writer:
         if len(values) != self.row_count:
             raise ValueError(f"column {name} has {len(values)} values for {self.row_count} rows")
         counts = collections.Counter(values)
-        # Frequent values first, so that their indexes take one byte.
+        # Frequent values first, so that their indexes have one byte.
         distinct = sorted(counts, key=lambda value: (-counts[value], value))
         index = {value: position for position, value in enumerate(distinct)}
         dictionary = varint(len(distinct)) + b"".join(map(encode, distinct))

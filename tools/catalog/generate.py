@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Builds the AWS instance catalog that karpenter-catalog embeds.
 
-Inputs are facts only: the instance-type and offering listings bundled with the
+Inputs are data only: the instance-type and offering listings bundled with the
 Python package moto, and generated tables of the Go modules
 github.com/aws/karpenter-provider-aws and
-github.com/aws/amazon-vpc-resource-controller-k8s. The output is one self-describing binary
-file; its layout is described in `columns.py`, next to the code that writes it.
+github.com/aws/amazon-vpc-resource-controller-k8s. The output is one binary file;
+`columns.py`, which writes it, describes its layout.
 
 The same inputs always give the same bytes. `--check` rebuilds the file in
 memory and fails if the checked-in one differs.
@@ -37,7 +37,7 @@ def main():
     data = writer.finish()
     if arguments.check:
         if arguments.output.read_bytes() != data:
-            sys.exit(f"{arguments.output} differs from what the sources give; run generate.py and commit the result")
+            sys.exit(f"{arguments.output} differs from the sources; run generate.py and commit the result")
         print(f"{arguments.output.name} is up to date ({len(data)} bytes)")
         return
     arguments.output.write_bytes(data)
@@ -47,7 +47,7 @@ def main():
 
 
 def build(facts):
-    """Turns the loaded facts into columns, one value per instance type."""
+    """Converts the loaded data into columns, one value per instance type."""
     names = sorted(facts.instance_types)
     writer = columns.Writer(len(names))
     for name, version, holds in facts.provenance:
@@ -116,7 +116,7 @@ def build(facts):
 
 
 def supplements(facts, writer):
-    """What the tables say about types that the listing lacks: EC2 itself tells a running provider the rest."""
+    """Data of the tables about types that are not in the listing; the API of EC2 returns the rest."""
     priced = {name for table in facts.price_tables for name in table.micros}
     named = priced | facts.bandwidth_mbps.keys() | facts.vpc_limits.keys()
     for name in sorted(named - facts.instance_types.keys()):
@@ -129,7 +129,7 @@ def supplements(facts, writer):
 
 
 def flags(info):
-    """Yes/no facts, lowest bit first. The reader names the same bits in the same order."""
+    """Boolean properties, lowest bit first. The reader has the same bits in the same order."""
     network = info["NetworkInfo"]
     bits = [
         info["BareMetal"],
@@ -144,7 +144,7 @@ def flags(info):
 
 
 def optional(value):
-    """Zero is "absent"; a present value is stored one higher."""
+    """0 for an absent value, value + 1 otherwise."""
     return 0 if value is None else value + 1
 
 

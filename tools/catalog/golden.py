@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Extracts test data from the provider's published instance-type page.
+"""Extracts test data from upstream's instance-types page.
 
 The page (website/content/en/docs/reference/instance-types.md of
 github.com/aws/karpenter-provider-aws) lists the labels and the allocatable
 resources that the provider computed for AL2023 nodes without block device
 mappings or kubelet settings. It comes from live EC2 data and from the
-provider's own code, so it checks both our facts and our arithmetic. The values
-are taken as they stand; nothing is recomputed here.
+provider's own code, so it checks both our data and our arithmetic. The values
+are copied; nothing is recomputed here.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def main():
 
 
 def read_page(text):
-    """Type name to label or resource to value; what the page does not list is absent."""
+    """Values by type name and by label or resource; without what the page does not list."""
     page = {}
     for section in re.split(r"^### `", text, flags=re.M)[1:]:
         rows = re.findall(r"^ \|([^|]+)\|([^|]*)\|$", section, re.M)

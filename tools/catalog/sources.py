@@ -1,4 +1,4 @@
-"""Loads the facts the catalog is made of, and says where each of them comes from."""
+"""Loads the data of the catalog, with its sources."""
 
 import collections
 import gzip
@@ -10,7 +10,7 @@ import subprocess
 MOTO_VERSION = "5.2.5"
 PROVIDER_MODULE = "github.com/aws/karpenter-provider-aws"
 PROVIDER_VERSION = "v1.14.1"
-# Where the provider takes its limits of interfaces from; newer than the provider's last release.
+# The source of upstream's limits of network interfaces; newer than the last release of upstream.
 VPC_MODULE = "github.com/aws/amazon-vpc-resource-controller-k8s"
 VPC_VERSION = "v1.8.2"
 
@@ -22,7 +22,7 @@ PriceTable = collections.namedtuple("PriceTable", "region currency generated_at 
 
 
 def load():
-    # Imported here so that reading the Go tables alone does not need moto.
+    # Imported here, because parsing the Go tables does not need moto.
     import moto.ec2
     from moto.ec2.models.availability_zones_and_regions import RegionsAndZonesBackend
 
@@ -56,7 +56,7 @@ def load():
     ):
         price_tables += read_prices((pricing / file).read_text(), currency)
     price_tables.sort(key=lambda table: table.region)
-    # Regions with prices but without an offering listing still have zones worth naming.
+    # Regions with prices but without a listing of offerings have zones too.
     for table in price_tables:
         if table.region not in zones:
             zones[table.region] = sorted(
@@ -80,7 +80,7 @@ def load():
 
 
 def passes_discovery_filters(info):
-    """What the provider asks EC2 for: hardware virtualisation on a 64-bit x86 or Arm processor."""
+    """Upstream's filter: hardware virtualization on a 64-bit x86 or Arm processor."""
     architectures = info["ProcessorInfo"]["SupportedArchitectures"]
     return "hvm" in info["SupportedVirtualizationTypes"] and bool({"x86_64", "arm64"} & set(architectures))
 
@@ -117,7 +117,7 @@ def read_bandwidth(text):
 
 
 def read_vpc_limits(text):
-    """Type name to (trunking, branch interfaces, IPv4 addresses per interface)."""
+    """(trunking, branch interfaces, IPv4 addresses per interface) by type name."""
     limits = {}
     for name, body in re.findall(r'^\t"([a-z0-9.-]+)": *\{(.*?)^\t\},', text, re.M | re.S):
         field = lambda key: re.search(rf"\b{key}: *([^,\n]+)", body).group(1)

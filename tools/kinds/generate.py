@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what karpenter-apiserver knows about the built-in kinds of Kubernetes.
+"""Writes the table of built-in Kubernetes kinds for karpenter-apiserver.
 
     tools/kinds/generate.py "$(go env GOMODCACHE)/k8s.io" [--check]
 
@@ -7,8 +7,8 @@ The argument is a directory that holds the Go modules named in MODULES, in the
 layout of the Go module cache (`go mod download k8s.io/kubernetes@v1.35.4 ...`).
 It is run by hand when the Kubernetes version changes; the result is checked in.
 
-Three descriptions of the same API are read and joined, because each knows what
-the others do not:
+Three descriptions of the same API are joined, because each lacks something that
+the others have:
 
 * kubernetes/api/openapi-spec/v3: fields, types, list types and keys, merge
   keys, required fields, defaults. Descriptions are not taken.
@@ -56,7 +56,7 @@ MODULES = {
 }
 OUTPUT = pathlib.Path(__file__).parents[2] / "crates/karpenter-apiserver/data/kinds.txt"
 
-# Types whose JSON form is not that of their Go fields.
+# Types whose JSON form differs from their Go fields.
 SPECIAL = {
     "io.k8s.apimachinery.pkg.api.resource.Quantity": "quantity",
     "io.k8s.apimachinery.pkg.apis.meta.v1.Duration": "duration",
@@ -71,7 +71,7 @@ SPECIAL = {
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool": "schemaorbool",
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray": "schemaorstrings",
 }
-# Types a server needs beside the kinds in its discovery.
+# Types that a server needs in addition to the kinds in discovery.
 EXTRA = [
     "io.k8s.apimachinery.pkg.apis.meta.v1." + name
     for name in ("APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "DeleteOptions", "Status", "WatchEvent")
@@ -212,14 +212,14 @@ def field_line(schemas, name, schema, go, required, wanted):
     ):
         if value:
             parts.append(f"{key}={value}")
-    # Only what the type does not tell: named plain types, also as elements, and named maps.
+    # Only named plain types, also as elements, and named maps; the type shows the rest.
     if "." in go_type and ("." not in parts[1] or parts[1][0] in "[{" and "]" not in go_type):
         parts.append(f"go={go_type}")
     if "default" in schema:
         parts.append("default=" + json.dumps(schema["default"], separators=(",", ":")))
     line = " ".join(parts)
     if line.count(" ") != len(parts) - 1:
-        raise ValueError(f"a space inside a part: {line}")
+        raise ValueError(f"a part contains a space: {line}")
     return line
 
 
@@ -300,7 +300,7 @@ def generate(root):
     for name in types:
         package = name.rpartition(".")[0]
         if packages.setdefault(schemas.alias(package), package) != package:
-            raise ValueError(f"two packages would be called {schemas.alias(package)}")
+            raise ValueError(f"two packages have the alias {schemas.alias(package)}")
     head.extend(f"package {alias} {package}" for alias, package in sorted(packages.items()))
     body = [line for _, lines in sorted(types.items()) for line in lines]
     return "\n".join(head + groups + kinds + body) + "\n"
@@ -314,7 +314,7 @@ def main():
     text = generate(arguments.modules)
     if arguments.check:
         if OUTPUT.read_text() != text:
-            sys.exit(f"{OUTPUT.name} differs from what the sources say")
+            sys.exit(f"{OUTPUT.name} differs from the sources")
         return
     OUTPUT.parent.mkdir(exist_ok=True)
     OUTPUT.write_text(text)

@@ -1,4 +1,4 @@
-"""Writes the facts of upstream's IAM policies as a table that tests compare our policies with.
+"""Writes upstream's IAM policies as a table, with which tests compare our policies.
 
     python3 tools/policies/generate.py TEMPLATE            # writes crates/karpenter-aws/testdata/upstream-policies.json
     python3 tools/policies/generate.py TEMPLATE --check    # fails if the checked-in table differs
@@ -7,7 +7,7 @@ TEMPLATE is the CloudFormation template of upstream's getting-started guide, in 
 website/content/en/preview/getting-started/getting-started-with-karpenter/cloudformation.yaml. Needs PyYAML.
 
 The table maps the Sid of each statement to its effect, actions, resources and conditions. Lists are sorted; a single value
-is a list of one. Account, region, partition and cluster are left open as in packaging/terraform/policies.json.
+is a list of one. Account, region, partition and cluster are placeholders as in packaging/terraform/policies.json.
 """
 
 import json
@@ -18,7 +18,7 @@ import yaml
 
 TABLE = pathlib.Path(__file__).parents[2] / "crates/karpenter-aws/testdata/upstream-policies.json"
 
-# What the template leaves open, and what it refers to by the name of a resource.
+# Placeholders of the template, and references to resources by name.
 NAMES = {
     "${AWS::Partition}": "${partition}",
     "${AWS::Region}": "${region}",
@@ -30,7 +30,7 @@ NAMES = {
 
 
 class Loader(yaml.SafeLoader):
-    """Reads !Sub, !Ref and !GetAtt as the plain values behind them."""
+    """Reads !Sub, !Ref and !GetAtt as their plain values."""
 
 
 Loader.add_multi_constructor("!", lambda loader, _, node: loader.construct_scalar(node))
