@@ -191,7 +191,7 @@ impl Slots {
         has_waited
     }
 
-    /// Whether a second look at planned nodes can help a pod that found no place.
+    /// Whether trying planned nodes once more can help a pod that found no place.
     pub(crate) fn may_fall_back_later(&self) -> bool {
         !self.matching.is_empty() && !self.is_strict && !self.may_lose
     }

@@ -32,13 +32,11 @@ fn of_sizes(name: &str, price: f64, more: &[&dyn Fn(&mut Offering)]) -> Instance
     made
 }
 
-fn problem(types: Vec<InstanceType>, pods: &[(&str, i64, &[(&str, i64)], u32)]) -> Problem {
-    let groups = pods.iter().map(|(name, cpu_millis, more, count)| {
-        let mut spec = pod(name, *cpu_millis);
-        resources(more).iter().for_each(|(name, amount)| spec.requests.set(name.clone(), amount));
-        group(name, spec, *count)
-    });
-    Problem { catalogs: vec![Arc::new(types)], pods: groups.collect(), ..world() }
+/// `count` pods that ask for cpu and slots.
+fn problem(types: Vec<InstanceType>, cpu_millis: i64, slots: i64, count: u32) -> Problem {
+    let mut spec = pod("web", cpu_millis);
+    spec.requests.set(SLOTS, slots);
+    Problem { catalogs: vec![Arc::new(types)], pods: vec![group("web", spec, count)], ..world() }
 }
 
 fn planned(problem: &Problem, mode: Mode) -> Plan {
@@ -59,7 +57,7 @@ fn names(problem: &Problem, node: &PlannedNode) -> Vec<String> {
 fn pod_that_requests_resource_of_override_gets_such_an_offering() {
     let with_slots = |one: &mut Offering| one.overrides = overrides(&[(SLOTS, 4)], &[("memory", 1 << 30)]);
     let types = vec![of_sizes("plain", 0.1, &[]), of_sizes("capable", 0.2, &[&with_slots])];
-    let problem = problem(types, &[("web", 500, &[(SLOTS, 1)], 1)]);
+    let problem = problem(types, 500, 1, 1);
     for mode in MODES {
         let plan = planned(&problem, mode);
         assert_eq!(plan.new_nodes.len(), 1, "{mode:?}");
@@ -74,7 +72,7 @@ fn override_of_unavailable_offering_does_not_count() {
         one.overrides = overrides(&[(SLOTS, 4)], &[]);
         one.available = false;
     };
-    let problem = problem(vec![of_sizes("capable", 0.2, &[&gone])], &[("web", 500, &[(SLOTS, 1)], 1)]);
+    let problem = problem(vec![of_sizes("capable", 0.2, &[&gone])], 500, 1, 1);
     for mode in MODES {
         assert_eq!(planned(&problem, mode).new_nodes.len(), 0, "{mode:?}");
     }
@@ -88,7 +86,7 @@ fn cheaper_offering_is_taken_where_its_nodes_have_room() {
         one.price_per_hour = 0.05;
     };
     for (cpu_millis, price, offering) in [(1500, 0.05, 1), (1900, 0.05, 1), (1901, 0.2, 0), (3000, 0.2, 0)] {
-        let problem = problem(vec![of_sizes("two-sizes", 0.2, &[&smaller])], &[("web", cpu_millis, &[], 1)]);
+        let problem = problem(vec![of_sizes("two-sizes", 0.2, &[&smaller])], cpu_millis, 0, 1);
         for mode in MODES {
             let plan = planned(&problem, mode);
             let node = &plan.new_nodes[0];
@@ -105,7 +103,7 @@ fn cost_plans_weigh_sizes_of_one_type() {
         one.overrides = overrides(&[("cpu", 2000)], &[]);
         one.price_per_hour = 0.05;
     };
-    let problem = problem(vec![of_sizes("two-sizes", 0.2, &[&smaller])], &[("web", 900, &[], 4)]);
+    let problem = problem(vec![of_sizes("two-sizes", 0.2, &[&smaller])], 900, 0, 4);
     let plan = planned(&problem, Mode::Cost);
     assert_eq!((plan.new_nodes.len(), plan.price_per_hour), (2, 0.1));
 }
@@ -116,7 +114,7 @@ fn planned_offering_that_is_too_small_is_a_violation() {
         one.overrides = overrides(&[("cpu", 2000)], &[]);
         one.price_per_hour = 0.05;
     };
-    let mut problem = problem(vec![of_sizes("two-sizes", 0.2, &[&smaller])], &[("web", 3000, &[], 1)]);
+    let mut problem = problem(vec![of_sizes("two-sizes", 0.2, &[&smaller])], 3000, 0, 1);
     problem.pools[0].requirements = Default::default();
     let mut node = launch(&problem, "zone-a", &[0], &[run(0, 0, 1)]);
     assert_eq!(validate(&problem, &plan(vec![node.clone()])), []);
