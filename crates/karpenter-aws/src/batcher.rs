@@ -1,15 +1,18 @@
-//! Calls that are put together: requests that are alike wait for each other for a moment and become one call.
+//! Batches requests: those of one window with equal keys become one call.
 //!
-//! A window closes when nothing came for a while, when its first request has waited long enough, or when it is full.
-//! What the one call is and whose answer is whose is the caller's business ([`Batcher::new`]'s `execute`).
+//! There is one window for all keys, as upstream has it. It closes when no request came for a while, when it has been
+//! open long enough, or when it is full; then one call is made for each key. With a window for each key, requests of many
+//! pools that come in turns would close each other's windows early and become small calls.
+//! What a call is and which answer belongs to which request is decided by [`Batcher::new`]'s `execute`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use karpenter_cluster::clock::Clock;
 use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::time::Instant;
 
 use crate::api::AwsError;
 
@@ -53,11 +56,15 @@ struct Shared<K, R, T> {
     execute: Box<Execute<K, R, T>>,
     tell: Box<Tell>,
     permits: Semaphore,
-    open: Mutex<BTreeMap<K, Window<R, T>>>,
+    open: Mutex<Option<Window<K, R, T>>>,
 }
 
-struct Window<R, T> {
-    items: Vec<(R, oneshot::Sender<Answer<T>>)>,
+type Items<R, T> = Vec<(R, oneshot::Sender<Answer<T>>)>;
+
+struct Window<K, R, T> {
+    by_key: BTreeMap<K, Items<R, T>>,
+    items: usize,
+    opened: Instant,
     changed: Arc<Notify>,
 }
 
@@ -97,73 +104,69 @@ where
     }
 
     fn add(&self, key: K, request: R, sender: oneshot::Sender<Answer<T>>) {
+        let shared = Arc::clone(&self.shared);
         let mut open = self.shared.open();
-        if let Some(window) = open.get_mut(&key) {
-            window.items.push((request, sender));
-            window.changed.notify_one();
-            if window.items.len() < self.shared.windows.items_max {
-                return;
+        let is_new = open.is_none();
+        let window = open.get_or_insert_with(|| Window {
+            by_key: BTreeMap::new(),
+            items: 0,
+            opened: Instant::now(),
+            changed: Arc::default(),
+        });
+        window.by_key.entry(key).or_default().push((request, sender));
+        window.items += 1;
+        let changed = Arc::clone(&window.changed);
+        if window.items >= self.shared.windows.items_max {
+            // The task that watches this window finds it closed, so the calls are made here.
+            if let Some(window) = open.take() {
+                tokio::spawn(async move { shared.make_calls(window).await });
             }
-            // It is full: whoever comes next opens another one.
-            if let Some(window) = open.remove(&key) {
-                drop(open);
-                window.changed.notify_one();
-                let shared = Arc::clone(&self.shared);
-                // The task that watches the window finds it gone, so the call is made here.
-                tokio::spawn(async move { shared.make_call(key, window.items, None).await });
-            }
+        } else if is_new {
+            tokio::spawn(async move { shared.watch(changed).await });
             return;
         }
-        let changed = Arc::new(Notify::new());
-        open.insert(key.clone(), Window { items: vec![(request, sender)], changed: Arc::clone(&changed) });
         drop(open);
-        let shared = Arc::clone(&self.shared);
-        tokio::spawn(async move { shared.watch(key, changed).await });
+        changed.notify_one();
     }
 }
 
-impl<K: Ord + Clone, R, T> Shared<K, R, T> {
-    fn open(&self) -> MutexGuard<'_, BTreeMap<K, Window<R, T>>> {
+impl<K: Ord, R, T> Shared<K, R, T> {
+    fn open(&self) -> MutexGuard<'_, Option<Window<K, R, T>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the window closes, then makes its call.
-    async fn watch(&self, key: K, changed: Arc<Notify>) {
-        let opened = tokio::time::Instant::now();
+    /// Waits until the window closes, then makes its calls.
+    async fn watch(&self, changed: Arc<Notify>) {
         let longest = self.clock.deadline(self.windows.longest);
+        let is_watched = |window: &mut Window<K, R, T>| Arc::ptr_eq(&window.changed, &changed);
         loop {
             let idle = self.clock.deadline(self.windows.idle).min(longest);
             tokio::select! {
                 biased;
                 () = changed.notified() => {
-                    let is_mine = self.open().get(&key).is_some_and(|window| Arc::ptr_eq(&window.changed, &changed));
-                    if !is_mine {
+                    if !self.open().as_mut().is_some_and(is_watched) {
                         return;
                     }
-                    if tokio::time::Instant::now() >= longest {
+                    if Instant::now() >= longest {
                         break;
                     }
                 }
                 () = tokio::time::sleep_until(idle) => break,
             }
         }
-        let window = {
-            let mut open = self.open();
-            let is_mine = open.get(&key).is_some_and(|window| Arc::ptr_eq(&window.changed, &changed));
-            if is_mine { open.remove(&key) } else { None }
-        };
+        let window = self.open().take_if(|window| is_watched(window));
         if let Some(window) = window {
-            self.make_call(key, window.items, Some(opened)).await;
+            self.make_calls(window).await;
         }
     }
 
-    async fn make_call(
-        &self,
-        key: K,
-        items: Vec<(R, oneshot::Sender<Answer<T>>)>,
-        opened: Option<tokio::time::Instant>,
-    ) {
-        let waited = opened.map(|opened| opened.elapsed()).unwrap_or_default();
+    /// One for each key.
+    async fn make_calls(&self, window: Window<K, R, T>) {
+        let waited = window.opened.elapsed();
+        join_all(window.by_key.into_iter().map(|(key, items)| self.make_call(key, items, waited))).await;
+    }
+
+    async fn make_call(&self, key: K, items: Items<R, T>, waited: Duration) {
         (self.tell)(BatchTold { batcher: self.name, size: items.len(), waited });
         let (requests, senders): (Vec<R>, Vec<_>) = items.into_iter().unzip();
         // The semaphore is never closed.

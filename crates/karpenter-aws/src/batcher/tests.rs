@@ -1,9 +1,8 @@
 use std::sync::Mutex as StdMutex;
 
 use futures::FutureExt;
-use futures::future::join_all;
 use jiff::Timestamp;
-use tokio::time::{Instant, advance, sleep};
+use tokio::time::{advance, sleep};
 
 use super::*;
 
@@ -50,6 +49,22 @@ async fn different_keys_are_different_calls() {
     let answers = tokio::join!(batcher.call("a", 1), batcher.call("b", 2));
     assert_eq!(answers, (Ok(2), Ok(4)));
     assert_eq!(calls.lock().unwrap().len(), 2);
+}
+
+/// As when the claims of many pools are launched in turns.
+#[tokio::test(start_paused = true)]
+async fn request_of_another_key_keeps_the_window_open() {
+    let (batcher, calls) = doubler(Windows { items_max: 100, ..WINDOWS });
+    let requests = (0..8).map(|number| {
+        let batcher = batcher.clone();
+        async move {
+            sleep(millis(60 * u64::from(number))).await;
+            batcher.call(["a", "b"][number as usize % 2], number).await
+        }
+    });
+    join_all(requests).await;
+    let closed = millis(7 * 60 + 100);
+    assert_eq!(*calls.lock().unwrap(), [("a", vec![0, 2, 4, 6], closed), ("b", vec![1, 3, 5, 7], closed)]);
 }
 
 #[tokio::test(start_paused = true)]
