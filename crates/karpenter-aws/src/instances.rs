@@ -194,17 +194,19 @@ fn shifted(instance: &Ec2Instance, what: &str) -> AwsError {
 
 type Found = Result<Option<Arc<Ec2Instance>>, AwsError>;
 
-/// One answer per id, in their order.
+/// One answer per id, in their order. Terminated instances are asked for as well, because EC2 knows them for about an hour:
+/// so one call separates them from unknown ids, and a fleet that terminates takes no call for each instance.
 async fn describe_together(ec2: &dyn Ec2, ids: &[String]) -> Vec<Found> {
     let unique: BTreeSet<&String> = ids.iter().collect();
     let mut answers: BTreeMap<String, Found> = BTreeMap::new();
     let all: Vec<String> = unique.iter().map(ToString::to_string).collect();
     let is_single = all.len() == 1;
-    let answer = ec2.describe_instances(&alive(all)).await;
+    let answer = ec2.describe_instances(&of_any_state(all)).await;
     match answer {
         Ok(found) => {
-            let found = found.into_iter().map(|instance| (instance.id.clone(), Ok(Some(Arc::new(instance)))));
-            answers.extend(found);
+            answers.extend(
+                found.into_iter().map(|instance| (instance.id.clone(), Ok(unless_terminated(instance)))),
+            );
         }
         Err(error) if is_single => return vec![Err(error); ids.len()],
         // Too many calls are not cured by more calls.
@@ -214,8 +216,8 @@ async fn describe_together(ec2: &dyn Ec2, ids: &[String]) -> Vec<Found> {
     let missing = unique.into_iter().filter(|id| !answers.contains_key(*id) && !is_single).cloned();
     let missing: Vec<String> = missing.collect();
     let singly = one_by_one(&missing, |id| async move {
-        let found = ec2.describe_instances(&alive(vec![id])).await;
-        found.map(|found| found.into_iter().next().map(Arc::new))
+        let found = ec2.describe_instances(&of_any_state(vec![id])).await;
+        found.map(|found| found.into_iter().next().and_then(unless_terminated))
     });
     answers.extend(missing.iter().cloned().zip(singly.await));
     ids.iter().map(|id| answers.get(id).cloned().unwrap_or(Ok(None))).collect()
@@ -226,8 +228,13 @@ async fn one_by_one<T, F: Future<Output = T>>(ids: &[String], ask: impl Fn(Strin
     stream::iter(ids.iter().cloned().map(ask)).buffered(SINGLY_AT_ONCE_MAX).collect().await
 }
 
-fn alive(ids: Vec<String>) -> InstanceQuery {
-    InstanceQuery { ids, tags: Vec::new(), states: InstanceState::ALIVE.to_vec() }
+/// All states by name: EC2 throttles calls without a filter earlier.
+fn of_any_state(ids: Vec<String>) -> InstanceQuery {
+    InstanceQuery { ids, tags: Vec::new(), states: InstanceState::ALL.to_vec() }
+}
+
+fn unless_terminated(instance: Ec2Instance) -> Option<Arc<Ec2Instance>> {
+    (instance.state != InstanceState::Terminated).then(|| Arc::new(instance))
 }
 
 /// One answer per id, in their order.

@@ -29,6 +29,9 @@ impl InstanceState {
     pub const ALIVE: [Self; 5] =
         [Self::Pending, Self::Running, Self::Stopping, Self::Stopped, Self::ShuttingDown];
 
+    pub const ALL: [Self; 6] =
+        [Self::Pending, Self::Running, Self::Stopping, Self::Stopped, Self::ShuttingDown, Self::Terminated];
+
     /// As EC2 spells it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -42,7 +45,7 @@ impl InstanceState {
     }
 
     pub fn parse(text: &str) -> Option<Self> {
-        Self::ALIVE.into_iter().chain([Self::Terminated]).find(|state| state.as_str() == text)
+        Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
 
     /// On its way out, or gone.

@@ -62,6 +62,20 @@ async fn many_are_ended_with_one_call() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn terminated_instances_are_described_with_one_call() {
+    let world = World::new().await;
+    let claims = futures::future::join_all((0..10).map(|_| launched(&world))).await;
+    futures::future::join_all(claims[1..].iter().map(|claim| world.provider.delete(claim))).await;
+    // Terminated, and still known to EC2.
+    advance(Duration::from_secs(60)).await;
+    world.cloud.forget_calls();
+    let answers = futures::future::join_all(claims.iter().map(|claim| world.provider.delete(claim))).await;
+    assert_eq!(answers[0], Ok(()));
+    assert!(answers[1..].iter().all(|answer| answer.as_ref().is_err_and(CloudError::is_not_found)));
+    assert_eq!(world.cloud.count(Call::DescribeInstances), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_that_is_gone_does_not_spoil_the_others() {
     let world = World::new().await;
     let claims = futures::future::join_all((0..3).map(|_| launched(&world))).await;
