@@ -1,7 +1,6 @@
 """EC2's request throttling: a token bucket per action. Sizes and rates are those that EC2 documents for most of its actions,
 per account and region."""
 
-import collections
 import time
 
 # Tokens, and tokens per second.
@@ -18,17 +17,16 @@ def size_and_rate(operation, asked):
 
 
 class Buckets:
-    def __init__(self, clock=time.monotonic):
-        self.clock, self.filled, self.refused = clock, {}, collections.Counter()
+    def __init__(self, percent, clock=time.monotonic):
+        """`percent`: how much of each bucket is left by other callers of the account."""
+        self.share, self.clock, self.filled = percent / 100, clock, {}
 
     def take(self, operation, asked):
         """Takes a token for a call; returns whether there was one."""
-        size, rate = size_and_rate(operation, asked)
+        size, rate = (self.share * documented for documented in size_and_rate(operation, asked))
         now = self.clock()
         tokens, at = self.filled.get((operation, size), (size, now))
         tokens = min(size, tokens + (now - at) * rate)
         is_allowed = tokens >= 1
         self.filled[operation, size] = (tokens - is_allowed, now)
-        if not is_allowed:
-            self.refused[operation] += 1
         return is_allowed

@@ -350,7 +350,7 @@ def main():
         parser.add_argument("--" + fault.replace("_", "-"), type=float, default=ratio, metavar="RATIO")
     parser.add_argument("--capture", type=argparse.FileType("a"), metavar="FILE")
     parser.add_argument("--tls", nargs=2, metavar=("PORT", "FILE"), help="also with TLS, by a key and its certificate")
-    parser.add_argument("--buckets", action="store_true", help="throttle calls to EC2 as it documents")
+    parser.add_argument("--buckets", type=float, metavar="PERCENT", help="throttle calls by this share of EC2's token buckets")
     parser.add_argument("--page-size", type=int, metavar="ITEMS", help="of every list of EC2, in place of small pages")
     parser.add_argument("--moto-region", metavar="REGION", help="the region in moto that answers for every region")
     parser.add_argument("--hide", type=float, default=0, metavar="SECONDS", help="hide what was just made that long")
@@ -359,7 +359,7 @@ def main():
     Handler.faults = Faults({fault: getattr(given, fault) for fault in defaults}, given.seed)
     Handler.faults.captured_to, Handler.moto_region = given.capture, given.moto_region
     Handler.faults.page_size = given.page_size
-    Handler.faults.buckets = buckets.Buckets() if given.buckets else None
+    Handler.faults.buckets = buckets.Buckets(given.buckets) if given.buckets else None
     Handler.faults.consistency = consistency.Consistency(given.hide)
     if given.tls:
         port, certificate = given.tls

@@ -220,6 +220,8 @@ def main():
     parser.add_argument("--endpoints", action="store_true", help="TLS, regions, a proxy and credentials that run out, instead")
     parser.add_argument("--throttling", type=int, metavar="NODES", nargs="?", const=500,
                         help="launch and remove nodes of 20 pools while EC2 throttles as it documents, instead")
+    parser.add_argument("--share", type=float, metavar="PERCENT", default=100,
+                        help="of EC2's token buckets that other callers of the account leave, with --throttling")
     parser.add_argument("--upstream", metavar="PROGRAM", help="throttle upstream's controller as well and compare calls")
     parser.add_argument("--wire", action="store_true", help="compare what launches send with upstream's requests, instead")
     parser.add_argument("--wire-record", metavar="PROGRAM", help="record these from upstream's controller, instead")

@@ -50,22 +50,22 @@ def replicas_of(number, nodes):
     return nodes // POOLS + (number < nodes % POOLS)
 
 
-def check_buckets(stage):
+def check_buckets(stage, share):
     """More calls than a bucket holds are refused; without this, a load without refused calls would mean nothing."""
     once = botocore.config.Config(retries={"total_max_attempts": 1})
     ec2 = boto3.client("ec2", endpoint_url=stage.faults_at, region_name=REGION, aws_access_key_id="t",
                        aws_secret_access_key="t", config=once)
     subnet = stage.ec2.describe_subnets()["Subnets"][0]["SubnetId"]
-    size, rate = buckets.CHANGING
+    size, rate = (documented * share / 100 for documented in buckets.CHANGING)
     began, taken = time.monotonic(), 0
     try:
-        while taken < 10 * size:
+        while taken < 10 * size + 10:
             ec2.delete_tags(Resources=[subnet], Tags=[{"Key": "none"}])
             taken += 1
     except botocore.exceptions.ClientError as error:
         assert error.response["Error"]["Code"] == "RequestLimitExceeded", error
     # At most what was in the bucket, and what came in meanwhile.
-    assert size <= taken <= size + rate * (time.monotonic() - began) + 1, f"{taken} calls were taken"
+    assert int(size) <= taken <= size + rate * (time.monotonic() - began) + 1, f"{taken} calls were taken"
 
 
 def counts(stage):
@@ -80,10 +80,10 @@ def counts(stage):
     return calls, refused
 
 
-def run_load(stage, nodes, start):
+def run_load(stage, nodes, share, start):
     """Launches and removes the nodes; the seconds of each phase, calls by action and refused calls by action."""
-    stage.start_account(1, *NO_FAULTS, "--buckets", "--page-size", str(PAGE_SIZE))
-    check_buckets(stage)
+    stage.start_account(1, *NO_FAULTS, "--buckets", str(share), "--page-size", str(PAGE_SIZE))
+    check_buckets(stage, share)
     before_load = counts(stage)
     stage.start_cluster()
     start(stage)
@@ -116,6 +116,14 @@ def check_claims(stage, nodes):
     assert launched == nodes, f"{launched} instances were launched for {nodes} pods"
 
 
+def check_controller(stage, nodes):
+    """No claim was given up and replaced by another."""
+    created = sum(float(line.rsplit(" ", 1)[1]) for line in stage.metrics()
+                  if line.startswith("karpenter_nodeclaims_created_total{"))
+    assert created == nodes, f"{created:g} claims were created for {nodes} pods"
+    assert "panicked" not in stage.logs("karpenter")
+
+
 def print_table(results):
     names = list(results)
     actions = sorted({action for _, calls, _ in results.values() for action in calls},
@@ -139,13 +147,15 @@ def throttling(given):
         starts["upstream"] = lambda stage: stage.start_upstream(given.upstream, **alone)
     results = {}
     for name, start in starts.items():
-        print(f"{name}: {given.throttling} nodes in {POOLS} pools", flush=True)
+        print(f"{name}: {given.throttling} nodes in {POOLS} pools, {given.share:g} % of EC2's token buckets", flush=True)
         stage = Stage(given.binary, given.real)
         try:
-            results[name] = run_load(stage, given.throttling, start)
-            assert "panicked" not in stage.logs("karpenter")
+            results[name] = run_load(stage, given.throttling, given.share, start)
+            if name == "ours":
+                check_controller(stage, given.throttling)
         finally:
             stage.stop_all()
         print_table({name: results[name]})
     if len(results) > 1:
         print_table(results)
+    assert given.share == 100 or sum(results["ours"][2].values()), "no call was refused"
