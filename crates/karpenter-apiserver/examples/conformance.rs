@@ -14,16 +14,16 @@ const USAGE: &str = "\
 Usage: conformance (--record | --check) (--kubeconfig FILE | --server URL --token TOKEN)
                    [--etcd URL] [--only SCRIPT] [--report FILE]
 
-  --record       write the server's answers as those to compare with
-  --check        compare the server's answers with the recorded ones
-  --etcd URL     the etcd of a real server, to make it lose its history
+  --record       record the responses of the server
+  --check        compare the responses of the server with the recorded ones
+  --etcd URL     the etcd of the server; it is compacted to remove the history
   --only SCRIPT  run one script
-  --report FILE  write the differences there as well
-  --list         name the steps, ask nobody
+  --report FILE  also write the differences to FILE
+  --list         list the steps without sending requests
 ";
 
 /// The caches of kube-apiserver follow its writes within this time, unless the machine is overloaded.
-const CACHES_LAG_AT_MOST: Duration = Duration::from_millis(700);
+const CACHE_LAG_MAX: Duration = Duration::from_millis(700);
 
 #[derive(Default)]
 struct Arguments {
@@ -117,7 +117,7 @@ async fn compare_or_record() -> Result<bool, Error> {
         }
         None => None,
     };
-    let target = run::Target { client: client(&arguments).await?, settle_time: CACHES_LAG_AT_MOST, etcd };
+    let target = run::Target { client: client(&arguments).await?, cache_lag: CACHE_LAG_MAX, etcd };
     let mut all = Vec::new();
     let mut count = 0;
     for script in &scripts {

@@ -30,7 +30,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::field::FieldError;
-use crate::status::Answer;
+use crate::status::ApiResult;
 
 /// Read access to stored objects, for decisions that depend on other objects.
 pub trait Lookup {
@@ -107,7 +107,7 @@ pub fn prepare_custom_update(new: &mut Value, old: &Value, subresource: &str, ha
 
 /// Runs the admission plugins, for built-in kinds and custom resources. They may change `object` (`Null` for delete) or
 /// reject the request. Called after defaults, before strategies and validation.
-pub fn admit(operation: &Operation<'_>, object: &mut Value, lookup: &dyn Lookup) -> Answer<()> {
+pub fn admit(operation: &Operation<'_>, object: &mut Value, lookup: &dyn Lookup) -> ApiResult<()> {
     plugins::admit(operation, object, lookup)
 }
 
@@ -145,7 +145,7 @@ pub fn read_scale(group: &str, kind: &str, object: &Value) -> Option<Value> {
 
 /// Validates a `Scale` and writes its `spec.replicas` (and resource version) to the object. The caller then stores the
 /// object as an update with subresource `scale`.
-pub fn write_scale(group: &str, plural: &str, object: &mut Value, scale: &Value) -> Answer<()> {
+pub fn write_scale(group: &str, plural: &str, object: &mut Value, scale: &Value) -> ApiResult<()> {
     scale::write_scale(group, plural, object, scale)
 }
 
@@ -168,17 +168,17 @@ pub fn decide_eviction(
     dry_run: bool,
     lookup: &dyn Lookup,
     now: Timestamp,
-) -> Answer<EvictionDecision> {
+) -> ApiResult<EvictionDecision> {
     eviction::decide_eviction(pod, eviction, dry_run, lookup, now)
 }
 
 /// The pod with the condition `DisruptionTarget`; `None` if it has the condition already. An error if the preconditions
 /// of the eviction do not hold.
-pub fn mark_evicted(pod: &Value, eviction: &Value, now: Timestamp) -> Answer<Option<Value>> {
+pub fn mark_evicted(pod: &Value, eviction: &Value, now: Timestamp) -> ApiResult<Option<Value>> {
     eviction::mark_evicted(pod, eviction, now)
 }
 
 /// Executes a request `POST pods/{name}/binding` on the stored pod.
-pub fn bind_pod(pod: &mut Value, binding: &Value, lookup: &dyn Lookup, now: Timestamp) -> Answer<()> {
+pub fn bind_pod(pod: &mut Value, binding: &Value, lookup: &dyn Lookup, now: Timestamp) -> ApiResult<()> {
     binding::bind_pod(pod, binding, lookup, now)
 }

@@ -2,13 +2,13 @@
 //!
 //! [`apply`] merges the configuration of a manager into the live object. A field that another manager owns with another
 //! value is a conflict, unless the apply is forced. A field that the manager no longer applies is removed, unless
-//! another manager owns it. [`record_update`] computes the ownership for every other write. Managed fields of other
+//! another manager owns it. [`record_update`] computes the ownership for every other write. ManagedFields fields of other
 //! versions of the kind are not converted.
 //!
 //! Upstream: sigs.k8s.io/structured-merge-diff/v6, k8s.io/apimachinery/pkg/util/managedfields/internal
 
-mod fresh;
-mod kept;
+mod create;
+mod encoded;
 mod managed;
 mod path;
 mod scale;
@@ -27,10 +27,10 @@ use crate::builtin;
 use crate::clock::rfc3339_seconds;
 use crate::patch::unexpected;
 use crate::shape::Shape;
-use crate::status::{Answer, Cause, Failure};
-use managed::{Managed, ManagerId};
+use crate::status::{ApiResult, Cause, Failure};
+use managed::{ManagedFields, ManagerId};
 use path::Path;
-pub use scale::{ReplicasPath, lend_ownership, return_ownership};
+pub use scale::{ReplicasPath, copy_owners_to_object, copy_owners_to_scale};
 use set::FieldSet;
 use updater::Conflict;
 
@@ -58,7 +58,7 @@ pub struct ApplyRequest<'request> {
 ///
 /// An object of a built-in kind is normalized as Go encodes it; defaults are not applied. If neither fields nor owners
 /// change, the result equals the live object, including the times of its managed fields.
-pub fn apply(request: ApplyRequest<'_>) -> Answer<Value> {
+pub fn apply(request: ApplyRequest<'_>) -> ApiResult<Value> {
     let version = request.applied.get("apiVersion").and_then(Value::as_str).unwrap_or("");
     if version != request.api_version {
         let message = format!("invalid object type: {}", group_version_kind(request.applied));
@@ -67,7 +67,7 @@ pub fn apply(request: ApplyRequest<'_>) -> Answer<Value> {
     if request.applied.pointer("/metadata/managedFields").is_some_and(|fields| !fields.is_null()) {
         return Err(Box::new(Failure::bad_request("metadata.managedFields must be nil")));
     }
-    let managed = Managed::decode(request.live.and_then(managed_fields))
+    let managed = ManagedFields::decode(request.live.and_then(managed_fields))
         .map_err(|why| unexpected(format!("failed to decode managed fields: {why}")))?;
     let empty = empty_object(request.applied);
     let mut live = request.live.cloned().unwrap_or_else(|| empty.clone());
@@ -103,20 +103,20 @@ pub fn apply(request: ApplyRequest<'_>) -> Answer<Value> {
     put_managed_fields(&mut object, managed.encode());
     match request.live {
         // An empty field that normalization omits is not a change.
-        Some(live) if same_but_for_times(live, &object) => Ok(live.clone()),
+        Some(live) if equal_except_times(live, &object) => Ok(live.clone()),
         _ => Ok(object),
     }
 }
 
 /// Checks that all fields of an applied object are known and have the right type.
-pub fn check_applied(applied: &Value, shape: &Shape) -> Answer<()> {
+pub fn check_applied(applied: &Value, shape: &Shape) -> ApiResult<()> {
     let problems = typed::validate(applied, shape);
     if problems.is_empty() { Ok(()) } else { Err(untyped(applied, &typed::problems_text(&problems))) }
 }
 
 /// The error if an applied object does not match the schema of its kind.
 pub(crate) fn untyped(applied: &Value, why: &str) -> Box<Failure> {
-    unexpected(format!("failed to create typed patch object ({}): {why}", described(applied)))
+    unexpected(format!("failed to create typed patch object ({}): {why}", object_description(applied)))
 }
 
 /// Records in `new` that `manager` owns the fields that differ from `old`. `old` is `None` for a create.
@@ -133,12 +133,12 @@ pub fn record_update(
     now: Timestamp,
 ) {
     let sent = take_managed_fields(new);
-    let stored = || Managed::decode(old.and_then(managed_fields)).unwrap_or_default();
+    let stored = || ManagedFields::decode(old.and_then(managed_fields)).unwrap_or_default();
     let managed = match &sent {
         _ if !subresource.is_empty() => stored(),
-        Some(sent) if is_reset(sent) => Managed::default(),
+        Some(sent) if is_reset(sent) => ManagedFields::default(),
         // A client that does not know `managedFields` sends none. The stored ones are kept.
-        sent => match Managed::decode(sent.as_ref()) {
+        sent => match ManagedFields::decode(sent.as_ref()) {
             Ok(managed) if !managed.is_empty() => managed,
             _ => stored(),
         },
@@ -168,7 +168,7 @@ pub fn record_create(
     now: Timestamp,
 ) -> Option<Vec<u8>> {
     if managed_fields(new).is_none_or(is_reset)
-        && let Ok(fields) = fresh::fields(zero_value(new), new, shape, reset_paths(new, shape, ""))
+        && let Ok(fields) = create::fields(zero_value(new), new, shape, reset_paths(new, shape, ""))
     {
         take_managed_fields(new);
         let fields = fields?;
@@ -197,7 +197,7 @@ pub fn record_create(
 
 /// The result of [`record_update_encoded`].
 #[derive(Debug, PartialEq)]
-pub struct Kept {
+pub struct EncodedUpdate {
     /// The new JSON; `None` if it is unchanged.
     pub text: Option<Vec<u8>>,
     /// Whether anything but times changed.
@@ -208,7 +208,7 @@ pub struct Kept {
 /// contains them. The stored managed fields are read and returned as JSON. Returns `None` if the JSON does not have the
 /// expected form; then [`record_update`] must be used.
 #[expect(clippy::too_many_arguments, reason = "the arguments of `record_update` and the text")]
-pub fn record_kept(
+pub fn record_update_encoded(
     stored: Option<&[u8]>,
     old: &Value,
     new: &Value,
@@ -217,26 +217,26 @@ pub fn record_kept(
     api_version: &str,
     subresource: &str,
     now: Timestamp,
-) -> Option<Kept> {
+) -> Option<EncodedUpdate> {
     // A client has reset the managed fields. They are recorded again after the next apply.
-    let Some(stored) = stored else { return Some(Kept { text: None, is_changed: false }) };
+    let Some(stored) = stored else { return Some(EncodedUpdate { text: None, is_changed: false }) };
     let comparison =
         typed::compare(old, new, shape).without(&FieldSet::of(reset_paths(new, shape, subresource)));
     let mut own = comparison.modified.union(&comparison.added);
     if own.is_empty() && comparison.removed.is_empty() {
-        return Some(Kept { text: None, is_changed: false });
+        return Some(EncodedUpdate { text: None, is_changed: false });
     }
     own.remove_all(&STRIPPED);
     let manager = if manager.is_empty() { "unknown" } else { manager };
     let id = ManagerId::update(manager, api_version, subresource);
-    let mut entries = kept::read(stored).ok()?;
-    let is_changed = kept::update(&mut entries, &comparison, &own, &id, &rfc3339_seconds(now)).ok()?;
+    let mut entries = encoded::read(stored).ok()?;
+    let is_changed = encoded::update(&mut entries, &comparison, &own, &id, &rfc3339_seconds(now)).ok()?;
     if entries.is_empty() || entries.iter().filter(|entry| entry.updates).count() > MAX_UPDATE_MANAGERS {
         return None;
     }
     // A new time alone is not a change, unless it changes the order of entries.
-    let is_changed = kept::sort(&mut entries) || is_changed;
-    Some(Kept { text: Some(kept::write(&entries)), is_changed })
+    let is_changed = encoded::sort(&mut entries) || is_changed;
+    Some(EncodedUpdate { text: Some(encoded::write(&entries)), is_changed })
 }
 
 /// The parameters that updates and applies have in common.
@@ -247,7 +247,7 @@ struct Write<'write> {
 }
 
 impl Write<'_> {
-    fn update(&self, live: &Value, new: &Value, mut managed: Managed, id: &ManagerId) -> Managed {
+    fn update(&self, live: &Value, new: &Value, mut managed: ManagedFields, id: &ManagerId) -> ManagedFields {
         let mut own = updater::update(live, new, self.shape, self.reset, &mut managed);
         own.remove_all(&STRIPPED);
         if !own.is_empty() {
@@ -262,10 +262,10 @@ impl Write<'_> {
         &self,
         live: &Value,
         request: &ApplyRequest<'_>,
-        mut managed: Managed,
+        mut managed: ManagedFields,
         id: &ManagerId,
         force: bool,
-    ) -> Result<(Value, Managed), Vec<Conflict>> {
+    ) -> Result<(Value, ManagedFields), Vec<Conflict>> {
         let new = updater::apply(
             live,
             request.applied,
@@ -379,7 +379,7 @@ fn group_version_kind(object: &Value) -> String {
     format!("{group}/{version}, Kind={}", text("kind"))
 }
 
-fn described(object: &Value) -> String {
+fn object_description(object: &Value) -> String {
     let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or("");
     format!("{}/{}; {}", text("/metadata/namespace"), text("/metadata/name"), group_version_kind(object))
 }
@@ -404,7 +404,7 @@ fn put_managed_fields(object: &mut Value, entries: Vec<Value>) {
 }
 
 /// Whether two objects are equal except for the times in `managedFields`.
-fn same_but_for_times(left: &Value, right: &Value) -> bool {
+fn equal_except_times(left: &Value, right: &Value) -> bool {
     let timeless = |object: &Value| {
         let mut object = object.clone();
         let mut entries = take_managed_fields(&mut object).unwrap_or_default();

@@ -32,7 +32,7 @@ pub use status::{default_definition, established_status};
 
 use crate::field::{FieldError, FieldErrorKind};
 use crate::shape::Shape;
-use crate::status::{Answer, Failure};
+use crate::status::{ApiResult, Failure};
 use crate::table::Columns;
 use schema::Schema;
 
@@ -82,7 +82,7 @@ struct Inner {
 
 impl CustomKind {
     /// Compiles a version of a definition that [`validate_definition`] accepted.
-    pub fn from_definition(crd: &Value, version: &str) -> Answer<Self> {
+    pub fn from_definition(crd: &Value, version: &str) -> ApiResult<Self> {
         let missing = || {
             let name = crd.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
             Box::new(Failure::bad_request(format!(
@@ -269,9 +269,9 @@ impl CustomKind {
         }
         check_replicas(object, &scale.status_replicas, errors);
         if let Some(path) = &scale.label_selector
-            && let Err(words) = nested(object, path, |found| found.is_string(), "string")
+            && let Err(message) = nested(object, path, |found| found.is_string(), "string")
         {
-            errors.push(FieldError::invalid(path.as_str(), Value::from(""), words));
+            errors.push(FieldError::invalid(path.as_str(), Value::from(""), message));
         }
     }
 }
@@ -279,8 +279,8 @@ impl CustomKind {
 fn check_replicas(object: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let found = match nested(object, path, |found| found.as_i64().is_some(), "int64") {
         Ok(found) => found.and_then(Value::as_i64).unwrap_or_default(),
-        Err(words) => {
-            errors.push(FieldError::invalid(path, Value::from(0), words));
+        Err(message) => {
+            errors.push(FieldError::invalid(path, Value::from(0), message));
             return;
         }
     };
@@ -310,9 +310,10 @@ fn nested<'a>(
             },
             Value::Null => return Ok(None),
             other => {
-                let words = "accessor error: {value} is of the type {type}, expected map[string]interface{}";
-                let words = words.replace("{value}", &plain(other)).replace("{type}", go_type(other));
-                return Err(format!(".{walked} {words}"));
+                let message =
+                    "accessor error: {value} is of the type {type}, expected map[string]interface{}";
+                let message = message.replace("{value}", &plain(other)).replace("{type}", go_type(other));
+                return Err(format!(".{walked} {message}"));
             }
         }
     }

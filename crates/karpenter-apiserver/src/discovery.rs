@@ -28,7 +28,8 @@ pub fn core_versions(address: &str) -> Value {
 
 /// `/apis`
 pub fn groups(registry: &Registry) -> Value {
-    let groups: Vec<Value> = named_groups(registry).iter().map(|name| group_entry(registry, name)).collect();
+    let groups: Vec<Value> =
+        ordered_groups(registry).iter().map(|name| group_entry(registry, name)).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
@@ -82,7 +83,7 @@ pub fn resources(registry: &Registry, group: &str, version: &str) -> Option<Valu
 
 /// `/api` and `/apis` in aggregated form: all groups with their resources.
 pub fn aggregated(registry: &Registry, core: bool, format_version: &str) -> Value {
-    let groups = if core { vec![String::new()] } else { named_groups(registry) };
+    let groups = if core { vec![String::new()] } else { ordered_groups(registry) };
     let items: Vec<Value> = groups
         .iter()
         .map(|group| {
@@ -107,7 +108,7 @@ pub fn aggregated(registry: &Registry, core: bool, format_version: &str) -> Valu
 
 /// `/openapi/v3` and the paths below it; `path` is the part after `/openapi/`.
 pub fn openapi(registry: &Registry, path: &str) -> Option<Value> {
-    let kinds: Vec<ServedKind<'_>> = registry.all().map(|resource| described(resource)).collect();
+    let kinds: Vec<ServedKind<'_>> = registry.all().map(|resource| served_kind(resource)).collect();
     let parts: Vec<&str> = path.split('/').collect();
     match parts.as_slice() {
         ["v3"] => Some(openapi::index(&kinds)),
@@ -117,7 +118,7 @@ pub fn openapi(registry: &Registry, path: &str) -> Option<Value> {
     }
 }
 
-fn described(resource: &Resource) -> ServedKind<'_> {
+fn served_kind(resource: &Resource) -> ServedKind<'_> {
     ServedKind {
         group: &resource.group,
         version: &resource.version,
@@ -160,7 +161,7 @@ const GROUPS_IN_ORDER: [&str; 20] = [
     "flowcontrol.apiserver.k8s.io",
 ];
 
-fn named_groups(registry: &Registry) -> Vec<String> {
+fn ordered_groups(registry: &Registry) -> Vec<String> {
     let mut names: Vec<String> = registry.groups().into_iter().filter(|name| !name.is_empty()).collect();
     let rank = |name: &String| GROUPS_IN_ORDER.iter().position(|known| known == name).unwrap_or(usize::MAX);
     names.sort_by_key(rank);
@@ -216,8 +217,8 @@ fn aggregated_entry(resource: &Resource) -> Value {
         .subresources
         .iter()
         .map(|subresource| {
-            let speaks = kind(&subresource.group, &subresource.version, &subresource.kind);
-            json!({"subresource": subresource.name, "responseKind": speaks, "verbs": subresource.verbs})
+            let response_kind = kind(&subresource.group, &subresource.version, &subresource.kind);
+            json!({"subresource": subresource.name, "responseKind": response_kind, "verbs": subresource.verbs})
         })
         .collect();
     if !subresources.is_empty() {

@@ -111,7 +111,7 @@ impl std::fmt::Debug for RespBody {
 pub struct ListBody {
     head: Option<Vec<u8>>,
     /// The start of each object, with `kind` and `apiVersion`, which the items of built-in lists omit.
-    left_out: Vec<u8>,
+    omitted_prefix: Vec<u8>,
     entries: VecDeque<Arc<Entry>>,
     bytes_left: u64,
 }
@@ -131,20 +131,20 @@ impl ListBody {
         // Writing JSON into a vector cannot fail.
         let _ = serde_json::to_writer(&mut head, metadata);
         head.extend_from_slice(b",\"items\":[");
-        let left_out = if names_kinds {
+        let omitted_prefix = if names_kinds {
             Vec::new()
         } else {
             let kind = kind.strip_suffix("List").unwrap_or(kind);
             format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",").into_bytes()
         };
         let length = |entry: &Arc<Entry>| {
-            let (brace, text) = item(entry, &left_out);
+            let (brace, text) = item(entry, &omitted_prefix);
             brace.len() + text.len() + 1
         };
         let objects: usize = entries.iter().map(length).sum();
         // There is one comma less than objects; `]}` and a newline follow.
         let bytes_left = (head.len() + objects.saturating_sub(1) + 3) as u64;
-        Self { head: Some(head), left_out, entries: entries.into(), bytes_left }
+        Self { head: Some(head), omitted_prefix, entries: entries.into(), bytes_left }
     }
 
     fn next_frame(&mut self) -> Option<Bytes> {
@@ -153,7 +153,7 @@ impl ListBody {
         }
         let mut frame = self.head.take().unwrap_or_default();
         while let Some(entry) = self.entries.pop_front() {
-            let (brace, text) = item(&entry, &self.left_out);
+            let (brace, text) = item(&entry, &self.omitted_prefix);
             frame.extend_from_slice(brace);
             frame.extend_from_slice(text);
             if !self.entries.is_empty() {
@@ -173,10 +173,10 @@ impl ListBody {
     }
 }
 
-/// The JSON of an item in two parts. If `left_out` is stripped, the first part is the opening brace.
-fn item<'a>(entry: &'a Entry, left_out: &[u8]) -> (&'static [u8], &'a [u8]) {
-    match entry.object().strip_prefix(left_out) {
-        Some(rest) if !left_out.is_empty() => (b"{", rest),
+/// The JSON of a list item, in two parts. If the item starts with `omitted_prefix`, it is replaced by an opening brace.
+fn item<'a>(entry: &'a Entry, omitted_prefix: &[u8]) -> (&'static [u8], &'a [u8]) {
+    match entry.object().strip_prefix(omitted_prefix) {
+        Some(rest) if !omitted_prefix.is_empty() => (b"{", rest),
         _ => (b"", entry.object()),
     }
 }
@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_form_that_can_be_produced_wins() {
+    fn first_supported_media_type_is_negotiated() {
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;\
                      g=meta.k8s.io,application/json";
         assert_eq!(Format::negotiate(table), Some((Format::Table("meta.k8s.io/v1"), false)));
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn yaml_says_the_same() {
+    fn yaml_response_equals_json() {
         let object = json!({
             "a": ["1", 1, 1.5, true, "true", null, "null", "", "~", "- x", "a: b", "#"],
             "b": {"c": {}, "d": []}, "e": "two\nlines\n", "long": "word ".repeat(50),

@@ -39,7 +39,7 @@ impl FieldErrorKind {
         }
     }
 
-    fn words(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
             Self::NotFound => "Not found",
             Self::Required => "Required value",
@@ -140,7 +140,7 @@ impl FieldError {
 
     /// The message without the field, as in `details.causes`.
     pub fn body(&self) -> String {
-        let mut text = self.kind.words().to_string();
+        let mut text = self.kind.description().to_string();
         if self.kind.shows_value() && !self.value_omitted {
             text.push_str(": ");
             match &self.value_text {
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_printed_as_go_prints_them() {
+    fn values_are_formatted_as_in_go() {
         for (value, expected) in [
             (json!("a\"b\u{1}é"), r#""a\"b\x01é""#),
             (json!({"a": "<"}), r#"{"a":"\u003c"}"#),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn counted_and_omitted_values() {
+    fn too_many_and_omitted_values_in_messages() {
         let many = FieldError::too_many("spec.list", 3, 1);
         assert_eq!(many.to_string(), "spec.list: Too many: 3: must have at most 1 item");
         let long = FieldError::too_long("spec.text", 63);

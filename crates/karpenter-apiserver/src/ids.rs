@@ -31,7 +31,7 @@ impl Ids {
 
     fn number(&self) -> u64 {
         let count = self.next.fetch_add(1, Ordering::Relaxed);
-        scramble(self.seed ^ scramble(count))
+        splitmix64(self.seed ^ splitmix64(count))
     }
 
     /// A version 4 UUID.
@@ -66,7 +66,7 @@ impl Ids {
 }
 
 /// SplitMix64: a bijective hash, so that different inputs give different outputs.
-fn scramble(input: u64) -> u64 {
+fn splitmix64(input: u64) -> u64 {
     let mut mixed = input.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_seeds_give_equal_names_that_fit() {
+    fn generated_names_depend_on_seed_and_fit_length_limit() {
         let (one, two) = (Ids::new(3), Ids::new(3));
         let long = "x".repeat(80);
         for prefix in ["web-", "", long.as_str()] {

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use crate::field::FieldError;
 use crate::request::Query;
-use crate::status::{Answer, Failure};
+use crate::status::{ApiResult, Failure};
 
 const META: &str = "meta.k8s.io";
 
-fn invalid(kind: &str, errors: &[FieldError]) -> Answer<()> {
+fn invalid(kind: &str, errors: &[FieldError]) -> ApiResult<()> {
     if errors.is_empty() { Ok(()) } else { Err(Box::new(Failure::invalid(META, kind, "", errors))) }
 }
 
@@ -42,7 +42,7 @@ pub struct WriteOptions {
 
 impl WriteOptions {
     /// `kind` is the name of the options: `CreateOptions`, `UpdateOptions`, `PatchOptions`.
-    pub fn parse(query: &Query, kind: &str, applies: bool) -> Answer<Self> {
+    pub fn parse(query: &Query, kind: &str, applies: bool) -> ApiResult<Self> {
         let mut errors = Vec::new();
         let force = query.has("force").then(|| query.flag("force"));
         let manager = query.get("fieldManager");
@@ -92,8 +92,8 @@ pub struct ListOptions {
 }
 
 impl ListOptions {
-    pub fn parse(query: &Query, watch: bool) -> Answer<Self> {
-        let number = |name: &str| -> Answer<Option<i64>> {
+    pub fn parse(query: &Query, watch: bool) -> ApiResult<Self> {
+        let number = |name: &str| -> ApiResult<Option<i64>> {
             match query.get(name) {
                 "" => Ok(None),
                 text => text.parse().map(Some).map_err(|_| {
@@ -168,7 +168,7 @@ impl ListOptions {
     }
 
     /// The requested revision; 0 if none.
-    pub fn revision(&self) -> Answer<u64> {
+    pub fn revision(&self) -> ApiResult<u64> {
         if self.resource_version.is_empty() {
             return Ok(0);
         }
@@ -178,7 +178,7 @@ impl ListOptions {
 
 /// Parses a resource version where kube-apiserver does not validate it. It reports an internal error, not a bad
 /// request, if it is not a number.
-pub fn parse_trusted_revision(text: &str) -> Answer<u64> {
+pub fn parse_revision_or_internal_error(text: &str) -> ApiResult<u64> {
     parse_revision(text).map_err(|failure| {
         let message = failure.message.trim_start_matches("invalid resource version: ").to_owned();
         Box::new(Failure::new(500, "", message))
@@ -186,7 +186,7 @@ pub fn parse_trusted_revision(text: &str) -> Answer<u64> {
 }
 
 /// Parses a resource version.
-pub fn parse_revision(text: &str) -> Answer<u64> {
+pub fn parse_revision(text: &str) -> ApiResult<u64> {
     text.parse().map_err(|_| {
         let why = format!("strconv.ParseUint: parsing \"{text}\": invalid syntax");
         let error = FieldError::invalid("resourceVersion", json!(text), why);
@@ -207,7 +207,7 @@ pub struct DeleteOptions {
 
 impl DeleteOptions {
     /// From the `DeleteOptions` object in the body.
-    pub fn from_object(object: &Value) -> Answer<Self> {
+    pub fn from_object(object: &Value) -> ApiResult<Self> {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_string);
         let kind = object["kind"].as_str().unwrap_or_default();
         if !kind.is_empty() && kind != "DeleteOptions" {
@@ -236,7 +236,7 @@ impl DeleteOptions {
     }
 
     /// From query parameters, which are used if there is no body.
-    pub fn from_query(query: &Query) -> Answer<Self> {
+    pub fn from_query(query: &Query) -> ApiResult<Self> {
         let grace_period_seconds = match query.get("gracePeriodSeconds") {
             "" => None,
             text => Some(text.parse().map_err(|_| {
@@ -258,7 +258,7 @@ impl DeleteOptions {
         .checked(&dry_runs)
     }
 
-    fn checked(mut self, dry_runs: &[String]) -> Answer<Self> {
+    fn checked(mut self, dry_runs: &[String]) -> ApiResult<Self> {
         let mut errors = Vec::new();
         if let Some(policy) = &self.propagation_policy {
             if self.orphan_dependents.is_some() {

@@ -13,7 +13,7 @@ use serde_json::Value;
 pub use json::json_patch;
 pub use strategic::strategic_merge;
 
-use crate::status::{Answer, Failure};
+use crate::status::{ApiResult, Failure};
 
 /// Merge patch as kube-apiserver implements it: RFC 7386, and nulls are also removed from objects in new lists.
 pub fn merge_patch(current: &Value, patch: &Value) -> Value {
@@ -23,7 +23,7 @@ pub fn merge_patch(current: &Value, patch: &Value) -> Value {
 }
 
 /// [`merge_patch`] with kube-apiserver's errors for invalid patches.
-pub fn checked_merge_patch(current: &Value, patch: &Value) -> Answer<Value> {
+pub fn checked_merge_patch(current: &Value, patch: &Value) -> ApiResult<Value> {
     match patch {
         Value::Object(_) => Ok(merge_patch(current, patch)),
         Value::Null => Err(Box::new(Failure::bad_request("Invalid JSON Patch"))),
@@ -102,7 +102,7 @@ pub(crate) fn go_print(value: &Value) -> String {
 /// The error of a patch that cannot be applied; kube-apiserver does not report the cause.
 pub(crate) fn unprocessable() -> Box<Failure> {
     let why = "the server rejected our request due to an error in our request";
-    Box::new(Failure::new(422, "Invalid", why).about_nothing())
+    Box::new(Failure::new(422, "Invalid", why).with_empty_details())
 }
 
 /// An internal error without a reason.

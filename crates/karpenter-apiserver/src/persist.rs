@@ -29,12 +29,12 @@ const JOURNAL_BYTES_MIN: u64 = 64 * 1024 * 1024;
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PersistError {
-    #[error("{}: another process uses this directory", .0.display())]
+    #[error("{}: the directory is in use by another process", .0.display())]
     InUse(PathBuf),
-    #[error("{}: not written by this server, or by another version of it", .0.display())]
-    Foreign(PathBuf),
-    #[error("{}: damaged at byte {at}: {why}", .file.display())]
-    Damaged { file: PathBuf, at: u64, why: &'static str },
+    #[error("{}: unknown format; the file was written by another program or another version of this server", .0.display())]
+    UnknownFormat(PathBuf),
+    #[error("{}: corrupt at byte {at}: {why}", .file.display())]
+    Corrupt { file: PathBuf, at: u64, why: &'static str },
     #[error("{}: {source}", .file.display())]
     Io { file: PathBuf, source: io::Error },
 }
@@ -182,7 +182,7 @@ impl Writer {
             if !bytes.is_empty()
                 && let Err(error) = self.write(&bytes)
             {
-                let failure = format!("the journal cannot be written: {error}");
+                let failure = format!("cannot write the journal: {error}");
                 self.shared.durable.send_modify(|state| state.failure = Some(failure));
                 return;
             }
@@ -236,7 +236,7 @@ impl Writer {
         let (directory, number) = (self.directory.clone(), self.number);
         // The entries are read here, not in the snapshot thread. Otherwise that thread could hold the last reference to
         // the server, and dropping it would wait for this thread.
-        let (revision, entries) = core.store.everything();
+        let (revision, entries) = core.store.all_entries();
         drop(core);
         self.snapshot = std::thread::Builder::new()
             .name("snapshot".into())

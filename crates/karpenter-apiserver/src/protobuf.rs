@@ -13,7 +13,7 @@ mod wire;
 use serde_json::{Map, Value};
 
 use crate::builtin;
-use crate::status::{Answer, Failure};
+use crate::status::{ApiResult, Failure};
 use wire::{Reader, Wire};
 
 const PREFIX: &[u8] = b"k8s\0";
@@ -24,7 +24,7 @@ pub fn is_protobuf(body: &[u8]) -> bool {
 }
 
 /// Decodes the object in a body into the JSON that Go would encode.
-pub fn decode(body: &[u8]) -> Answer<Value> {
+pub fn decode(body: &[u8]) -> ApiResult<Value> {
     let Some(envelope) = body.strip_prefix(PREFIX) else {
         return Err(refused(
             "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]",

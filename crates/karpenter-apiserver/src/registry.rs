@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::crd::CustomKind;
 use crate::selector::SelectableFields;
-use crate::status::Answer;
+use crate::status::ApiResult;
 use crate::store::StorageId;
 
 /// One kind in one version.
@@ -139,7 +139,7 @@ impl Registry {
     }
 
     /// Serves the kind of a definition. Replaces the versions served before.
-    pub fn define(&mut self, definition: &Value) -> Answer<()> {
+    pub fn define(&mut self, definition: &Value) -> ApiResult<()> {
         let resources = custom::resources(definition)?;
         let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         self.remove(text("/spec/group"), text("/spec/names/plural"));
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_preferred_as_kubernetes_does() {
+    fn versions_are_sorted_by_kubernetes_priority() {
         let mut versions =
             vec!["v1alpha1", "foo10", "v2", "v11beta2", "v1", "v3beta1", "v10", "foo1", "v12alpha1"];
         versions.sort_by(|a, b| version_priority(b).cmp(&version_priority(a)).then_with(|| a.cmp(b)));

@@ -116,8 +116,8 @@ impl Route {
     pub fn parse(path: &str) -> Self {
         let segments: Vec<String> =
             path.split('/').filter(|segment| !segment.is_empty()).map(decode).collect();
-        let words: Vec<&str> = segments.iter().map(String::as_str).collect();
-        match words.as_slice() {
+        let parts: Vec<&str> = segments.iter().map(String::as_str).collect();
+        match parts.as_slice() {
             [] => Self::Paths,
             ["version"] => Self::Version,
             ["healthz" | "livez" | "readyz", rest @ ..] => Self::Health(rest.join("/")),
@@ -195,9 +195,9 @@ impl Incoming {
     /// The field manager for `metadata.managedFields`: the parameter `fieldManager`, else the user agent up to the
     /// first slash.
     pub fn field_manager(&self) -> String {
-        let said = self.query.get("fieldManager");
-        if !said.is_empty() {
-            return said.to_string();
+        let parameter = self.query.get("fieldManager");
+        if !parameter.is_empty() {
+            return parameter.to_string();
         }
         let agent = self.header("user-agent").split('/').next().unwrap_or_default();
         if agent.is_empty() { "unknown".to_string() } else { agent.to_string() }
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_lead_to_objects() {
+    fn paths_are_parsed_into_resources() {
         let pods = resource("/api/v1/namespaces/a/pods/b/status");
         assert_eq!((pods.plural.as_str(), pods.namespace.as_str()), ("pods", "a"));
         assert_eq!((pods.name.as_deref(), pods.subresource.as_deref()), (Some("b"), Some("status")));

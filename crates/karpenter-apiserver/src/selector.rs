@@ -3,7 +3,7 @@
 pub mod field;
 pub mod label;
 
-use crate::status::{Answer, Failure};
+use crate::status::{ApiResult, Failure};
 use crate::store::Entry;
 
 pub use field::{FieldSelector, SelectableField, SelectableFields};
@@ -17,7 +17,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    pub fn parse(labels: &str, fields: &str, selectable: &SelectableFields) -> Answer<Self> {
+    pub fn parse(labels: &str, fields: &str, selectable: &SelectableFields) -> ApiResult<Self> {
         let labels = LabelSelector::parse(labels).map_err(Failure::bad_request)?;
         let fields = FieldSelector::parse(fields, selectable).map_err(Failure::bad_request)?;
         Ok(Self { labels, fields })

@@ -76,8 +76,13 @@ impl ApiServer {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let stop = watch::Sender::new(false);
-        let door = Door { server: self.clone(), security: security.clone(), tls, stop: stop.subscribe() };
-        let task = tokio::spawn(accept(listener, door));
+        let handler = ConnectionHandler {
+            server: self.clone(),
+            security: security.clone(),
+            tls,
+            stop: stop.subscribe(),
+        };
+        let task = tokio::spawn(accept(listener, handler));
         Ok(Serving { address, security, server: self.clone(), stop, task })
     }
 }
@@ -113,7 +118,7 @@ impl Serving {
 
 /// What the handler of a connection needs.
 #[derive(Clone)]
-struct Door {
+struct ConnectionHandler {
     server: ApiServer,
     security: Security,
     tls: Option<TlsAcceptor>,
@@ -125,13 +130,13 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
     drop(stop.wait_for(|stopped| *stopped).await);
 }
 
-async fn accept(listener: TcpListener, door: Door) {
+async fn accept(listener: TcpListener, handler: ConnectionHandler) {
     let mut connections = JoinSet::new();
-    let mut stop = door.stop.clone();
+    let mut stop = handler.stop.clone();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(door.clone().welcome(stream))),
+                Ok((stream, _)) => drop(connections.spawn(handler.clone().handle_stream(stream))),
                 // Most likely the process is out of file descriptors. Retry after other connections were closed.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             },
@@ -145,30 +150,30 @@ async fn accept(listener: TcpListener, door: Door) {
     let _ = tokio::time::timeout(DRAIN_PERIOD, drained).await;
 }
 
-impl Door {
-    async fn welcome(self, stream: TcpStream) {
+impl ConnectionHandler {
+    async fn handle_stream(self, stream: TcpStream) {
         // Without Nagle's algorithm, small responses are sent at once.
         let _ = stream.set_nodelay(true);
         match &self.tls {
-            None => self.clone().converse(stream, false).await,
+            None => self.clone().serve_http(stream, false).await,
             Some(tls) => {
                 // The client sees the error of a failed handshake; the server ignores it.
                 if let Ok(stream) = tls.accept(stream).await {
                     let has_certificate = stream.get_ref().1.peer_certificates().is_some();
-                    self.clone().converse(stream, has_certificate).await;
+                    self.clone().serve_http(stream, has_certificate).await;
                 }
             }
         }
     }
 
-    async fn converse<S>(self, stream: S, has_certificate: bool)
+    async fn serve_http<S>(self, stream: S, has_certificate: bool)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let mut stop = self.stop.clone();
         let service = service_fn(move |request: Request<Incoming>| {
-            let door = self.clone();
-            async move { Ok::<_, Infallible>(door.answer(request, has_certificate).await) }
+            let handler = self.clone();
+            async move { Ok::<_, Infallible>(handler.respond(request, has_certificate).await) }
         });
         let builder = auto::Builder::new(TokioExecutor::new());
         let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
@@ -181,7 +186,7 @@ impl Door {
         let _ = connection.await;
     }
 
-    async fn answer(&self, request: Request<Incoming>, has_certificate: bool) -> Response<RespBody> {
+    async fn respond(&self, request: Request<Incoming>, has_certificate: bool) -> Response<RespBody> {
         let known = match &self.security {
             Security::Plain => true,
             Security::Tls(credentials) => has_certificate || credentials.admits(request.headers()),

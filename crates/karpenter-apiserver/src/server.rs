@@ -24,7 +24,7 @@ use crate::ids::Ids;
 use crate::persist::{self, Journal, PersistError, Recovered};
 use crate::registry::Registry;
 use crate::request::{Incoming, Query, Route};
-use crate::status::{Answer, Failure};
+use crate::status::{ApiResult, Failure};
 use crate::store::{CommitSink, Store};
 use crate::verbs;
 
@@ -186,7 +186,7 @@ impl ApiServer {
         reply.into_response()
     }
 
-    fn route(&self, incoming: &Incoming) -> Answer<Reply> {
+    fn route(&self, incoming: &Incoming) -> ApiResult<Reply> {
         let route = Route::parse(&incoming.path);
         if let Route::Resource(path) = route {
             let answer = verbs::handle(&self.core, incoming, path);

@@ -45,7 +45,7 @@ pub struct Failure {
     pub retry_after_seconds: Option<u32>,
 }
 
-pub type Answer<T> = Result<T, Box<Failure>>;
+pub type ApiResult<T> = Result<T, Box<Failure>>;
 
 impl Failure {
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
@@ -126,7 +126,7 @@ impl Failure {
     }
 
     /// Keeps `details` in the response, but without any content.
-    pub fn about_nothing(self) -> Self {
+    pub fn with_empty_details(self) -> Self {
         self.about("", "", "")
     }
 

@@ -200,7 +200,7 @@ impl Store {
     }
 
     /// All objects of all kinds at the current revision.
-    pub fn everything(&self) -> (u64, Vec<(StorageId, Arc<Entry>)>) {
+    pub fn all_entries(&self) -> (u64, Vec<(StorageId, Arc<Entry>)>) {
         let inner = self.lock();
         let mut entries = Vec::new();
         for (storage, table) in &inner.tables {
@@ -210,7 +210,7 @@ impl Store {
     }
 
     /// Finishes the restore: history starts at this revision.
-    pub fn restored(&self, revision: u64) {
+    pub fn finish_restore(&self, revision: u64) {
         let mut inner = self.lock();
         inner.revision = inner.revision.max(revision);
         let newest = inner.revision;

@@ -28,7 +28,7 @@ use crate::encode::{Format, Reply};
 use crate::registry::{Conversion, Registry, Resource};
 use crate::request::{Incoming, ResourcePath};
 use crate::server::Core;
-use crate::status::{Answer, Failure};
+use crate::status::{ApiResult, Failure};
 use crate::store::{Entry, key};
 
 /// A request for objects of one kind.
@@ -49,7 +49,7 @@ pub(crate) fn page_not_found() -> Reply {
     Reply::text(404, "404 page not found\n")
 }
 
-pub(crate) fn handle(core: &Arc<Core>, incoming: &Incoming, path: ResourcePath) -> Answer<Reply> {
+pub(crate) fn handle(core: &Arc<Core>, incoming: &Incoming, path: ResourcePath) -> ApiResult<Reply> {
     let registry = core.registry();
     let Some(served) = registry.find(&path.group, &path.version, &path.plural).cloned() else {
         let known_group = path.group.is_empty() || registry.groups().contains(&path.group);
@@ -84,11 +84,11 @@ fn not_acceptable(accept: &str) -> Box<Failure> {
         return Box::new(Failure::new(406, "NotAcceptable", why));
     }
     let why = format!("406: Not Acceptable\n\nAvailable representations: {ENCODINGS}");
-    Box::new(Failure::new(406, "NotAcceptable", why).about_nothing())
+    Box::new(Failure::new(406, "NotAcceptable", why).with_empty_details())
 }
 
 impl Call<'_> {
-    fn dispatch(&self) -> Answer<Reply> {
+    fn dispatch(&self) -> ApiResult<Reply> {
         if self.path.subresource.is_some() {
             return self.dispatch_subresource();
         }
@@ -152,7 +152,7 @@ impl Call<'_> {
         Box::new(Failure::not_found(&self.resource.group, &self.resource.plural, self.name()))
     }
 
-    pub(crate) fn stored(&self) -> Answer<Arc<Entry>> {
+    pub(crate) fn stored(&self) -> ApiResult<Arc<Entry>> {
         self.core.store.get(&self.resource.storage, &self.key()).ok_or_else(|| self.not_found())
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use karpenter_apiserver::admission::{self, Lookup, Operation, Verb};
-use karpenter_apiserver::status::{Answer, Failure};
+use karpenter_apiserver::status::{ApiResult, Failure};
 use karpenter_apiserver::{builtin, patch};
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ impl Case<'_> {
         admission::default_object(self.group, self.version, self.kind, object);
     }
 
-    fn admit(&self, verb: Verb, object: &mut Value, old: Option<&Value>) -> Answer<()> {
+    fn admit(&self, verb: Verb, object: &mut Value, old: Option<&Value>) -> ApiResult<()> {
         let operation = Operation {
             verb,
             group: self.group,
@@ -60,7 +60,7 @@ impl Case<'_> {
         admission::admit(&operation, object, &EmptyCluster)
     }
 
-    fn refuse(&self, errors: &[karpenter_apiserver::field::FieldError]) -> Answer<()> {
+    fn refuse(&self, errors: &[karpenter_apiserver::field::FieldError]) -> ApiResult<()> {
         // Events of both groups are one kind.
         let group = if self.kind == "Event" { "" } else { self.group };
         if errors.is_empty() {
@@ -70,7 +70,7 @@ impl Case<'_> {
         }
     }
 
-    fn create(&self, mut object: Value) -> Answer<Value> {
+    fn create(&self, mut object: Value) -> ApiResult<Value> {
         self.normalise(&mut object);
         object["metadata"]["uid"] = json!("UID");
         object["metadata"]["creationTimestamp"] = json!("TIME");
@@ -80,7 +80,7 @@ impl Case<'_> {
         Ok(object)
     }
 
-    fn change(&self, mut old: Value, merge_patch: &Value) -> Answer<Value> {
+    fn change(&self, mut old: Value, merge_patch: &Value) -> ApiResult<Value> {
         old["metadata"]["resourceVersion"] = json!("1");
         let mut new = patch::merge_patch(&old, merge_patch);
         self.normalise(&mut new);
@@ -92,7 +92,7 @@ impl Case<'_> {
     }
 }
 
-fn answer(recorded: &Value) -> Answer<Value> {
+fn answer(recorded: &Value) -> ApiResult<Value> {
     let text = |key: &str| recorded[key].as_str().unwrap_or_default();
     let mut object = recorded["object"].clone();
     let namespace = if recorded["namespaced"] == true { "default" } else { "" };
@@ -164,7 +164,7 @@ fn difference(recorded: &Value) -> Option<String> {
 }
 
 #[test]
-fn answers_are_those_of_a_real_server() {
+fn responses_match_recorded_ones() {
     let recorded: Vec<Value> = include_str!("admission/recorded.jsonl")
         .lines()
         .map(|line| serde_json::from_str(line).expect("a line is a JSON object"))

@@ -16,7 +16,7 @@ use runner::run::{self, CHANGES_TO_FORGET, Target};
 use runner::{script, transcript};
 
 #[tokio::test]
-async fn the_embedded_server_answers_as_a_real_one() -> Result<(), runner::Error> {
+async fn embedded_server_matches_recorded_responses() -> Result<(), runner::Error> {
     let only = std::env::var("CONFORMANCE_ONLY").ok();
     let mut differences: Vec<Difference> = Vec::new();
     let mut steps = 0;
@@ -28,7 +28,7 @@ async fn the_embedded_server_answers_as_a_real_one() -> Result<(), runner::Error
         // Each script has its own server, so that scripts do not depend on their order.
         let server = ApiServer::new(Config { history_limit: CHANGES_TO_FORGET - 50, ..Config::default() });
         let client = kube::Client::new(server, "default");
-        let answered = run::run(&script, &Target { client, settle_time: Duration::ZERO, etcd: None }).await?;
+        let answered = run::run(&script, &Target { client, cache_lag: Duration::ZERO, etcd: None }).await?;
         steps += answered.steps.len();
         differences.extend(compare::differences(&script, &recorded, &answered)?);
     }
@@ -38,14 +38,14 @@ async fn the_embedded_server_answers_as_a_real_one() -> Result<(), runner::Error
             entry.places.retain(|place| place.script.as_ref() == Some(only));
         }
     }
-    let (unknown, unused) = compare::settle(&differences, &known);
+    let (unknown, unused) = compare::match_known(&differences, &known);
     let report = compare::report(&unknown);
     if let Ok(file) = std::env::var("CONFORMANCE_REPORT") {
         std::fs::write(file, &report)?;
     }
     assert!(
         unknown.is_empty() && unused.is_empty(),
-        "{report}\n{} of {steps} steps differ from the recorded answers; known differences that do not occur: {unused:#?}",
+        "{report}\n{} of {steps} steps differ from the recorded responses; known differences that do not occur: {unused:#?}",
         compare::count_steps(&unknown),
     );
     Ok(())
@@ -62,7 +62,7 @@ fn known_differences_are_documented() -> Result<(), runner::Error> {
 }
 
 #[test]
-fn recorded_answers_and_scripts_belong_together() -> Result<(), runner::Error> {
+fn every_script_has_recorded_responses() -> Result<(), runner::Error> {
     let scripts: Vec<String> = script::load_all()?.into_iter().map(|script| script.name).collect();
     assert_eq!(scripts, transcript::recorded_names()?);
     for name in scripts {
@@ -71,7 +71,7 @@ fn recorded_answers_and_scripts_belong_together() -> Result<(), runner::Error> {
         for step in recorded.steps {
             assert!(
                 step.answer.get("failed").is_none(),
-                "{name}: the real server did not answer {:?}",
+                "{name}: no response was recorded for {:?}",
                 step.name
             );
         }

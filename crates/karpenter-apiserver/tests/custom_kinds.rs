@@ -87,10 +87,10 @@ fn sorted(mut causes: Vec<Value>) -> Vec<Value> {
 }
 
 /// Cases with a different message: CEL's error for a list in place of a time.
-const OTHER_WORDS: [&str; 1] = ["time [\"a\"]"];
+const DIFFERENT_MESSAGES: [&str; 1] = ["time [\"a\"]"];
 
 #[test]
-fn objects_are_answered_as_by_a_real_server() {
+fn validation_of_objects_matches_recorded_responses() {
     let answers = answers(include_str!("custom_kinds/objects.json"));
     let mut definition = answers["definition"].clone();
     default_definition(&mut definition);
@@ -98,7 +98,8 @@ fn objects_are_answered_as_by_a_real_server() {
     let kind = CustomKind::from_definition(&definition, "v1").expect("a definition");
     let cases = answers["cases"].as_array().expect("cases");
     assert!(cases.len() > 100, "only {} cases", cases.len());
-    for case in cases.iter().filter(|case| !OTHER_WORDS.contains(&case["name"].as_str().unwrap_or_default()))
+    for case in
+        cases.iter().filter(|case| !DIFFERENT_MESSAGES.contains(&case["name"].as_str().unwrap_or_default()))
     {
         let name = &case["name"];
         let mut object = case["object"].clone();
@@ -124,7 +125,7 @@ fn objects_are_answered_as_by_a_real_server() {
 /// The stored object was invalid before the definition became stricter, so unchanged parts may stay invalid
 /// (ratcheting).
 #[test]
-fn updates_of_wrong_objects_are_answered_as_by_a_real_server() {
+fn ratcheting_matches_recorded_responses() {
     let answers = answers(include_str!("custom_kinds/updates.json"));
     let kind = CustomKind::from_definition(&answers["definition"], "v1").expect("a definition");
     let cases = answers["cases"].as_array().expect("cases");
@@ -142,7 +143,7 @@ fn updates_of_wrong_objects_are_answered_as_by_a_real_server() {
 }
 
 #[test]
-fn definitions_are_answered_as_by_a_real_server() {
+fn validation_of_definitions_matches_recorded_responses() {
     let answers = answers(include_str!("custom_kinds/definitions.json"));
     let cases = answers["cases"].as_array().expect("cases");
     assert!(cases.len() > 80, "only {} cases", cases.len());
@@ -155,7 +156,7 @@ fn definitions_are_answered_as_by_a_real_server() {
 }
 
 #[test]
-fn tables_have_the_columns_and_cells_of_a_real_server() {
+fn tables_match_recorded_responses() {
     let answers = answers(include_str!("custom_kinds/tables.json"));
     let now = "2026-11-16T03:10:00Z".parse().expect("a time");
     let kinds = answers["kinds"].as_array().expect("kinds");
@@ -194,7 +195,7 @@ fn tables_have_the_columns_and_cells_of_a_real_server() {
 }
 
 #[test]
-fn every_case_has_the_expected_verdict() {
+fn every_case_has_expected_result() {
     let kinds = kinds();
     let mut report = String::new();
     let mut count = 0;
@@ -206,8 +207,8 @@ fn every_case_has_the_expected_verdict() {
                 continue;
             }
             count += 1;
-            let verdict = admit(kind, case.object(&table.base), case.old_object(&table.base));
-            let complaint = match (&verdict, case.expect) {
+            let result = admit(kind, case.object(&table.base), case.old_object(&table.base));
+            let error = match (&result, case.expect) {
                 (Ok(stored), Expectation::Accept) => case.defaulted.iter().find_map(|(pointer, expected)| {
                     let actual = stored.pointer(pointer);
                     // Clients encode 7.0 as 7 before the server decodes it.
@@ -221,8 +222,8 @@ fn every_case_has_the_expected_verdict() {
                 (Err(errors), Expectation::Accept) => Some(format!("was rejected: {errors:#?}")),
                 (Err(_), _) => None,
             };
-            if let Some(complaint) = complaint {
-                writeln!(report, "{name}: {}: {complaint} ({:?} {:?})", case.name, case.path, case.contains)
+            if let Some(error) = error {
+                writeln!(report, "{name}: {}: {error} ({:?} {:?})", case.name, case.path, case.contains)
                     .expect("writing to a string");
             }
         }

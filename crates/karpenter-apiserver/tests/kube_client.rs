@@ -20,38 +20,38 @@ fn config_map(name: &str, data: &[(&str, &str)]) -> ConfigMap {
 }
 
 #[tokio::test]
-async fn objects_live_from_create_to_delete() {
-    let maps: Api<ConfigMap> = Api::default_namespaced(client());
-    let created = maps.create(&PostParams::default(), &config_map("a", &[("x", "1")])).await.unwrap();
+async fn object_lifecycle_from_create_to_delete() {
+    let config_maps: Api<ConfigMap> = Api::default_namespaced(client());
+    let created = config_maps.create(&PostParams::default(), &config_map("a", &[("x", "1")])).await.unwrap();
     assert!(created.uid().is_some());
     assert!(created.creation_timestamp().is_some());
 
-    let again = maps.create(&PostParams::default(), &config_map("a", &[])).await.unwrap_err();
+    let again = config_maps.create(&PostParams::default(), &config_map("a", &[])).await.unwrap_err();
     let kube::Error::Api(status) = again else { panic!("{again}") };
     assert_eq!((status.code, status.reason.as_str()), (409, "AlreadyExists"));
     assert_eq!(status.message, "configmaps \"a\" already exists");
 
     let mut changed = created.clone();
     changed.data.as_mut().unwrap().insert("y".into(), "2".into());
-    let replaced = maps.replace("a", &PostParams::default(), &changed).await.unwrap();
+    let replaced = config_maps.replace("a", &PostParams::default(), &changed).await.unwrap();
     assert_ne!(replaced.resource_version(), created.resource_version());
-    let stale = maps.replace("a", &PostParams::default(), &changed).await.unwrap_err();
+    let stale = config_maps.replace("a", &PostParams::default(), &changed).await.unwrap_err();
     let kube::Error::Api(status) = stale else { panic!("{stale}") };
     assert_eq!((status.code, status.reason.as_str()), (409, "Conflict"));
 
     let patch = Patch::Merge(json!({"data": {"x": null, "z": "3"}}));
-    let patched = maps.patch("a", &PatchParams::default(), &patch).await.unwrap();
+    let patched = config_maps.patch("a", &PatchParams::default(), &patch).await.unwrap();
     let keys: Vec<&String> = patched.data.as_ref().unwrap().keys().collect();
     assert_eq!(keys, ["y", "z"]);
-    let unchanged = maps.patch("a", &PatchParams::default(), &patch).await.unwrap();
+    let unchanged = config_maps.patch("a", &PatchParams::default(), &patch).await.unwrap();
     assert_eq!(unchanged.resource_version(), patched.resource_version());
 
-    maps.delete("a", &DeleteParams::default()).await.unwrap();
-    assert!(maps.get_opt("a").await.unwrap().is_none());
+    config_maps.delete("a", &DeleteParams::default()).await.unwrap();
+    assert!(config_maps.get_opt("a").await.unwrap().is_none());
 }
 
 #[tokio::test]
-async fn every_cluster_has_its_namespaces() {
+async fn default_namespaces_exist() {
     let namespaces: Api<Namespace> = Api::all(client());
     let names: Vec<String> =
         namespaces.list(&ListParams::default()).await.unwrap().iter().map(ResourceExt::name_any).collect();
@@ -59,17 +59,17 @@ async fn every_cluster_has_its_namespaces() {
 }
 
 #[tokio::test]
-async fn a_watch_sees_what_enters_and_leaves_its_selector() {
-    let maps: Api<ConfigMap> = Api::default_namespaced(client());
-    let start = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
-    maps.create(&PostParams::default(), &config_map("a", &[])).await.unwrap();
+async fn watch_reports_objects_entering_and_leaving_selector() {
+    let config_maps: Api<ConfigMap> = Api::default_namespaced(client());
+    let start = config_maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    config_maps.create(&PostParams::default(), &config_map("a", &[])).await.unwrap();
     for color in ["red", "red2", "blue", "red"] {
         let patch = Patch::Merge(json!({"metadata": {"labels": {"color": color}}}));
-        maps.patch("a", &PatchParams::default(), &patch).await.unwrap();
+        config_maps.patch("a", &PatchParams::default(), &patch).await.unwrap();
     }
-    maps.delete("a", &DeleteParams::default()).await.unwrap();
+    config_maps.delete("a", &DeleteParams::default()).await.unwrap();
     let params = WatchParams::default().labels("color in (red,red2)");
-    let events: Vec<String> = maps
+    let events: Vec<String> = config_maps
         .watch(&params, &start)
         .await
         .unwrap()
@@ -88,60 +88,60 @@ async fn a_watch_sees_what_enters_and_leaves_its_selector() {
 
 async fn reflect(config: watcher::Config) {
     let client = client();
-    let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    let config_maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
     for index in 0..20 {
-        maps.create(&PostParams::default(), &config_map(&format!("m{index}"), &[])).await.unwrap();
+        config_maps.create(&PostParams::default(), &config_map(&format!("m{index}"), &[])).await.unwrap();
     }
     let (reader, writer) = reflector::store();
-    let mut stream = reflector(writer, watcher(maps.clone(), config)).applied_objects().boxed();
+    let mut stream = reflector(writer, watcher(config_maps.clone(), config)).applied_objects().boxed();
     for _ in 0..20 {
         stream.try_next().await.unwrap().unwrap();
     }
-    maps.create(&PostParams::default(), &config_map("late", &[])).await.unwrap();
+    config_maps.create(&PostParams::default(), &config_map("late", &[])).await.unwrap();
     assert_eq!(stream.try_next().await.unwrap().unwrap().name_any(), "late");
     let names: BTreeSet<String> = reader.state().iter().map(|map| map.name_any()).collect();
     assert_eq!(names.len(), 21);
 }
 
 #[tokio::test]
-async fn a_reflector_follows_a_list_and_watch() {
+async fn reflector_works_with_list_and_watch() {
     reflect(watcher::Config::default()).await;
 }
 
 #[tokio::test]
-async fn a_reflector_follows_a_paged_list() {
+async fn reflector_works_with_paged_list() {
     reflect(watcher::Config::default().page_size(7)).await;
 }
 
 #[tokio::test]
-async fn a_reflector_follows_a_streamed_list() {
+async fn reflector_works_with_watch_list() {
     reflect(watcher::Config::default().streaming_lists()).await;
 }
 
 #[tokio::test]
-async fn a_controller_reconciles_every_object_until_it_is_done() {
+async fn controller_reconciles_every_object() {
     use std::sync::Arc;
 
     use kube::runtime::Controller;
     use kube::runtime::controller::Action;
 
-    let maps: Api<ConfigMap> = Api::default_namespaced(client());
+    let config_maps: Api<ConfigMap> = Api::default_namespaced(client());
     for index in 0..10 {
-        maps.create(&PostParams::default(), &config_map(&format!("m{index}"), &[])).await.unwrap();
+        config_maps.create(&PostParams::default(), &config_map(&format!("m{index}"), &[])).await.unwrap();
     }
-    let controller = Controller::new(maps.clone(), watcher::Config::default())
+    let controller = Controller::new(config_maps.clone(), watcher::Config::default())
         .run(
-            |map: Arc<ConfigMap>, maps: Arc<Api<ConfigMap>>| async move {
+            |map: Arc<ConfigMap>, config_maps: Arc<Api<ConfigMap>>| async move {
                 // The write causes another event and one more reconciliation, which changes nothing.
                 let patch = Patch::Merge(json!({"data": {"done": "yes"}}));
-                maps.patch(&map.name_any(), &PatchParams::default(), &patch).await?;
+                config_maps.patch(&map.name_any(), &PatchParams::default(), &patch).await?;
                 Ok::<_, kube::Error>(Action::await_change())
             },
             |_, _, _| Action::await_change(),
-            Arc::new(maps.clone()),
+            Arc::new(config_maps.clone()),
         )
         .boxed();
-    let watching = watcher(maps.clone(), watcher::Config::default()).applied_objects().boxed();
+    let watching = watcher(config_maps.clone(), watcher::Config::default()).applied_objects().boxed();
     let mut done = BTreeSet::new();
     let mut both = futures::stream::select(
         controller.map(|_| None),

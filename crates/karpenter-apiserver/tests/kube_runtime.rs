@@ -30,27 +30,29 @@ fn config_map(name: &str) -> ConfigMap {
 }
 
 /// Creates, changes and deletes its own objects in turn.
-async fn write(maps: Api<ConfigMap>, writer: usize) {
+async fn write(config_maps: Api<ConfigMap>, writer: usize) {
     for round in 0..ROUNDS {
         let name = format!("w{writer}-{}", round % NAMES);
-        match maps.get_opt(&name).await.unwrap() {
-            None => drop(maps.create(&PostParams::default(), &config_map(&name)).await.unwrap()),
-            Some(_) if round % 5 == 4 => drop(maps.delete(&name, &DeleteParams::default()).await.unwrap()),
+        match config_maps.get_opt(&name).await.unwrap() {
+            None => drop(config_maps.create(&PostParams::default(), &config_map(&name)).await.unwrap()),
+            Some(_) if round % 5 == 4 => {
+                drop(config_maps.delete(&name, &DeleteParams::default()).await.unwrap())
+            }
             Some(_) => {
                 let patch = Patch::Merge(json!({"data": {"round": round.to_string()}}));
-                maps.patch(&name, &PatchParams::default(), &patch).await.unwrap();
+                config_maps.patch(&name, &PatchParams::default(), &patch).await.unwrap();
             }
         }
     }
 }
 
-fn versions<'a>(maps: impl Iterator<Item = &'a ConfigMap>) -> BTreeMap<String, Option<String>> {
-    maps.map(|map| (map.name_any(), map.resource_version())).collect()
+fn versions<'a>(config_maps: impl Iterator<Item = &'a ConfigMap>) -> BTreeMap<String, Option<String>> {
+    config_maps.map(|map| (map.name_any(), map.resource_version())).collect()
 }
 
 /// With a short history, watches expire and restart. The result must be the same.
-async fn reflectors_end_with_what_is_stored(history_limit: usize) {
-    let maps: Api<ConfigMap> = Api::default_namespaced(client(history_limit));
+async fn reflectors_converge(history_limit: usize) {
+    let config_maps: Api<ConfigMap> = Api::default_namespaced(client(history_limit));
     let configs = [
         watcher::Config::default(),
         watcher::Config::default().page_size(5),
@@ -61,7 +63,7 @@ async fn reflectors_end_with_what_is_stored(history_limit: usize) {
         .into_iter()
         .map(|config| {
             let (reader, writer) = reflector::store();
-            let events = watcher(maps.clone(), config).default_backoff();
+            let events = watcher(config_maps.clone(), config).default_backoff();
             let mut stream = reflector(writer, events).boxed();
             tokio::spawn(async move {
                 // The marker is written last. It may arrive in a list or in a watch event.
@@ -74,12 +76,13 @@ async fn reflectors_end_with_what_is_stored(history_limit: usize) {
             })
         })
         .collect();
-    let writers: Vec<_> = (0..WRITERS).map(|writer| tokio::spawn(write(maps.clone(), writer))).collect();
+    let writers: Vec<_> =
+        (0..WRITERS).map(|writer| tokio::spawn(write(config_maps.clone(), writer))).collect();
     for writer in writers {
         writer.await.unwrap();
     }
-    maps.create(&PostParams::default(), &config_map("zz-marker")).await.unwrap();
-    let stored = versions(maps.list(&ListParams::default()).await.unwrap().iter());
+    config_maps.create(&PostParams::default(), &config_map("zz-marker")).await.unwrap();
+    let stored = versions(config_maps.list(&ListParams::default()).await.unwrap().iter());
     assert!(stored.len() > WRITERS, "{stored:?}");
     for follower in followers {
         assert_eq!(follower.await.unwrap(), stored);
@@ -91,26 +94,26 @@ fn stream_has_marker(reader: &reflector::Store<ConfigMap>) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn reflectors_follow_eight_writers() {
-    reflectors_end_with_what_is_stored(20_000).await;
+async fn reflectors_converge_with_eight_writers() {
+    reflectors_converge(20_000).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn reflectors_follow_although_history_is_short() {
-    reflectors_end_with_what_is_stored(8).await;
+async fn reflectors_converge_with_short_history() {
+    reflectors_converge(8).await;
 }
 
 #[tokio::test]
-async fn a_finalizer_applies_first_and_cleans_up_last() {
+async fn finalizer_runs_apply_before_cleanup() {
     const FINALIZER: &str = "example.com/tidy";
-    let maps: Api<ConfigMap> = Api::default_namespaced(client(1_000));
-    maps.create(&PostParams::default(), &config_map("kept")).await.unwrap();
+    let config_maps: Api<ConfigMap> = Api::default_namespaced(client(1_000));
+    config_maps.create(&PostParams::default(), &config_map("kept")).await.unwrap();
     let seen: Arc<Mutex<Vec<&str>>> = Arc::default();
-    let mut events = watcher(maps.clone(), watcher::Config::default()).touched_objects().boxed();
+    let mut events = watcher(config_maps.clone(), watcher::Config::default()).touched_objects().boxed();
     loop {
         let map = Arc::new(events.try_next().await.unwrap().unwrap());
-        let (seen_now, api) = (seen.clone(), maps.clone());
-        let pass = finalizer(&maps, FINALIZER, map.clone(), |event| async move {
+        let (seen_now, api) = (seen.clone(), config_maps.clone());
+        let pass = finalizer(&config_maps, FINALIZER, map.clone(), |event| async move {
             match event {
                 Finalizer::Apply(map) => {
                     seen_now.lock().unwrap().push("apply");
@@ -122,7 +125,7 @@ async fn a_finalizer_applies_first_and_cleans_up_last() {
         });
         // A reconciliation of an object that is already deleted fails and has nothing to do.
         let _ = pass.await;
-        if maps.get_opt("kept").await.unwrap().is_none() {
+        if config_maps.get_opt("kept").await.unwrap().is_none() {
             break;
         }
     }
@@ -132,14 +135,14 @@ async fn a_finalizer_applies_first_and_cleans_up_last() {
 }
 
 #[tokio::test]
-async fn repeated_events_are_one_object_with_a_series() {
+async fn repeated_events_become_series() {
     let client = client(1_000);
-    let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
-    let map = maps.create(&PostParams::default(), &config_map("spoken-of")).await.unwrap();
+    let config_maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    let map = config_maps.create(&PostParams::default(), &config_map("spoken-of")).await.unwrap();
     let recorder = Recorder::new(client.clone(), Reporter::from("soak"));
     let event = Event {
         type_: EventType::Normal,
-        reason: "Told".into(),
+        reason: "Tested".into(),
         note: Some("the same again".into()),
         action: "Tell".into(),
         secondary: None,
@@ -148,15 +151,15 @@ async fn repeated_events_are_one_object_with_a_series() {
         recorder.publish(&event, &map.object_ref(&())).await.unwrap();
     }
     let events: Api<StoredEvent> = Api::default_namespaced(client);
-    let told = events.list(&ListParams::default()).await.unwrap();
-    let told: Vec<&StoredEvent> =
-        told.iter().filter(|event| event.reason.as_deref() == Some("Told")).collect();
-    assert_eq!(told.len(), 1);
-    assert_eq!(told[0].series.as_ref().map(|series| series.count), Some(3));
+    let recorded = events.list(&ListParams::default()).await.unwrap();
+    let recorded: Vec<&StoredEvent> =
+        recorded.iter().filter(|event| event.reason.as_deref() == Some("Tested")).collect();
+    assert_eq!(recorded.len(), 1);
+    assert_eq!(recorded[0].series.as_ref().map(|series| series.count), Some(3));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_many_candidates_one_gets_the_lease() {
+async fn one_of_many_candidates_acquires_lease() {
     let client = client(1_000);
     let leases: Api<Lease> = Api::namespaced(client, "kube-system");
     let free: Lease = serde_json::from_value(json!({"metadata": {"name": "leader"}, "spec": {}})).unwrap();

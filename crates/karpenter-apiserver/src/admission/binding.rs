@@ -9,12 +9,17 @@ use super::Lookup;
 use super::conditions::set_pod_condition;
 use super::json::{child, entries, is_deleting, items, name, text};
 use crate::field::FieldError;
-use crate::status::{Answer, Failure};
+use crate::status::{ApiResult, Failure};
 
 /// Labels that a pod gets from its node when it is bound.
 const TOPOLOGY_LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
 
-pub(crate) fn bind_pod(pod: &mut Value, binding: &Value, lookup: &dyn Lookup, now: Timestamp) -> Answer<()> {
+pub(crate) fn bind_pod(
+    pod: &mut Value,
+    binding: &Value,
+    lookup: &dyn Lookup,
+    now: Timestamp,
+) -> ApiResult<()> {
     if name(binding) != name(pod) {
         return Err(Box::new(Failure::bad_request("name in URL does not match name in Binding object")));
     }
@@ -59,7 +64,7 @@ pub(crate) fn topology_labels(node_name: &str, lookup: &dyn Lookup) -> Vec<(Stri
         .collect()
 }
 
-fn check_target(binding: &Value) -> Answer<()> {
+fn check_target(binding: &Value) -> ApiResult<()> {
     let kind = text(&binding["target"]["kind"]);
     let mut errors = Vec::new();
     if !kind.is_empty() && kind != "Node" {
@@ -78,7 +83,7 @@ fn check_target(binding: &Value) -> Answer<()> {
     }
 }
 
-fn check_preconditions(pod: &Value, binding: &Value) -> Answer<()> {
+fn check_preconditions(pod: &Value, binding: &Value) -> ApiResult<()> {
     for (key, word) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
         let (asked, actual) = (text(&binding["metadata"][key]), text(&pod["metadata"][key]));
         if !asked.is_empty() && asked != actual {
@@ -97,7 +102,7 @@ mod tests {
     use crate::admission::fixture::Objects;
     use serde_json::json;
 
-    fn bind(pod: Value, binding: Value) -> Answer<Value> {
+    fn bind(pod: Value, binding: Value) -> ApiResult<Value> {
         let mut objects = Objects::default();
         let labels = json!({"topology.kubernetes.io/zone": "z", "kubernetes.io/arch": "amd64"});
         objects.add("", "nodes", json!({"metadata": {"name": "node", "labels": labels}}));
@@ -110,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_gets_its_node() {
+    fn binding_sets_node_of_pod() {
         let pod = json!({"metadata": {"name": "p", "labels": {"app": "x"}}, "spec": {},
             "status": {"phase": "Pending", "nominatedNodeName": "node"}});
         assert_eq!(
@@ -125,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn invalid_bindings_are_rejected() {
         let table = [
             (
                 json!({"metadata": {"name": "p"}, "spec": {"nodeName": "x"}}),

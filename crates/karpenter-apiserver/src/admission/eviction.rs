@@ -15,10 +15,10 @@ use super::json::{Object, child, child_mut, integer, is_deleting, is_set, name, 
 use super::selector;
 use super::{EvictionDecision, Lookup};
 use crate::clock::rfc3339_seconds;
-use crate::status::{Answer, Cause, Failure};
+use crate::status::{ApiResult, Cause, Failure};
 
 const DISRUPTED_PODS_MAX: usize = 2000;
-const REFUSAL: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
+const BUDGET_VIOLATED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
 pub(crate) fn decide_eviction(
     pod: &Value,
@@ -26,7 +26,7 @@ pub(crate) fn decide_eviction(
     dry_run: bool,
     lookup: &dyn Lookup,
     now: Timestamp,
-) -> Answer<EvictionDecision> {
+) -> ApiResult<EvictionDecision> {
     if name(eviction) != name(pod) {
         return Err(Box::new(Failure::bad_request("name in URL does not match name in Eviction object")));
     }
@@ -45,27 +45,27 @@ pub(crate) fn decide_eviction(
     let is_terminal = matches!(phase, "Succeeded" | "Failed") || is_deleting(pod);
     let mut budget = None;
     // The resource version of a pod that is not ready is a precondition of its deletion, in case the pod becomes ready.
-    let mut holds_version = false;
+    let mut requires_version = false;
     if is_terminal || phase == "Pending" {
-        holds_version = !is_terminal;
+        requires_version = !is_terminal;
     } else if let Some(found) = budget_of(pod, lookup)? {
         let status = &found["status"];
         let (healthy, desired) = (count(status, "currentHealthy"), count(status, "desiredHealthy"));
         let always = text(&found["spec"]["unhealthyPodEvictionPolicy"]) == "AlwaysAllow";
         if !is_ready(pod) && (always || (healthy >= desired && desired > 0)) {
-            holds_version = true;
+            requires_version = true;
         } else {
-            budget = Some(take_one(&found, name(pod), now)?).filter(|_| !is_dry_run);
+            budget = Some(charge(&found, name(pod), now)?).filter(|_| !is_dry_run);
         }
     }
-    if holds_version {
+    if requires_version {
         let preconditions = child(&mut options, "preconditions");
         if !preconditions.contains_key("resourceVersion") {
             preconditions.insert("resourceVersion".into(), pod["metadata"]["resourceVersion"].clone());
         }
     }
-    let marked = marked(pod, now).filter(|_| !is_dry_run);
-    if marked.is_some() {
+    let with_disruption_target = with_disruption_target(pod, now).filter(|_| !is_dry_run);
+    if with_disruption_target.is_some() {
         // Storing the condition changes the resource version, so it cannot be a precondition of the deletion. The
         // caller stores the condition at the version that was read.
         if let Some(preconditions) = child_mut(&mut options, "preconditions") {
@@ -75,20 +75,20 @@ pub(crate) fn decide_eviction(
             }
         }
     }
-    Ok(EvictionDecision { budget, pod: marked, delete_options: Value::Object(options) })
+    Ok(EvictionDecision { budget, pod: with_disruption_target, delete_options: Value::Object(options) })
 }
 
-pub(crate) fn mark_evicted(pod: &Value, eviction: &Value, now: Timestamp) -> Answer<Option<Value>> {
+pub(crate) fn mark_evicted(pod: &Value, eviction: &Value, now: Timestamp) -> ApiResult<Option<Value>> {
     if let Value::Object(options) = &eviction["deleteOptions"] {
         check_preconditions(pod, options)?;
     }
-    Ok(marked(pod, now))
+    Ok(with_disruption_target(pod, now))
 }
 
 /// The pod with the condition `DisruptionTarget`; `None` if it has the condition already.
-fn marked(pod: &Value, now: Timestamp) -> Option<Value> {
-    let mut marked = pod.clone();
-    if let Value::Object(map) = &mut marked {
+fn with_disruption_target(pod: &Value, now: Timestamp) -> Option<Value> {
+    let mut with_disruption_target = pod.clone();
+    if let Value::Object(map) = &mut with_disruption_target {
         let message = "Eviction API: evicting";
         set_pod_condition(
             child(map, "status"),
@@ -99,10 +99,10 @@ fn marked(pod: &Value, now: Timestamp) -> Option<Value> {
             now,
         );
     }
-    (marked != *pod).then_some(marked)
+    (with_disruption_target != *pod).then_some(with_disruption_target)
 }
 
-fn check_preconditions(pod: &Value, options: &Object) -> Answer<()> {
+fn check_preconditions(pod: &Value, options: &Object) -> ApiResult<()> {
     let Some(preconditions) = options.get("preconditions") else { return Ok(()) };
     for (key, word, ending) in [
         ("uid", "UID", "The object might have been deleted and then recreated"),
@@ -119,7 +119,7 @@ fn check_preconditions(pod: &Value, options: &Object) -> Answer<()> {
     Ok(())
 }
 
-fn budget_of(pod: &Value, lookup: &dyn Lookup) -> Answer<Option<Arc<Value>>> {
+fn budget_of(pod: &Value, lookup: &dyn Lookup) -> ApiResult<Option<Arc<Value>>> {
     let mut budgets = lookup.list("policy", "poddisruptionbudgets", namespace(pod));
     budgets.retain(|budget| {
         selector::matches(&budget["spec"]["selector"], &pod["metadata"]["labels"]) == Some(true)
@@ -140,12 +140,12 @@ fn count(status: &Value, key: &str) -> i64 {
 }
 
 /// The budget after one more disruption, or the error if it allows none.
-fn take_one(budget: &Value, pod_name: &str, now: Timestamp) -> Answer<Value> {
+fn charge(budget: &Value, pod_name: &str, now: Timestamp) -> ApiResult<Value> {
     let budget_name = name(budget);
     let status = &budget["status"];
     if count(status, "observedGeneration") < integer(&budget["metadata"]["generation"]).unwrap_or(0) {
         let message = format!("The disruption budget {budget_name} is still being processed by the server.");
-        return Err(refusal(message, Some(10)));
+        return Err(too_many_requests(message, Some(10)));
     }
     let allowed = count(status, "disruptionsAllowed");
     if allowed < 0 {
@@ -157,7 +157,7 @@ fn take_one(budget: &Value, pod_name: &str, now: Timestamp) -> Answer<Value> {
         return Err(Box::new(Failure::forbidden("policy", "poddisruptionbudget", budget_name, why)));
     }
     if allowed == 0 {
-        return Err(refusal(why_none(budget), None));
+        return Err(too_many_requests(denial_message(budget), None));
     }
     let mut taken = budget.clone();
     if let Value::Object(map) = &mut taken {
@@ -172,7 +172,7 @@ fn take_one(budget: &Value, pod_name: &str, now: Timestamp) -> Answer<Value> {
     Ok(taken)
 }
 
-fn why_none(budget: &Value) -> String {
+fn denial_message(budget: &Value) -> String {
     let budget_name = name(budget);
     let status = &budget["status"];
     let (healthy, desired) = (count(status, "currentHealthy"), count(status, "desiredHealthy"));
@@ -198,8 +198,8 @@ fn why_none(budget: &Value) -> String {
     }
 }
 
-fn refusal(message: String, retry_after_seconds: Option<u32>) -> Box<Failure> {
-    let mut failure = Failure::new(429, "TooManyRequests", REFUSAL);
+fn too_many_requests(message: String, retry_after_seconds: Option<u32>) -> Box<Failure> {
+    let mut failure = Failure::new(429, "TooManyRequests", BUDGET_VIOLATED);
     failure.retry_after_seconds = retry_after_seconds;
     failure.causes.push(Cause { reason: "DisruptionBudget".into(), message, field: None });
     Box::new(failure)

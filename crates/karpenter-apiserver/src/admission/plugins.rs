@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 
 use super::json::{Object, child, is_set, items, name, text};
 use super::{Lookup, Operation, Verb};
-use crate::status::{Answer, Cause, Failure};
+use crate::status::{ApiResult, Cause, Failure};
 
 const IMMORTAL_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-pub(crate) fn admit(operation: &Operation<'_>, object: &mut Value, lookup: &dyn Lookup) -> Answer<()> {
+pub(crate) fn admit(operation: &Operation<'_>, object: &mut Value, lookup: &dyn Lookup) -> ApiResult<()> {
     check_namespace(operation, lookup)?;
     if operation.verb == Verb::Delete {
         return Ok(());
@@ -65,7 +65,7 @@ fn forbidden(operation: &Operation<'_>, object: &Value, why: &str) -> Box<Failur
     Box::new(Failure::forbidden(operation.group, operation.plural, own_name, why))
 }
 
-fn check_namespace(operation: &Operation<'_>, lookup: &dyn Lookup) -> Answer<()> {
+fn check_namespace(operation: &Operation<'_>, lookup: &dyn Lookup) -> ApiResult<()> {
     let is_namespace = operation.group.is_empty() && operation.kind == "Namespace";
     if is_namespace {
         let is_immortal = IMMORTAL_NAMESPACES.contains(&operation.name);
@@ -151,7 +151,7 @@ fn set_default_class(claim: &mut Value, lookup: &dyn Lookup) {
 }
 
 /// A claim may be expanded only if its StorageClass allows it.
-fn check_expansion(operation: &Operation<'_>, claim: &Value, lookup: &dyn Lookup) -> Answer<()> {
+fn check_expansion(operation: &Operation<'_>, claim: &Value, lookup: &dyn Lookup) -> ApiResult<()> {
     let Some(old) = operation.old else { return Ok(()) };
     let size = |claim: &Value| {
         super::quantity::Quantity::from_json(&claim["spec"]["resources"]["requests"]["storage"])
@@ -175,7 +175,11 @@ fn check_expansion(operation: &Operation<'_>, claim: &Value, lookup: &dyn Lookup
     Ok(())
 }
 
-fn check_default_priority_class(operation: &Operation<'_>, class: &Value, lookup: &dyn Lookup) -> Answer<()> {
+fn check_default_priority_class(
+    operation: &Operation<'_>,
+    class: &Value,
+    lookup: &dyn Lookup,
+) -> ApiResult<()> {
     if class["globalDefault"] != true {
         return Ok(());
     }

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_what_a_server_writes() {
+    fn quantity_is_formatted_as_in_go() {
         let table = [
             ("1000m", "1"),
             ("0.5", "500m"),
@@ -259,14 +259,14 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_a_server_refuses() {
+    fn invalid_quantity_is_rejected() {
         for text in ["", "a", "1x", "1 Gi", ".", "1ki", "1e", "--1", "1mm", "Mi"] {
             assert!(Quantity::parse(text).is_none(), "{text}");
         }
     }
 
     #[test]
-    fn compares_across_formats() {
+    fn quantities_of_different_formats_compare() {
         let parse = |text| Quantity::parse(text).expect("valid");
         assert_eq!(parse("1"), parse("1000m"));
         assert_eq!(parse("1Ki"), parse("1024"));

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn init_containers_count_by_their_peak() {
+    fn init_containers_count_by_maximum() {
         let needs = |cpu: &str| json!({"requests": {"cpu": cpu}});
         let spec = json!({
             "containers": [{"resources": needs("1")}, {"resources": needs("500m")}],

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::json::{child, integer, is_set, name, text};
 use super::selector::query_text;
 use crate::field::FieldError;
-use crate::status::{Answer, Failure};
+use crate::status::{ApiResult, Failure};
 
 pub(crate) fn read_scale(group: &str, kind: &str, object: &Value) -> Option<Value> {
     let selector = match (group, kind) {
@@ -33,7 +33,7 @@ pub(crate) fn read_scale(group: &str, kind: &str, object: &Value) -> Option<Valu
     )
 }
 
-pub(crate) fn write_scale(group: &str, plural: &str, object: &mut Value, scale: &Value) -> Answer<()> {
+pub(crate) fn write_scale(group: &str, plural: &str, object: &mut Value, scale: &Value) -> ApiResult<()> {
     let replicas = match &scale["spec"]["replicas"] {
         Value::Null => 0,
         value => integer(value)

@@ -99,8 +99,8 @@ pub(crate) fn prepare_create(group: &str, version: &str, kind: &str, object: &mu
     }
     if has_status(group, kind) && kind != "Node" {
         // The zero value, e.g. the counts of a DaemonSet.
-        let fresh = builtin::zero_value(group, version, kind).and_then(|zero| zero.get("status"));
-        set_or_remove(map, "status", fresh.cloned());
+        let zero_status = builtin::zero_value(group, version, kind).and_then(|zero| zero.get("status"));
+        set_or_remove(map, "status", zero_status.cloned());
     }
     match (group, kind) {
         ("", "Pod") => prepare_new_pod(map, now),

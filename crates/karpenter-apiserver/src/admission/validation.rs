@@ -213,7 +213,7 @@ fn too_long(path: &str, limit: usize) -> FieldError {
 }
 
 /// An error whose message shows an internal Go struct: field names in the order of the struct.
-fn showing(mut error: FieldError, fields: &[(&str, &Value)]) -> FieldError {
+fn with_struct_text(mut error: FieldError, fields: &[(&str, &Value)]) -> FieldError {
     let fields: Vec<String> = fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
     error.value_text = Some(format!("{{{}}}", fields.join(",")));
     error

@@ -69,19 +69,19 @@ impl fmt::Display for ManagerId {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Owned {
+pub(super) struct OwnedFields {
     pub(super) set: FieldSet,
     pub(super) api_version: String,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Managed {
-    pub(super) owners: BTreeMap<ManagerId, Owned>,
+pub(super) struct ManagedFields {
+    pub(super) owners: BTreeMap<ManagerId, OwnedFields>,
     /// RFC 3339 in UTC, so that the order of strings is the order of times.
     times: BTreeMap<ManagerId, String>,
 }
 
-impl Managed {
+impl ManagedFields {
     pub(super) fn is_empty(&self) -> bool {
         self.owners.is_empty()
     }
@@ -94,7 +94,7 @@ impl Managed {
     }
 
     pub(super) fn set(&mut self, id: &ManagerId, set: FieldSet, api_version: &str) {
-        self.owners.insert(id.clone(), Owned { set, api_version: api_version.to_string() });
+        self.owners.insert(id.clone(), OwnedFields { set, api_version: api_version.to_string() });
     }
 
     /// Adds fields to those of the manager.
@@ -205,7 +205,7 @@ impl Managed {
 
     /// The entries, sorted: operation `Apply` first, then by time.
     pub(super) fn encode(&self) -> Vec<Value> {
-        let mut owners: Vec<(&ManagerId, &Owned)> = self.owners.iter().collect();
+        let mut owners: Vec<(&ManagerId, &OwnedFields)> = self.owners.iter().collect();
         owners.sort_by_key(|(id, owned)| {
             (id.updates, self.times.get(*id), &id.manager, &owned.api_version, &id.subresource)
         });

@@ -1,4 +1,4 @@
-//! Managed fields of the field that an object and its `Scale` share: the number of replicas.
+//! ManagedFields fields of the field that an object and its `Scale` share: the number of replicas.
 //!
 //! A `Scale` has no managed fields of its own. For a write to it, the entries of the object that own the replicas are
 //! copied to the `Scale`, and the resulting entries are copied back.
@@ -7,7 +7,7 @@
 
 use serde_json::Value;
 
-use super::managed::Managed;
+use super::managed::ManagedFields;
 use super::path::{Element, Path};
 use super::set::FieldSet;
 use super::{managed_fields, put_managed_fields, take_managed_fields};
@@ -23,26 +23,26 @@ pub struct ReplicasPath {
 }
 
 /// Sets the managed fields of `scale`: the entries of `object` that own its replicas.
-pub fn lend_ownership(object: &Value, scale: &mut Value, paths: &[ReplicasPath]) {
-    let owners = Managed::decode(managed_fields(object)).unwrap_or_default();
-    let mut lent = Managed::default();
+pub fn copy_owners_to_scale(object: &Value, scale: &mut Value, paths: &[ReplicasPath]) {
+    let owners = ManagedFields::decode(managed_fields(object)).unwrap_or_default();
+    let mut scale_owners = ManagedFields::default();
     for (id, owned) in &owners.owners {
         let owns = path_in(paths, &owned.api_version).flatten().is_some_and(|path| owned.set.has(&path));
         if owns {
-            lent.set(id, FieldSet::of(&[PATH_IN_SCALE]), SCALE_VERSION);
-            lent.copy_time(id, &owners);
+            scale_owners.set(id, FieldSet::of(&[PATH_IN_SCALE]), SCALE_VERSION);
+            scale_owners.copy_time(id, &owners);
         }
     }
-    put_managed_fields(scale, lent.encode());
+    put_managed_fields(scale, scale_owners.encode());
 }
 
 /// Copies the managed fields of `scale` back to `object`, whose version is `api_version`.
-pub fn return_ownership(object: &mut Value, scale: &Value, paths: &[ReplicasPath], api_version: &str) {
+pub fn copy_owners_to_object(object: &mut Value, scale: &Value, paths: &[ReplicasPath], api_version: &str) {
     let Some(own_path) = path_in(paths, api_version).flatten() else { return };
-    let before = Managed::decode(managed_fields(object)).unwrap_or_default();
-    let mut lent = Managed::decode(managed_fields(scale)).unwrap_or_default();
+    let before = ManagedFields::decode(managed_fields(object)).unwrap_or_default();
+    let mut scale_owners = ManagedFields::decode(managed_fields(scale)).unwrap_or_default();
     let in_scale: Path = PATH_IN_SCALE.iter().map(|name| Element::Field((*name).to_string())).collect();
-    let mut after = Managed::default();
+    let mut after = ManagedFields::default();
     for (id, owned) in &before.owners {
         // The version is no longer served, so the path of its replicas is unknown. The entry is dropped.
         let Some(path) = path_in(paths, &owned.api_version) else { continue };
@@ -50,7 +50,7 @@ pub fn return_ownership(object: &mut Value, scale: &Value, paths: &[ReplicasPath
         if let Some(path) = path.filter(|path| owned.set.has(path)) {
             // Entries with operation `Update` include the version in their identity. In `scale` it is that of the
             // `Scale`, so such an entry is never found there and loses the replicas.
-            if lent.owners.remove(id).is_none() {
+            if scale_owners.owners.remove(id).is_none() {
                 let mut taken = FieldSet::default();
                 taken.insert(&path);
                 set.remove_all(&taken);
@@ -61,7 +61,7 @@ pub fn return_ownership(object: &mut Value, scale: &Value, paths: &[ReplicasPath
             after.copy_time(id, &before);
         }
     }
-    for (id, owned) in &lent.owners {
+    for (id, owned) in &scale_owners.owners {
         if owned.set.has(&in_scale) {
             let mut set = FieldSet::default();
             set.insert(&own_path);

@@ -12,7 +12,13 @@ fn second(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-fn applied_by(live: Option<&Value>, manager: &str, applied: &Value, force: bool, now: i64) -> Answer<Value> {
+fn applied_by(
+    live: Option<&Value>,
+    manager: &str,
+    applied: &Value,
+    force: bool,
+    now: i64,
+) -> ApiResult<Value> {
     let shape = builtin::shape(POD.0, POD.1, POD.2).unwrap();
     let now = second(now);
     apply(ApplyRequest { live, applied, shape, manager, api_version: "v1", subresource: "", force, now })
@@ -34,7 +40,7 @@ fn labelled(labels: Value) -> Value {
 }
 
 #[test]
-fn time_changes_only_with_the_object() {
+fn managed_fields_time_changes_only_with_object() {
     let first = stored(applied_by(None, "a", &labelled(json!({"x": "1"})), false, 0).unwrap());
     assert_eq!(times(&first), [("a", Some("1970-01-01T00:00:00Z"))]);
     let same = stored(applied_by(Some(&first), "a", &labelled(json!({"x": "1"})), false, 5).unwrap());
@@ -48,14 +54,14 @@ fn time_changes_only_with_the_object() {
 
 /// `labels: {}` is applied each time and never stored.
 #[test]
-fn empty_fields_are_not_a_change() {
+fn empty_applied_fields_are_not_a_change() {
     let first = stored(applied_by(None, "a", &labelled(json!({})), false, 0).unwrap());
     let same = stored(applied_by(Some(&first), "a", &labelled(json!({})), false, 5).unwrap());
     assert_eq!(same, first);
 }
 
 #[test]
-fn an_update_without_a_change_leaves_ownership_alone() {
+fn update_without_change_keeps_managed_fields() {
     let shape = builtin::shape(POD.0, POD.1, POD.2).unwrap();
     let first = stored(applied_by(None, "a", &labelled(json!({"x": "1"})), false, 0).unwrap());
     let mut again = first.clone();
@@ -86,7 +92,7 @@ fn custom(spec: Value) -> Value {
     json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "x"}, "spec": spec})
 }
 
-fn apply_custom(live: Option<&Value>, manager: &str, applied: &Value) -> Answer<Value> {
+fn apply_custom(live: Option<&Value>, manager: &str, applied: &Value) -> ApiResult<Value> {
     let now = second(0);
     let shape = &custom_shape();
     let api_version = "example.com/v1";
@@ -94,7 +100,7 @@ fn apply_custom(live: Option<&Value>, manager: &str, applied: &Value) -> Answer<
 }
 
 #[test]
-fn custom_kinds_own_their_structs() {
+fn structs_of_custom_resources_are_owned() {
     let mut created = custom(json!({"size": 1, "free": {"a": {"b": 1}}}));
     record_update(None, &mut created, &custom_shape(), "m", "example.com/v1", "", second(0));
     assert_eq!(
@@ -104,7 +110,7 @@ fn custom_kinds_own_their_structs() {
 }
 
 #[test]
-fn fields_without_a_schema_follow_the_value() {
+fn shape_without_schema_is_deduced_from_value() {
     let first = stored(apply_custom(None, "a", &custom(json!({"free": {"x": 1, "l": [1]}}))).unwrap());
     let both = stored(apply_custom(Some(&first), "b", &custom(json!({"free": {"y": {"z": 1}}}))).unwrap());
     assert_eq!(both["spec"]["free"], json!({"x": 1, "l": [1], "y": {"z": 1}}));
@@ -115,7 +121,7 @@ fn fields_without_a_schema_follow_the_value() {
 }
 
 #[test]
-fn parts_of_what_became_atomic_become_the_whole() {
+fn owners_of_parts_own_field_that_became_atomic() {
     let mut live = stored(apply_custom(None, "a", &custom(json!({"size": 1}))).unwrap());
     live["spec"]["size"] = json!({"w": 1, "h": 2});
     live["metadata"]["managedFields"][0]["fieldsV1"] = json!({"f:spec": {"f:size": {".": {}, "f:w": {}}}});
@@ -129,7 +135,7 @@ fn parts_of_what_became_atomic_become_the_whole() {
 }
 
 #[test]
-fn what_cannot_be_applied() {
+fn invalid_apply_requests_are_rejected() {
     let message = |spec: Value| apply_custom(None, "a", &custom(spec)).unwrap_err().message;
     let start = "failed to create typed patch object (/x; example.com/v1, Kind=Thing): ";
     assert_eq!(message(json!({"sise": 1})), format!("{start}.spec.sise: field not declared in schema"));
@@ -147,7 +153,7 @@ fn what_cannot_be_applied() {
 }
 
 #[test]
-fn path_elements_survive_the_wire() {
+fn path_elements_round_trip() {
     for text in
         ["f:a.b/c", "k:{\"a\":\"x\",\"b\":1}", "v:\"f/1\"", "v:5", "i:3", "v:\"\\u003c\\u0026\\u003e\""]
     {
@@ -216,7 +222,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn applying_twice_is_applying_once(first in any_pod(), second in any_pod()) {
+    fn apply_is_idempotent(first in any_pod(), second in any_pod()) {
         let live = stored(applied_by(None, "a", &first, false, 0).unwrap());
         let once = stored(applied_by(Some(&live), "b", &second, true, 1).unwrap());
         let twice = stored(applied_by(Some(&once), "b", &second, false, 2).unwrap());
@@ -224,7 +230,7 @@ proptest! {
     }
 
     #[test]
-    fn what_one_manager_applied_it_can_take_back(first in any_pod(), second in any_pod()) {
+    fn manager_can_remove_fields_it_applied(first in any_pod(), second in any_pod()) {
         let empty = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}});
         let before = stored(applied_by(None, "a", &first, false, 0).unwrap());
         if let Ok(after) = applied_by(Some(&before), "b", &second, false, 1) {
@@ -236,7 +242,7 @@ proptest! {
     }
 
     #[test]
-    fn forcing_always_gives_what_was_applied(first in any_pod(), second in any_pod()) {
+    fn forced_apply_sets_all_applied_fields(first in any_pod(), second in any_pod()) {
         let shape = builtin::shape(POD.0, POD.1, POD.2).unwrap();
         let live = stored(applied_by(None, "a", &first, false, 0).unwrap());
         let forced = stored(applied_by(Some(&live), "b", &second, true, 1).unwrap());
@@ -246,7 +252,7 @@ proptest! {
     }
 
     #[test]
-    fn new_pods_are_owned_as_if_they_had_changed_from_nothing(mut pod in any_pod()) {
+    fn managed_fields_of_new_pods_match_general_implementation(mut pod in any_pod()) {
         let shape = builtin::shape(POD.0, POD.1, POD.2).unwrap();
         check_create(&pod, shape, "v1")?;
         builtin::round_trip(&mut pod, POD.0, POD.1, POD.2);
@@ -256,7 +262,7 @@ proptest! {
     }
 
     #[test]
-    fn owners_own_only_what_exists(pods in prop::collection::vec((any_pod(), "[a-c]", any::<bool>()), 1..5)) {
+    fn managers_own_existing_fields_only(pods in prop::collection::vec((any_pod(), "[a-c]", any::<bool>()), 1..5)) {
         let shape = builtin::shape(POD.0, POD.1, POD.2).unwrap();
         let mut live: Option<Value> = None;
         for (index, (pod, manager, by_apply)) in pods.into_iter().enumerate() {
@@ -272,7 +278,7 @@ proptest! {
             live = Some(stored(next));
         }
         let live = live.unwrap();
-        let managed = Managed::decode(managed_fields(&live)).unwrap();
+        let managed = ManagedFields::decode(managed_fields(&live)).unwrap();
         let bare = without_managed_fields(live);
         let existing = typed::field_set(&bare, shape).with_named_fields(shape);
         for owned in managed.owners.values() {
@@ -322,7 +328,7 @@ fn check_create(object: &Value, shape: &Shape, api_version: &str) -> Result<(), 
 }
 
 #[test]
-fn new_objects_are_owned_as_if_they_had_changed_from_nothing() {
+fn managed_fields_of_new_objects_match_general_implementation() {
     let shape = builtin::shape(POD.0, POD.1, POD.2).unwrap();
     let port = |number: i64| json!({"containerPort": number});
     for mut object in [
@@ -354,7 +360,7 @@ fn new_objects_are_owned_as_if_they_had_changed_from_nothing() {
 }
 
 /// The managed fields after a patch equal those of the general implementation.
-fn check_kept(
+fn check_encoded(
     stored: &Value,
     new: &Value,
     (manager, subresource): (&str, &str),
@@ -366,14 +372,14 @@ fn check_kept(
     let before = managed_fields(stored).map(Value::to_string);
     let (old, new) = (without_managed_fields(stored.clone()), without_managed_fields(new.clone()));
     let text = before.as_ref().map(String::as_bytes);
-    let kept = record_kept(text, &old, &new, shape, manager, "v1", subresource, second(now));
+    let kept = record_update_encoded(text, &old, &new, shape, manager, "v1", subresource, second(now));
     let after = managed_fields(&long).map(Value::to_string);
     let Some(kept) = kept else {
         // No manager owns any field any more. The general implementation handles this.
         prop_assert!(after.is_none());
         return Ok(());
     };
-    let is_same = same_but_for_times(
+    let is_same = equal_except_times(
         &json!({"metadata": {"managedFields": managed_fields(stored)}}),
         &json!({"metadata": {"managedFields": managed_fields(&long)}}),
     );
@@ -387,7 +393,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn ownership_that_is_kept_as_text_is_the_same(
+    fn encoded_update_matches_general_implementation(
         pods in prop::collection::vec((any_pod(), "[a-c]", 0..3), 2..6)
     ) {
         let shape = builtin::shape(POD.0, POD.1, POD.2).unwrap();
@@ -402,7 +408,7 @@ proptest! {
                 if let Some(fields) = managed_fields(live) {
                     next["metadata"]["managedFields"] = fields.clone();
                 }
-                check_kept(live, &next, (&manager, subresource), now)?;
+                check_encoded(live, &next, (&manager, subresource), now)?;
             }
             if verb == 0 {
                 next = applied_by(live.as_ref(), &manager, &next, true, now).unwrap();

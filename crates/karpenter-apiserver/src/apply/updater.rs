@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::managed::{Managed, ManagerId};
+use super::managed::{ManagedFields, ManagerId};
 use super::path::Path;
 use super::set::FieldSet;
 use super::typed::{self, Comparison};
@@ -24,7 +24,7 @@ pub(super) fn update(
     new: &Value,
     shape: &Shape,
     reset: &FieldSet,
-    managed: &mut Managed,
+    managed: &mut ManagedFields,
 ) -> FieldSet {
     managed.reconcile(shape);
     let comparison = typed::compare(live, new, shape).without(reset);
@@ -37,7 +37,7 @@ pub(super) fn apply(
     applied: &Value,
     shape: &Shape,
     reset: &FieldSet,
-    managed: &mut Managed,
+    managed: &mut ManagedFields,
     (id, api_version): (&ManagerId, &str),
     force: bool,
 ) -> Result<Value, Vec<Conflict>> {
@@ -68,7 +68,7 @@ pub(super) fn apply(
 }
 
 /// Removes changed and removed fields from all managers but `except`. Returns the changed and added fields.
-fn take(comparison: &Comparison, managed: &mut Managed, except: Option<&ManagerId>) -> FieldSet {
+fn take(comparison: &Comparison, managed: &mut ManagedFields, except: Option<&ManagerId>) -> FieldSet {
     let changed = comparison.modified.union(&comparison.added);
     managed.owners.retain(|id, owned| {
         if Some(id) != except {
@@ -81,7 +81,7 @@ fn take(comparison: &Comparison, managed: &mut Managed, except: Option<&ManagerI
 }
 
 /// Removes the fields that the manager applied before and does not apply now, unless a manager owns them.
-fn prune(merged: Value, last: &FieldSet, managed: &Managed, shape: &Shape) -> Value {
+fn prune(merged: Value, last: &FieldSet, managed: &ManagedFields, shape: &Shape) -> Value {
     let last = last.with_named_fields(shape);
     let all = typed::field_set(&merged, shape).with_named_fields(shape);
     let removed_all = typed::remove(&merged, &last, shape);

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn discovery_of_pods() {
+fn pods_have_expected_discovery() {
     let pods = kind("", "v1", "Pod").unwrap();
     assert_eq!((pods.plural, pods.singular, pods.namespaced), ("pods", "pod", true));
     assert_eq!(pods.short_names, ["po"]);
@@ -34,7 +34,7 @@ fn every_kind_has_a_struct_with_metadata_or_is_a_review_or_list() {
 }
 
 #[test]
-fn list_keys_and_defaults_reach_the_shape() {
+fn shape_has_list_keys_and_key_defaults() {
     let Some(Shape::Struct(pod)) = shape("", "v1", "Pod") else { panic!("a pod is a struct") };
     let Shape::Struct(spec) = &pod.field("spec").unwrap().shape else { panic!("a pod's spec is a struct") };
     let containers = spec.field("containers").unwrap();
@@ -52,7 +52,7 @@ fn list_keys_and_defaults_reach_the_shape() {
 }
 
 #[test]
-fn quantities_take_their_one_form() {
+fn quantities_become_canonical() {
     for (text, expected) in [
         ("1000m", "1"),
         ("1500m", "1500m"),

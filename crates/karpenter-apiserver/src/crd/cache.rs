@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn successes_are_kept_and_failures_are_not() {
+    fn only_successful_compilations_are_cached() {
         let cache: Cache<usize> = Cache::new();
         assert_eq!(cache.get_or_try("a", |_| Err("no")), Err("no"));
         assert_eq!(cache.get_or_try("a", |text| Ok::<_, &str>(text.len())), Ok(1));

@@ -280,22 +280,22 @@ impl Walk<'_> {
                 return Some(FieldError::too_long(self.field(&self.path), limit));
             }
             if let Some(limit) = schema.length_min.filter(|limit| length < *limit) {
-                let words = format!("should be at least {limit} chars long");
-                return Some(self.error(FieldErrorKind::Invalid, Value::from(text), &words));
+                let message = format!("should be at least {limit} chars long");
+                return Some(self.error(FieldErrorKind::Invalid, Value::from(text), &message));
             }
         }
         let pattern = schema.pattern.as_ref()?;
-        let words = match &pattern.regex {
+        let message = match &pattern.regex {
             Ok(regex) if regex.is_match(text) => return None,
             Ok(_) => format!("should match '{}'", pattern.text),
             Err(error) => format!("should match '{}, but pattern is invalid: {error}'", pattern.text),
         };
-        Some(self.error(FieldErrorKind::Invalid, Value::from(text), &words))
+        Some(self.error(FieldErrorKind::Invalid, Value::from(text), &message))
     }
 
     fn number(&self, schema: &Schema, number: &Number, findings: &mut Findings) {
-        let complain = |findings: &mut Findings, words: String| {
-            findings.push(self.error(FieldErrorKind::Invalid, Value::Number(number.clone()), &words));
+        let add_error = |findings: &mut Findings, message: String| {
+            findings.push(self.error(FieldErrorKind::Invalid, Value::Number(number.clone()), &message));
         };
         // Integers are compared as integers; limits are truncated.
         let whole = number.as_i64();
@@ -318,23 +318,23 @@ impl Walk<'_> {
                 None => is_whole(float / factor),
             };
             if !fits {
-                complain(findings, format!("should be a multiple of {}", shown(factor)));
+                add_error(findings, format!("should be a multiple of {}", shown(factor)));
             }
         }
         if let Some(limit) = schema.minimum {
             let order = compare(limit);
             if schema.minimum_exclusive && !order.is_some_and(|order| order.is_gt()) {
-                complain(findings, format!("should be greater than {}", shown(limit)));
+                add_error(findings, format!("should be greater than {}", shown(limit)));
             } else if order.is_some_and(|order| order.is_lt()) {
-                complain(findings, format!("should be greater than or equal to {}", shown(limit)));
+                add_error(findings, format!("should be greater than or equal to {}", shown(limit)));
             }
         }
         if let Some(limit) = schema.maximum {
             let order = compare(limit);
             if schema.maximum_exclusive && !order.is_some_and(|order| order.is_lt()) {
-                complain(findings, format!("should be less than {}", shown(limit)));
+                add_error(findings, format!("should be less than {}", shown(limit)));
             } else if order.is_some_and(|order| order.is_gt()) {
-                complain(findings, format!("should be less than or equal to {}", shown(limit)));
+                add_error(findings, format!("should be less than or equal to {}", shown(limit)));
             }
         }
         findings.matches += 2;
@@ -359,8 +359,8 @@ impl Walk<'_> {
         }
         let count = elements.len();
         if let Some(limit) = schema.items_min.filter(|limit| count < *limit) {
-            let words = format!("should have at least {limit} items");
-            findings.push(self.error(FieldErrorKind::Invalid, Value::from(count), &words));
+            let message = format!("should have at least {limit} items");
+            findings.push(self.error(FieldErrorKind::Invalid, Value::from(count), &message));
         }
         if let Some(limit) = schema.items_max.filter(|limit| count > *limit) {
             findings.push(FieldError::too_many(self.field(&self.path), count, limit));
@@ -377,8 +377,8 @@ impl Walk<'_> {
     ) {
         let count = fields.len();
         if let Some(limit) = schema.properties_min.filter(|limit| count < *limit) {
-            let words = format!("should have at least {limit} properties");
-            findings.push(self.error(FieldErrorKind::Invalid, Value::from(count), &words));
+            let message = format!("should have at least {limit} properties");
+            findings.push(self.error(FieldErrorKind::Invalid, Value::from(count), &message));
         }
         if let Some(limit) = schema.properties_max.filter(|limit| count > *limit) {
             findings.push(FieldError::too_many(self.field(&self.path), count, limit));

@@ -166,27 +166,27 @@ pub fn validate_definition(crd: &Value, old: Option<&Value>) -> Vec<FieldError> 
 
 fn check_name(definition: &Definition, errors: &mut Vec<FieldError>) {
     let name = definition.text("/metadata/name");
-    let mut words = names::dns1123_subdomain_errors(name);
+    let mut messages = names::dns1123_subdomain_errors(name);
     let wanted = format!("{}.{}", definition.text("/spec/names/plural"), definition.text("/spec/group"));
     if name != wanted {
-        words.push("must be spec.names.plural+\".\"+spec.group".to_string());
+        messages.push("must be spec.names.plural+\".\"+spec.group".to_string());
     }
     if name.is_empty() {
         errors.push(FieldError::required("metadata.name", "name or generateName is required"));
         return;
     }
-    for words in words {
-        errors.push(FieldError::invalid("metadata.name", Value::from(name), words));
+    for message in messages {
+        errors.push(FieldError::invalid("metadata.name", Value::from(name), message));
     }
 }
 
 fn check_group_and_scope(definition: &Definition, errors: &mut Vec<FieldError>) {
     let group = definition.text("/spec/group");
-    let words = names::dns1123_subdomain_errors(group);
+    let messages = names::dns1123_subdomain_errors(group);
     if group.is_empty() {
         errors.push(FieldError::required("spec.group", ""));
-    } else if !words.is_empty() {
-        errors.push(FieldError::invalid("spec.group", Value::from(group), words.join(",")));
+    } else if !messages.is_empty() {
+        errors.push(FieldError::invalid("spec.group", Value::from(group), messages.join(",")));
     } else if !group.contains('.') {
         let detail = "should be a domain with at least one dot";
         errors.push(FieldError::invalid("spec.group", Value::from(group), detail));
@@ -213,23 +213,23 @@ fn check_versions(definition: &Definition, errors: &mut Vec<FieldError>) {
     for (index, version) in definition.versions.iter().enumerate() {
         let name = version.get("name").and_then(Value::as_str).unwrap_or_default();
         is_unique &= seen.insert(name);
-        let words = names::dns1035_label_errors(name);
-        if !words.is_empty() {
+        let messages = names::dns1035_label_errors(name);
+        if !messages.is_empty() {
             let path = format!("spec.versions[{index}].name");
-            errors.push(FieldError::invalid(path, Value::from(name), words.join(",")));
+            errors.push(FieldError::invalid(path, Value::from(name), messages.join(",")));
         }
         let deprecated = version.get("deprecated").and_then(Value::as_bool).unwrap_or_default();
         if let Some(warning) = version.get("deprecationWarning").and_then(Value::as_str) {
             let path = format!("spec.versions[{index}].deprecationWarning");
-            let mut complain = |words: &str| {
-                errors.push(FieldError::invalid(path.as_str(), Value::from(warning), words));
+            let mut add_error = |message: &str| {
+                errors.push(FieldError::invalid(path.as_str(), Value::from(warning), message));
             };
             if !deprecated {
-                complain("can only be set for deprecated versions");
+                add_error("can only be set for deprecated versions");
             } else if warning.is_empty() {
-                complain("must not be an empty string");
+                add_error("must not be an empty string");
             } else if warning.len() > 256 {
-                complain("must be <= 256 characters long");
+                add_error("must be <= 256 characters long");
             }
         }
     }
@@ -242,9 +242,9 @@ fn check_versions(definition: &Definition, errors: &mut Vec<FieldError>) {
     // The internal representation has the name of the first version at the top.
     if let Some(first) = definition.versions.first() {
         let name = first.get("name").and_then(Value::as_str).unwrap_or_default();
-        let words = names::dns1035_label_errors(name);
-        if !name.is_empty() && !words.is_empty() {
-            errors.push(FieldError::invalid("spec.version", Value::from(name), words.join(",")));
+        let messages = names::dns1035_label_errors(name);
+        if !name.is_empty() && !messages.is_empty() {
+            errors.push(FieldError::invalid("spec.version", Value::from(name), messages.join(",")));
         }
     }
 }
@@ -257,10 +257,10 @@ fn check_names(definition: &Definition, errors: &mut Vec<FieldError>) {
     }
     let mut check = |field: String, name: &str, is_kind: bool| {
         let checked = if is_kind { name.to_lowercase() } else { name.to_string() };
-        let words = names::dns1035_label_errors(&checked);
-        if !words.is_empty() {
+        let messages = names::dns1035_label_errors(&checked);
+        if !messages.is_empty() {
             let lead = if is_kind { "may have mixed case, but should otherwise match: " } else { "" };
-            let detail = format!("{lead}{}", words.join(","));
+            let detail = format!("{lead}{}", messages.join(","));
             errors.push(FieldError::invalid(format!("spec.names.{field}"), Value::from(name), detail));
         }
     };
@@ -295,13 +295,13 @@ fn check_schema(document: &Value, path: &str, has_status: bool) -> Vec<FieldErro
                       subresource is enabled";
         errors.push(FieldError::invalid(format!("{path}.type"), Value::from(kind), detail));
     }
-    let strange = document.as_object().into_iter().flatten().any(|(keyword, value)| {
+    let has_forbidden_keyword = document.as_object().into_iter().flatten().any(|(keyword, value)| {
         let is_zero = matches!(value, Value::Null | Value::Bool(false))
             || value.as_array().is_some_and(Vec::is_empty)
             || value.as_object().is_some_and(serde_json::Map::is_empty);
         !is_zero && !ROOT_KEYWORDS_WITH_STATUS.iter().any(|(known, _)| known == keyword)
     });
-    if has_status && strange {
+    if has_status && has_forbidden_keyword {
         let names: Vec<&str> = ROOT_KEYWORDS_WITH_STATUS.iter().map(|(_, name)| *name).collect();
         let detail = format!(
             "only [{}] fields are allowed at the root of the schema if the status subresource is enabled",
@@ -394,15 +394,15 @@ fn check_selectable_fields(
             errors.push(FieldError::required(path, ""));
             continue;
         }
-        let mut complain = |words: &str| {
-            errors.push(FieldError::invalid(path.as_str(), Value::from(text), words));
+        let mut add_error = |message: &str| {
+            errors.push(FieldError::invalid(path.as_str(), Value::from(text), message));
         };
         let Some(names) = text.strip_prefix('.') else {
-            complain(&format!("is an invalid path: expected [ or . but got: {text}"));
+            add_error(&format!("is an invalid path: expected [ or . but got: {text}"));
             continue;
         };
         if text.contains('[') {
-            complain("is an invalid path: array notation is not allowed");
+            add_error("is an invalid path: array notation is not allowed");
             continue;
         }
         let mut node = schema;
@@ -410,14 +410,14 @@ fn check_selectable_fields(
             node = node.and_then(|node| node.pointer("/properties")).and_then(|fields| fields.get(name));
         }
         let Some(node) = node else {
-            complain("is an invalid path: does not refer to a valid field");
+            add_error("is an invalid path: does not refer to a valid field");
             continue;
         };
         if names.starts_with("metadata.") {
-            complain("must not point to fields in metadata");
+            add_error("must not point to fields in metadata");
         }
         if !matches!(node.get("type").and_then(Value::as_str), Some("string" | "boolean" | "integer")) {
-            complain(
+            add_error(
                 "must point to a field of type string, boolean or integer. \
                  Enum string fields and strings with formats are allowed.",
             );

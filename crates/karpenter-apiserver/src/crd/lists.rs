@@ -70,8 +70,9 @@ fn check_list(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<Field
         ListType::Atomic => {}
         ListType::Set => report_repeated(elements.clone(), path, errors),
         ListType::Map(keys) => {
-            let strange = |element: &&Value| !element.is_null() && !element.is_object();
-            if let Some((index, element)) = elements.iter().enumerate().find(|(_, element)| strange(element))
+            let is_not_object = |element: &&Value| !element.is_null() && !element.is_object();
+            if let Some((index, element)) =
+                elements.iter().enumerate().find(|(_, element)| is_not_object(element))
             {
                 let detail = "must be an object for an array of list-type map";
                 errors.push(FieldError::invalid(format!("{path}[{index}]"), element.clone(), detail));
@@ -126,7 +127,7 @@ fn check_embedded(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<F
             {
                 let detail = format!(
                     "may have mixed case, but should otherwise match: {}",
-                    super::names::DNS1035_LABEL_WORDS
+                    super::names::DNS1035_LABEL_MESSAGE
                 );
                 errors.push(FieldError::invalid(at(name), Value::from(text.as_str()), detail));
             }

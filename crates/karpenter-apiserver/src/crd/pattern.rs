@@ -66,7 +66,7 @@ mod tests {
     use super::compile;
 
     #[test]
-    fn go_classes_keep_their_meaning() {
+    fn go_character_classes_are_translated() {
         for (expression, text, matches) in [
             (r"^\d+$", "12", true),
             (r"^\d+$", "١", false),

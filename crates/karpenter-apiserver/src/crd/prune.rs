@@ -218,7 +218,7 @@ fn prune(value: &mut Value, schema: Option<&Schema>, is_resource: bool, removed:
     }
 }
 
-/// Keeps the fields of `ObjectMeta`. Malformed fields are kept; validation reports them.
+/// Removes fields that `ObjectMeta` does not have. Malformed values are kept; validation reports them.
 fn prune_metadata(metadata: &mut Value, removed: &mut Removed) {
     let Value::Object(fields) = metadata else { return };
     retain_known(fields, &METADATA_FIELDS, removed);

@@ -131,7 +131,7 @@ struct Ratchet<'a> {
 }
 
 impl<'a> Ratchet<'a> {
-    fn forgives(self, value: &Value) -> bool {
+    fn ignores_error(self, value: &Value) -> bool {
         match self.current {
             Some(old) => old == value,
             None => self.parent_unchanged,
@@ -237,13 +237,13 @@ impl Run<'_> {
                 Ok(_) => {
                     let detail = message(rule, &scope).unwrap_or_else(|| rule.static_message());
                     let error = self.failure(schema, value, rule, detail);
-                    if rule.uses_old_self || !ratchet.forgives(value) {
+                    if rule.uses_old_self || !ratchet.ignores_error(value) {
                         self.errors.push(error);
                     }
                 }
                 Err(error) => {
                     let shown = Value::from(schema.type_name());
-                    let detail = evaluation_words(&error, rule);
+                    let detail = evaluation_message(&error, rule);
                     self.errors.push(FieldError::invalid(self.path.as_str(), shown, detail));
                 }
             }
@@ -286,8 +286,8 @@ fn message(rule: &Rule, scope: &Context) -> Option<String> {
     (!text.is_empty() && text.len() <= MESSAGE_BYTES_MAX && !text.contains('\n')).then(|| text.to_string())
 }
 
-fn evaluation_words(error: &ExecutionError, rule: &Rule) -> String {
-    let words = match error {
+fn evaluation_message(error: &ExecutionError, rule: &Rule) -> String {
+    let message = match error {
         ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
         ExecutionError::DivisionByZero(_) => "division by zero".to_string(),
         ExecutionError::RemainderByZero(_) => "modulus by zero".to_string(),
@@ -312,5 +312,5 @@ fn evaluation_words(error: &ExecutionError, rule: &Rule) -> String {
         }
         other => other.to_string(),
     };
-    format!("{words} evaluating rule: {}", rule.shown())
+    format!("{message} evaluating rule: {}", rule.shown())
 }

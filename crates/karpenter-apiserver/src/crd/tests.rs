@@ -48,7 +48,7 @@ fn definition() -> Value {
 }
 
 #[test]
-fn versions_differ_in_what_they_know() {
+fn versions_have_their_own_schema_and_subresources() {
     let definition = definition();
     let new = CustomKind::from_definition(&definition, "v1").expect("a version");
     let old = CustomKind::from_definition(&definition, "v1beta1").expect("a version");
@@ -70,7 +70,7 @@ fn versions_differ_in_what_they_know() {
 }
 
 fn field<'a>(shape: &'a Shape, name: &str) -> &'a Shape {
-    let Shape::Struct(inside) = shape else { panic!("{name} is looked for in {shape:?}") };
+    let Shape::Struct(inside) = shape else { panic!("{shape:?} is not a struct with field {name}") };
     let inside: &StructShape = inside;
     &inside.field(name).unwrap_or_else(|| panic!("{name} is a field")).shape
 }
@@ -82,14 +82,14 @@ fn shapes_follow_the_schema() {
     assert_eq!(*field(spec, "size"), Shape::Atomic);
     assert_eq!(*field(spec, "tags"), Shape::Set);
     assert_eq!(*field(spec, "whole"), Shape::Atomic);
-    let Shape::Keyed(ports) = field(spec, "ports") else { panic!("ports are told apart by keys") };
+    let Shape::Keyed(ports) = field(spec, "ports") else { panic!("ports is not a keyed list") };
     assert_eq!(ports.keys, ["port", "protocol"]);
     assert_eq!(ports.key_defaults, [("protocol".to_string(), json!("TCP"))]);
     assert!(matches!(field(field(kind.shape(), "metadata"), "labels"), Shape::Map(_)));
 }
 
 #[test]
-fn a_definition_is_completed_and_established() {
+fn definition_gets_defaults_and_established_status() {
     let mut crd = definition();
     default_definition(&mut crd);
     assert_eq!(crd["spec"]["names"]["singular"], "widget");
@@ -120,7 +120,7 @@ fn a_definition_is_completed_and_established() {
 }
 
 #[test]
-fn what_objects_are_stored_by_cannot_change() {
+fn names_group_and_stored_versions_are_immutable() {
     let mut old = definition();
     default_definition(&mut old);
     established_status(&mut old, "2026-01-01T00:00:00Z".parse().expect("a time"));
@@ -151,7 +151,7 @@ fn whole_floats_are_stored_as_integers() {
 
 /// The CEL evaluator would panic on such a literal.
 #[test]
-fn literals_of_messages_are_refused_and_never_run() {
+fn message_literals_in_rules_are_rejected() {
     let mut crd = definition();
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] =
         json!([{"rule": "Thing{a: 1} == self"}]);

@@ -78,7 +78,7 @@ fn operation(kind: &ServedKind, action: &str, body: Body) -> Value {
             );
         }
         "patch" => {
-            let patch = json!({"schema": {"$ref": format!("{}{}Patch", types::PLACE, types::META_PREFIX)}});
+            let patch = json!({"schema": {"$ref": format!("{}{}Patch", types::SCHEMA_REF_PREFIX, types::META_PREFIX)}});
             let mut content = Map::new();
             for media_type in [
                 "application/apply-patch+yaml",
@@ -93,7 +93,7 @@ fn operation(kind: &ServedKind, action: &str, body: Body) -> Value {
             operation.insert("requestBody".into(), json!({"required": true, "content": content}));
         }
         "delete" | "deletecollection" => {
-            let options = format!("{}{}DeleteOptions", types::PLACE, types::META_PREFIX);
+            let options = format!("{}{}DeleteOptions", types::SCHEMA_REF_PREFIX, types::META_PREFIX);
             operation
                 .insert("requestBody".into(), json!({"content": {"*/*": {"schema": {"$ref": options}}}}));
         }

@@ -50,7 +50,7 @@ fn references(value: &Value, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn documents_name_nothing_that_they_lack() {
+fn openapi_references_resolve_within_document() {
     let schema =
         json!({"type": "object", "properties": {"spec": {"type": "object", "description": "What."}}});
     let kinds = [deployments(), widgets(&schema)];
@@ -71,7 +71,7 @@ fn documents_name_nothing_that_they_lack() {
 }
 
 #[test]
-fn patches_say_what_kind_they_are_of_and_that_fields_are_validated() {
+fn patch_operations_have_kind_and_field_validation() {
     let schema = json!({"type": "object"});
     let kinds = [deployments(), widgets(&schema)];
     for (group, path, kind, is_strategic) in [
@@ -95,7 +95,7 @@ fn patches_say_what_kind_they_are_of_and_that_fields_are_validated() {
 }
 
 #[test]
-fn addresses_change_with_the_content() {
+fn document_url_changes_with_content() {
     let (small, large) = (json!({"type": "object"}), json!({"type": "object", "description": "x"}));
     let address = |schema: &Value| {
         let index = index(&[deployments(), widgets(schema)]);

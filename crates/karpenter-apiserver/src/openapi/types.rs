@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::ServedKind;
 use crate::builtin::{self, FieldInfo, FieldType, ListType, TypeForm, TypeInfo};
 
-pub(super) const PLACE: &str = "#/components/schemas/";
+pub(super) const SCHEMA_REF_PREFIX: &str = "#/components/schemas/";
 pub(super) const META_PREFIX: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 
 /// The name of a built-in type.
@@ -30,7 +30,7 @@ pub(super) fn reference(kind: &ServedKind, body: [&str; 3]) -> Value {
         Some(_) if is_own && (name == kind.kind || name == kind.list_kind) => custom_name(kind, name),
         _ => name_of(body).unwrap_or_else(|| format!("{META_PREFIX}Status")),
     };
-    json!({"$ref": format!("{PLACE}{name}")})
+    json!({"$ref": format!("{SCHEMA_REF_PREFIX}{name}")})
 }
 
 /// The schemas of a custom resource and its list. The names of the built-in types that they need are added to `wanted`.
@@ -46,7 +46,7 @@ pub(super) fn custom(
     if !object.is_object() {
         object = json!({"type": "object"});
     }
-    complete(&mut object);
+    expand_extensions(&mut object);
     add_type_and_metadata(&mut object);
     if !kind.selectable_fields.is_empty() {
         let fields = kind.selectable_fields.iter().map(|path| json!({"fieldPath": path}));
@@ -61,7 +61,7 @@ pub(super) fn custom(
             "apiVersion": api_version,
             "items": {
                 "type": "array",
-                "items": {"$ref": format!("{PLACE}{}", custom_name(kind, kind.kind))},
+                "items": {"$ref": format!("{SCHEMA_REF_PREFIX}{}", custom_name(kind, kind.kind))},
             },
             "kind": kind_name,
             "metadata": metadata("ListMeta", "What every list has."),
@@ -74,7 +74,7 @@ pub(super) fn custom(
 }
 
 fn metadata(name: &str, description: &str) -> Value {
-    json!({"description": description, "allOf": [{"$ref": format!("{PLACE}{META_PREFIX}{name}")}]})
+    json!({"description": description, "allOf": [{"$ref": format!("{SCHEMA_REF_PREFIX}{META_PREFIX}{name}")}]})
 }
 
 /// `apiVersion` and `kind`.
@@ -93,21 +93,23 @@ fn add_type_and_metadata(schema: &mut Value) {
 }
 
 /// Adds what `x-kubernetes-` extensions imply to all parts of a schema, in plain OpenAPI.
-fn complete(schema: &mut Value) {
+fn expand_extensions(schema: &mut Value) {
     let Some(fields) = schema.as_object_mut() else { return };
     for (name, below) in fields.iter_mut() {
         match name.as_str() {
-            "properties" => below.as_object_mut().into_iter().flat_map(Map::values_mut).for_each(complete),
-            "items" | "additionalProperties" => complete(below),
+            "properties" => {
+                below.as_object_mut().into_iter().flat_map(Map::values_mut).for_each(expand_extensions)
+            }
+            "items" | "additionalProperties" => expand_extensions(below),
             _ => {}
         }
     }
-    let says = |name: &str| fields.get(name) == Some(&Value::Bool(true));
+    let is_set = |name: &str| fields.get(name) == Some(&Value::Bool(true));
     let has_types = fields.contains_key("anyOf")
         || fields.get("allOf").is_some_and(|parts| parts[0].get("anyOf").is_some());
-    if says("x-kubernetes-int-or-string") && !has_types {
+    if is_set("x-kubernetes-int-or-string") && !has_types {
         fields.insert("anyOf".into(), json!([{"type": "integer"}, {"type": "string"}]));
-    } else if says("x-kubernetes-embedded-resource") {
+    } else if is_set("x-kubernetes-embedded-resource") {
         let mut required = fields.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
         for name in ["kind", "apiVersion"] {
             if !required.iter().any(|given| given == name) {
@@ -211,7 +213,7 @@ fn of_field_type(field_type: &FieldType, pending: &mut Vec<String>) -> Value {
         FieldType::Named(id) => {
             let name = &id.info().name;
             pending.push(name.clone());
-            json!({"allOf": [{"$ref": format!("{PLACE}{name}")}]})
+            json!({"allOf": [{"$ref": format!("{SCHEMA_REF_PREFIX}{name}")}]})
         }
     }
 }

@@ -8,11 +8,11 @@
 use serde_json::{Map, Value};
 
 use super::{go_kind, unprocessable};
-use crate::status::{Answer, Failure};
+use crate::status::{ApiResult, Failure};
 
 const MAX_OPERATIONS: usize = 10_000;
 
-pub fn json_patch(current: &Value, patch: &Value) -> Answer<Value> {
+pub fn json_patch(current: &Value, patch: &Value) -> ApiResult<Value> {
     let undecodable = |value: &Value, into: &str| {
         Box::new(Failure::bad_request(format!(
             "error decoding patch: json: cannot unmarshal {} into Go value of type {into}",

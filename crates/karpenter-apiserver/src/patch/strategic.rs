@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::{go_print, prune_nulls, unexpected, unprocessable};
 use crate::shape::{FieldShape, Shape};
-use crate::status::{Answer, Failure};
+use crate::status::{ApiResult, Failure};
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -18,7 +18,7 @@ const ELEMENT_ORDER: &str = "$setElementOrder";
 
 type Object = Map<String, Value>;
 
-pub fn strategic_merge(current: &Value, patch: &Value, shape: &Shape) -> Answer<Value> {
+pub fn strategic_merge(current: &Value, patch: &Value, shape: &Shape) -> ApiResult<Value> {
     let Value::Object(patch) = patch else {
         return Err(bad_request(&format!(
             "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
@@ -64,7 +64,7 @@ fn element_of(shape: &Shape) -> &Shape {
     }
 }
 
-fn merge_objects(mut original: Object, mut patch: Object, shape: &Shape) -> Answer<Object> {
+fn merge_objects(mut original: Object, mut patch: Object, shape: &Shape) -> ApiResult<Object> {
     if let Some(directive) = patch.get(DIRECTIVE) {
         return match directive.as_str() {
             Some("replace") => {
@@ -126,7 +126,7 @@ fn merge_objects(mut original: Object, mut patch: Object, shape: &Shape) -> Answ
     Ok(original)
 }
 
-fn retain_keys(original: &mut Object, patch: &mut Object) -> Answer<()> {
+fn retain_keys(original: &mut Object, patch: &mut Object) -> ApiResult<()> {
     let bad = || bad_request("invalid patch format of retainKeys");
     let Some(keys) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let Value::Array(keys) = keys else { return Err(bad()) };
@@ -142,7 +142,7 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Answer<()> {
 }
 
 /// Merges the lists that have a `$setElementOrder` and removes them from the patch.
-fn merge_ordered_lists(original: &mut Object, patch: &mut Object, shape: &Shape) -> Answer<()> {
+fn merge_ordered_lists(original: &mut Object, patch: &mut Object, shape: &Shape) -> ApiResult<()> {
     let directives: Vec<String> =
         patch.keys().filter(|key| key.starts_with(ELEMENT_ORDER)).cloned().collect();
     for directive in directives {
@@ -166,7 +166,7 @@ fn merge_ordered_lists(original: &mut Object, patch: &mut Object, shape: &Shape)
             (None, Some(patched)) => patched.into_iter().filter_map(without_directives).collect(),
             (Some(before), Some(patched)) => match key {
                 Some(key) => {
-                    fill_freed_places(&mut current_order, &patched, key);
+                    fill_deleted_positions(&mut current_order, &patched, key);
                     let element = element_of(shape_of(shape, name));
                     merge_lists(before, patched, element, key, false)?
                 }
@@ -183,7 +183,7 @@ fn merge_ordered_lists(original: &mut Object, patch: &mut Object, shape: &Shape)
 
 /// Places new items at the positions of deleted ones. In kube-apiserver, appending after a deletion reuses the slice,
 /// which affects the order of other items in the response.
-fn fill_freed_places(current: &mut Vec<Value>, patched: &[Value], key: &str) {
+fn fill_deleted_positions(current: &mut Vec<Value>, patched: &[Value], key: &str) {
     if key.is_empty() {
         return;
     }
@@ -206,7 +206,7 @@ fn fill_freed_places(current: &mut Vec<Value>, patched: &[Value], key: &str) {
 }
 
 /// Checks that the order list contains the patched items in their order.
-fn check_order(patched: &[Value], order: &[Value], key: &str) -> Answer<()> {
+fn check_order(patched: &[Value], order: &[Value], key: &str) -> ApiResult<()> {
     if patched.is_empty() || order.is_empty() {
         return Ok(());
     }
@@ -233,7 +233,7 @@ fn check_order(patched: &[Value], order: &[Value], key: &str) -> Answer<()> {
 }
 
 /// The identity of an item: the value of its merge key; for scalars, the item itself.
-fn identity<'value>(element: &'value Value, key: &str) -> Answer<&'value Value> {
+fn identity<'value>(element: &'value Value, key: &str) -> ApiResult<&'value Value> {
     if key.is_empty() {
         return Ok(element);
     }
@@ -254,7 +254,7 @@ fn merge_lists(
     element: &Shape,
     key: &str,
     deletes: bool,
-) -> Answer<Vec<Value>> {
+) -> ApiResult<Vec<Value>> {
     let Some(first) = original.iter().chain(&patch).next() else { return Ok(original) };
     if first.is_array() {
         return Err(unprocessable());
@@ -303,7 +303,7 @@ fn list_directives(
     mut original: Vec<Value>,
     patch: Vec<Value>,
     key: &str,
-) -> Answer<(Vec<Value>, Vec<Value>)> {
+) -> ApiResult<(Vec<Value>, Vec<Value>)> {
     let mut rest = Vec::new();
     let mut replaces = false;
     for element in patch {
@@ -328,7 +328,7 @@ fn list_directives(
 
 /// Sorts a merged list. Items in the order list have its order; other items keep theirs. Both are interleaved according
 /// to their positions in the current list.
-fn in_order(merged: Vec<Value>, order: &[Value], current: &[Value], key: &str) -> Answer<Vec<Value>> {
+fn in_order(merged: Vec<Value>, order: &[Value], current: &[Value], key: &str) -> ApiResult<Vec<Value>> {
     let mut patched = Vec::new();
     let mut others = Vec::new();
     for element in merged {

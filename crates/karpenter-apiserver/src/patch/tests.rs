@@ -26,7 +26,7 @@ fn json_patch_operations() {
 }
 
 #[test]
-fn json_patch_has_the_liberties_of_the_real_one() {
+fn json_patch_has_extensions_of_go_library() {
     let current = json!({"a": [1, 2, 3]});
     let patch = json!([
         {"op": "replace", "path": "/missing", "value": 1},
@@ -128,7 +128,7 @@ proptest! {
     }
 
     #[test]
-    fn merge_patch_twice_is_once(current in any_object(), patch in any_object()) {
+    fn merge_patch_is_idempotent(current in any_object(), patch in any_object()) {
         let mut patch = patch;
         prune_list_nulls(&mut patch);
         let once = merge_patch(&current, &patch);
@@ -136,7 +136,7 @@ proptest! {
     }
 
     #[test]
-    fn strategic_merge_without_a_schema_is_a_merge_patch(current in any_object(), patch in any_object()) {
+    fn strategic_merge_without_schema_equals_merge_patch(current in any_object(), patch in any_object()) {
         let (current, mut patch) = (without_nulls(&current), patch);
         prune_list_nulls(&mut patch);
         let merged = strategic_merge(&current, &patch, &Shape::Deduced).unwrap();

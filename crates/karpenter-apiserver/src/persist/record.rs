@@ -17,13 +17,13 @@ pub(super) struct Record<'a> {
 
 /// The result of decoding at one position of a file.
 #[derive(Debug, PartialEq)]
-pub(super) enum Found<'a> {
+pub(super) enum Decoded<'a> {
     Record(Record<'a>, usize),
     End,
     /// The file ends within the record.
-    Cut,
+    Truncated,
     /// The checksum or the content is invalid. The value is the length according to the header.
-    Wrong(usize),
+    Invalid(usize),
 }
 
 pub(super) fn append(bytes: &mut Vec<u8>, revision: u64, storage: &str, key: &str, object: Option<&[u8]>) {
@@ -42,23 +42,23 @@ pub(super) fn append(bytes: &mut Vec<u8>, revision: u64, storage: &str, key: &st
     bytes[start + 4..start + HEAD_BYTES].copy_from_slice(&sum.to_le_bytes());
 }
 
-pub(super) fn read(bytes: &[u8]) -> Found<'_> {
+pub(super) fn read(bytes: &[u8]) -> Decoded<'_> {
     if bytes.is_empty() {
-        return Found::End;
+        return Decoded::End;
     }
-    let (Some(length), Some(sum)) = (number(bytes, 0), number(bytes, 4)) else { return Found::Cut };
+    let (Some(length), Some(sum)) = (number(bytes, 0), number(bytes, 4)) else { return Decoded::Truncated };
     let length = length as usize;
     if length == 0 || length > BODY_BYTES_MAX {
-        return Found::Wrong(HEAD_BYTES);
+        return Decoded::Invalid(HEAD_BYTES);
     }
     let end = HEAD_BYTES + length;
-    let Some(body) = bytes.get(HEAD_BYTES..end) else { return Found::Cut };
+    let Some(body) = bytes.get(HEAD_BYTES..end) else { return Decoded::Truncated };
     if checksum(body) != sum {
-        return Found::Wrong(end);
+        return Decoded::Invalid(end);
     }
     match parse(body) {
-        Some(record) => Found::Record(record, end),
-        None => Found::Wrong(end),
+        Some(record) => Decoded::Record(record, end),
+        None => Decoded::Invalid(end),
     }
 }
 
@@ -134,13 +134,13 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_checksum_is_the_usual_one() {
+    fn checksum_is_crc32_ieee() {
         assert_eq!(checksum(b"123456789"), 0xcbf4_3926);
     }
 
     proptest! {
         #[test]
-        fn records_survive_and_damage_is_seen(
+        fn records_round_trip_and_corruption_is_detected(
             revision in any::<u64>(),
             key in "[a-z/]{0,20}",
             object in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..50)),
@@ -150,11 +150,11 @@ mod tests {
             let mut bytes = Vec::new();
             append(&mut bytes, revision, "pods", &key, object.as_deref());
             let expected = Record { revision, storage: "pods", key: &key, object: object.as_deref() };
-            prop_assert_eq!(read(&bytes), Found::Record(expected, bytes.len()));
-            prop_assert_eq!(read(&bytes[..bytes.len() - 1]), Found::Cut);
+            prop_assert_eq!(read(&bytes), Decoded::Record(expected, bytes.len()));
+            prop_assert_eq!(read(&bytes[..bytes.len() - 1]), Decoded::Truncated);
             let at = damage.index(bytes.len());
             bytes[at] ^= 1 << bit;
-            prop_assert!(!matches!(read(&bytes), Found::Record(..)));
+            prop_assert!(!matches!(read(&bytes), Decoded::Record(..)));
         }
     }
 }

@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use super::files::{self, JOURNAL_MAGIC, SNAPSHOT_HEAD_BYTES, SNAPSHOT_MAGIC};
-use super::record::{self, Found};
+use super::record::{self, Decoded};
 use super::{Journal, PersistError};
 
 /// The state of a data directory, and the journal for further commits.
@@ -59,22 +59,27 @@ impl State {
         let bytes = fs::read(path).map_err(PersistError::io(path))?;
         let (magic, rest) = bytes.split_at_checked(SNAPSHOT_MAGIC.len()).unwrap_or_default();
         if magic != SNAPSHOT_MAGIC {
-            return Err(PersistError::Foreign(path.to_path_buf()));
+            return Err(PersistError::UnknownFormat(path.to_path_buf()));
         }
-        let damaged = |at: usize, why| PersistError::Damaged { file: path.to_path_buf(), at: at as u64, why };
+        let corrupt = |at: usize, why| PersistError::Corrupt { file: path.to_path_buf(), at: at as u64, why };
         let number = |at: usize| {
             let bytes = rest.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
-            bytes.ok_or_else(|| damaged(at, "the snapshot has no head"))
+            bytes.ok_or_else(|| corrupt(at, "the snapshot has no header"))
         };
         let (revision, count) = (number(0)?, number(8)?);
         let mut at = SNAPSHOT_HEAD_BYTES;
         for _ in 0..count {
             match record::read(bytes.get(at..).unwrap_or_default()) {
-                Found::Record(record, length) => {
+                Decoded::Record(record, length) => {
                     self.apply(&record);
                     at += length;
                 }
-                _ => return Err(damaged(at, "the snapshot is not what was written")),
+                _ => {
+                    return Err(corrupt(
+                        at,
+                        "a record of the snapshot is truncated or its checksum does not match",
+                    ));
+                }
             }
         }
         self.revision = self.revision.max(revision);
@@ -88,27 +93,27 @@ impl State {
             return fs::write(path, JOURNAL_MAGIC).map_err(PersistError::io(path));
         }
         if !bytes.starts_with(JOURNAL_MAGIC) {
-            return Err(PersistError::Foreign(path.to_path_buf()));
+            return Err(PersistError::UnknownFormat(path.to_path_buf()));
         }
         let covered = self.revision;
         let mut at = JOURNAL_MAGIC.len();
         loop {
             let rest = &bytes[at..];
             match record::read(rest) {
-                Found::End => return Ok(()),
-                Found::Record(record, length) => {
+                Decoded::End => return Ok(()),
+                Decoded::Record(record, length) => {
                     if record.revision > covered {
                         self.apply(&record);
                     }
                     at += length;
                 }
-                Found::Cut if is_last => return cut(path, at),
-                Found::Wrong(length) if is_last && (length >= rest.len() || is_blank(rest)) => {
-                    return cut(path, at);
+                Decoded::Truncated if is_last => return truncate(path, at),
+                Decoded::Invalid(length) if is_last && (length >= rest.len() || is_blank(rest)) => {
+                    return truncate(path, at);
                 }
-                Found::Cut | Found::Wrong(_) => {
-                    let why = "the journal is not what was written";
-                    return Err(PersistError::Damaged { file: PathBuf::from(path), at: at as u64, why });
+                Decoded::Truncated | Decoded::Invalid(_) => {
+                    let why = "a record of the journal is truncated or its checksum does not match";
+                    return Err(PersistError::Corrupt { file: PathBuf::from(path), at: at as u64, why });
                 }
             }
         }
@@ -116,10 +121,10 @@ impl State {
 
     fn apply(&mut self, record: &record::Record<'_>) {
         self.revision = self.revision.max(record.revision);
-        let place = (record.storage.to_string(), record.key.to_string());
+        let object_key = (record.storage.to_string(), record.key.to_string());
         match record.object {
-            Some(object) => self.objects.insert(place, (record.revision, object.to_vec())),
-            None => self.objects.remove(&place),
+            Some(object) => self.objects.insert(object_key, (record.revision, object.to_vec())),
+            None => self.objects.remove(&object_key),
         };
     }
 }
@@ -130,7 +135,7 @@ fn is_blank(bytes: &[u8]) -> bool {
 }
 
 /// Truncates the journal after the last complete record.
-fn cut(path: &Path, length: usize) -> Result<(), PersistError> {
+fn truncate(path: &Path, length: usize) -> Result<(), PersistError> {
     let file = File::options().write(true).open(path).map_err(PersistError::io(path))?;
     file.set_len(length as u64).map_err(PersistError::io(path))?;
     file.sync_all().map_err(PersistError::io(path))

@@ -27,7 +27,7 @@ impl Directory {
         ApiServer::open(Config::default(), &self.0).unwrap()
     }
 
-    fn refusal(&self) -> PersistError {
+    fn open_error(&self) -> PersistError {
         ApiServer::open(Config::default(), &self.0).unwrap_err()
     }
 }
@@ -66,7 +66,7 @@ async fn names(server: &ApiServer) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn everything_is_there_again() {
+async fn restart_restores_objects_and_revisions() {
     let directory = Directory::new();
     let server = directory.open();
     let a = create(&server, "a").await;
@@ -102,7 +102,7 @@ async fn everything_is_there_again() {
 }
 
 #[tokio::test]
-async fn a_torn_end_is_cut_off() {
+async fn truncated_last_record_is_dropped() {
     let directory = Directory::new();
     let server = directory.open();
     create(&server, "a").await;
@@ -128,28 +128,28 @@ async fn a_torn_end_is_cut_off() {
 }
 
 #[tokio::test]
-async fn damage_and_foreign_files_are_refused() {
+async fn corrupt_and_unknown_files_are_rejected() {
     let directory = Directory::new();
     let server = directory.open();
     create(&server, "a").await;
     drop(server);
     let journal = files::journal(&directory.0, 0);
     let good = fs::read(&journal).unwrap();
-    let mut damaged = good.clone();
-    damaged[100] ^= 1;
-    fs::write(&journal, &damaged).unwrap();
-    assert!(matches!(directory.refusal(), PersistError::Damaged { .. }));
+    let mut corrupt = good.clone();
+    corrupt[100] ^= 1;
+    fs::write(&journal, &corrupt).unwrap();
+    assert!(matches!(directory.open_error(), PersistError::Corrupt { .. }));
     fs::write(&journal, "something else entirely").unwrap();
-    assert!(matches!(directory.refusal(), PersistError::Foreign(_)));
+    assert!(matches!(directory.open_error(), PersistError::UnknownFormat(_)));
     fs::write(&journal, &good).unwrap();
     assert_eq!(names(&directory.open()).await, ["a"]);
 }
 
 #[tokio::test]
-async fn a_directory_serves_one_at_a_time() {
+async fn directory_is_locked_by_one_server() {
     let directory = Directory::new();
     let server = directory.open();
-    assert!(matches!(directory.refusal(), PersistError::InUse(_)));
+    assert!(matches!(directory.open_error(), PersistError::InUse(_)));
     drop(server);
     directory.open();
 }
@@ -164,11 +164,11 @@ fn files_in(directory: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_snapshot_replaces_the_journals_before_it() {
+async fn snapshot_replaces_earlier_journals() {
     let directory = Directory::new();
     let server = directory.open();
     create(&server, "a").await;
-    let (revision, entries) = server.core_for_tests().store.everything();
+    let (revision, entries) = server.core_for_tests().store.all_entries();
     drop(server);
     files::create_journal(&directory.0, 1).unwrap();
     files::write_snapshot(&directory.0, 1, revision, &entries).unwrap();
@@ -185,11 +185,11 @@ async fn a_snapshot_replaces_the_journals_before_it() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::write(&snapshot, bytes).unwrap();
-    assert!(matches!(directory.refusal(), PersistError::Damaged { .. }));
+    assert!(matches!(directory.open_error(), PersistError::Corrupt { .. }));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn acknowledged_writes_are_on_disk_and_watched() {
+async fn acknowledged_writes_are_on_disk_and_in_watches() {
     let directory = Directory::new();
     let server = directory.open();
     let start = server.revision();

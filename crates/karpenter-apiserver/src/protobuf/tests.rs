@@ -26,7 +26,7 @@ fn body(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_namespace_by_hand() {
+fn hand_encoded_namespace_is_decoded() {
     // ObjectMeta is field 1 of every object; its name is field 1, its generation (an int64) field 7.
     let metadata = [field(1, b"team"), varint(7 << 3), varint(3)].concat();
     let namespace = decode(&body("v1", "Namespace", &field(1, &metadata))).unwrap();
@@ -35,7 +35,7 @@ fn a_namespace_by_hand() {
 }
 
 #[test]
-fn what_is_refused() {
+fn malformed_protobuf_is_rejected() {
     let message = |body: &[u8]| decode(body).unwrap_err().message;
     assert!(message(b"{}").starts_with("provided data does not appear to be a protobuf message"));
     assert_eq!(
@@ -49,7 +49,7 @@ fn what_is_refused() {
 }
 
 #[test]
-fn nesting_has_an_end() {
+fn deep_nesting_is_rejected() {
     // The field `not` (28) of a schema contains a schema. `versions`, `schema` and `openAPIV3Schema` contain the first
     // one.
     let mut schema = Vec::new();
@@ -63,7 +63,7 @@ fn nesting_has_an_end() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_answered(raw in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_do_not_panic(raw in prop::collection::vec(any::<u8>(), 0..200)) {
         for kind in ["Pod", "Node", "DeleteOptions"] {
             if let Ok(object) = decode(&body("v1", kind, &raw)) {
                 prop_assert_eq!(&object["kind"], kind);

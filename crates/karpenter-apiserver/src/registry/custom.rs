@@ -8,11 +8,11 @@ use serde_json::Value;
 use super::{Conversion, Custom, Resource, Subresource, qualified};
 use crate::crd::CustomKind;
 use crate::selector::SelectableFields;
-use crate::status::Answer;
+use crate::status::ApiResult;
 
 const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
-pub(super) fn resources(definition: &Value) -> Answer<Vec<Resource>> {
+pub(super) fn resources(definition: &Value) -> ApiResult<Vec<Resource>> {
     let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let texts = |pointer: &str| -> Vec<String> {
         let list = definition.pointer(pointer).and_then(Value::as_array);

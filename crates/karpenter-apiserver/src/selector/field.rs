@@ -22,7 +22,7 @@ pub struct SelectableField {
 
 /// The error message of a kind for unsupported fields.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Refusal {
+enum UnsupportedFieldMessage {
     /// Kinds without selectable fields of their own.
     MetadataOnly,
     Plain,
@@ -37,12 +37,17 @@ pub struct SelectableFields {
     /// The names of fields in another version of the kind: (requested, stored).
     aliases: Vec<(String, String)>,
     has_namespace: bool,
-    refusal: Refusal,
+    unsupported_message: UnsupportedFieldMessage,
 }
 
 impl SelectableFields {
     pub fn metadata_only() -> Self {
-        Self { fields: Vec::new(), aliases: Vec::new(), has_namespace: true, refusal: Refusal::MetadataOnly }
+        Self {
+            fields: Vec::new(),
+            aliases: Vec::new(),
+            has_namespace: true,
+            unsupported_message: UnsupportedFieldMessage::MetadataOnly,
+        }
     }
 
     /// The fields of a custom resource, as JSON paths such as `.spec.color`.
@@ -55,7 +60,12 @@ impl SelectableFields {
                 SelectableField { name, paths, default: String::new() }
             })
             .collect();
-        Self { fields, aliases: Vec::new(), has_namespace: namespaced, refusal: Refusal::Plain }
+        Self {
+            fields,
+            aliases: Vec::new(),
+            has_namespace: namespaced,
+            unsupported_message: UnsupportedFieldMessage::Plain,
+        }
     }
 
     /// The fields of a built-in kind.
@@ -64,7 +74,7 @@ impl SelectableFields {
             fields: names.iter().map(|name| field(name)).collect(),
             aliases: Vec::new(),
             has_namespace: true,
-            refusal: Refusal::Plain,
+            unsupported_message: UnsupportedFieldMessage::Plain,
         };
         let cluster = |names: &[&str]| Self { has_namespace: false, ..plain(names) };
         match (group, kind) {
@@ -108,13 +118,14 @@ impl SelectableFields {
                     paths: vec![steps("status.succeeded")],
                     default: "0".into(),
                 }],
-                refusal: Refusal::Job,
+                unsupported_message: UnsupportedFieldMessage::Job,
                 ..plain(&[])
             },
             ("certificates.k8s.io", "CertificateSigningRequest") => cluster(&["spec.signerName"]),
-            ("resource.k8s.io", "ResourceSlice") if version == "v1" => {
-                Self { refusal: Refusal::ResourceSlice, ..cluster(&["spec.nodeName", "spec.driver"]) }
-            }
+            ("resource.k8s.io", "ResourceSlice") if version == "v1" => Self {
+                unsupported_message: UnsupportedFieldMessage::ResourceSlice,
+                ..cluster(&["spec.nodeName", "spec.driver"])
+            },
             _ => Self::metadata_only(),
         }
     }
@@ -150,13 +161,13 @@ impl SelectableFields {
         }
         match self.fields.iter().position(|field| field.name == stored) {
             Some(index) if !hidden => Ok(Target::Field(index)),
-            _ => Err(match self.refusal {
-                Refusal::MetadataOnly => format!(
+            _ => Err(match self.unsupported_message {
+                UnsupportedFieldMessage::MetadataOnly => format!(
                     "\"{name}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
                 ),
-                Refusal::Plain => format!("field label not supported: {name}"),
-                Refusal::Job => format!("field label \"{name}\" not supported for Job"),
-                Refusal::ResourceSlice => {
+                UnsupportedFieldMessage::Plain => format!("field label not supported: {name}"),
+                UnsupportedFieldMessage::Job => format!("field label \"{name}\" not supported for Job"),
+                UnsupportedFieldMessage::ResourceSlice => {
                     format!("field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: {name}")
                 }
             }),
@@ -343,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_found_by_node_and_phase() {
+    fn pods_are_selected_by_node_and_phase() {
         let pod = json!({"metadata": {"name": "a", "namespace": "n"}, "spec": {"nodeName": "x"},
             "status": {"phase": "Running", "podIPs": [{"ip": "10.0.0.1"}]}});
         assert!(pod_matches("spec.nodeName=x,status.phase!=Succeeded,status.phase!=Failed", &pod));
@@ -356,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_refused_in_the_words_of_the_kind() {
+    fn unsupported_field_message_depends_on_kind() {
         let refused = |group: &str, kind: &str, selector: &str| {
             FieldSelector::parse(selector, &SelectableFields::builtin(group, "v1", kind)).unwrap_err()
         };
@@ -378,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn values_can_hold_escaped_commas() {
+    fn escaped_commas_in_values_are_supported() {
         let selectable = SelectableFields::custom(true, &[".spec.color".to_string()]);
         let object = json!({"metadata": {"name": "a"}, "spec": {"color": "a,b=c\\"}});
         let selector = FieldSelector::parse(r"spec.color=a\,b\=c\\", &selectable).unwrap();

@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_in_the_servers_words() {
+    fn invalid_selectors_have_kube_apiserver_messages() {
         let refused = |selector: &str| LabelSelector::parse(selector).unwrap_err();
         assert_eq!(refused("a in x"), "unable to parse requirement: found 'x' expected: '('");
         assert_eq!(refused("a,"), "found '', expected: identifier after ','");
@@ -459,12 +459,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_parses_or_is_refused(text in "[a-c=!(),<> in]{0,24}") {
+        fn arbitrary_selectors_do_not_panic(text in "[a-c=!(),<> in]{0,24}") {
             let _ = LabelSelector::parse(&text);
         }
 
         #[test]
-        fn negation_is_the_complement(
+        fn negated_selector_is_complement(
             value in "[a-c]{1,2}",
             other in "[a-c]{1,2}",
             labels in proptest::collection::btree_map("[xy]", "[a-c]{1,2}", 0..3),

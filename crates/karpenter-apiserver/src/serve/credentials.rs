@@ -75,7 +75,10 @@ impl Credentials {
         let client_certificate = client.signed_by(&client_key, &issuer)?;
 
         let mut token = [0_u8; TOKEN_BYTES];
-        ring::default_provider().secure_random.fill(&mut token).map_err(|_| "no random numbers")?;
+        ring::default_provider()
+            .secure_random
+            .fill(&mut token)
+            .map_err(|_| "cannot generate random bytes")?;
         Ok(Self {
             authority_certificate: authority_certificate.pem(),
             server_certificate: server_certificate.pem(),
@@ -91,7 +94,7 @@ impl Credentials {
     pub fn load_or_generate(file: &Path, names: &[String]) -> io::Result<Self> {
         match std::fs::read(file) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
-                let why = format!("{} does not hold credentials: {error}", file.display());
+                let why = format!("{} is not a credentials file: {error}", file.display());
                 io::Error::new(io::ErrorKind::InvalidData, why)
             }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -20,7 +20,7 @@ async fn plain_request(address: SocketAddr, path: &str) -> String {
 }
 
 #[tokio::test]
-async fn plain_http_is_for_loopback() {
+async fn plain_http_requires_loopback_address() {
     let server = ApiServer::new(Config::default());
     let everywhere: SocketAddr = (Ipv4Addr::UNSPECIFIED, 0).into();
     assert!(server.serve(everywhere, Security::Plain).await.is_err());
@@ -32,7 +32,7 @@ async fn plain_http_is_for_loopback() {
 }
 
 #[tokio::test]
-async fn shutdown_ends_watches_and_frees_the_port() {
+async fn shutdown_ends_watches_and_closes_port() {
     let server = ApiServer::new(Config::default());
     let serving = server.serve(loopback(), Security::Plain).await.unwrap();
     let address = serving.address();
@@ -60,7 +60,7 @@ mod with_kube {
     }
 
     #[tokio::test]
-    async fn the_kubeconfig_opens_the_door_and_nothing_else_does() {
+    async fn only_credentials_of_kubeconfig_are_accepted() {
         let server = ApiServer::new(Config::default());
         let credentials = Arc::new(Credentials::generate(&[]).unwrap());
         let serving = server.serve(loopback(), Security::Tls(credentials.clone())).await.unwrap();
@@ -92,7 +92,7 @@ mod with_kube {
 }
 
 #[test]
-fn credentials_are_kept_in_a_file() {
+fn credentials_are_stored_in_file() {
     let directory = std::env::temp_dir().join(format!("karpenter-credentials-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let file = directory.join("credentials.json");

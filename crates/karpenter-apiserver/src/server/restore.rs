@@ -14,21 +14,25 @@ pub(super) fn restore(core: &Core, revision: u64, objects: BTreeMap<(String, Str
     // CustomResourceDefinitions first: they define the selectable fields of their objects.
     let (definitions, others): (Vec<_>, Vec<_>) =
         objects.into_iter().partition(|((storage, _), _)| storage == DEFINITIONS);
-    for (place, stored) in definitions {
-        let definition = put_back(core, &place, &stored);
+    for (object_key, stored) in definitions {
+        let definition = restore_object(core, &object_key, &stored);
         core.change_registry(|registry| {
             // The definition was accepted before the restart, so this cannot fail.
             let _ = registry.define(&definition);
         });
     }
-    for (place, stored) in others {
-        put_back(core, &place, &stored);
+    for (object_key, stored) in others {
+        restore_object(core, &object_key, &stored);
     }
-    core.store.restored(revision);
+    core.store.finish_restore(revision);
     core.ids.skip_past(revision);
 }
 
-fn put_back(core: &Core, (storage, key): &(String, String), (revision, text): &(u64, Vec<u8>)) -> Value {
+fn restore_object(
+    core: &Core,
+    (storage, key): &(String, String),
+    (revision, text): &(u64, Vec<u8>),
+) -> Value {
     // The checksum of the record matched, so this is JSON that the server encoded.
     let object: Value = serde_json::from_slice(text).unwrap_or_default();
     let registry = core.registry();

@@ -41,9 +41,9 @@ enum Expected {
 }
 
 impl Expected {
-    fn settled(self) -> Self {
+    fn resolved(self) -> Self {
         match self {
-            Self::Field(FieldType::Named(id)) => Self::Type(id.info()).settled(),
+            Self::Field(FieldType::Named(id)) => Self::Type(id.info()).resolved(),
             Self::Type(info) if info.form != TypeForm::Struct => Self::Ignored,
             other => other,
         }
@@ -74,7 +74,7 @@ impl<'de> DeserializeSeed<'de> for Reader<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(mut self, deserializer: D) -> Result<(), D::Error> {
-        self.expected = self.expected.settled();
+        self.expected = self.expected.resolved();
         match self.expected {
             Expected::Ignored => deserializer.deserialize_ignored_any(IgnoredAny).map(drop),
             _ => deserializer.deserialize_any(self),

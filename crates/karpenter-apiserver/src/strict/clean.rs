@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_are_read_as_values_are() {
+    fn document_decodes_to_same_value_as_serde_json() {
         for text in
             [r#"{"a":[1,-2,3.5,1e3,null,true,"x\n"],"b":{"c":{}}}"#, "null", "18446744073709551615", r#""t""#]
         {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn doubt_is_a_field_or_a_type() {
+    fn unknown_field_or_wrong_type_is_not_clean() {
         let pod =
             |spec: Value| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec});
         let container = |extra: Value| {

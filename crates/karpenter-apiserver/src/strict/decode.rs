@@ -15,17 +15,17 @@ use crate::patch::go_kind;
 /// names.
 pub fn decode_error(object: &Value, group: &str, version: &str, kind: &str) -> Option<String> {
     let info = builtin::type_of(group, version, kind)?;
-    let mut place = Place { owner: info.short_name(), path: String::new() };
-    fields(info, object, &mut place).err()
+    let mut position = FieldPosition { owner: info.short_name(), path: String::new() };
+    fields(info, object, &mut position).err()
 }
 
 /// A position in the document: the struct that has the field, and the field names that lead to it.
-struct Place<'place> {
-    owner: &'place str,
+struct FieldPosition<'position> {
+    owner: &'position str,
     path: String,
 }
 
-impl Place<'_> {
+impl FieldPosition<'_> {
     fn mismatch(&self, value: &Value, wanted: &str) -> String {
         let kind = match value {
             // The message contains the number if another number would be valid.
@@ -42,16 +42,16 @@ impl Place<'_> {
     }
 }
 
-fn fields(info: &'static TypeInfo, value: &Value, place: &mut Place<'_>) -> Result<(), String> {
+fn fields(info: &'static TypeInfo, value: &Value, position: &mut FieldPosition<'_>) -> Result<(), String> {
     let Value::Object(object) = value else {
-        return if value.is_null() { Ok(()) } else { Err(place.mismatch(value, &go_name(info))) };
+        return if value.is_null() { Ok(()) } else { Err(position.mismatch(value, &go_name(info))) };
     };
     for (name, value) in object {
         let Some(field) = info.field(name) else { continue };
         if value.is_null() {
             continue;
         }
-        let mut inner = Place { owner: info.short_name(), path: place.path.clone() };
+        let mut inner = FieldPosition { owner: info.short_name(), path: position.path.clone() };
         push_field(&mut inner.path, name);
         let wanted = go_type(field);
         typed(&field.field_type, value, &wanted, &mut inner)?;
@@ -59,7 +59,12 @@ fn fields(info: &'static TypeInfo, value: &Value, place: &mut Place<'_>) -> Resu
     Ok(())
 }
 
-fn typed(field_type: &FieldType, value: &Value, wanted: &str, place: &mut Place<'_>) -> Result<(), String> {
+fn typed(
+    field_type: &FieldType,
+    value: &Value,
+    wanted: &str,
+    position: &mut FieldPosition<'_>,
+) -> Result<(), String> {
     if value.is_null() {
         return Ok(());
     }
@@ -69,45 +74,45 @@ fn typed(field_type: &FieldType, value: &Value, wanted: &str, place: &mut Place<
         FieldType::Double => value.is_number(),
         FieldType::Int32 => is_int32(value),
         FieldType::Int64 => value.is_i64(),
-        FieldType::Bytes => return bytes(value, place),
+        FieldType::Bytes => return bytes(value, position),
         FieldType::List(element) => {
-            let Value::Array(items) = value else { return Err(place.mismatch(value, wanted)) };
+            let Value::Array(items) = value else { return Err(position.mismatch(value, wanted)) };
             let wanted = element_name(wanted, "[]", element);
-            return items.iter().try_for_each(|item| typed(element, item, &wanted, place));
+            return items.iter().try_for_each(|item| typed(element, item, &wanted, position));
         }
         FieldType::Map(element) => {
-            let Value::Object(entries) = value else { return Err(place.mismatch(value, wanted)) };
+            let Value::Object(entries) = value else { return Err(position.mismatch(value, wanted)) };
             let wanted = element_name(wanted, "map[string]", element);
-            return entries.values().try_for_each(|entry| typed(element, entry, &wanted, place));
+            return entries.values().try_for_each(|entry| typed(element, entry, &wanted, position));
         }
-        FieldType::Named(id) => return named(id.info(), value, place),
+        FieldType::Named(id) => return named(id.info(), value, position),
     };
     if fits {
         return Ok(());
     }
-    Err(place.mismatch(value, wanted))
+    Err(position.mismatch(value, wanted))
 }
 
 pub(super) fn is_int32(value: &Value) -> bool {
     value.as_i64().is_some_and(|number| i32::try_from(number).is_ok())
 }
 
-fn named(info: &'static TypeInfo, value: &Value, place: &mut Place<'_>) -> Result<(), String> {
+fn named(info: &'static TypeInfo, value: &Value, position: &mut FieldPosition<'_>) -> Result<(), String> {
     match (info.form, value) {
-        (TypeForm::Struct, _) => fields(info, value, place),
+        (TypeForm::Struct, _) => fields(info, value, position),
         (TypeForm::Time | TypeForm::MicroTime, Value::String(text)) => {
             time::check(text, info.form == TypeForm::MicroTime)
         }
         (TypeForm::Duration, Value::String(_)) => Ok(()),
         (TypeForm::Time | TypeForm::MicroTime | TypeForm::Duration, _) => {
-            Err(place.mismatch(value, "string"))
+            Err(position.mismatch(value, "string"))
         }
         (TypeForm::Quantity, Value::String(text)) => quantity(text),
         (TypeForm::Quantity, Value::Number(number)) => quantity(&number.to_string()),
         (TypeForm::Quantity, _) => Err(WRONG_QUANTITY.to_string()),
         (TypeForm::IntOrString, Value::String(_)) => Ok(()),
         (TypeForm::IntOrString, _) if is_int32(value) => Ok(()),
-        (TypeForm::IntOrString, _) => Err(place.mismatch(value, "int32")),
+        (TypeForm::IntOrString, _) => Err(position.mismatch(value, "int32")),
         _ => Ok(()),
     }
 }
@@ -131,8 +136,8 @@ fn quantity(text: &str) -> Result<(), String> {
     })
 }
 
-fn bytes(value: &Value, place: &Place<'_>) -> Result<(), String> {
-    let Value::String(text) = value else { return Err(place.mismatch(value, "[]uint8")) };
+fn bytes(value: &Value, position: &FieldPosition<'_>) -> Result<(), String> {
+    let Value::String(text) = value else { return Err(position.mismatch(value, "[]uint8")) };
     match STANDARD.decode(text) {
         Ok(_) => Ok(()),
         Err(

@@ -26,7 +26,7 @@ const PARTS: [Part; 11] = [
 /// `micro`: requires six digits for fractions of a second, as in `metav1.MicroTime`.
 pub(super) fn check(text: &str, micro: bool) -> Result<(), String> {
     let layout = if micro { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
-    let wrong = |rest: &str, element: &str| {
+    let mismatch = |rest: &str, element: &str| {
         let (text, rest) = (go_quote(text), go_quote(rest));
         Err(format!("parsing time {text} as \"{layout}\": cannot parse {rest} as \"{element}\""))
     };
@@ -35,11 +35,11 @@ pub(super) fn check(text: &str, micro: bool) -> Result<(), String> {
         match part {
             Part::Text(expected) => match rest.strip_prefix(expected) {
                 Some(after) => rest = after,
-                None => return wrong(rest, expected),
+                None => return mismatch(rest, expected),
             },
             Part::Digits(count, element, range) => {
                 let digits = rest.get(..*count).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-                let Some(digits) = digits else { return wrong(rest, element) };
+                let Some(digits) = digits else { return mismatch(rest, element) };
                 if let Some((low, high, name)) = range
                     && !digits.parse().is_ok_and(|number: u32| (*low..=*high).contains(&number))
                 {
@@ -53,7 +53,7 @@ pub(super) fn check(text: &str, micro: bool) -> Result<(), String> {
         rest.strip_prefix('.').map_or(0, |digits| digits.bytes().take_while(u8::is_ascii_digit).count());
     if micro {
         if fraction < 6 {
-            return wrong(rest, ".000000");
+            return mismatch(rest, ".000000");
         }
         rest = &rest[7..];
     } else if fraction > 0 {
@@ -64,7 +64,7 @@ pub(super) fn check(text: &str, micro: bool) -> Result<(), String> {
         [b'+' | b'-', a, b, b':', c, d, ..] if [a, b, c, d].iter().all(|byte| byte.is_ascii_digit()) => {
             &rest[6..]
         }
-        _ => return wrong(rest, "Z07:00"),
+        _ => return mismatch(rest, "Z07:00"),
     };
     if after.is_empty() {
         Ok(())

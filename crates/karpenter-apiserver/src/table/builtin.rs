@@ -186,24 +186,24 @@ fn selector_text(object: &Value, pointer: &str) -> String {
         let mut values: Vec<&str> = list(expression, "/values").iter().filter_map(Value::as_str).collect();
         values.sort_unstable();
         let values = values.join(",");
-        let words = match text(expression, "/operator") {
+        let term = match text(expression, "/operator") {
             "In" => format!("{key} in ({values})"),
             "NotIn" => format!("{key} notin ({values})"),
             "Exists" => key.clone(),
             "DoesNotExist" => format!("!{key}"),
             _ => continue,
         };
-        requirements.push((key, words));
+        requirements.push((key, term));
     }
     requirements.sort_by(|left, right| left.0.cmp(&right.0));
-    requirements.into_iter().map(|(_, words)| words).collect::<Vec<_>>().join(",")
+    requirements.into_iter().map(|(_, term)| term).collect::<Vec<_>>().join(",")
 }
 
 /// A label selector, or `<none>` if it is empty.
 fn selector_or_none(object: &Value, pointer: &str) -> String {
     match selector_text(object, pointer) {
         empty if empty.is_empty() => "<none>".to_string(),
-        words => words,
+        term => term,
     }
 }
 

@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_of_columns() {
+    fn column_json_paths_select_values() {
         let object = json!({
             "spec": {"a.b": 1, "list": [10, 20, 30], "limits": {"cpu": "1"}},
             "status": {"conditions": [

@@ -4,7 +4,7 @@ use super::*;
 
 /// The expected values are those of Go's `duration.HumanDuration`.
 #[test]
-fn durations_are_rounded_for_people() {
+fn durations_are_formatted_as_in_kubectl() {
     const MINUTE: i64 = 60;
     const HOUR: i64 = 3600;
     const DAY: i64 = 24 * HOUR;
@@ -76,7 +76,7 @@ fn custom_columns_show_values_by_type() {
 }
 
 #[test]
-fn custom_kinds_without_columns_show_their_age() {
+fn custom_resources_without_columns_show_age() {
     let columns = Columns::custom(None);
     let object = json!({"metadata": {"name": "x", "creationTimestamp": "2026-01-01T00:00:00Z"}});
     let now = "2026-01-01T00:00:05Z".parse().expect("a time");

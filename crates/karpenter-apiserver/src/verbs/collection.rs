@@ -5,11 +5,11 @@ use serde_json::{Map, json};
 use super::Call;
 use crate::encode::Reply;
 use crate::options::ListOptions;
-use crate::status::Answer;
+use crate::status::ApiResult;
 use crate::store::Entry;
 
 impl Call<'_> {
-    pub(crate) fn delete_collection(&self) -> Answer<Reply> {
+    pub(crate) fn delete_collection(&self) -> ApiResult<Reply> {
         ListOptions::parse(&self.incoming.query, false)?;
         let options = self.delete_options()?;
         let selector = self.selector()?;

@@ -6,12 +6,12 @@ use super::Call;
 use super::pipeline::Ownership;
 use crate::encode::Reply;
 use crate::options::WriteOptions;
-use crate::status::Answer;
+use crate::status::ApiResult;
 
 const ENDPOINTS_WARNING: &str = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
 
 impl Call<'_> {
-    pub(crate) fn create(&self) -> Answer<Reply> {
+    pub(crate) fn create(&self) -> ApiResult<Reply> {
         let options = WriteOptions::parse(&self.incoming.query, "CreateOptions", false)?;
         if let Some(reply) = self.review()? {
             return Ok(reply);

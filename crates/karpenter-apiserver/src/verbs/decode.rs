@@ -9,7 +9,7 @@ use crate::field::FieldError;
 use crate::options::FieldValidation;
 use crate::protobuf;
 use crate::registry::group_version;
-use crate::status::{Answer, Failure};
+use crate::status::{ApiResult, Failure};
 use crate::strict::{self, Document};
 
 const FOREIGN_NAMESPACE: &str =
@@ -17,12 +17,12 @@ const FOREIGN_NAMESPACE: &str =
 
 impl Call<'_> {
     /// Decodes the body from any supported encoding.
-    pub(crate) fn body_value(&self) -> Answer<Value> {
+    pub(crate) fn body_value(&self) -> ApiResult<Value> {
         self.body_document().map(|document| document.value)
     }
 
     /// The decoded body, and whether it may contain duplicate fields.
-    fn body_document(&self) -> Answer<Document> {
+    fn body_document(&self) -> ApiResult<Document> {
         let body = &self.incoming.body;
         let custom = self.resource.custom.is_some();
         let decoded = match self.incoming.content_type().as_str() {
@@ -51,7 +51,7 @@ impl Call<'_> {
 
     /// Decodes the body as an object of this kind, converted to the storage version. Kind, version and namespace are
     /// checked, and filled in if they are missing. Also returns warnings.
-    pub(crate) fn body_object(&self, validation: FieldValidation) -> Answer<(Value, Vec<String>)> {
+    pub(crate) fn body_object(&self, validation: FieldValidation) -> ApiResult<(Value, Vec<String>)> {
         let Document { value: mut object, has_duplicates } = self.body_document()?;
         if object.is_null() {
             object = json!({});
@@ -65,7 +65,7 @@ impl Call<'_> {
             FieldValidation::Warn => problems,
             FieldValidation::Strict | FieldValidation::Ignore => Vec::new(),
         };
-        self.check_place(&mut object)?;
+        self.check_name_and_namespace(&mut object)?;
         Ok((convert::to_stored(&self.served, object, &self.resource.api_version()), warnings))
     }
 
@@ -75,19 +75,19 @@ impl Call<'_> {
         object: &mut Value,
         validation: FieldValidation,
         has_duplicates: bool,
-    ) -> Answer<Vec<String>> {
+    ) -> ApiResult<Vec<String>> {
         let (group, version, kind) = (&self.served.group, &self.served.version, &self.served.kind);
         if self.resource.custom.is_none() && !has_duplicates && strict::is_clean(object, group, version, kind)
         {
             return Ok(Vec::new());
         }
         let is_json = matches!(self.incoming.content_type().as_str(), "" | "application/json");
-        let looks = validation != FieldValidation::Ignore;
+        let validates_fields = validation != FieldValidation::Ignore;
         if let Some(custom) = &self.resource.custom {
             if let Some(why) = metadata_error(object) {
                 return Err(self.undecodable(&why));
             }
-            let mut problems = if has_duplicates && looks {
+            let mut problems = if has_duplicates && validates_fields {
                 strict::duplicate_fields(&self.incoming.body)
             } else {
                 Vec::new()
@@ -101,7 +101,7 @@ impl Call<'_> {
         if let Some(why) = strict::decode_error(object, group, version, kind) {
             return Err(self.undecodable(&why));
         }
-        Ok(match looks {
+        Ok(match validates_fields {
             true if is_json => strict::body_problems(&self.incoming.body, group, version, kind),
             true => strict::unknown_fields(object, group, version, kind)
                 .iter()
@@ -120,7 +120,7 @@ impl Call<'_> {
         &self,
         object: &mut Value,
         validation: FieldValidation,
-    ) -> Answer<Vec<String>> {
+    ) -> ApiResult<Vec<String>> {
         let (group, version, kind) = (&self.served.group, &self.served.version, &self.served.kind);
         let paths = match &self.resource.custom {
             Some(custom) => custom.kind.prune(object),
@@ -147,7 +147,7 @@ impl Call<'_> {
 
     /// [`Self::check_kind`] for the result of a patch. kube-apiserver decodes it as the kind that it names, and reports
     /// the errors of that kind.
-    pub(crate) fn check_patched_kind(&self, object: &mut Value) -> Answer<()> {
+    pub(crate) fn check_patched_kind(&self, object: &mut Value) -> ApiResult<()> {
         let Err(failure) = self.check_kind(object) else { return Ok(()) };
         if self.resource.custom.is_some() || !object.is_object() {
             return Err(failure);
@@ -158,7 +158,7 @@ impl Call<'_> {
         Err(bad_patch(object, &why.unwrap_or(failure.message)))
     }
 
-    pub(crate) fn check_kind(&self, object: &mut Value) -> Answer<()> {
+    pub(crate) fn check_kind(&self, object: &mut Value) -> ApiResult<()> {
         let served = &self.served;
         let names = [served.group.as_str(), &served.version, &served.kind];
         self.check_kind_is(object, names, self.resource.custom.is_some())
@@ -170,7 +170,7 @@ impl Call<'_> {
         object: &mut Value,
         [served_group, served_version, served_kind]: [&str; 3],
         is_custom: bool,
-    ) -> Answer<()> {
+    ) -> ApiResult<()> {
         let found = strict_kind_name(object);
         let Some(fields) = object.as_object_mut() else {
             return Err(bad(format!(
@@ -183,11 +183,11 @@ impl Call<'_> {
         };
         let expected = group_version(served_group, served_version);
         // The path gives the defaults.
-        let said = |field: &str, default: &str| match fields.get(field).and_then(Value::as_str) {
+        let value_or = |field: &str, default: &str| match fields.get(field).and_then(Value::as_str) {
             None | Some("") => default.to_string(),
             Some(text) => text.to_string(),
         };
-        let (given, kind) = (said("apiVersion", &expected), said("kind", served_kind));
+        let (given, kind) = (value_or("apiVersion", &expected), value_or("kind", served_kind));
         let (group, version) = given.split_once('/').unwrap_or(("", &given));
         if !is_custom && (given != expected || kind != served_kind) {
             let kind = kind.as_str();
@@ -228,7 +228,7 @@ impl Call<'_> {
     }
 
     /// Checks that name and namespace agree with the path.
-    pub(crate) fn check_place(&self, object: &mut Value) -> Answer<()> {
+    pub(crate) fn check_name_and_namespace(&self, object: &mut Value) -> ApiResult<()> {
         let metadata = &mut object["metadata"];
         let namespace = metadata["namespace"].as_str().unwrap_or_default();
         if self.resource.namespaced {
@@ -278,7 +278,7 @@ pub(crate) fn bad(why: impl Into<String>) -> Box<Failure> {
     Box::new(Failure::bad_request(why))
 }
 
-pub(crate) fn parse_json(body: &[u8]) -> Answer<Value> {
+pub(crate) fn parse_json(body: &[u8]) -> ApiResult<Value> {
     serde_json::from_slice(body).map_err(|error| syntax_error(&error, body))
 }
 
@@ -306,8 +306,8 @@ pub(crate) fn go_syntax_error(error: &serde_json::Error, body: &[u8]) -> String 
         "looking for beginning of value"
     };
     let line = body.split(|byte| *byte == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
-    let offender = line.get(error.column().saturating_sub(1)).copied().unwrap_or(b' ');
-    format!("invalid character '{}' {context}", char::from(offender))
+    let character = line.get(error.column().saturating_sub(1)).copied().unwrap_or(b' ');
+    format!("invalid character '{}' {context}", char::from(character))
 }
 
 /// The start of a body, for error messages.
@@ -344,7 +344,7 @@ fn metadata_error(object: &Value) -> Option<String> {
 }
 
 /// Parses YAML. JSON is tried first, because it is valid YAML and its parser is faster.
-pub(crate) fn parse_yaml(body: &[u8]) -> Answer<Value> {
+pub(crate) fn parse_yaml(body: &[u8]) -> ApiResult<Value> {
     if let Ok(value) = serde_json::from_slice(body) {
         return Ok(value);
     }

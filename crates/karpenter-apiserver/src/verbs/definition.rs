@@ -37,7 +37,7 @@ impl Call<'_> {
                 let mut revision = entry.revision();
                 let mut steps = vec![definition.clone()];
                 if old["status"]["conditions"].as_array().is_none_or(Vec::is_empty) {
-                    steps.insert(0, installing(&definition));
+                    steps.insert(0, with_installing_status(&definition));
                 }
                 let mut before = old.clone();
                 let mut outdated = false;
@@ -174,7 +174,7 @@ impl Call<'_> {
 }
 
 /// The status between `NamesAccepted` and `Established`: reason `Installing`.
-fn installing(definition: &Value) -> Value {
+fn with_installing_status(definition: &Value) -> Value {
     let mut definition = definition.clone();
     for condition in definition["status"]["conditions"].as_array_mut().into_iter().flatten() {
         if condition["type"] == "Established" {

@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use super::Call;
 use super::decode::parse_json;
-use super::pipeline::{Stored, Written};
+use super::pipeline::{StoreLookup, Written};
 use crate::admission::{self, Verb};
 use crate::clock::rfc3339_seconds;
 use crate::encode::Reply;
 use crate::options::DeleteOptions;
-use crate::status::{Answer, Failure};
+use crate::status::{ApiResult, Failure};
 use crate::store::{Entry, WriteRefused};
 
 const JOB_KEEPS_PODS: &str = "child pods are preserved by default when jobs are deleted; set \
@@ -37,7 +37,7 @@ pub(crate) struct Deletion {
 }
 
 impl Call<'_> {
-    pub(crate) fn delete(&self) -> Answer<Reply> {
+    pub(crate) fn delete(&self) -> ApiResult<Reply> {
         let options = self.delete_options()?;
         let deletion = self.delete_object(&self.key(), self.name(), &options)?;
         let silent = options.propagation_policy.is_none() && options.orphan_dependents.is_none();
@@ -60,7 +60,7 @@ impl Call<'_> {
         Ok(self.reply_written(code, &deletion.written).with_warnings(warnings))
     }
 
-    pub(crate) fn delete_options(&self) -> Answer<DeleteOptions> {
+    pub(crate) fn delete_options(&self) -> ApiResult<DeleteOptions> {
         if self.incoming.body.is_empty() {
             return DeleteOptions::from_query(&self.incoming.query);
         }
@@ -91,7 +91,12 @@ impl Call<'_> {
         }
     }
 
-    pub(crate) fn delete_object(&self, key: &str, name: &str, options: &DeleteOptions) -> Answer<Deletion> {
+    pub(crate) fn delete_object(
+        &self,
+        key: &str,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> ApiResult<Deletion> {
         let missing = || Box::new(Failure::not_found(&self.resource.group, &self.resource.plural, name));
         loop {
             let entry = self.core.store.get(&self.resource.storage, key).ok_or_else(missing)?;
@@ -99,7 +104,7 @@ impl Call<'_> {
             self.check_preconditions(name, &old, options)?;
             let mut nothing = Value::Null;
             let operation = self.operation(Verb::Delete, name, Some(&old));
-            admission::admit(&operation, &mut nothing, &Stored(self.core))?;
+            admission::admit(&operation, &mut nothing, &StoreLookup(self.core))?;
             match self.try_delete(&entry, old, options) {
                 Ok(deletion) => {
                     if deletion.gone && !options.dry_run {
@@ -115,7 +120,7 @@ impl Call<'_> {
         }
     }
 
-    fn check_preconditions(&self, name: &str, old: &Value, options: &DeleteOptions) -> Answer<()> {
+    fn check_preconditions(&self, name: &str, old: &Value, options: &DeleteOptions) -> ApiResult<()> {
         let (group, kind) = (&self.resource.group, &self.resource.kind);
         let uid = old["metadata"]["uid"].as_str().unwrap_or_default();
         let revision = old["metadata"]["resourceVersion"].as_str().unwrap_or_default();
@@ -145,18 +150,18 @@ impl Call<'_> {
                 object["metadata"]["deletionTimestamp"] = json!(rfc3339_seconds(self.now));
                 object["status"]["phase"] = json!("Terminating");
                 set_finalizers(&mut object, &dependents_finalizers(&old, options, false));
-                return self.keep(entry, &old, object, options);
+                return self.store_terminating(entry, &old, object, options);
             }
             if object["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty()) {
-                return self.keep(entry, &old, object, options);
+                return self.store_terminating(entry, &old, object, options);
             }
         }
         if self.resource.is("apiextensions.k8s.io", "CustomResourceDefinition") && !is_deleting(&object) {
-            self.mark_definition(&mut object);
-            return self.keep(entry, &old, object, options);
+            self.mark_definition_terminating(&mut object);
+            return self.store_terminating(entry, &old, object, options);
         }
         let grace = match self.begin_grace(&mut object, options) {
-            Grace::Pending => return self.keep(entry, &old, old.clone(), options),
+            Grace::Pending => return self.store_terminating(entry, &old, old.clone(), options),
             Grace::None => None,
             Grace::Seconds(seconds) => Some(seconds),
         };
@@ -169,12 +174,12 @@ impl Call<'_> {
         match grace {
             None if waits => {
                 self.mark_as_deleting(&mut object);
-                self.keep(entry, &old, object, options)
+                self.store_terminating(entry, &old, object, options)
             }
-            Some(seconds) if waits || seconds > 0 => self.keep(entry, &old, object, options),
+            Some(seconds) if waits || seconds > 0 => self.store_terminating(entry, &old, object, options),
             Some(_) if !options.dry_run => {
                 // Stored first, so that the `DELETED` event has the deletion timestamp.
-                let marked = self.keep(entry, &old, object, options)?;
+                let marked = self.store_terminating(entry, &old, object, options)?;
                 match marked.written {
                     Written::Stored(entry) => self.remove(&entry, &self.load(&entry), options),
                     written => Ok(Deletion { written, gone: true }),
@@ -185,7 +190,7 @@ impl Call<'_> {
     }
 
     /// Stores the object with its deletion timestamp, if it differs from the stored one.
-    fn keep(
+    fn store_terminating(
         &self,
         entry: &Arc<Entry>,
         old: &Value,
@@ -195,7 +200,7 @@ impl Call<'_> {
         let written = if object == *old {
             Written::Stored(entry.clone())
         } else if options.dry_run {
-            Written::Imagined(object)
+            Written::ResponseOnly(object)
         } else {
             let draft = self.draft(&object);
             Written::Stored(self.core.store.update(&self.resource.storage, entry.revision(), draft)?)
@@ -210,7 +215,7 @@ impl Call<'_> {
         options: &DeleteOptions,
     ) -> Result<Deletion, WriteRefused> {
         let written = if options.dry_run {
-            Written::Imagined(last.clone())
+            Written::ResponseOnly(last.clone())
         } else {
             let draft = self.draft(last);
             Written::Deleted(self.core.store.delete(&self.resource.storage, entry.revision(), draft)?)
@@ -238,7 +243,7 @@ impl Call<'_> {
             let deadline: Option<Timestamp> =
                 object["metadata"]["deletionTimestamp"].as_str().and_then(|text| text.parse().ok());
             let mut seconds = wanted;
-            let mut moved = deadline.map_or(self.now, |deadline| later(deadline, wanted - left));
+            let mut moved = deadline.map_or(self.now, |deadline| add_seconds(deadline, wanted - left));
             if moved < self.now {
                 moved = self.now;
                 if wanted != 0 {
@@ -260,7 +265,7 @@ impl Call<'_> {
             negative if negative < 0 => 1,
             seconds => seconds,
         };
-        object["metadata"]["deletionTimestamp"] = json!(rfc3339_seconds(later(self.now, seconds)));
+        object["metadata"]["deletionTimestamp"] = json!(rfc3339_seconds(add_seconds(self.now, seconds)));
         object["metadata"]["deletionGracePeriodSeconds"] = json!(seconds);
         count_generation(object);
         Grace::Seconds(seconds)
@@ -278,7 +283,7 @@ impl Call<'_> {
         object["metadata"]["deletionGracePeriodSeconds"] = json!(0);
     }
 
-    fn mark_definition(&self, object: &mut Value) {
+    fn mark_definition_terminating(&self, object: &mut Value) {
         object["metadata"]["deletionTimestamp"] = json!(rfc3339_seconds(self.now));
         let mut names: Vec<String> = finalizers(object).map(str::to_string).collect();
         if !names.iter().any(|name| name == CUSTOM_CLEANUP) {
@@ -321,7 +326,7 @@ enum Grace {
     Seconds(i64),
 }
 
-fn later(time: Timestamp, seconds: i64) -> Timestamp {
+fn add_seconds(time: Timestamp, seconds: i64) -> Timestamp {
     time.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(time)
 }
 

@@ -9,19 +9,19 @@ use serde_json::Value;
 
 use super::Call;
 use super::decode::bad;
-use super::pipeline::{Ownership, Stored, Unchanged};
+use super::pipeline::{Ownership, StoreLookup, UpdateError};
 use super::subresource::success;
 use crate::admission;
 use crate::encode::Reply;
 use crate::options::{DeleteOptions, WriteOptions};
-use crate::status::Answer;
+use crate::status::ApiResult;
 use crate::store::WriteRefused;
 
 /// The field manager of budget updates: kube-apiserver updates budgets as a client of itself.
 const MANAGER: &str = "kube-apiserver";
 
 impl Call<'_> {
-    pub(super) fn evict(&self) -> Answer<Reply> {
+    pub(super) fn evict(&self) -> ApiResult<Reply> {
         let options = WriteOptions::parse(&self.incoming.query, "CreateOptions", false)?;
         let eviction = self.body_value()?;
         let named = eviction["metadata"]["name"].as_str().unwrap_or_default();
@@ -34,12 +34,12 @@ impl Call<'_> {
             let entry = self.stored()?;
             let pod = self.load(&entry);
             let decision =
-                admission::decide_eviction(&pod, &eviction, dry_run, &Stored(self.core), self.now)?;
+                admission::decide_eviction(&pod, &eviction, dry_run, &StoreLookup(self.core), self.now)?;
             let mut delete_options = DeleteOptions::from_object(&decision.delete_options)?;
             delete_options.dry_run |= dry_run;
             if !dry_run {
                 let marked = match &decision.budget {
-                    Some(budget) if self.charge(budget)? => self.mark_charged(&pod, &eviction)?,
+                    Some(budget) if self.charge_budget(budget)? => self.mark_pod_evicted(&pod, &eviction)?,
                     Some(_) => continue,
                     None => match &decision.pod {
                         Some(pod) if self.store_pod(pod)? => true,
@@ -59,7 +59,7 @@ impl Call<'_> {
     }
 
     /// Stores the status of the budget. Returns false if the budget changed since it was read.
-    fn charge(&self, budget: &Value) -> Answer<bool> {
+    fn charge_budget(&self, budget: &Value) -> ApiResult<bool> {
         let Some(budgets) = self.registry.any_version("policy", "poddisruptionbudgets").cloned() else {
             return Ok(false);
         };
@@ -77,14 +77,14 @@ impl Call<'_> {
         }
         match call.store_changed(&entry, &old, budget.clone(), Ownership::Manager(MANAGER), false) {
             Ok(_) => Ok(true),
-            Err(Unchanged::Outdated) => Ok(false),
-            Err(Unchanged::Refused(failure)) => Err(failure),
+            Err(UpdateError::Conflict) => Ok(false),
+            Err(UpdateError::Rejected(failure)) => Err(failure),
         }
     }
 
     /// Sets the condition `DisruptionTarget` of the pod after its budget was charged. Returns false if there was
     /// nothing to set.
-    fn mark_charged(&self, charged: &Value, eviction: &Value) -> Answer<bool> {
+    fn mark_pod_evicted(&self, charged: &Value, eviction: &Value) -> ApiResult<bool> {
         loop {
             let entry = self.stored()?;
             let pod = self.load(&entry);
@@ -100,7 +100,7 @@ impl Call<'_> {
     }
 
     /// Stores the pod if its resource version is still current. Returns false if it is not.
-    fn store_pod(&self, pod: &Value) -> Answer<bool> {
+    fn store_pod(&self, pod: &Value) -> ApiResult<bool> {
         let revision = pod["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
         let Some(revision) = revision else { return Ok(false) };
         match self.core.store.update(&self.resource.storage, revision, self.draft(pod)) {

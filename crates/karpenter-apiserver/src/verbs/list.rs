@@ -10,7 +10,7 @@ use super::Call;
 use super::decode::bad;
 use crate::encode::{Format, ListBody, Reply, RespBody, partial_metadata};
 use crate::options::ListOptions;
-use crate::status::{Answer, Cause, Failure};
+use crate::status::{ApiResult, Cause, Failure};
 use crate::store::{Entry, Range, Snapshot};
 
 const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You \
@@ -21,7 +21,7 @@ const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to di
 const LIST_EXPIRED: &str = "The resourceVersion for the provided list is too old.";
 
 impl Call<'_> {
-    pub(crate) fn list(&self) -> Answer<Reply> {
+    pub(crate) fn list(&self) -> ApiResult<Reply> {
         let options = ListOptions::parse(&self.incoming.query, false)?;
         let selector = self.selector()?;
         let range = self.range(&selector);
@@ -76,7 +76,7 @@ impl Call<'_> {
     }
 
     /// The objects to list. The inner error is a response: 410 with a continue token for an inconsistent continuation.
-    fn snapshot(&self, mut range: Range, options: &ListOptions) -> Answer<Result<Snapshot, Reply>> {
+    fn snapshot(&self, mut range: Range, options: &ListOptions) -> ApiResult<Result<Snapshot, Reply>> {
         let store = &self.core.store;
         let storage = &self.resource.storage;
         if !options.continue_token.is_empty() {
@@ -103,7 +103,7 @@ impl Call<'_> {
         Ok(Ok(snapshot.map_err(|_| Box::new(Failure::gone(LIST_EXPIRED)))?))
     }
 
-    pub(crate) fn check_not_future(&self, revision: u64) -> Answer<()> {
+    pub(crate) fn check_not_future(&self, revision: u64) -> ApiResult<()> {
         let current = self.core.store.revision();
         if revision <= current {
             return Ok(());
@@ -130,7 +130,7 @@ impl Call<'_> {
         URL_SAFE_NO_PAD.encode(token.to_string())
     }
 
-    fn decode_token(&self, token: &str) -> Answer<(String, i64)> {
+    fn decode_token(&self, token: &str) -> ApiResult<(String, i64)> {
         let invalid = |why: &str| bad(format!("invalid continue token: {why}"));
         // The offset in Go's error message: the start of the group of four characters that cannot be decoded.
         let illegal = |_| {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::Call;
 use super::decode::{bad, clear_namespace, go_syntax_error, parse_yaml};
-use super::pipeline::{Ownership, Unchanged};
+use super::pipeline::{Ownership, UpdateError};
 use crate::apply::{self, ApplyRequest};
 use crate::convert;
 use crate::encode::Reply;
@@ -16,7 +16,7 @@ use crate::field::FieldError;
 use crate::options::WriteOptions;
 use crate::patch;
 use crate::shape::Shape;
-use crate::status::{Answer, Failure};
+use crate::status::{ApiResult, Failure};
 use crate::strict;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(crate) enum PatchKind {
 }
 
 impl Call<'_> {
-    pub(crate) fn patch(&self) -> Answer<Reply> {
+    pub(crate) fn patch(&self) -> ApiResult<Reply> {
         let kind = self.patch_kind()?;
         let options = WriteOptions::parse(&self.incoming.query, "PatchOptions", kind == PatchKind::Apply)?;
         let manager = self.incoming.field_manager();
@@ -39,22 +39,22 @@ impl Call<'_> {
         let patch = serde_json::from_slice(body)
             .map_err(|error| bad(format!("error decoding patch: {}", go_syntax_error(&error, body))))?;
         // Most patches do not contain `managedFields`. For those, the stored managed fields are not decoded.
-        let mut is_light = self.resource.custom.is_none()
+        let mut skips_managed_fields = self.resource.custom.is_none()
             && self.presents_as_stored()
             && matches!(kind, PatchKind::Merge | PatchKind::Strategic)
             && !contains(body, b"managedFields");
         loop {
             let entry = self.stored()?;
-            let (old, ownership) = if is_light {
-                (entry.value_without_managed_fields(), Ownership::Kept(&manager))
+            let (old, ownership) = if skips_managed_fields {
+                (entry.value_without_managed_fields(), Ownership::ManagerEncoded(&manager))
             } else {
                 (self.load(&entry), Ownership::Manager(&manager))
             };
             let (new, warnings) = match self.patched(kind, &old, &patch, &options) {
                 Ok(patched) => patched,
                 // Error messages quote the whole object, so the patch is repeated with managed fields.
-                Err(_) if is_light => {
-                    is_light = false;
+                Err(_) if skips_managed_fields => {
+                    skips_managed_fields = false;
                     continue;
                 }
                 Err(failure) => return Err(failure),
@@ -63,14 +63,14 @@ impl Call<'_> {
             self.check_revision(&new, &old)?;
             match self.store_changed(&entry, &old, new, ownership, options.dry_run) {
                 Ok(written) => return Ok(self.reply_written(200, &written).with_warnings(warnings)),
-                Err(Unchanged::Refused(failure)) => return Err(failure),
-                Err(Unchanged::Outdated) => {}
+                Err(UpdateError::Rejected(failure)) => return Err(failure),
+                Err(UpdateError::Conflict) => {}
             }
         }
     }
 
     /// Checks that the patch does not change the identity of the object.
-    fn check_identity(&self, new: &Value, old: &Value) -> Answer<()> {
+    fn check_identity(&self, new: &Value, old: &Value) -> ApiResult<()> {
         let text =
             |object: &Value, field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         let name = text(new, "name");
@@ -102,7 +102,7 @@ impl Call<'_> {
         Err(Box::new(Failure::invalid(&self.resource.group, &self.resource.kind, self.name(), &errors)))
     }
 
-    pub(crate) fn patch_kind(&self) -> Answer<PatchKind> {
+    pub(crate) fn patch_kind(&self) -> ApiResult<PatchKind> {
         let custom = self.resource.custom.is_some();
         match self.incoming.content_type().as_str() {
             "application/json-patch+json" => Ok(PatchKind::Json),
@@ -115,7 +115,7 @@ impl Call<'_> {
             ))),
             _ => {
                 let failure = Failure::unsupported_media_type("415: Unsupported Media Type");
-                Err(Box::new(failure.about_nothing()))
+                Err(Box::new(failure.with_empty_details()))
             }
         }
     }
@@ -127,7 +127,7 @@ impl Call<'_> {
         old: &Value,
         patch: &Value,
         options: &WriteOptions,
-    ) -> Answer<(Value, Vec<String>)> {
+    ) -> ApiResult<(Value, Vec<String>)> {
         let before = if self.presents_as_stored() {
             Cow::Borrowed(old)
         } else {
@@ -156,7 +156,7 @@ impl Call<'_> {
             .unwrap_or(&Shape::Deduced)
     }
 
-    fn server_side_apply(&self, options: &WriteOptions, manager: &str) -> Answer<Reply> {
+    fn server_side_apply(&self, options: &WriteOptions, manager: &str) -> ApiResult<Reply> {
         let mut applied = parse_yaml(&self.incoming.body)?;
         self.check_applied(&mut applied)?;
         self.check_applied_fields(&applied)?;
@@ -176,9 +176,7 @@ impl Call<'_> {
                 return Err(Box::new(Failure::conflict(group, plural, self.name(), &why)));
             }
             let shown = match &live {
-                Some(live) if self.speaks_another_form() => {
-                    Some(convert::from_stored(&self.served, live.clone()))
-                }
+                Some(live) if self.is_converted() => Some(convert::from_stored(&self.served, live.clone())),
                 _ => None,
             };
             let merged = apply::apply(ApplyRequest {
@@ -198,7 +196,7 @@ impl Call<'_> {
                 clear_namespace(&mut merged);
             }
             let (Some(entry), Some(live)) = (entry, live) else {
-                match self.store_new(merged, Ownership::Settled, options.dry_run) {
+                match self.store_new(merged, Ownership::AsGiven, options.dry_run) {
                     Ok(written) => return Ok(self.reply_written(201, &written)),
                     // Another request created the object concurrently. Apply to that object.
                     Err(failure) if failure.reason == "AlreadyExists" && !options.dry_run => continue,
@@ -206,16 +204,16 @@ impl Call<'_> {
                 }
             };
             self.check_revision(&applied, &live)?;
-            match self.store_changed(&entry, &live, merged, Ownership::Settled, options.dry_run) {
+            match self.store_changed(&entry, &live, merged, Ownership::AsGiven, options.dry_run) {
                 Ok(written) => return Ok(self.reply_written(200, &written)),
-                Err(Unchanged::Refused(failure)) => return Err(failure),
-                Err(Unchanged::Outdated) => {}
+                Err(UpdateError::Rejected(failure)) => return Err(failure),
+                Err(UpdateError::Conflict) => {}
             }
         }
     }
 
     /// Checks the fields and types of an applied object. Unknown fields are rejected, whatever `fieldValidation` is.
-    fn check_applied_fields(&self, applied: &Value) -> Answer<()> {
+    fn check_applied_fields(&self, applied: &Value) -> ApiResult<()> {
         apply::check_applied(applied, self.served_shape())?;
         if self.resource.custom.is_some() {
             return Ok(());
@@ -228,7 +226,7 @@ impl Call<'_> {
     }
 
     /// Checks that an applied object names its kind, and that name and namespace agree with the path.
-    fn check_applied(&self, applied: &mut Value) -> Answer<()> {
+    fn check_applied(&self, applied: &mut Value) -> ApiResult<()> {
         if !applied.is_object() {
             return Err(bad("error decoding YAML: the body is not an object"));
         }
@@ -265,7 +263,12 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
 }
 
 /// Applies a patch that depends on the object alone. `PatchKind::Apply` is handled by `server_side_apply`.
-pub(crate) fn apply_patch(kind: PatchKind, current: &Value, patch: &Value, shape: &Shape) -> Answer<Value> {
+pub(crate) fn apply_patch(
+    kind: PatchKind,
+    current: &Value,
+    patch: &Value,
+    shape: &Shape,
+) -> ApiResult<Value> {
     match kind {
         PatchKind::Json => patch::json_patch(current, patch),
         PatchKind::Merge | PatchKind::Apply => patch::checked_merge_patch(current, patch),

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::Call;
 use super::services;
 use crate::admission::{self, Lookup, Operation, Verb};
-use crate::apply::{self, Kept};
+use crate::apply::{self, EncodedUpdate};
 use crate::builtin;
 use crate::clock::rfc3339_seconds;
 use crate::convert;
@@ -21,13 +21,13 @@ use crate::field::FieldError;
 use crate::registry::{Conversion, qualified};
 use crate::server::Core;
 use crate::shape::Shape;
-use crate::status::{Answer, Failure};
+use crate::status::{ApiResult, Failure};
 use crate::store::{Draft, Entry, Range, WriteRefused, key};
 
 /// Read access of admission to the store.
-pub(crate) struct Stored<'a>(pub(crate) &'a Core);
+pub(crate) struct StoreLookup<'a>(pub(crate) &'a Core);
 
-impl Lookup for Stored<'_> {
+impl Lookup for StoreLookup<'_> {
     fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let storage = qualified(group, plural).into();
         self.0.store.get(&storage, &key(namespace, name)).map(|entry| entry.shared_value())
@@ -53,28 +53,28 @@ pub(crate) enum Written {
     /// The write completed a deletion. This is the last state of the object.
     Deleted(Arc<Entry>),
     /// The object for the response, which is not stored: a dry run, or a write that completed a deletion.
-    Imagined(Value),
+    ResponseOnly(Value),
 }
 
 impl Written {
     pub(crate) fn value(&self) -> Value {
         match self {
             Self::Stored(entry) | Self::Deleted(entry) => entry.value(),
-            Self::Imagined(value) => value.clone(),
+            Self::ResponseOnly(value) => value.clone(),
         }
     }
 }
 
 /// Why an update was not stored.
-pub(crate) enum Unchanged {
-    Refused(Box<Failure>),
+pub(crate) enum UpdateError {
+    Rejected(Box<Failure>),
     /// The stored object changed concurrently.
-    Outdated,
+    Conflict,
 }
 
-impl From<Box<Failure>> for Unchanged {
+impl From<Box<Failure>> for UpdateError {
     fn from(failure: Box<Failure>) -> Self {
-        Self::Refused(failure)
+        Self::Rejected(failure)
     }
 }
 
@@ -85,9 +85,9 @@ pub(crate) enum Ownership<'a> {
     Manager(&'a str),
     /// As `Manager`, for objects that were decoded without `managedFields`: the stored managed fields are updated as
     /// JSON. For built-in kinds in their storage version only.
-    Kept(&'a str),
+    ManagerEncoded(&'a str),
     /// The object has its final `managedFields` already, e.g. after server-side apply.
-    Settled,
+    AsGiven,
 }
 
 impl Call<'_> {
@@ -158,7 +158,7 @@ impl Call<'_> {
         let Ownership::Manager(manager) = ownership else { return };
         let version = self.served.api_version();
         let subresource = self.subresource();
-        if !self.speaks_another_form() {
+        if !self.is_converted() {
             apply::record_update(old, new, self.shape(), manager, &version, subresource, self.now);
             return;
         }
@@ -178,7 +178,7 @@ impl Call<'_> {
 
     /// [`Self::record`] for a new object. For the result see [`apply::record_create`].
     fn record_new(&self, object: &mut Value, manager: &str) -> Option<Vec<u8>> {
-        if self.speaks_another_form() {
+        if self.is_converted() {
             self.record(None, object, Ownership::Manager(manager));
             return None;
         }
@@ -186,21 +186,36 @@ impl Call<'_> {
         apply::record_create(object, self.shape(), manager, &version, self.now)
     }
 
-    fn record_kept(&self, entry: &Entry, old: &Value, new: &Value, manager: &str) -> Option<Kept> {
+    fn record_update_encoded(
+        &self,
+        entry: &Entry,
+        old: &Value,
+        new: &Value,
+        manager: &str,
+    ) -> Option<EncodedUpdate> {
         let (stored, version) = (entry.managed_fields(), self.resource.api_version());
-        apply::record_kept(stored, old, new, self.shape(), manager, &version, self.subresource(), self.now)
+        apply::record_update_encoded(
+            stored,
+            old,
+            new,
+            self.shape(),
+            manager,
+            &version,
+            self.subresource(),
+            self.now,
+        )
     }
 
     /// Whether the fields of the served version differ from those of the storage version.
-    pub(crate) fn speaks_another_form(&self) -> bool {
+    pub(crate) fn is_converted(&self) -> bool {
         matches!(self.served.conversion, Conversion::Event | Conversion::Autoscaler)
     }
 
-    fn refuse_invalid(&self, name: &str, errors: &[FieldError]) -> Answer<()> {
+    fn refuse_invalid(&self, name: &str, errors: &[FieldError]) -> ApiResult<()> {
         if errors.is_empty() {
             return Ok(());
         }
-        // Events of `events.k8s.io` are validated as core events; the error names the core group.
+        // Events of both groups are one kind; errors name the core group.
         let group = if self.resource.is("events.k8s.io", "Event") { "" } else { &self.resource.group };
         Err(Box::new(Failure::invalid(group, &self.resource.kind, name, errors)))
     }
@@ -211,7 +226,7 @@ impl Call<'_> {
         mut object: Value,
         ownership: Ownership<'_>,
         dry_run: bool,
-    ) -> Answer<Written> {
+    ) -> ApiResult<Written> {
         let resource = &self.resource;
         let (group, version, kind) = (&resource.group, &resource.version, &resource.kind);
         if object["metadata"]["resourceVersion"].as_str().is_some_and(|text| !text.is_empty()) {
@@ -229,11 +244,13 @@ impl Call<'_> {
             metadata.remove("deletionGracePeriodSeconds");
         }
         let managed_fields = match ownership {
-            Ownership::Settled => None,
-            Ownership::Manager(manager) | Ownership::Kept(manager) => self.record_new(&mut object, manager),
+            Ownership::AsGiven => None,
+            Ownership::Manager(manager) | Ownership::ManagerEncoded(manager) => {
+                self.record_new(&mut object, manager)
+            }
         };
         let given = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
-        admission::admit(&self.operation(Verb::Create, &given, None), &mut object, &Stored(self.core))?;
+        admission::admit(&self.operation(Verb::Create, &given, None), &mut object, &StoreLookup(self.core))?;
         // Name and uid must be set first: the selector of a Job contains its uid, and its pod labels contain its name.
         self.set_system_metadata(&mut object);
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
@@ -249,7 +266,7 @@ impl Call<'_> {
             prepare_definition(&mut object);
         }
         if resource.is("", "Service") {
-            services::allocate(&mut object, None, &Stored(self.core));
+            services::allocate(&mut object, None, &StoreLookup(self.core));
         }
         let errors = match &resource.custom {
             Some(custom) => {
@@ -285,7 +302,7 @@ impl Call<'_> {
             if let Some(text) = managed_fields {
                 object["metadata"]["managedFields"] = serde_json::from_slice(&text).unwrap_or_default();
             }
-            return Ok(Written::Imagined(object));
+            return Ok(Written::ResponseOnly(object));
         }
         let draft = self.draft_with(&object, managed_fields.as_deref());
         let entry = self.core.store.create(&resource.storage, draft).map_err(|_| exists())?;
@@ -320,28 +337,29 @@ impl Call<'_> {
         mut new: Value,
         ownership: Ownership<'_>,
         dry_run: bool,
-    ) -> Result<Written, Unchanged> {
+    ) -> Result<Written, UpdateError> {
         let resource = &self.resource;
         let (group, version, kind) = (&resource.group, &resource.version, &resource.kind);
         let subresource = self.subresource();
         self.normalise(&mut new);
         keep_system_metadata(&mut new, old);
         self.record(Some(old), &mut new, ownership);
-        let kept = match ownership {
-            Ownership::Kept(manager) => match self.record_kept(entry, old, &new, manager) {
-                Some(kept) => Some(kept),
+        let encoded = match ownership {
+            Ownership::ManagerEncoded(manager) => match self.record_update_encoded(entry, old, &new, manager)
+            {
+                Some(encoded) => Some(encoded),
                 None => {
                     let old = self.load(entry);
                     new["metadata"]["managedFields"] = old["metadata"]["managedFields"].clone();
                     return self.store_changed(entry, &old, new, Ownership::Manager(manager), dry_run);
                 }
             },
-            Ownership::Manager(_) | Ownership::Settled => None,
+            Ownership::Manager(_) | Ownership::AsGiven => None,
         };
         admission::admit(
             &self.operation(Verb::Update, self.name(), Some(old)),
             &mut new,
-            &Stored(self.core),
+            &StoreLookup(self.core),
         )?;
         match &resource.custom {
             Some(custom) => {
@@ -354,7 +372,7 @@ impl Call<'_> {
             new["metadata"]["generation"] = json!(generation + 1);
         }
         if resource.is("", "Service") && subresource.is_empty() {
-            services::allocate(&mut new, Some(old), &Stored(self.core));
+            services::allocate(&mut new, Some(old), &StoreLookup(self.core));
         }
         let errors = match &resource.custom {
             Some(custom) => {
@@ -379,15 +397,15 @@ impl Call<'_> {
         }
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"].clone();
         let gone = self.deletion_is_complete(&new);
-        let is_same = match &kept {
-            Some(kept) => !kept.is_changed && new == *old,
-            None => same_apart_from_times(&new, old),
+        let is_same = match &encoded {
+            Some(encoded) => !encoded.is_changed && new == *old,
+            None => equal_except_times(&new, old),
         };
         if !gone && is_same {
             return Ok(Written::Stored(entry.clone()));
         }
         // Managed fields that were not decoded are stored as JSON.
-        let records = kept.and_then(|kept| match kept.text {
+        let records = encoded.and_then(|encoded| match encoded.text {
             Some(text) => Some(Cow::Owned(text)),
             None => entry.managed_fields().map(Cow::Borrowed),
         });
@@ -395,13 +413,13 @@ impl Call<'_> {
             new["metadata"]["managedFields"] = serde_json::from_slice(text).unwrap_or_default();
         }
         if dry_run {
-            return Ok(Written::Imagined(new));
+            return Ok(Written::ResponseOnly(new));
         }
         let store = &self.core.store;
         let written = if gone {
             // The `DELETED` event has the object that was stored last; the response has the updated object.
             let last = self.draft(&self.load(entry));
-            store.delete(&resource.storage, entry.revision(), last).map(|_| Written::Imagined(new))
+            store.delete(&resource.storage, entry.revision(), last).map(|_| Written::ResponseOnly(new))
         } else {
             let draft = self.draft_with(&new, records.as_deref());
             store.update(&resource.storage, entry.revision(), draft).map(Written::Stored)
@@ -415,8 +433,8 @@ impl Call<'_> {
                 }
                 Ok(written)
             }
-            Err(WriteRefused::Changed(_)) => Err(Unchanged::Outdated),
-            Err(WriteRefused::Missing | WriteRefused::Exists) => Err(Unchanged::Refused(self.not_found())),
+            Err(WriteRefused::Changed(_)) => Err(UpdateError::Conflict),
+            Err(WriteRefused::Missing | WriteRefused::Exists) => Err(UpdateError::Rejected(self.not_found())),
         }
     }
 
@@ -460,21 +478,21 @@ fn keep_system_metadata(new: &mut Value, old: &Value) {
 }
 
 /// Compares two objects without the times in `metadata.managedFields`.
-fn same_apart_from_times(new: &Value, old: &Value) -> bool {
-    same_but(new, old, &["metadata", "managedFields"], &|new, old| {
+fn equal_except_times(new: &Value, old: &Value) -> bool {
+    equal_except(new, old, &["metadata", "managedFields"], &|new, old| {
         let (Value::Array(new), Value::Array(old)) = (new, old) else { return new == old };
-        let same = |(new, old)| same_but(new, old, &["time"], &|_, _| true);
+        let same = |(new, old)| equal_except(new, old, &["time"], &|_, _| true);
         new.len() == old.len() && new.iter().zip(old).all(same)
     })
 }
 
 /// Compares two values; the parts at `path` are compared with `equal`. An absent part is null.
-fn same_but(left: &Value, right: &Value, path: &[&str], equal: &dyn Fn(&Value, &Value) -> bool) -> bool {
+fn equal_except(left: &Value, right: &Value, path: &[&str], equal: &dyn Fn(&Value, &Value) -> bool) -> bool {
     let [name, rest @ ..] = path else { return equal(left, right) };
     let (Value::Object(left), Value::Object(right)) = (left, right) else { return left == right };
     let others = |object: &Map<String, Value>| object.len() - usize::from(object.contains_key(*name));
     let (left_part, right_part) = (left.get(*name), right.get(*name));
     others(left) == others(right)
         && left.iter().all(|(key, value)| key == name || right.get(key) == Some(value))
-        && same_but(left_part.unwrap_or(&Value::Null), right_part.unwrap_or(&Value::Null), rest, equal)
+        && equal_except(left_part.unwrap_or(&Value::Null), right_part.unwrap_or(&Value::Null), rest, equal)
 }

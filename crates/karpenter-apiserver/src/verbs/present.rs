@@ -12,7 +12,7 @@ use super::pipeline::Written;
 use crate::convert;
 use crate::encode::{Format, Reply, partial_metadata};
 use crate::registry::{Conversion, Resource};
-use crate::status::Answer;
+use crate::status::ApiResult;
 use crate::store::Entry;
 use crate::table::{self, Columns, IncludeObject};
 use crate::watch::Transform;
@@ -56,11 +56,11 @@ impl Call<'_> {
     pub(crate) fn reply_written(&self, code: u16, written: &Written) -> Reply {
         match written {
             Written::Stored(entry) | Written::Deleted(entry) => self.reply_entry(code, entry),
-            Written::Imagined(value) => self.reply_object(code, value),
+            Written::ResponseOnly(value) => self.reply_object(code, value),
         }
     }
 
-    fn include_object(&self) -> Answer<IncludeObject> {
+    fn include_object(&self) -> ApiResult<IncludeObject> {
         let given = self.incoming.query.get("includeObject");
         IncludeObject::parse(given).ok_or_else(|| {
             bad(format!(
@@ -86,7 +86,7 @@ impl Call<'_> {
 
     /// The transform of a watch with tables: each event is a table with one row. Only the first table has column
     /// definitions.
-    pub(crate) fn table_transform(&self, version: &'static str) -> Answer<Transform> {
+    pub(crate) fn table_transform(&self, version: &'static str) -> ApiResult<Transform> {
         let served: Arc<Resource> = self.served.clone();
         let clock = self.core.clock.clone();
         let include = self.include_object()?;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::Call;
 use crate::encode::{Format, Reply, RespBody, partial_metadata};
-use crate::options::ListOptions;
+use crate::options::{ListOptions, parse_revision_or_internal_error};
 use crate::selector::Selector;
-use crate::status::{Answer, Failure};
+use crate::status::{ApiResult, Failure};
 use crate::store::{Range, key};
 use crate::watch::{self, Transform, WatchRequest};
 
@@ -16,16 +16,16 @@ use crate::watch::{self, Transform, WatchRequest};
 const WATCH_TIMEOUT_DEFAULT: Duration = Duration::from_secs(45 * 60);
 
 impl Call<'_> {
-    pub(crate) fn get(&self) -> Answer<Reply> {
+    pub(crate) fn get(&self) -> ApiResult<Reply> {
         let revision = self.incoming.query.get("resourceVersion");
         if !revision.is_empty() {
-            self.check_not_future(crate::options::parse_trusted_revision(revision)?)?;
+            self.check_not_future(parse_revision_or_internal_error(revision)?)?;
         }
         let entry = self.stored()?;
         Ok(self.reply_entry(200, &entry))
     }
 
-    pub(crate) fn selector(&self) -> Answer<Selector> {
+    pub(crate) fn selector(&self) -> ApiResult<Selector> {
         let query = &self.incoming.query;
         Selector::parse(query.get("labelSelector"), query.get("fieldSelector"), &self.served.selectable)
     }
@@ -48,7 +48,7 @@ impl Call<'_> {
         range
     }
 
-    pub(crate) fn watch(&self) -> Answer<Reply> {
+    pub(crate) fn watch(&self) -> ApiResult<Reply> {
         let options = ListOptions::parse(&self.incoming.query, true)?;
         if self.incoming.wants_yaml() {
             let why = "only the following media types are accepted: application/json;stream=watch, \
@@ -59,7 +59,7 @@ impl Call<'_> {
         let range = self.range(&selector);
         let from = match options.resource_version.as_str() {
             "" => 0,
-            given => revision_or_broken(given)?,
+            given => parse_revision_or_internal_error(given)?,
         };
         let store = &self.core.store;
         let streams_list = options.sends_initial_events == Some(true);
@@ -102,7 +102,7 @@ impl Call<'_> {
         })
     }
 
-    fn watch_transform(&self) -> Answer<Option<Transform>> {
+    fn watch_transform(&self) -> ApiResult<Option<Transform>> {
         Ok(match self.format {
             Format::Metadata => Some(Box::new(|object| partial_metadata(&object))),
             Format::Table(version) => Some(self.table_transform(version)?),
@@ -113,14 +113,4 @@ impl Call<'_> {
             }
         })
     }
-}
-
-/// Unlike lists, reads and watches take a revision that is no number for a mistake of the server.
-fn revision_or_broken(text: &str) -> Answer<u64> {
-    crate::options::parse_revision(text).map_err(|mut failure| {
-        failure.code = 500;
-        failure.reason = "";
-        failure.message = failure.message.trim_start_matches("invalid resource version: ").to_string();
-        failure
-    })
 }

@@ -8,13 +8,13 @@ use super::pipeline::Ownership;
 use crate::clock::rfc3339_seconds;
 use crate::encode::Reply;
 use crate::field::FieldError;
-use crate::status::{Answer, Failure};
+use crate::status::{ApiResult, Failure};
 
 const USER: &str = "kubernetes-admin";
 
 impl Call<'_> {
     /// The response, if the kind is a review.
-    pub(crate) fn review(&self) -> Answer<Option<Reply>> {
+    pub(crate) fn review(&self) -> ApiResult<Option<Reply>> {
         let group = self.resource.group.as_str();
         if group != "authorization.k8s.io" && group != "authentication.k8s.io" {
             return Ok(None);

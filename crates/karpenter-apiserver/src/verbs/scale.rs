@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::Call;
 use super::decode::{bad, bad_patch, go_syntax_error, parse_yaml};
 use super::patch::{PatchKind, apply_patch};
-use super::pipeline::{Ownership, Unchanged};
+use super::pipeline::{Ownership, UpdateError};
 use crate::admission;
 use crate::apply::{self, ApplyRequest, ReplicasPath};
 use crate::builtin;
@@ -19,7 +19,7 @@ use crate::encode::Reply;
 use crate::options::{FieldValidation, WriteOptions};
 use crate::registry::Resource;
 use crate::shape::Shape;
-use crate::status::Answer;
+use crate::status::ApiResult;
 use crate::strict;
 
 const GROUP: &str = "autoscaling";
@@ -35,12 +35,12 @@ enum Change {
 }
 
 impl Call<'_> {
-    pub(super) fn read_scale(&self) -> Answer<Reply> {
+    pub(super) fn read_scale(&self) -> ApiResult<Reply> {
         let entry = self.stored()?;
         Ok(Reply::json(200, &self.scale_of(&self.load(&entry))?))
     }
 
-    pub(super) fn change_scale(&self) -> Answer<Reply> {
+    pub(super) fn change_scale(&self) -> ApiResult<Reply> {
         let patching = self.incoming.method == Method::PATCH;
         let patch_kind = if patching { Some(self.patch_kind()?) } else { None };
         let options_kind = if patching { "PatchOptions" } else { "UpdateOptions" };
@@ -53,7 +53,7 @@ impl Call<'_> {
             let entry = self.stored()?;
             let old = self.load(&entry);
             let mut before = self.scale_of(&old)?;
-            apply::lend_ownership(&old, &mut before, &paths);
+            apply::copy_owners_to_scale(&old, &mut before, &paths);
             let after = self.changed_scale(&before, &change, &options, &manager)?;
             let given = after["metadata"]["resourceVersion"].as_str().unwrap_or_default();
             if !given.is_empty() && given != old["metadata"]["resourceVersion"].as_str().unwrap_or_default() {
@@ -66,15 +66,15 @@ impl Call<'_> {
                 }
                 Some(_) => write_custom_scale(&self.resource, &mut new, &after),
             }
-            apply::return_ownership(&mut new, &after, &paths, &self.resource.api_version());
-            match self.store_changed(&entry, &old, new, Ownership::Settled, options.dry_run) {
+            apply::copy_owners_to_object(&mut new, &after, &paths, &self.resource.api_version());
+            match self.store_changed(&entry, &old, new, Ownership::AsGiven, options.dry_run) {
                 Ok(written) => {
                     let scale = self.scale_of(&written.value())?;
                     return Ok(Reply::json(200, &scale).with_warnings(warnings));
                 }
-                Err(Unchanged::Refused(failure)) => return Err(failure),
-                Err(Unchanged::Outdated) if !patching && !given.is_empty() => return Err(self.modified()),
-                Err(Unchanged::Outdated) => {}
+                Err(UpdateError::Rejected(failure)) => return Err(failure),
+                Err(UpdateError::Conflict) if !patching && !given.is_empty() => return Err(self.modified()),
+                Err(UpdateError::Conflict) => {}
             }
         }
     }
@@ -84,7 +84,7 @@ impl Call<'_> {
         &self,
         patch_kind: Option<PatchKind>,
         options: &WriteOptions,
-    ) -> Answer<(Change, Vec<String>)> {
+    ) -> ApiResult<(Change, Vec<String>)> {
         let body = &self.incoming.body;
         match patch_kind {
             None => {
@@ -103,7 +103,7 @@ impl Call<'_> {
                     let why = strict::strict_error(&problems);
                     return Err(Box::new(strict::undecodable(VERSION, KIND, &why)));
                 }
-                self.check_place(&mut scale)?;
+                self.check_name_and_namespace(&mut scale)?;
                 let warns = options.field_validation == FieldValidation::Warn;
                 Ok((Change::Replace(scale), if warns { problems } else { Vec::new() }))
             }
@@ -120,7 +120,7 @@ impl Call<'_> {
                 }
                 let name = applied["metadata"]["name"].as_str().unwrap_or_default();
                 if !name.is_empty() {
-                    self.check_place(&mut applied)?;
+                    self.check_name_and_namespace(&mut applied)?;
                 }
                 Ok((Change::Apply(applied), Vec::new()))
             }
@@ -140,7 +140,7 @@ impl Call<'_> {
         change: &Change,
         options: &WriteOptions,
         manager: &str,
-    ) -> Answer<Value> {
+    ) -> ApiResult<Value> {
         let shape = builtin::shape(GROUP, VERSION, KIND).unwrap_or(&Shape::Deduced);
         let mut after = match change {
             Change::Apply(applied) => {
@@ -172,7 +172,7 @@ impl Call<'_> {
                 if options.field_validation == FieldValidation::Strict && !problems.is_empty() {
                     return Err(bad_patch(&after, &strict::strict_error(&problems)));
                 }
-                self.check_place(&mut after)?;
+                self.check_name_and_namespace(&mut after)?;
                 after
             }
         };
@@ -181,7 +181,7 @@ impl Call<'_> {
         Ok(after)
     }
 
-    fn scale_of(&self, object: &Value) -> Answer<Value> {
+    fn scale_of(&self, object: &Value) -> ApiResult<Value> {
         let scale = match &self.resource.custom {
             None => admission::read_scale(&self.resource.group, &self.resource.kind, object),
             Some(_) => custom_scale(&self.resource, object),

@@ -4,19 +4,19 @@ use http::Method;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
-use super::pipeline::Stored;
+use super::pipeline::StoreLookup;
 use super::{Call, page_not_found};
 use crate::admission;
 use crate::clock::rfc3339_seconds;
 use crate::encode::Reply;
 use crate::options::WriteOptions;
-use crate::status::{Answer, Failure};
+use crate::status::{ApiResult, Failure};
 use crate::store::key;
 
 const TOKEN_SECONDS_DEFAULT: i64 = 3600;
 
 impl Call<'_> {
-    pub(crate) fn dispatch_subresource(&self) -> Answer<Reply> {
+    pub(crate) fn dispatch_subresource(&self) -> ApiResult<Reply> {
         let name = self.subresource();
         let needs_namespace = self.resource.namespaced && self.path.namespace.is_empty();
         if self.resource.subresource(name).is_none() || needs_namespace {
@@ -39,27 +39,27 @@ impl Call<'_> {
             ("binding", &Method::POST) => self.bind(),
             ("eviction", &Method::POST) => self.evict(),
             ("token", &Method::POST) => self.request_token(),
-            (_, &Method::GET) if self.offers("get") => self.get(),
-            (_, &Method::PUT) if self.offers("update") => self.update(),
-            (_, &Method::PATCH) if self.offers("patch") => self.patch(),
+            (_, &Method::GET) if self.supports("get") => self.get(),
+            (_, &Method::PUT) if self.supports("update") => self.update(),
+            (_, &Method::PATCH) if self.supports("patch") => self.patch(),
             _ => Err(Box::new(Failure::method_not_allowed())),
         }
     }
 
-    fn offers(&self, verb: &str) -> bool {
+    fn supports(&self, verb: &str) -> bool {
         self.resource
             .subresource(self.subresource())
             .is_some_and(|subresource| subresource.verbs.iter().any(|offered| offered == verb))
     }
 
-    fn bind(&self) -> Answer<Reply> {
+    fn bind(&self) -> ApiResult<Reply> {
         let options = WriteOptions::parse(&self.incoming.query, "CreateOptions", false)?;
         let binding = self.body_value()?;
         self.bind_to(&binding, &options)
     }
 
     /// `POST .../bindings`, deprecated: the binding names the pod.
-    pub(crate) fn bind_by_collection(&self, options: &WriteOptions) -> Answer<Reply> {
+    pub(crate) fn bind_by_collection(&self, options: &WriteOptions) -> ApiResult<Reply> {
         let binding = self.body_value()?;
         let Some(pods) = self.registry.find("", "v1", "pods").cloned() else { return Ok(page_not_found()) };
         let mut path = self.path.clone();
@@ -69,12 +69,12 @@ impl Call<'_> {
         self.with(pods, path).bind_to(&binding, options)
     }
 
-    fn bind_to(&self, binding: &Value, options: &WriteOptions) -> Answer<Reply> {
+    fn bind_to(&self, binding: &Value, options: &WriteOptions) -> ApiResult<Reply> {
         loop {
             let entry = self.stored()?;
             let old = self.load(&entry);
             let mut pod = old.clone();
-            admission::bind_pod(&mut pod, binding, &Stored(self.core), self.now)?;
+            admission::bind_pod(&mut pod, binding, &StoreLookup(self.core), self.now)?;
             if options.dry_run {
                 return Ok(Reply::json(201, &success(201)));
             }
@@ -87,7 +87,7 @@ impl Call<'_> {
         }
     }
 
-    fn request_token(&self) -> Answer<Reply> {
+    fn request_token(&self) -> ApiResult<Reply> {
         self.stored()?;
         let mut request = self.body_value()?;
         let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(TOKEN_SECONDS_DEFAULT);

@@ -5,16 +5,16 @@
 use serde_json::Value;
 
 use super::Call;
-use super::pipeline::{Ownership, Unchanged};
+use super::pipeline::{Ownership, UpdateError};
 use crate::encode::Reply;
 use crate::options::WriteOptions;
-use crate::status::{Answer, Cause, Failure};
+use crate::status::{ApiResult, Cause, Failure};
 
 const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
 impl Call<'_> {
-    pub(crate) fn update(&self) -> Answer<Reply> {
+    pub(crate) fn update(&self) -> ApiResult<Reply> {
         let options = WriteOptions::parse(&self.incoming.query, "UpdateOptions", false)?;
         let (object, warnings) = self.body_object(options.field_validation)?;
         let manager = self.incoming.field_manager();
@@ -44,9 +44,9 @@ impl Call<'_> {
             let ownership = Ownership::Manager(&manager);
             match self.store_changed(&entry, &old, object, ownership, options.dry_run) {
                 Ok(written) => return Ok(self.reply_written(200, &written).with_warnings(warnings)),
-                Err(Unchanged::Refused(failure)) => return Err(failure),
-                Err(Unchanged::Outdated) if !unconditional => return Err(self.modified()),
-                Err(Unchanged::Outdated) => {}
+                Err(UpdateError::Rejected(failure)) => return Err(failure),
+                Err(UpdateError::Conflict) if !unconditional => return Err(self.modified()),
+                Err(UpdateError::Conflict) => {}
             }
         }
     }
@@ -72,14 +72,14 @@ impl Call<'_> {
     }
 
     /// Checks the preconditions in the object: resource version and uid.
-    pub(crate) fn check_revision(&self, new: &Value, old: &Value) -> Answer<()> {
+    pub(crate) fn check_revision(&self, new: &Value, old: &Value) -> ApiResult<()> {
         let uid = |object: &Value| object["metadata"]["uid"].as_str().unwrap_or_default().to_string();
         let expected = uid(new);
         if !expected.is_empty() && expected != uid(old) {
             let why = format!(
                 "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: \
                  Precondition failed: UID in precondition: {expected}, UID in object meta: {}",
-                self.registry_place(),
+                self.etcd_prefix(),
                 self.key(),
                 uid(old)
             );
@@ -93,7 +93,7 @@ impl Call<'_> {
     }
 
     /// The etcd key prefix of the kind in kube-apiserver, for error messages.
-    fn registry_place(&self) -> String {
+    fn etcd_prefix(&self) -> String {
         match &self.resource.custom {
             Some(_) => format!("{}/{}", self.resource.group, self.resource.plural),
             None => self.resource.plural.clone(),

@@ -20,7 +20,7 @@ async fn collect(server: Server, after: u64, count: usize) -> Vec<(u64, String, 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn no_gap_and_no_duplicate() {
+async fn watches_get_every_change_once() {
     let server = Server::with_history(100_000);
     let start = server.api.revision();
     let total = WRITERS * WRITES_EACH;
@@ -61,7 +61,7 @@ async fn no_gap_and_no_duplicate() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_list_and_a_watch_from_it_miss_nothing() {
+async fn list_and_following_watch_miss_no_change() {
     let server = Server::with_history(100_000);
     let writer = {
         let server = server.clone();
@@ -95,7 +95,7 @@ async fn a_list_and_a_watch_from_it_miss_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn patches_of_one_object_are_all_kept() {
+async fn concurrent_patches_of_one_object_are_all_applied() {
     let server = Server::new();
     server.create(MAPS, map("shared")).await;
     let path = format!("{MAPS}/shared");

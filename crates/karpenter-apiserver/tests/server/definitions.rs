@@ -45,7 +45,7 @@ fn widget(name: &str, spec: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_defined_kind_is_served() {
+async fn kind_of_definition_is_served() {
     let server = Server::new();
     assert_eq!(server.get(WIDGETS).await.0, 404);
     server.create(DEFINITIONS, definition()).await;
@@ -82,7 +82,7 @@ async fn a_defined_kind_is_served() {
 }
 
 #[tokio::test]
-async fn unknown_fields_are_dropped_reported_or_refused() {
+async fn field_validation_ignores_warns_or_rejects() {
     let server = Server::new();
     server.create(DEFINITIONS, definition()).await;
     let body = widget("a", json!({"colour": "red"}));
@@ -102,7 +102,7 @@ async fn unknown_fields_are_dropped_reported_or_refused() {
 }
 
 #[tokio::test]
-async fn a_definition_takes_its_objects_with_it() {
+async fn deleting_definition_deletes_its_objects() {
     let server = Server::new();
     server.create(DEFINITIONS, definition()).await;
     server.create(WIDGETS, widget("a", json!({}))).await;
@@ -119,7 +119,7 @@ async fn a_definition_takes_its_objects_with_it() {
 }
 
 #[tokio::test]
-async fn whole_numbers_are_stored_as_such() {
+async fn integral_floats_are_stored_as_integers() {
     let server = Server::new();
     server.create(DEFINITIONS, definition()).await;
     let created = server.create(WIDGETS, widget("a", json!({"ratio": 2.0}))).await;

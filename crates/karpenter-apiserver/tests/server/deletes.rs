@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn scheduled_pods_are_given_time() {
+async fn scheduled_pod_gets_grace_period() {
     let server = Server::new();
     server.create(PODS, pod("a", Some("n1"))).await;
     let (code, first) = server.delete(&format!("{PODS}/a"), None).await;
@@ -26,7 +26,7 @@ async fn scheduled_pods_are_given_time() {
 }
 
 #[tokio::test]
-async fn unscheduled_pods_go_at_once() {
+async fn unscheduled_pod_is_deleted_immediately() {
     let server = Server::new();
     server.create(PODS, pod("a", None)).await;
     server.delete(&format!("{PODS}/a"), None).await;
@@ -34,7 +34,7 @@ async fn unscheduled_pods_go_at_once() {
 }
 
 #[tokio::test]
-async fn finalizers_hold_an_object() {
+async fn finalizer_delays_deletion() {
     let server = Server::new();
     let mut object = map("a");
     object["metadata"]["finalizers"] = json!(["example.com/hold"]);
@@ -49,7 +49,7 @@ async fn finalizers_hold_an_object() {
 }
 
 #[tokio::test]
-async fn propagation_is_written_into_finalizers() {
+async fn propagation_policy_sets_finalizer() {
     let server = Server::new();
     for (policy, finalizer) in [("Foreground", "foregroundDeletion"), ("Orphan", "orphan")] {
         server.create(MAPS, map(policy.to_lowercase().as_str())).await;
@@ -66,7 +66,7 @@ async fn propagation_is_written_into_finalizers() {
 }
 
 #[tokio::test]
-async fn preconditions_protect() {
+async fn failed_precondition_prevents_deletion() {
     let server = Server::new();
     let made = server.create(MAPS, map("a")).await;
     for precondition in [json!({"uid": "x"}), json!({"resourceVersion": "1"})] {
@@ -105,7 +105,7 @@ async fn collections_are_deleted_by_selector() {
 }
 
 #[tokio::test]
-async fn namespaces_wait_for_their_finalizer() {
+async fn namespace_deletion_waits_for_finalizer() {
     let server = Server::new();
     server.create("/api/v1/namespaces", json!({"metadata": {"name": "team"}})).await;
     let (_, terminating) = server.delete("/api/v1/namespaces/team", None).await;

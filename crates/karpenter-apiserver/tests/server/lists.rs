@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn pages_show_one_moment() {
+async fn pages_of_list_have_one_revision() {
     let server = Server::new();
     for name in ["a", "b", "c", "d", "e"] {
         server.create(MAPS, map(name)).await;
@@ -24,7 +24,7 @@ async fn pages_show_one_moment() {
 }
 
 #[tokio::test]
-async fn an_expired_page_can_be_continued_inconsistently() {
+async fn expired_continue_token_allows_inconsistent_continuation() {
     let server = Server::with_history(3);
     for name in ["a", "b", "c", "d"] {
         server.create(MAPS, map(name)).await;
@@ -42,7 +42,7 @@ async fn an_expired_page_can_be_continued_inconsistently() {
 }
 
 #[tokio::test]
-async fn lists_can_be_asked_for_at_a_revision() {
+async fn list_at_revision_returns_earlier_state() {
     let server = Server::new();
     let a = server.create(MAPS, map("a")).await;
     server.create(MAPS, map("b")).await;
@@ -72,7 +72,7 @@ async fn lists_can_be_asked_for_at_a_revision() {
 }
 
 #[tokio::test]
-async fn selectors_choose() {
+async fn lists_are_filtered_by_selectors() {
     let server = Server::new();
     server.create(PODS, pod("a", Some("n1"))).await;
     server.create(PODS, pod("b", Some("n2"))).await;
@@ -88,7 +88,7 @@ async fn selectors_choose() {
 }
 
 #[tokio::test]
-async fn other_forms_are_given_on_request() {
+async fn table_and_metadata_representations_are_served() {
     let server = Server::new();
     server.create(MAPS, map("a")).await;
     let ask = |path: &'static str, accept: &'static str| {

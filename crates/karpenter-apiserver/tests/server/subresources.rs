@@ -36,7 +36,7 @@ fn owners(object: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn replicas_can_be_applied_by_their_scale() {
+async fn replicas_can_be_applied_through_scale() {
     let server = Server::new();
     let path = deployment(&server, 3).await;
     let (code, answer) = apply(&server, &format!("{path}/scale?fieldManager=scaler"), &scale(5)).await;
@@ -61,7 +61,7 @@ async fn replicas_can_be_applied_by_their_scale() {
 }
 
 #[tokio::test]
-async fn a_scale_is_not_another_scale() {
+async fn scale_of_other_name_or_kind_is_rejected() {
     let server = Server::new();
     let path = deployment(&server, 3).await;
     let mut body = scale(4);
@@ -103,7 +103,7 @@ fn eviction(name: &str) -> Value {
 
 /// If pods change continuously, an eviction can update the budget and then get a conflict on the pod.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn evictions_of_busy_pods_cost_their_budget_once() {
+async fn eviction_of_changing_pod_charges_budget_once() {
     const EVICTIONS: usize = 40;
     let server = Server::with_history(100_000);
     budget(&server, EVICTIONS).await;
@@ -139,7 +139,7 @@ async fn evictions_of_busy_pods_cost_their_budget_once() {
 }
 
 #[tokio::test]
-async fn who_must_wait_is_told_how_long() {
+async fn unobserved_budget_response_has_retry_after() {
     let server = Server::new();
     budget(&server, 1).await;
     running_pod(&server, "a").await;
@@ -156,7 +156,7 @@ async fn who_must_wait_is_told_how_long() {
 }
 
 #[tokio::test]
-async fn answers_come_in_yaml_for_those_who_ask() {
+async fn yaml_responses_are_served_on_request() {
     let server = Server::new();
     server.create(MAPS, map("a")).await;
     let ask = async |path: &str| {
@@ -174,7 +174,7 @@ async fn answers_come_in_yaml_for_those_who_ask() {
 }
 
 #[tokio::test]
-async fn strategic_patches_do_not_change_the_kind() {
+async fn strategic_merge_patch_cannot_change_kind() {
     let server = Server::new();
     server.create(MAPS, map("a")).await;
     let patch = json!({"kind": "Secret", "data": {"x": "y"}});

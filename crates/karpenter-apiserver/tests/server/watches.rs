@@ -7,7 +7,7 @@ fn kinds(events: &[Value]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_watch_starts_where_it_is_asked_to() {
+async fn watch_starts_at_requested_revision() {
     let server = Server::new();
     let a = server.create(MAPS, map("a")).await;
     server.create(MAPS, map("b")).await;
@@ -23,7 +23,7 @@ async fn a_watch_starts_where_it_is_asked_to() {
 }
 
 #[tokio::test]
-async fn a_streamed_list_ends_with_a_bookmark() {
+async fn watch_list_ends_with_bookmark() {
     let server = Server::new();
     server.create(MAPS, map("a")).await;
     let query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
@@ -38,7 +38,7 @@ async fn a_streamed_list_ends_with_a_bookmark() {
 }
 
 #[tokio::test]
-async fn a_watch_from_lost_history_says_so() {
+async fn watch_from_expired_revision_returns_gone() {
     let server = Server::with_history(2);
     let a = server.create(MAPS, map("a")).await;
     for name in ["b", "c", "d"] {
@@ -51,7 +51,7 @@ async fn a_watch_from_lost_history_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_ends_in_time_with_a_bookmark() {
+async fn watch_ends_at_timeout_with_bookmark() {
     let server = Server::new();
     server.create(MAPS, map("a")).await;
     server.create("/api/v1/namespaces", json!({"metadata": {"name": "other"}})).await;

@@ -24,7 +24,7 @@ async fn a_dry_run_stores_nothing() {
 
 /// Published manifests of cluster-scoped kinds sometimes have a namespace. kube-apiserver ignores it.
 #[tokio::test]
-async fn a_namespace_on_a_kind_without_one_is_dropped() {
+async fn namespace_of_cluster_scoped_object_is_dropped() {
     let server = Server::new();
     let class = |namespace: &str| json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "a", "namespace": namespace}, "value": 1});
     let path = "/apis/scheduling.k8s.io/v1/priorityclasses";
@@ -46,7 +46,7 @@ async fn a_namespace_on_a_kind_without_one_is_dropped() {
 }
 
 #[tokio::test]
-async fn places_must_agree() {
+async fn name_and_namespace_must_match_path() {
     let server = Server::new();
     let mut foreign = map("a");
     foreign["metadata"]["namespace"] = json!("elsewhere");
@@ -71,7 +71,7 @@ async fn places_must_agree() {
 }
 
 #[tokio::test]
-async fn replacing_without_a_revision_is_up_to_the_kind() {
+async fn unconditional_update_depends_on_kind() {
     let server = Server::new();
     server.create(MAPS, map("a")).await;
     let mut changed = map("a");
@@ -91,7 +91,7 @@ async fn replacing_without_a_revision_is_up_to_the_kind() {
 }
 
 #[tokio::test]
-async fn all_kinds_of_patches_work() {
+async fn all_patch_types_are_supported() {
     let server = Server::new();
     server.create(PODS, pod("a", None)).await;
     let path = format!("{PODS}/a");
@@ -178,7 +178,7 @@ async fn pods_are_bound_once_and_evicted() {
 }
 
 #[tokio::test]
-async fn status_and_spec_are_written_apart() {
+async fn status_and_spec_are_written_separately() {
     let server = Server::new();
     let node = json!({"metadata": {"name": "n1"}, "spec": {"unschedulable": true}});
     server.create("/api/v1/nodes", node).await;
@@ -191,7 +191,7 @@ async fn status_and_spec_are_written_apart() {
 }
 
 #[tokio::test]
-async fn questions_are_answered_and_not_stored() {
+async fn reviews_are_answered_and_not_stored() {
     let server = Server::new();
     let before = server.api.revision();
     let review = json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}});
@@ -201,7 +201,7 @@ async fn questions_are_answered_and_not_stored() {
 }
 
 #[tokio::test]
-async fn events_have_two_names() {
+async fn events_are_served_in_two_groups() {
     let server = Server::new();
     let event = json!({
         "metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},

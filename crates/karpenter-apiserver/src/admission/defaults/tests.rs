@@ -12,7 +12,7 @@ fn defaulted(group: &str, version: &str, kind: &str, mut object: Value) -> Value
 }
 
 #[test]
-fn a_minimal_pod() {
+fn minimal_pod_gets_defaults() {
     let pod = defaulted(
         "",
         "v1",
@@ -51,7 +51,7 @@ fn a_minimal_pod() {
 }
 
 #[test]
-fn pull_policies_follow_the_tag() {
+fn pull_policy_depends_on_tag() {
     let table = [
         ("nginx", "Always"),
         ("nginx:latest", "Always"),
@@ -153,7 +153,7 @@ fn base64_has_padding() {
 }
 
 #[test]
-fn limit_ranges_fill_in_from_the_limits_they_have() {
+fn limit_range_defaults_derive_from_its_limits() {
     let range = defaulted(
         "",
         "v1",

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use super::decide_eviction;
 use crate::admission::EvictionDecision;
 use crate::admission::fixture::Objects;
-use crate::status::{Answer, Failure};
+use crate::status::{ApiResult, Failure};
 
 fn pod(phase: &str, ready: bool) -> Value {
     json!({
@@ -20,7 +20,7 @@ fn budget(name: &str, spec: Value, status: Value) -> Value {
     budget
 }
 
-fn evict(pod: &Value, budgets: &[Value], eviction: Value) -> Answer<EvictionDecision> {
+fn evict(pod: &Value, budgets: &[Value], eviction: Value) -> ApiResult<EvictionDecision> {
     let mut objects = Objects::default();
     for budget in budgets {
         objects.add("policy", "poddisruptionbudgets", budget.clone());
@@ -30,12 +30,12 @@ fn evict(pod: &Value, budgets: &[Value], eviction: Value) -> Answer<EvictionDeci
     decide_eviction(pod, &named, false, &objects, Timestamp::UNIX_EPOCH)
 }
 
-fn failure(answer: Answer<EvictionDecision>) -> Failure {
+fn failure(answer: ApiResult<EvictionDecision>) -> Failure {
     *answer.expect_err("refused")
 }
 
 #[test]
-fn without_a_budget_pods_go() {
+fn pod_without_budget_is_evicted() {
     let decision = evict(&pod("Running", true), &[], Value::Null).expect("accepted");
     assert_eq!(decision.budget, None);
     assert_eq!(decision.delete_options, json!({}));
@@ -44,7 +44,7 @@ fn without_a_budget_pods_go() {
 }
 
 #[test]
-fn a_budget_is_charged() {
+fn eviction_charges_budget() {
     let status = json!({"disruptionsAllowed": 1, "currentHealthy": 3, "desiredHealthy": 2});
     let decision =
         evict(&pod("Running", true), &[budget("b", json!({}), status)], Value::Null).expect("accepted");
@@ -55,7 +55,7 @@ fn a_budget_is_charged() {
 }
 
 #[test]
-fn a_spent_budget_refuses() {
+fn exhausted_budget_rejects_eviction() {
     let status = json!({"disruptionsAllowed": 0, "currentHealthy": 2, "desiredHealthy": 2});
     let refused = failure(evict(&pod("Running", true), &[budget("b", json!({}), status)], Value::Null));
     assert_eq!(
@@ -71,7 +71,7 @@ fn a_spent_budget_refuses() {
 }
 
 #[test]
-fn a_budget_nobody_looked_at_yet_refuses() {
+fn unobserved_budget_rejects_eviction() {
     let mut unseen = budget("b", json!({}), json!({"disruptionsAllowed": 1}));
     unseen["metadata"]["generation"] = json!(2);
     let refused = failure(evict(&pod("Running", true), &[unseen], Value::Null));
@@ -79,7 +79,7 @@ fn a_budget_nobody_looked_at_yet_refuses() {
 }
 
 #[test]
-fn pods_that_do_not_serve_pass() {
+fn pending_terminal_and_unready_pods_are_evicted_without_charge() {
     let none = json!({"disruptionsAllowed": 0, "currentHealthy": 2, "desiredHealthy": 2});
     let unmet = json!({"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 2});
     let always = json!({"unhealthyPodEvictionPolicy": "AlwaysAllow"});
@@ -102,7 +102,7 @@ fn pods_that_do_not_serve_pass() {
 }
 
 #[test]
-fn two_budgets_are_one_too_many() {
+fn pod_with_two_budgets_is_rejected() {
     let status = json!({"disruptionsAllowed": 1});
     let two = [budget("a", json!({}), status.clone()), budget("b", json!({}), status)];
     assert_eq!(failure(evict(&pod("Running", true), &two, Value::Null)).code, 500);

@@ -9,7 +9,7 @@ use crate::admission::json::{Object, child, entries, items, objects_mut, text};
 use crate::admission::quantity::Quantity;
 use crate::admission::resources::{ResourceList, container_lists, pod_lists, read_list};
 use crate::admission::{Lookup, Operation};
-use crate::status::Answer;
+use crate::status::ApiResult;
 
 /// Applies the defaults of every LimitRange in turn, and records them in an annotation.
 pub(super) fn default_pod(operation: &Operation<'_>, pod: &mut Value, lookup: &dyn Lookup) {
@@ -23,7 +23,7 @@ pub(super) fn default_pod(operation: &Operation<'_>, pod: &mut Value, lookup: &d
         let Value::Object(map) = pod else { return };
         let mut notes: Vec<String> = Vec::new();
         let spec = child(map, "spec");
-        for (list, words) in [("containers", "container"), ("initContainers", "init container")] {
+        for (list, container_type) in [("containers", "container"), ("initContainers", "init container")] {
             for container in objects_mut(spec, list) {
                 let container_name =
                     container.get("name").map(|name| text(name).to_string()).unwrap_or_default();
@@ -33,7 +33,10 @@ pub(super) fn default_pod(operation: &Operation<'_>, pod: &mut Value, lookup: &d
                 {
                     let added = add_missing(container, key, defaults);
                     if !added.is_empty() {
-                        notes.push(format!("{} {noun} for {words} {container_name}", added.join(", ")));
+                        notes.push(format!(
+                            "{} {noun} for {container_type} {container_name}",
+                            added.join(", ")
+                        ));
                     }
                 }
             }
@@ -58,7 +61,7 @@ fn add_missing(container: &mut Object, key: &str, defaults: &Object) -> Vec<Stri
     added
 }
 
-pub(super) fn check_pod(operation: &Operation<'_>, pod: &Value, lookup: &dyn Lookup) -> Answer<()> {
+pub(super) fn check_pod(operation: &Operation<'_>, pod: &Value, lookup: &dyn Lookup) -> ApiResult<()> {
     let spec = &pod["spec"];
     for range in lookup.list("", "limitranges", operation.namespace) {
         let mut problems = Vec::new();
@@ -82,7 +85,7 @@ pub(super) fn check_pod(operation: &Operation<'_>, pod: &Value, lookup: &dyn Loo
     Ok(())
 }
 
-pub(super) fn check_claim(operation: &Operation<'_>, claim: &Value, lookup: &dyn Lookup) -> Answer<()> {
+pub(super) fn check_claim(operation: &Operation<'_>, claim: &Value, lookup: &dyn Lookup) -> ApiResult<()> {
     let requests = read_list(&claim["spec"]["resources"]["requests"]);
     for range in lookup.list("", "limitranges", operation.namespace) {
         let mut problems = Vec::new();
@@ -114,7 +117,7 @@ pub(super) fn check_claim(operation: &Operation<'_>, claim: &Value, lookup: &dyn
     Ok(())
 }
 
-fn refuse(operation: &Operation<'_>, object: &Value, mut problems: Vec<String>) -> Answer<()> {
+fn refuse(operation: &Operation<'_>, object: &Value, mut problems: Vec<String>) -> ApiResult<()> {
     let mut seen = Vec::new();
     problems.retain(|problem| {
         let is_new = !seen.contains(problem);

@@ -10,11 +10,11 @@ use crate::admission::json::{
     Object, child, entries, integer, is_set, items, name, objects_mut, set_default, text,
 };
 use crate::admission::{Lookup, Operation, Verb};
-use crate::status::Answer;
+use crate::status::ApiResult;
 
 const TOLERATION_SECONDS: i64 = 300;
 
-pub(super) fn admit_pod(operation: &Operation<'_>, pod: &mut Value, lookup: &dyn Lookup) -> Answer<()> {
+pub(super) fn admit_pod(operation: &Operation<'_>, pod: &mut Value, lookup: &dyn Lookup) -> ApiResult<()> {
     if operation.verb == Verb::Create {
         set_service_account(operation, pod, lookup)?;
         limits::default_pod(operation, pod, lookup);
@@ -31,7 +31,7 @@ pub(super) fn admit_pod(operation: &Operation<'_>, pod: &mut Value, lookup: &dyn
     Ok(())
 }
 
-fn set_service_account(operation: &Operation<'_>, pod: &mut Value, lookup: &dyn Lookup) -> Answer<()> {
+fn set_service_account(operation: &Operation<'_>, pod: &mut Value, lookup: &dyn Lookup) -> ApiResult<()> {
     if is_set(&pod["metadata"]["annotations"]["kubernetes.io/config.mirror"]) {
         if !text(&pod["spec"]["serviceAccountName"]).is_empty() {
             return Err(forbidden(operation, pod, "a mirror pod may not reference service accounts"));
@@ -134,7 +134,7 @@ pub(super) fn default_priority_class(lookup: &dyn Lookup) -> Option<Arc<Value>> 
         .min_by_key(|class| integer(&class["value"]).unwrap_or(0))
 }
 
-fn set_priority(operation: &Operation<'_>, pod: &mut Value, lookup: &dyn Lookup) -> Answer<()> {
+fn set_priority(operation: &Operation<'_>, pod: &mut Value, lookup: &dyn Lookup) -> ApiResult<()> {
     let asked = text(&pod["spec"]["priorityClassName"]).to_string();
     let class = if asked.is_empty() {
         default_priority_class(lookup)
@@ -230,7 +230,7 @@ fn copy_topology_labels(pod: &mut Value, lookup: &dyn Lookup) {
     }
 }
 
-fn set_runtime_class(operation: &Operation<'_>, pod: &mut Value, lookup: &dyn Lookup) -> Answer<()> {
+fn set_runtime_class(operation: &Operation<'_>, pod: &mut Value, lookup: &dyn Lookup) -> ApiResult<()> {
     let class_name = text(&pod["spec"]["runtimeClassName"]).to_string();
     let has_overhead = pod["spec"]["overhead"].as_object().is_some_and(|overhead| !overhead.is_empty());
     if class_name.is_empty() {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use super::admit;
 use crate::admission::fixture::Objects;
 use crate::admission::{Operation, Verb};
-use crate::status::Answer;
+use crate::status::ApiResult;
 
 fn cluster() -> Objects {
     let mut objects = Objects::default();
@@ -20,7 +20,7 @@ fn run(
     namespace: &str,
     mut object: Value,
     old: Option<&Value>,
-) -> Answer<Value> {
+) -> ApiResult<Value> {
     let (group, kind) = match plural {
         "pods" => ("", "Pod"),
         "nodes" => ("", "Node"),
@@ -45,11 +45,11 @@ fn run(
     admit(&operation, &mut object, objects).map(|()| object)
 }
 
-fn create(objects: &Objects, plural: &str, namespace: &str, object: Value) -> Answer<Value> {
+fn create(objects: &Objects, plural: &str, namespace: &str, object: Value) -> ApiResult<Value> {
     run(objects, Verb::Create, plural, namespace, object, None)
 }
 
-fn message(answer: Answer<Value>) -> String {
+fn message(answer: ApiResult<Value>) -> String {
     answer.expect_err("refused").message
 }
 
@@ -58,19 +58,19 @@ fn pod(spec: Value) -> Value {
 }
 
 #[test]
-fn namespaces_must_exist_and_live() {
+fn namespace_must_exist_and_not_terminate() {
     let missing =
         create(&cluster(), "configmaps", "other", json!({"metadata": {"name": "c"}})).expect_err("refused");
     assert_eq!((missing.code, missing.message.as_str()), (404, "namespaces \"other\" not found"));
-    let dying =
+    let terminating =
         create(&cluster(), "configmaps", "gone", json!({"metadata": {"name": "c"}})).expect_err("refused");
     assert_eq!(
-        dying.to_status()["details"],
+        terminating.to_status()["details"],
         json!({"name": "c", "kind": "configmaps", "causes": [{"reason": "NamespaceTerminating",
             "message": "namespace gone is being terminated", "field": "metadata.namespace"}]})
     );
     assert_eq!(
-        dying.message,
+        terminating.message,
         "configmaps \"c\" is forbidden: unable to create new content in namespace gone because it is being terminated"
     );
     let default =
@@ -82,7 +82,7 @@ fn namespaces_must_exist_and_live() {
 }
 
 #[test]
-fn a_plain_pod_gets_account_priority_and_tolerations() {
+fn pod_gets_service_account_priority_and_tolerations() {
     let admitted = create(&cluster(), "pods", "n", pod(json!({}))).expect("admitted");
     let toleration = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
     assert_eq!(
@@ -99,7 +99,7 @@ fn a_plain_pod_gets_account_priority_and_tolerations() {
 }
 
 #[test]
-fn priorities_come_from_classes() {
+fn priority_comes_from_priority_class() {
     let mut objects = cluster();
     objects.add(
         "scheduling.k8s.io",
@@ -107,16 +107,16 @@ fn priorities_come_from_classes() {
         json!({"metadata": {"name": "high"}, "value": 100, "preemptionPolicy": "Never"}),
     );
     objects.add("scheduling.k8s.io", "priorityclasses",
-        json!({"metadata": {"name": "usual"}, "value": 5, "globalDefault": true, "preemptionPolicy": "PreemptLowerPriority"}));
+        json!({"metadata": {"name": "default-priority"}, "value": 5, "globalDefault": true, "preemptionPolicy": "PreemptLowerPriority"}));
     let high = create(&objects, "pods", "n", pod(json!({"priorityClassName": "high"}))).expect("admitted");
     assert_eq!(
         (&high["spec"]["priority"], &high["spec"]["preemptionPolicy"]),
         (&json!(100), &json!("Never"))
     );
-    let usual = create(&objects, "pods", "n", pod(json!({}))).expect("admitted");
+    let default_priority = create(&objects, "pods", "n", pod(json!({}))).expect("admitted");
     assert_eq!(
-        (&usual["spec"]["priority"], &usual["spec"]["priorityClassName"]),
-        (&json!(5), &json!("usual"))
+        (&default_priority["spec"]["priority"], &default_priority["spec"]["priorityClassName"]),
+        (&json!(5), &json!("default-priority"))
     );
     let system = create(&objects, "pods", "n", pod(json!({"priorityClassName": "system-node-critical"})))
         .expect("admitted");
@@ -132,7 +132,7 @@ fn priorities_come_from_classes() {
     let second = json!({"metadata": {"name": "second"}, "value": 1, "globalDefault": true});
     assert_eq!(
         message(create(&objects, "priorityclasses", "", second)),
-        "priorityclasses.scheduling.k8s.io \"second\" is forbidden: PriorityClass usual is already marked as default. Only one default can exist"
+        "priorityclasses.scheduling.k8s.io \"second\" is forbidden: PriorityClass default-priority is already marked as default. Only one default can exist"
     );
 }
 
@@ -154,7 +154,7 @@ fn service_accounts_other_than_default_must_exist() {
 }
 
 #[test]
-fn tokens_are_mounted_unless_somebody_objects() {
+fn token_is_mounted_unless_disabled() {
     let mut objects = cluster();
     objects.add("", "serviceaccounts", json!({"metadata": {"name": "default", "namespace": "n"}}));
     let silent =
@@ -177,7 +177,7 @@ fn tokens_are_mounted_unless_somebody_objects() {
 }
 
 #[test]
-fn limit_ranges_default_and_bound() {
+fn limit_ranges_set_defaults_and_bounds() {
     let mut objects = cluster();
     objects.add("", "limitranges", json!({"metadata": {"name": "l", "namespace": "n"}, "spec": {"limits": [
         {"type": "Container", "default": {"cpu": "1", "memory": "1Gi"}, "defaultRequest": {"cpu": "500m", "memory": "1Gi"},
@@ -216,7 +216,7 @@ fn limit_ranges_default_and_bound() {
 }
 
 #[test]
-fn new_nodes_are_not_ready() {
+fn new_node_gets_not_ready_taint() {
     let node =
         create(&cluster(), "nodes", "", json!({"metadata": {"name": "a"}, "spec": {}})).expect("admitted");
     assert_eq!(
@@ -231,7 +231,7 @@ fn new_nodes_are_not_ready() {
 }
 
 #[test]
-fn claims_get_the_newest_default_class() {
+fn claim_gets_newest_default_storage_class() {
     let mut objects = cluster();
     let default = json!({"storageclass.kubernetes.io/is-default-class": "true"});
     for (name, created) in

@@ -35,7 +35,7 @@ fn new_pods_are_pending_and_have_a_quality_of_service() {
 }
 
 #[test]
-fn label_keys_are_merged_into_selectors() {
+fn match_label_keys_are_merged_into_selectors() {
     let pod = created(
         "",
         "Pod",
@@ -50,7 +50,7 @@ fn label_keys_are_merged_into_selectors() {
 }
 
 #[test]
-fn generations_count_specs() {
+fn generation_counts_spec_changes() {
     let old = json!({"metadata": {"generation": 3, "uid": "u", "creationTimestamp": "t"}, "spec": {"a": 1}, "status": {"s": 1}});
     let spec = |new: &mut Value| new["spec"]["a"] = json!(2);
     let annotation = |new: &mut Value| new["metadata"]["annotations"] = json!({"k": "v"});
@@ -72,7 +72,7 @@ fn generations_count_specs() {
 }
 
 #[test]
-fn status_and_spec_stay_apart() {
+fn status_and_spec_are_updated_separately() {
     let old = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"a": 1}, "status": {"s": 1}});
     let both = |new: &mut Value| {
         new["spec"]["a"] = json!(2);
@@ -85,14 +85,14 @@ fn status_and_spec_stay_apart() {
 }
 
 #[test]
-fn identity_cannot_be_changed() {
+fn uid_and_creation_time_are_immutable() {
     let old = json!({"metadata": {"uid": "u", "creationTimestamp": "t", "deletionTimestamp": "d", "deletionGracePeriodSeconds": 30}});
     let new = updated("", "ConfigMap", &old, |new| new["metadata"] = json!({"creationTimestamp": "x"}), "");
     assert_eq!(new["metadata"], old["metadata"]);
 }
 
 #[test]
-fn daemon_sets_carry_a_template_generation() {
+fn daemon_set_has_template_generation() {
     let set = created("apps", "DaemonSet", json!({"spec": {"template": {"a": 1}}}));
     assert_eq!(set["metadata"]["annotations"][TEMPLATE_GENERATION], "1");
     let changed = updated("apps", "DaemonSet", &set, |new| new["spec"]["template"]["a"] = json!(2), "");
@@ -102,7 +102,7 @@ fn daemon_sets_carry_a_template_generation() {
 }
 
 #[test]
-fn jobs_select_by_uid() {
+fn job_selector_is_its_uid() {
     let job = created("batch", "Job", json!({"metadata": {"name": "j", "uid": "u"}, "spec": {}}));
     assert_eq!(job["spec"]["selector"], json!({"matchLabels": {"batch.kubernetes.io/controller-uid": "u"}}));
     assert_eq!(job["spec"]["template"]["metadata"]["labels"]["job-name"], "j");

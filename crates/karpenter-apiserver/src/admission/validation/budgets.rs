@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::metadata::{check_label_name, check_selector};
-use super::{Errors, check_immutable, check_nonnegative, quantities, showing, text};
+use super::{Errors, check_immutable, check_nonnegative, quantities, text, with_struct_text};
 use crate::admission::json::{entries, integer, is_set, items, name, text as string};
 use crate::admission::quantity::Quantity;
 use crate::field::FieldError;
@@ -40,7 +40,7 @@ pub(super) fn check_disruption_budget(budget: &Value, errors: &mut Errors) {
             ("MaxUnavailable", &spec["maxUnavailable"]),
             ("UnhealthyPodEvictionPolicy", &spec["unhealthyPodEvictionPolicy"]),
         ];
-        errors.push(showing(FieldError::invalid("spec", spec.clone(), why), &shown));
+        errors.push(with_struct_text(FieldError::invalid("spec", spec.clone(), why), &shown));
     }
     for key in ["minAvailable", "maxUnavailable"] {
         if is_set(&spec[key]) {
@@ -297,14 +297,14 @@ fn check_limit_item(item: &Value, own: &str, errors: &mut Errors) {
             ("min", "default", "default", "min", "min value {} is greater than default value {}"),
             ("default", "max", "default", "max", "default value {} is greater than max value {}"),
         ];
-        for (low, high, place, shown, words) in pairs {
+        for (low, high, error_field, shown, message) in pairs {
             if let (Some(least), Some(most), Some(shown)) =
                 (found.get(low), found.get(high), found.get(shown))
                 && least > most
             {
-                let why = words.replacen("{}", &least.to_string(), 1).replacen("{}", &most.to_string(), 1);
+                let why = message.replacen("{}", &least.to_string(), 1).replacen("{}", &most.to_string(), 1);
                 errors.push(FieldError::invalid(
-                    format!("{own}.{place}[{resource}]"),
+                    format!("{own}.{error_field}[{resource}]"),
                     json!(shown.to_string()),
                     why,
                 ));

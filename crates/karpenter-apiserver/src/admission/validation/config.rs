@@ -8,7 +8,7 @@ use crate::admission::json::{entries, integer, is_set, text as string};
 use crate::field::FieldError;
 
 const DATA_BYTES_MAX: usize = 1024 * 1024;
-const FROZEN: &str = "field is immutable when `immutable` is set";
+const IMMUTABLE: &str = "field is immutable when `immutable` is set";
 
 /// The decoded size of base64.
 fn decoded_length(encoded: &str) -> usize {
@@ -17,7 +17,7 @@ fn decoded_length(encoded: &str) -> usize {
 
 pub(super) fn check_config_map(map: &Value, old: Option<&Value>, errors: &mut Errors) {
     if let Some(old) = old {
-        check_frozen(map, old, &["data", "binaryData"], errors);
+        check_immutable_data(map, old, &["data", "binaryData"], errors);
     }
     let mut size = 0;
     for (key, value) in entries(&map["data"]) {
@@ -44,16 +44,16 @@ fn check_key(key: &str, path: &str, errors: &mut Errors) {
     }
 }
 
-fn check_frozen(new: &Value, old: &Value, keys: &[&str], errors: &mut Errors) {
+fn check_immutable_data(new: &Value, old: &Value, keys: &[&str], errors: &mut Errors) {
     if old["immutable"] != true {
         return;
     }
     if new["immutable"] != true {
-        errors.push(FieldError::forbidden("immutable", FROZEN));
+        errors.push(FieldError::forbidden("immutable", IMMUTABLE));
     }
     for key in keys {
         if new[*key] != old[*key] {
-            errors.push(FieldError::forbidden(*key, FROZEN));
+            errors.push(FieldError::forbidden(*key, IMMUTABLE));
         }
     }
 }
@@ -61,7 +61,7 @@ fn check_frozen(new: &Value, old: &Value, keys: &[&str], errors: &mut Errors) {
 pub(super) fn check_secret(secret: &Value, old: Option<&Value>, errors: &mut Errors) {
     if let Some(old) = old {
         check_immutable(&secret["type"], &old["type"], "type", errors);
-        check_frozen(secret, old, &["data"], errors);
+        check_immutable_data(secret, old, &["data"], errors);
     }
     let mut size = 0;
     for (key, value) in entries(&secret["data"]) {

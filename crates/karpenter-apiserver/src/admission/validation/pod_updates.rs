@@ -39,7 +39,7 @@ pub(super) fn check(new: &Value, old: &Value, errors: &mut Errors) {
     check_added_tolerations(after, before, errors);
     check_removed_gates(after, before, errors);
     if after != before {
-        check_the_rest(after, before, errors);
+        check_other_fields(after, before, errors);
     }
 }
 
@@ -97,7 +97,7 @@ fn check_removed_gates(after: &Value, before: &Value, errors: &mut Errors) {
 }
 
 /// Checks that no other field changes: resets the fields that may change, and compares.
-fn check_the_rest(after: &Value, before: &Value, errors: &mut Errors) {
+fn check_other_fields(after: &Value, before: &Value, errors: &mut Errors) {
     let Value::Object(mut munged) = after.clone() else { return };
     for list in ["containers", "initContainers"] {
         for (index, container) in objects_mut(&mut munged, list).enumerate() {
@@ -168,12 +168,12 @@ fn check_affinity_additions(new: &Value, old: &Value, errors: &mut Errors) {
         };
         let starts = |key: &str| items(&after[key]).starts_with(items(&before[key]));
         // An empty term matches nothing, so an addition would widen it.
-        let is_fine = if is_empty(before) {
+        let is_valid = if is_empty(before) {
             is_empty(after)
         } else {
             starts("matchExpressions") && starts("matchFields")
         };
-        if !is_fine {
+        if !is_valid {
             let why = "only additions are allowed (no mutations or deletions)";
             errors.push(FieldError::invalid(format!("{path}[{index}]"), after.clone(), why));
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::metadata::{check_label_name, check_selector};
-use super::{Errors, showing, text};
+use super::{Errors, text, with_struct_text};
 use crate::admission::json::{entries, integer, is_set, items, text as string};
 use crate::field::FieldError;
 
@@ -92,7 +92,7 @@ pub(super) fn check_taints(taints: &Value, path: &str, errors: &mut Errors) {
                 ("Effect", &json!(effect)),
                 ("TimeAdded", &taint["timeAdded"]),
             ];
-            errors.push(showing(error, &shown));
+            errors.push(with_struct_text(error, &shown));
         }
     }
 }

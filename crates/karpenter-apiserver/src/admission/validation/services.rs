@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::containers::{check_choice, check_port};
 use super::metadata::check_labels;
-use super::{Errors, showing, text};
+use super::{Errors, text, with_struct_text};
 use crate::admission::json::{integer, is_set, items, text as string};
 use crate::field::FieldError;
 
@@ -135,7 +135,7 @@ fn check_node_ports(spec: &Value, kind: &str, errors: &mut Errors) {
                 ("TargetPort", &json!(0)),
                 ("NodePort", &json!(0)),
             ];
-            errors.push(showing(error, &shown));
+            errors.push(with_struct_text(error, &shown));
         }
     }
 }

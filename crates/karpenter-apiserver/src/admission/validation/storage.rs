@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use super::containers::check_choice;
 use super::metadata::{check_label_name, check_selector};
-use super::{Errors, check_immutable, scheduling, showing, text};
+use super::{Errors, check_immutable, scheduling, text, with_struct_text};
 use crate::admission::json::{child_mut, entries, is_set, items, set_or_remove, text as string};
 use crate::admission::quantity::Quantity;
 use crate::field::FieldError;
 
 const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 /// Fields of a volume's spec other than its source.
-const NOT_A_SOURCE: [&str; 9] = [
+const NON_SOURCE_FIELDS: [&str; 9] = [
     "accessModes",
     "capacity",
     "claimRef",
@@ -111,7 +111,7 @@ pub(super) fn check_volume(volume: &Value, old: Option<&Value>, errors: &mut Err
 
 fn source_of(spec: &Value) -> Value {
     entries(spec)
-        .filter(|(key, value)| !NOT_A_SOURCE.contains(&key.as_str()) && is_set(value))
+        .filter(|(key, value)| !NON_SOURCE_FIELDS.contains(&key.as_str()) && is_set(value))
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect::<serde_json::Map<String, Value>>()
         .into()
@@ -274,7 +274,7 @@ pub(super) fn check_csi_node(node: &Value, old: Option<&Value>, errors: &mut Err
                     ("TopologyKeys", &driver["topologyKeys"]),
                     ("Allocatable", &Value::Null),
                 ];
-                errors.push(showing(error, &shown));
+                errors.push(with_struct_text(error, &shown));
             }
         }
     }

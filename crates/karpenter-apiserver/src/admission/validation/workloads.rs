@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::budgets::{check_at_most_all, check_int_or_percent};
 use super::metadata::check_selector;
-use super::{Errors, check_immutable, check_nonnegative, metadata, pods, showing, storage, text};
+use super::{Errors, check_immutable, check_nonnegative, metadata, pods, storage, text, with_struct_text};
 use crate::admission::json::{
     Object, child, entries, integer, is_set, items, objects_mut, set_or_remove, text as string,
 };
@@ -115,7 +115,7 @@ fn check_strategy(strategy: &Value, errors: &mut Errors) {
         }
         kind => {
             let error = FieldError::not_supported(path, strategy.clone(), &["Recreate", "RollingUpdate"]);
-            errors.push(showing(error, &[("Type", &json!(kind)), ("RollingUpdate", rolling)]));
+            errors.push(with_struct_text(error, &[("Type", &json!(kind)), ("RollingUpdate", rolling)]));
         }
     }
 }
@@ -173,7 +173,7 @@ pub(super) fn check_stateful_set(set: &Value, old: Option<&Value>, errors: &mut 
                 let why = "only allowed for updateStrategy 'RollingUpdate'";
                 let error = FieldError::invalid("spec.updateStrategy.rollingUpdate", rolling.clone(), why);
                 let partition = json!(integer(&rolling["partition"]).unwrap_or(0));
-                errors.push(showing(
+                errors.push(with_struct_text(
                     error,
                     &[("Partition", &partition), ("MaxUnavailable", &rolling["maxUnavailable"])],
                 ));
@@ -186,7 +186,7 @@ pub(super) fn check_stateful_set(set: &Value, old: Option<&Value>, errors: &mut 
             let why = "must be 'RollingUpdate' or 'OnDelete'";
             let strategy = &spec["updateStrategy"];
             let error = FieldError::invalid("spec.updateStrategy", strategy.clone(), why);
-            errors.push(showing(error, &[("Type", &strategy["type"]), ("RollingUpdate", rolling)]));
+            errors.push(with_struct_text(error, &[("Type", &strategy["type"]), ("RollingUpdate", rolling)]));
         }
     }
     if old.is_none() {
@@ -322,7 +322,7 @@ fn check_daemon_strategy(strategy: &Value, errors: &mut Errors) {
         kind => {
             let supported = ["RollingUpdate", "OnDelete"];
             let error = FieldError::not_supported("spec.updateStrategy", strategy.clone(), &supported);
-            errors.push(showing(error, &[("Type", &json!(kind)), ("RollingUpdate", rolling)]));
+            errors.push(with_struct_text(error, &[("Type", &json!(kind)), ("RollingUpdate", rolling)]));
         }
     }
 }

@@ -31,8 +31,8 @@ pub(super) fn check(rule: &Value, schema: &Schema, is_root: bool) -> Checked {
         let program = match rules::compile(source) {
             Ok(program) => program,
             Err(error) => {
-                let words = error.to_string().replace("\n| ", "\n | ");
-                checked.errors.push((part, format!("compilation failed: {words}")));
+                let message = error.to_string().replace("\n| ", "\n | ");
+                checked.errors.push((part, format!("compilation failed: {message}")));
                 continue;
             }
         };
@@ -100,7 +100,7 @@ struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    fn complain(&mut self, needle: &str, words: &str) {
+    fn add_error(&mut self, needle: &str, message: &str) {
         let offset = self.source.find(needle).unwrap_or_default();
         let before = &self.source[..offset];
         let line_number = before.matches('\n').count() + 1;
@@ -108,7 +108,7 @@ impl<'a> Scope<'a> {
         let column = before[line_start..].chars().count();
         let line = self.source[line_start..].lines().next().unwrap_or_default();
         let dots = ".".repeat(column);
-        let error = format!("ERROR: <input>:{line_number}:{}: {words}\n | {line}\n | {dots}^", column + 1);
+        let error = format!("ERROR: <input>:{line_number}:{}: {message}\n | {line}\n | {dots}^", column + 1);
         if !self.errors.contains(&error) {
             self.errors.push(error);
         }
@@ -121,7 +121,7 @@ impl<'a> Scope<'a> {
                 None if is_known_name(name) => Kind::Unknown,
                 None => {
                     let name = name.clone();
-                    self.complain(&name, &format!("undeclared reference to '{name}' (in container '')"));
+                    self.add_error(&name, &format!("undeclared reference to '{name}' (in container '')"));
                     Kind::Unknown
                 }
             },
@@ -201,7 +201,7 @@ impl<'a> Scope<'a> {
             },
             Expr::Struct(found) => {
                 let name = found.type_name.clone();
-                self.complain(&name, &format!("undeclared reference to '{name}' (in container '')"));
+                self.add_error(&name, &format!("undeclared reference to '{name}' (in container '')"));
                 Kind::Unknown
             }
             Expr::Unspecified => Kind::Unknown,
@@ -221,8 +221,9 @@ impl<'a> Scope<'a> {
         };
         let is_number = |name: &str| matches!(name, "int" | "double");
         if left != right && !(is_number(left) && is_number(right)) {
-            let words = format!("found no matching overload for '{function}' applied to '({left}, {right})'");
-            self.complain(symbol, &words);
+            let message =
+                format!("found no matching overload for '{function}' applied to '({left}, {right})'");
+            self.add_error(symbol, &message);
         }
     }
 
@@ -234,7 +235,7 @@ impl<'a> Scope<'a> {
                 return Kind::Scalar(JsonType::String);
             }
             Kind::Metadata => {
-                self.complain(&format!(".{escaped}"), &format!("undefined field '{escaped}'"));
+                self.add_error(&format!(".{escaped}"), &format!("undefined field '{escaped}'"));
                 return Kind::Unknown;
             }
             Kind::Unknown | Kind::Scalar(_) => return Kind::Unknown,
@@ -250,7 +251,7 @@ impl<'a> Scope<'a> {
             (Some(property), _) => Kind::Of(property, false),
             (None, Additional::Schema(child)) => Kind::Of(child, false),
             (None, Additional::Unspecified) if schema.json_type == Some(JsonType::Object) => {
-                self.complain(&format!(".{escaped}"), &format!("undefined field '{escaped}'"));
+                self.add_error(&format!(".{escaped}"), &format!("undefined field '{escaped}'"));
                 Kind::Unknown
             }
             _ => Kind::Unknown,

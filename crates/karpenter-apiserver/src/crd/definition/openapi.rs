@@ -14,12 +14,12 @@ const REASONS: [&str; 4] =
     ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
 #[derive(Clone)]
-struct Place {
+struct NodeContext {
     is_root: bool,
     is_inside_metadata: bool,
     /// Why defaults are not allowed here.
     no_defaults_reason: Option<String>,
-    /// The nearest ancestor below which old and new values cannot be correlated.
+    /// The outermost ancestor below which old and new values cannot be correlated.
     uncorrelatable: Option<String>,
     /// Whether rules are compiled. False within `allOf`, `anyOf`, `oneOf` and `not`, and if the schema is not
     /// structural or has invalid defaults.
@@ -28,7 +28,7 @@ struct Place {
 
 /// Checks all keywords. Errors of rules follow all others, and are reported only for nodes without other errors.
 pub(super) fn check(document: &Value, path: &str, checks_rules: bool) -> Vec<FieldError> {
-    let place = Place {
+    let context = NodeContext {
         is_root: true,
         is_inside_metadata: false,
         no_defaults_reason: None,
@@ -36,7 +36,7 @@ pub(super) fn check(document: &Value, path: &str, checks_rules: bool) -> Vec<Fie
         checks_rules,
     };
     let mut found = Found::default();
-    node(document, path, &place, &mut found);
+    node(document, path, &context, &mut found);
     found.schema.extend(found.rules);
     found.schema
 }
@@ -47,27 +47,32 @@ struct Found {
     rules: Vec<FieldError>,
 }
 
-fn node(document: &Value, path: &str, place: &Place, found: &mut Found) {
+fn node(document: &Value, path: &str, context: &NodeContext, found: &mut Found) {
     let Some(keywords) = document.as_object() else { return };
     let errors_before = found.schema.len();
-    own_keywords(keywords, path, place, &mut found.schema);
-    children(document, keywords, path, place, found);
+    own_keywords(keywords, path, context, &mut found.schema);
+    children(document, keywords, path, context, found);
     extensions(keywords, path, &mut found.schema);
-    rules_of(document, keywords, path, place, errors_before, found);
+    rules_of(document, keywords, path, context, errors_before, found);
 }
 
 fn text<'a>(keywords: &'a Map<String, Value>, keyword: &str) -> &'a str {
     keywords.get(keyword).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn own_keywords(keywords: &Map<String, Value>, path: &str, place: &Place, errors: &mut Vec<FieldError>) {
+fn own_keywords(
+    keywords: &Map<String, Value>,
+    path: &str,
+    context: &NodeContext,
+    errors: &mut Vec<FieldError>,
+) {
     let kind = text(keywords, "type");
     let at = |keyword: &str| format!("{path}.{keyword}");
     if !kind.is_empty() && !TYPES.contains(&kind) {
         errors.push(FieldError::not_supported(at("type"), Value::from(kind), &TYPES));
     }
     if keywords.get("default").is_some_and(|default| !default.is_null())
-        && let Some(reason) = &place.no_defaults_reason
+        && let Some(reason) = &context.no_defaults_reason
     {
         errors.push(FieldError::forbidden(at("default"), format!("must not be set {reason}")));
     }
@@ -84,7 +89,7 @@ fn own_keywords(keywords: &Map<String, Value>, path: &str, place: &Place, errors
         let detail = "items must be a schema object and not an array";
         errors.push(FieldError::forbidden(at("items"), detail));
     }
-    if place.is_inside_metadata && keywords.get("x-kubernetes-embedded-resource") == Some(&json!(true)) {
+    if context.is_inside_metadata && keywords.get("x-kubernetes-embedded-resource") == Some(&json!(true)) {
         let detail = "must not be used inside of resource meta";
         errors.push(FieldError::forbidden(at("x-kubernetes-embedded-resource"), detail));
     }
@@ -94,8 +99,14 @@ fn own_keywords(keywords: &Map<String, Value>, path: &str, place: &Place, errors
     }
 }
 
-fn children(document: &Value, keywords: &Map<String, Value>, path: &str, place: &Place, found: &mut Found) {
-    let below = Place { is_root: false, ..place.clone() };
+fn children(
+    document: &Value,
+    keywords: &Map<String, Value>,
+    path: &str,
+    context: &NodeContext,
+    found: &mut Found,
+) {
+    let below = NodeContext { is_root: false, ..context.clone() };
     let properties = keywords.get("properties").and_then(Value::as_object);
     if let Some(additional) = keywords.get("additionalProperties").filter(|value| !value.is_null()) {
         let has_properties = properties.is_some_and(|properties| !properties.is_empty());
@@ -104,7 +115,7 @@ fn children(document: &Value, keywords: &Map<String, Value>, path: &str, place: 
             found.schema.push(FieldError::forbidden(format!("{path}.additionalProperties"), detail));
         }
         let mut below = below.clone();
-        if place.is_inside_metadata {
+        if context.is_inside_metadata {
             below.no_defaults_reason = Some("inside additionalProperties applying to object metadata".into());
         }
         node(additional, &format!("{path}.additionalProperties"), &below, found);
@@ -112,15 +123,15 @@ fn children(document: &Value, keywords: &Map<String, Value>, path: &str, place: 
     let is_embedded = keywords.get("x-kubernetes-embedded-resource") == Some(&json!(true));
     for (name, property) in properties.into_iter().flatten() {
         let mut below = below.clone();
-        if (place.is_root || is_embedded) && matches!(name.as_str(), "metadata" | "kind" | "apiVersion") {
+        if (context.is_root || is_embedded) && matches!(name.as_str(), "metadata" | "kind" | "apiVersion") {
             below.is_inside_metadata = true;
-            if place.is_root {
+            if context.is_root {
                 below.no_defaults_reason = Some(format!("in top-level {name}"));
             }
         }
         node(property, &format!("{path}.properties[{name}]"), &below, found);
     }
-    let junctor = Place { checks_rules: false, ..below.clone() };
+    let junctor = NodeContext { checks_rules: false, ..below.clone() };
     if let Some(not) = keywords.get("not") {
         node(not, &format!("{path}.not"), &junctor, found);
     }
@@ -300,7 +311,7 @@ fn rules_of(
     document: &Value,
     keywords: &Map<String, Value>,
     path: &str,
-    place: &Place,
+    context: &NodeContext,
     errors_before: usize,
     found: &mut Found,
 ) {
@@ -310,7 +321,7 @@ fn rules_of(
         let path = format!("{path}.x-kubernetes-validations[{index}]");
         rule_texts(rule, &path, &mut found.schema);
         let field_path = rule.get("fieldPath").and_then(Value::as_str).unwrap_or_default();
-        if !field_path.is_empty() && !leads_to_a_field(document, field_path) {
+        if !field_path.is_empty() && !is_field_path(document, field_path) {
             let shown = Value::from(field_path);
             found.schema.push(FieldError::invalid(
                 format!("{path}.fieldPath"),
@@ -319,19 +330,19 @@ fn rules_of(
             ));
         }
     }
-    if found.schema.len() > errors_before || !place.checks_rules {
+    if found.schema.len() > errors_before || !context.checks_rules {
         return;
     }
     let schema = Schema::parse(document);
     for (index, rule) in list.iter().enumerate() {
         let at = |name: &str| format!("{path}.x-kubernetes-validations[{index}].{name}");
-        let checked = expressions::check(rule, &schema, place.is_root);
+        let checked = expressions::check(rule, &schema, context.is_root);
         for (name, detail) in checked.errors {
             let detail = format!("{}{detail}", if name == "rule" { "" } else { "messageExpression " });
             found.rules.push(rule_error(at(name), rule, detail));
         }
         if checked.uses_old_self {
-            if let Some(above) = &place.uncorrelatable {
+            if let Some(above) = &context.uncorrelatable {
                 let detail = format!(
                     "oldSelf cannot be used on the uncorrelatable portion of the schema within {above}"
                 );
@@ -345,7 +356,7 @@ fn rules_of(
 }
 
 /// Whether a field path such as `.a['b']` refers to a field of the schema.
-fn leads_to_a_field(document: &Value, path: &str) -> bool {
+fn is_field_path(document: &Value, path: &str) -> bool {
     let mut node = document;
     let mut rest = path;
     while !rest.is_empty() {

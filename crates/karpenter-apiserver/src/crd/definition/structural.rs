@@ -179,7 +179,7 @@ fn values(
     if !expression.is_empty()
         && let Err(error) = pattern::compile(expression)
     {
-        let reason = pattern_words(expression, &error.to_string());
+        let reason = pattern_message(expression, &error.to_string());
         let detail = format!("must be a valid regular expression, but isn't: {reason}");
         errors.push(FieldError::invalid(format!("{path}.pattern"), Value::from(expression), detail));
     }
@@ -264,8 +264,8 @@ fn nested_completeness(
 }
 
 /// The error message of Go's regular expression parser, for the known kinds of errors.
-fn pattern_words(expression: &str, error: &str) -> String {
-    let words = if error.contains("unclosed group") {
+fn pattern_message(expression: &str, error: &str) -> String {
+    let message = if error.contains("unclosed group") {
         format!("missing closing ): `{expression}`")
     } else if error.contains("unopened group") {
         format!("unexpected ): `{expression}`")
@@ -278,5 +278,5 @@ fn pattern_words(expression: &str, error: &str) -> String {
     } else {
         format!("invalid or unsupported syntax: `{expression}`")
     };
-    format!("error parsing regexp: {words}")
+    format!("error parsing regexp: {message}")
 }

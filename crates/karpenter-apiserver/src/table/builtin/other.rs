@@ -61,7 +61,7 @@ pub(super) const KINDS: &[Kind] = &[
                 .collect();
             let shown = |parts: &[String]| match with_more(parts, 3, ",") {
                 empty if empty.is_empty() => Value::from("<unset>"),
-                words => Value::from(words),
+                term => Value::from(term),
             };
             vec![
                 name(object),

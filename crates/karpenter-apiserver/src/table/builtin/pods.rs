@@ -139,7 +139,7 @@ impl Summary {
                 continue;
             }
             summary.reason = if let Some(terminated) = terminated {
-                format!("Init:{}", termination_words(terminated))
+                format!("Init:{}", termination_text(terminated))
             } else if !waiting.is_empty() && waiting != "PodInitializing" {
                 format!("Init:{waiting}")
             } else {
@@ -172,7 +172,7 @@ impl Summary {
             if !waiting.is_empty() {
                 self.reason = waiting.to_string();
             } else if let Some(terminated) = status.pointer("/state/terminated") {
-                self.reason = termination_words(terminated);
+                self.reason = termination_text(terminated);
                 if integer(terminated, "/exitCode") != 0 {
                     error_reason.clone_from(&self.reason);
                 }
@@ -202,7 +202,7 @@ fn last_termination(status: &Value) -> Option<Timestamp> {
     parse_time(text(status, "/lastState/terminated/finishedAt"))
 }
 
-fn termination_words(terminated: &Value) -> String {
+fn termination_text(terminated: &Value) -> String {
     let (reason, signal) = (text(terminated, "/reason"), integer(terminated, "/signal"));
     if !reason.is_empty() {
         reason.to_string()

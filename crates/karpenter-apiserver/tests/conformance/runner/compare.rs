@@ -21,13 +21,13 @@ pub(crate) struct Difference {
     pub(crate) place: String,
     /// The recorded value; `None` if the recorded response has none at this place.
     pub(crate) recorded: Option<Value>,
-    pub(crate) answered: Option<Value>,
+    pub(crate) actual: Option<Value>,
 }
 
 /// An accepted difference and its reason.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Known {
+pub(crate) struct KnownDifference {
     /// The title in docs/embedded-cluster.md.
     pub(crate) title: String,
     /// Documentation in the file; not used.
@@ -51,10 +51,10 @@ pub(crate) struct KnownPlace {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KnownFile {
-    differences: Vec<Known>,
+    differences: Vec<KnownDifference>,
 }
 
-pub(crate) fn load_known() -> Result<Vec<Known>, Error> {
+pub(crate) fn load_known() -> Result<Vec<KnownDifference>, Error> {
     let text = fs::read_to_string(folder().join("differences.yaml"))?;
     let file: KnownFile = serde_saphyr::from_str(&text).map_err(|error| error.to_string())?;
     Ok(file.differences)
@@ -81,7 +81,7 @@ fn is_at_or_below(pattern: &str, place: &str) -> bool {
 pub(crate) fn differences(
     script: &Script,
     recorded: &Transcript,
-    answered: &Transcript,
+    actual: &Transcript,
 ) -> Result<Vec<Difference>, Error> {
     let mut found = Vec::new();
     for (position, step) in script.steps.iter().enumerate() {
@@ -93,10 +93,10 @@ pub(crate) fn differences(
             .ok_or_else(|| {
                 format!("{}: step {:?} is not recorded as it is now: record again", script.name, step.name)
             })?;
-        let answered = answered.steps.get(position).ok_or("a step without answer")?;
+        let actual = actual.steps.get(position).ok_or("a step without answer")?;
         let mut places = Vec::new();
-        walk(Some(&recorded.answer), Some(&answered.answer), &mut String::new(), &mut places);
-        for (place, recorded, answered) in places {
+        walk(Some(&recorded.answer), Some(&actual.answer), &mut String::new(), &mut places);
+        for (place, recorded, actual) in places {
             found.push(Difference {
                 script: script.name.clone(),
                 step: step.name.clone(),
@@ -104,7 +104,7 @@ pub(crate) fn differences(
                 area: step.area.unwrap_or(script.area),
                 place,
                 recorded,
-                answered,
+                actual,
             });
         }
     }
@@ -116,9 +116,9 @@ pub(crate) fn differences(
 
 type Place = (String, Option<Value>, Option<Value>);
 
-fn walk(recorded: Option<&Value>, answered: Option<&Value>, place: &mut String, found: &mut Vec<Place>) {
+fn walk(recorded: Option<&Value>, actual: Option<&Value>, place: &mut String, found: &mut Vec<Place>) {
     let length = place.len();
-    match (recorded, answered) {
+    match (recorded, actual) {
         (Some(Value::Object(left)), Some(Value::Object(right))) => {
             let mut names: Vec<&String> = left.keys().chain(right.keys()).collect();
             names.sort();
@@ -142,9 +142,9 @@ fn walk(recorded: Option<&Value>, answered: Option<&Value>, place: &mut String, 
 }
 
 /// The differences that no known one covers, and the known ones that cover no difference.
-pub(crate) fn settle<'a>(
+pub(crate) fn match_known<'a>(
     differences: &'a [Difference],
-    known: &'a [Known],
+    known: &'a [KnownDifference],
 ) -> (Vec<&'a Difference>, Vec<&'a KnownPlace>) {
     let places: Vec<&KnownPlace> = known.iter().flat_map(|entry| &entry.places).collect();
     let covered = |difference: &Difference| places.iter().any(|place| place.covers(difference));
@@ -176,20 +176,20 @@ pub(crate) fn report(differences: &[&Difference]) -> String {
         }
         let _ = writeln!(text, "\n- **{} / {}** `{}`", first.script, first.step, first.action);
         // If only one of the servers rejects the request, the rest of the responses is not comparable.
-        let verdicts_differ = step.iter().any(|difference| difference.place == "/status");
-        let telling = |difference: &&&Difference| {
-            !verdicts_differ || ["/status", "/body/message"].contains(&difference.place.as_str())
+        let status_differs = step.iter().any(|difference| difference.place == "/status");
+        let is_relevant = |difference: &&&Difference| {
+            !status_differs || ["/status", "/body/message"].contains(&difference.place.as_str())
         };
-        for difference in step.iter().filter(telling).take(PLACES_PER_STEP_MAX) {
+        for difference in step.iter().filter(is_relevant).take(PLACES_PER_STEP_MAX) {
             let side = |value: &Option<Value>| match value {
                 None => String::from("(nothing)"),
                 Some(value) => shortened(&value.to_string()),
             };
             let _ = writeln!(text, "  - `{}`", difference.place);
             let _ = writeln!(text, "    - real: `{}`", side(&difference.recorded));
-            let _ = writeln!(text, "    - here: `{}`", side(&difference.answered));
+            let _ = writeln!(text, "    - here: `{}`", side(&difference.actual));
         }
-        if !verdicts_differ && step.len() > PLACES_PER_STEP_MAX {
+        if !status_differs && step.len() > PLACES_PER_STEP_MAX {
             let _ = writeln!(text, "  - and {} more places", step.len() - PLACES_PER_STEP_MAX);
         }
     }

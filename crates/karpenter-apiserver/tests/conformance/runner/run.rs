@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::mask::Masks;
 use super::script::{Script, Step, substitute, substitute_text};
-use super::transcript::{Answered, Transcript};
+use super::transcript::{StepResponse, Transcript};
 use super::{Error, folder};
 
 /// The timeout of a step. kube-apiserver waits up to three seconds for a future revision.
@@ -31,7 +31,7 @@ pub(crate) const CHANGES_TO_FORGET: usize = 150;
 pub(crate) struct Target {
     pub(crate) client: Client,
     /// The maximum lag of the server's caches behind its writes; zero if it has no caches.
-    pub(crate) settle_time: Duration,
+    pub(crate) cache_lag: Duration,
     /// The etcd of kube-apiserver, whose compaction removes the history. The embedded server must be built with a
     /// history shorter than [`CHANGES_TO_FORGET`].
     pub(crate) etcd: Option<Client>,
@@ -48,12 +48,12 @@ pub(crate) async fn run(script: &Script, target: &Target) -> Result<Transcript, 
     };
     let mut steps = Vec::new();
     for step in &script.steps {
-        if step.settle && !target.settle_time.is_zero() {
-            tokio::time::sleep(target.settle_time).await;
+        if step.settle && !target.cache_lag.is_zero() {
+            tokio::time::sleep(target.cache_lag).await;
         }
         if step.forget {
             forget(target).await?;
-            steps.push(Answered {
+            steps.push(StepResponse {
                 name: step.name.clone(),
                 fingerprint: step.fingerprint(),
                 answer: Value::Null,
@@ -63,9 +63,9 @@ pub(crate) async fn run(script: &Script, target: &Target) -> Result<Transcript, 
         let answer = match tokio::time::timeout(STEP_LIMIT, runner.step(step)).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => json!({ "failed": error.to_string() }),
-            Err(_) => json!({ "failed": "no answer in time" }),
+            Err(_) => json!({ "failed": "no response within the step limit" }),
         };
-        steps.push(Answered { name: step.name.clone(), fingerprint: step.fingerprint(), answer });
+        steps.push(StepResponse { name: step.name.clone(), fingerprint: step.fingerprint(), answer });
     }
     Ok(Transcript { server: version["gitVersion"].as_str().unwrap_or_default().to_owned(), steps })
 }
@@ -81,7 +81,7 @@ async fn forget(target: &Target) -> Result<(), Error> {
             Request::post("/api/v1/namespaces/default/events").header("content-type", "application/json");
         let response = target.client.send(request.body(Body::from(serde_json::to_vec(&event)?))?).await?;
         if !response.status().is_success() {
-            return Err(format!("an event was refused: {}", response.status()).into());
+            return Err(format!("cannot create an event: {}", response.status()).into());
         }
     }
     if let Some(etcd) = &target.etcd {

@@ -12,11 +12,11 @@ use super::{Error, folder};
 pub(crate) struct Transcript {
     /// The `gitVersion` of the server.
     pub(crate) server: String,
-    pub(crate) steps: Vec<Answered>,
+    pub(crate) steps: Vec<StepResponse>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Answered {
+pub(crate) struct StepResponse {
     pub(crate) name: String,
     /// The fingerprint of the step, see [`super::script::Step::fingerprint`].
     pub(crate) fingerprint: String,

@@ -1,4 +1,4 @@
-//! Managed fields after an update that did not send them: the stored JSON is transformed into the new JSON.
+//! ManagedFields fields after an update that did not send them: the stored JSON is transformed into the new JSON.
 //!
 //! The result equals decoding all entries, [`super::record_update`] and encoding them. This implementation copies most
 //! of the JSON and decodes an entry only where fields changed. It requires the form that this crate writes: sorted,

@@ -1,4 +1,4 @@
-//! Managed fields of a new object: its creator owns all fields.
+//! ManagedFields fields of a new object: its creator owns all fields.
 //!
 //! The result equals a comparison with the zero value of the kind, encoded. This implementation visits the object once
 //! and writes JSON directly. It does not support lists in the zero value of a kind, and floating-point numbers in keys
