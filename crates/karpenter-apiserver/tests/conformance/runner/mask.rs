@@ -25,7 +25,7 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).unwrap_or_else(|error| panic!("pattern {text}: {error}"))
 }
 
-/// What earlier responses of the script have shown.
+/// The labels and revision numbers assigned while masking earlier responses of the script.
 #[derive(Debug, Default)]
 pub(crate) struct Masks {
     uid_labels: BTreeMap<String, String>,
