@@ -63,8 +63,8 @@ impl Handler {
         &self.metrics
     }
 
-    /// Acts on every claim of the instance; whether there is one. Machines of others are nobody's business here. `queue` is
-    /// where the message came from, for the log.
+    /// Acts on every claim of the instance; whether there is one. Instances of others are ignored. `queue` is where the message
+    /// came from, for the log.
     pub async fn handle(&self, kind: Kind, instance_id: &str, queue: Option<&str>) -> kube::Result<bool> {
         let reaction = reaction(kind);
         let Context { mirrors, .. } = &self.context;
