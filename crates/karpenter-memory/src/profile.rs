@@ -17,8 +17,10 @@ use crate::symbols::{self, Mapping, Name};
 /// What the numbers of samples are: type and unit.
 type ValueType = (&'static str, &'static str);
 
-/// Functions that allocate for others, and this profiler. Readers leave them out, so that their callers are shown.
-const ALLOCATOR: &str = ".*(karpenter_memory::heap::|__rustc?_|__rustc::|alloc::alloc::|alloc::raw_vec::).*";
+/// Functions that allocate for others, and this profiler. Readers leave them out with all that they call, so that their
+/// callers are shown. The whole name must match: types in brackets may be any.
+const ALLOCATOR: &str = "<?karpenter_memory::heap::.*|__rust_(alloc|realloc).*|__rustc::__rust_(alloc|realloc).*|\
+    alloc::alloc::.*|<alloc::alloc::Global.*|<?alloc::raw_vec::.*";
 
 /// What a heap profile shows unless the reader asks for something else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
