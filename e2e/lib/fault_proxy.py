@@ -50,6 +50,8 @@ PAGE_SIZES = {"DescribeInstanceTypes": 150, "DescribeInstanceTypeOfferings": 700
 PAGE_SIZE = 2
 # Instance types and offerings do not change, and moto needs seconds to list them.
 CACHED_ACTIONS = {"DescribeInstanceTypes", "DescribeInstanceTypeOfferings"}
+# For stories that wait until all prices are known.
+PRICE_LISTS = {"GetProducts", "DescribeSpotPriceHistory"}
 # Without it moto lists fewer templates and gives no token for the rest.
 MOTO_TEMPLATES_MAX = "200"
 IAM = "https://iam.amazonaws.com/doc/2010-05-08/"
@@ -185,6 +187,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         except stand_in.Refused as refused:
             known.count(f"refused {operation} {refused.code}")
             return refusal(service, refused.status, refused.code, refused.message)
+        if operation in PRICE_LISTS and answer[0] == 200 and b"nexttoken" not in answer[2].lower():
+            known.count(f"{operation} last page")
         if operation == "CreateLaunchTemplate" and answer[0] == 200:
             known.templates[asked["LaunchTemplateName"]] = asked["LaunchTemplateData"]
         answer = known.reserved.after(operation, asked, answer, known.templates)

@@ -75,6 +75,14 @@ def start(stage, given, dns, network, gates):
         stage.start_upstream(given.wire_record, **environment)
     else:
         stage.start_controller(**environment)
+    # Fleets carry prices as priorities; until these are read, both controllers use their built-in ones.
+    stage.until("all prices are read", 120, lambda: has_prices(stage), is_printed=False)
+
+
+def has_prices(stage):
+    """On-demand prices are two lists: shared and bare metal."""
+    ended = stage.faults()
+    return ended.get("GetProducts last page", 0) >= 2 and ended.get("DescribeSpotPriceHistory last page", 0) >= 1
 
 
 def names_of(stage):
