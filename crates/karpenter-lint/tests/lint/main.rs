@@ -142,8 +142,20 @@ fn selector_without_matching_pool_is_reported() {
     };
     let field = "spec.template.spec.nodeSelector";
     let right = with("example.com/pool: a");
-    check(Code::NoMatchingPool, &with("example.com/pool: b"), field, "NodePool some comes closest", &right);
-    check(Code::NoMatchingPool, &with("example.com/pol: a"), field, "no pool puts example.com/pol", &right);
+    check(
+        Code::NoMatchingPool,
+        &with("example.com/pool: b"),
+        field,
+        "the closest, NodePool some, has",
+        &right,
+    );
+    check(
+        Code::NoMatchingPool,
+        &with("example.com/pol: a"),
+        field,
+        "no NodePool has the label example.com/pol",
+        &right,
+    );
     check(
         Code::NoMatchingPool,
         &with("node.kubernetes.io/instance-type: g5.xlarge"),
@@ -436,14 +448,14 @@ fn do_not_evict_without_provisioner_is_reported() {
     );
     let field = "spec.template.metadata.annotations[karpenter.sh/do-not-evict]";
     let text = format!("{}{old}", plain(""));
-    check(Code::DoNotEvict, &text, field, "means nothing", &text.replace("do-not-evict", "do-not-disrupt"));
+    check(Code::DoNotEvict, &text, field, "has no effect", &text.replace("do-not-evict", "do-not-disrupt"));
     let both = text.replace(
         "{karpenter.sh/do-not-evict",
         "{karpenter.sh/do-not-disrupt: 'true', karpenter.sh/do-not-evict",
     );
     assert!(!codes(&both).contains(&"L16"), "both annotations are present");
     assert!(!codes(&text.replace("'true'", "'false'")).contains(&"L16"), "only true protected a pod");
-    assert_eq!(findings_from(&text, Some("plain")), [], "the pool comes from a Provisioner, where it counts");
+    assert_eq!(findings_from(&text, Some("plain")), [], "the pool is converted from a Provisioner");
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, annotations: {karpenter.sh/do-not-evict: 'true'}}\nspec: {containers: []}\n";
     let mended = pod.replace("do-not-evict", "do-not-disrupt");
     check(Code::DoNotEvict, pod, "metadata.annotations[karpenter.sh/do-not-evict]", "move the pods", &mended);
