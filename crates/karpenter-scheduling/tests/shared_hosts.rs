@@ -8,6 +8,7 @@ use karpenter_model::pod::{PodSpec, TopologySpread};
 use karpenter_model::problem::{Mode, NodePool, PodGroup, PodNames, Problem};
 use karpenter_model::requirements::{Requirement, Requirements};
 use karpenter_model::selector::LabelSelector;
+use karpenter_model::spread_share::SpreadShare;
 use karpenter_scheduling::schedule;
 use karpenter_scheduling::validate::validate;
 
@@ -136,4 +137,19 @@ fn the_bound_knows_that_hosts_are_even() {
         // The best fleet costs 74.367: 554 nodes with at most one of the small pods each.
         assert!((74.3..74.367_5).contains(&plan.lower_bound_per_hour), "{}", plan.lower_bound_per_hour);
     }
+}
+
+#[test]
+fn limits_of_many_spreads_make_no_bound_lower() {
+    // Each of forty Deployments has a limit of its own; all of them are alike.
+    let mut pods: Vec<PodGroup> =
+        (0..40).map(|number| sized(&format!("app-{number}"), 3, (250, 512), Some((1, None)))).collect();
+    pods.push(sized("batch", 200, (3500, 28 << 10), None));
+    let bound = |percent: u8| {
+        let mut problem = with_cpus(problem(pods.clone()), 1..=32);
+        problem.options.hostname_spread_share = SpreadShare::from_percent(percent).expect("a share");
+        plan(&problem, Mode::Cost).lower_bound_per_hour
+    };
+    let (strict, free) = (bound(10), bound(100));
+    assert!(strict >= free && free > 24.5, "{strict} {free}");
 }

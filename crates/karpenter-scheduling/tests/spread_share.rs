@@ -74,21 +74,6 @@ fn five_hundred_replicas_share_ten_nodes_or_more() {
 }
 
 #[test]
-fn limits_make_no_bound_lower() {
-    // Each of forty Deployments has a limit of its own; all of them are alike.
-    let mut pods: Vec<PodGroup> = (0..40).map(|number| spreading(&format!("app-{number}"), 3, 1)).collect();
-    pods.push(group("batch", pod("batch", 1_700), 60));
-    let bound = |percent: u8| {
-        let mut problem = with_share(problem(pods.clone()), percent);
-        // The plan of this mode is the same for every share, and costs more than any bound.
-        problem.options.mode = Mode::Compat;
-        planned(&problem).lower_bound_per_hour
-    };
-    let (strict, free) = (bound(0), bound(100));
-    assert!(strict >= free && free > 0.0, "{strict} {free}");
-}
-
-#[test]
 fn share_is_rounded_up_to_whole_pods() {
     let plan = planned(&problem(vec![spreading("web", 15, 1)]));
     assert_eq!(per_node(&plan), [2, 2, 2, 2, 2, 2, 2, 1]);
