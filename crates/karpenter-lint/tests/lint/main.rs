@@ -457,8 +457,8 @@ fn do_not_evict_without_provisioner_is_reported() {
     assert!(!codes(&text.replace("'true'", "'false'")).contains(&"L16"), "only true protected a pod");
     assert_eq!(findings_from(&text, Some("plain")), [], "the pool is converted from a Provisioner");
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, annotations: {karpenter.sh/do-not-evict: 'true'}}\nspec: {containers: []}\n";
-    let mended = pod.replace("do-not-evict", "do-not-disrupt");
-    check(Code::DoNotEvict, pod, "metadata.annotations[karpenter.sh/do-not-evict]", "move the pods", &mended);
+    let fixed = pod.replace("do-not-evict", "do-not-disrupt");
+    check(Code::DoNotEvict, pod, "metadata.annotations[karpenter.sh/do-not-evict]", "evict the pods", &fixed);
 }
 
 #[test]
