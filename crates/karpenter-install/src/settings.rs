@@ -179,7 +179,7 @@ mod tests {
             ("--image", |settings| settings.image = None),
             ("--image", |settings| settings.image = Some("https://registry.example/x".to_owned())),
             ("--image", |settings| settings.image = Some("a b".to_owned())),
-            ("original", |settings| {
+            ("upstream Karpenter", |settings| {
                 settings.image = Some("public.ecr.aws/karpenter/controller:1.8.0".to_owned())
             }),
             ("--name", |settings| settings.name = "Karpenter".to_owned()),

@@ -32,7 +32,7 @@ fn start(kubeconfig: &Path, more: &[&str]) -> (Running, Value) {
     let mut running = Running::start(&[&arguments, more].concat(), kubeconfig);
     let started = running.line_with("starting karpenter");
     let said: Value = serde_json::from_str(&started).expect("a line of JSON");
-    (running, said["metrics_port"].clone())
+    (running, said["metrics-port"].clone())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -145,6 +145,8 @@ impl World {
         let mut stranger = claim;
         stranger.metadata.name = Some("stranger".to_owned());
         stranger.metadata.uid = Some("uid-of-a-stranger".to_owned());
+        // A launch of its own: with a provider id the provider would resume the launch of the other claim.
+        stranger.status = None;
         let machine = self.kwok.create(&stranger).await.expect("launched");
         self.kwok.change_faults(|faults| faults.registration = Registration::Normal);
         machine.provider_id
