@@ -54,7 +54,7 @@ pub(super) fn log(decided: &Decided, pods: &str, took: Duration) {
 }
 
 fn sampled<T>(lines: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
-    let is_printed = |number: usize| number < SAMPLE || number % SAMPLE == 0;
+    let is_printed = |number: usize| number < SAMPLE || number.is_multiple_of(SAMPLE);
     lines.enumerate().filter(move |(number, _)| is_printed(*number)).map(|(_, line)| line)
 }
 

@@ -61,7 +61,7 @@ fn three_replicas_keep_their_three_nodes() {
 fn replicas_are_brought_together_as_far_as_the_share_allows() {
     // A tenth of thirty are three.
     let (nodes, most) = at_rest(replicas(30), 10);
-    assert!(nodes >= 10 && nodes < 30 && most <= 3, "{nodes} nodes, {most} on one");
+    assert!((10..30).contains(&nodes) && most <= 3, "{nodes} nodes, {most} on one");
 }
 
 #[test]

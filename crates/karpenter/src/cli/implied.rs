@@ -41,7 +41,7 @@ pub(crate) fn with_subcommand(
     surroundings: Surroundings,
 ) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
-    if surroundings.is_controller() && arguments.get(1).is_none_or(|first| is_flag_of_controller(first)) {
+    if surroundings.is_controller() && arguments.get(1).is_none_or(is_flag_of_controller) {
         arguments.insert(1.min(arguments.len()), CONTROLLER.into());
     }
     arguments

@@ -132,7 +132,7 @@ impl Patterns {
                 ),
             ),
             pattern("deleted node", "INFO", TERMINATION, &format!(r#"{of_node},"NodeClaim":{{claim}}"#)),
-            pattern("deleted nodeclaim", "INFO", LIFECYCLE, &of_claim.to_owned()),
+            pattern("deleted nodeclaim", "INFO", LIFECYCLE, of_claim),
         ])
     }
 
