@@ -66,7 +66,7 @@ pub enum ConnectError {
     #[error("{place}: {path:?} cannot be used: {reason}; valid: a file with certificates in PEM")]
     CaBundle { place: String, path: String, reason: String },
     #[error(
-        "HTTPS_PROXY, HTTP_PROXY: a proxy by {scheme:?} cannot be used for AWS calls; valid: http, https"
+        "HTTPS_PROXY, HTTP_PROXY: proxy scheme {scheme:?} is not supported for AWS calls; valid: http, https"
     )]
     ProxyScheme { scheme: String },
     #[error("TLS cannot be set up: {reason}")]

@@ -1,8 +1,8 @@
 //! Batches requests: those of one window with equal keys become one call.
 //!
 //! There is one window for all keys, as upstream has it. It closes when no request came for a while, when it has been
-//! open long enough, or when it is full; then one call is made for each key. With a window for each key, requests of many
-//! pools that come in turns would close each other's windows early and become small calls.
+//! open long enough, or when it is full; then one call is made for each key. With a window for each key, the
+//! windows of many NodePools whose requests alternate would each be idle early and close with few requests.
 //! What a call is and which answer belongs to which request is decided by [`Batcher::new`]'s `execute`.
 
 use std::collections::BTreeMap;

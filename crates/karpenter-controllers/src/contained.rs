@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use karpenter_model::plan::Plan;
@@ -36,6 +37,9 @@ thread_local! {
     static IS_CATCHING: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Calls of [`catch`] that have not returned.
+static CATCHING: AtomicUsize = AtomicUsize::new(0);
+
 /// Where the last contained panic happened: perhaps on another thread than the one that catches it.
 static LAST_LOCATION: Mutex<Option<String>> = Mutex::new(None);
 
@@ -52,9 +56,10 @@ pub fn abort_on_other_panics() {
     }));
 }
 
-/// Threads of rayon's pool work for the solver only, and hand their panics to the thread that they work for.
+/// Threads of rayon's pool work for the solver only, and pass their panics to the thread that they work for.
 fn is_contained() -> bool {
-    IS_CATCHING.get() || rayon::current_thread_index().is_some()
+    let is_work_caught = || CATCHING.load(Ordering::Relaxed) > 0;
+    IS_CATCHING.get() || (rayon::current_thread_index().is_some() && is_work_caught())
 }
 
 fn note_location(info: &PanicHookInfo<'_>) {
@@ -68,8 +73,10 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, EngineFault> {
     impl Drop for Restore {
         fn drop(&mut self) {
             IS_CATCHING.set(self.0);
+            CATCHING.fetch_sub(1, Ordering::Relaxed);
         }
     }
+    CATCHING.fetch_add(1, Ordering::Relaxed);
     let _restore = Restore(IS_CATCHING.replace(true));
     // The work is pure: what it leaves behind half done is dropped with it.
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {

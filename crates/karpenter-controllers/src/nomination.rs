@@ -251,7 +251,7 @@ async fn nominate(context: &Context, place: Place, node: &str) {
             }
         }
         Err(error) => {
-            tracing::debug!(pod = %place.pod, node, %error, "pod could not be told its planned node");
+            tracing::debug!(pod = %place.pod, node, %error, "failed to nominate node for pod");
         }
     }
 }

@@ -92,7 +92,7 @@ impl Reconcile for PodDeletionCosts {
             Ok(round) => round,
             Err(fault) => {
                 let fault = Fault { mode: Mode::Compat, cause: Cause::Panicked(fault) };
-                report(context, "pod_deletion_cost", &[fault], "", "");
+                report(context, "pod.deletioncost", &[fault], "", "");
                 return Ok(After::Again(EVERY));
             }
         };

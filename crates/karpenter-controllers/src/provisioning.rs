@@ -217,6 +217,7 @@ impl Provisioner {
         context.metrics.plans.begin(METRIC_LABEL, live.pending.len(), started);
         let asked = options.mode;
         options.mode = self.suspects().mode(asked, started);
+        let mode = options.mode;
         let (suspects, engine) = (self.suspects().current(started), self.engine.clone());
         let names = logged::names(&live.pending);
         let work = move || decide::decide(&live, options, &suspects, &*engine);
@@ -224,7 +225,7 @@ impl Provisioner {
             Ok(decided) => decided,
             // Nothing can be said about single pods; the whole batch is tried again.
             Err(fault) => decide::Decided {
-                faults: faults::Faults::of_assembly(fault, asked),
+                faults: faults::Faults::of_assembly(fault, mode),
                 ..decide::Decided::default()
             },
         };

@@ -40,6 +40,11 @@ fn case() {
             let fault = catch(|| -> u32 { panic!("planted") }).expect_err("it panicked");
             assert_eq!(fault.message, "planted");
         }
+        "pool outside" => {
+            let _ = catch(|| 1);
+            rayon::join(|| 1, || -> u32 { panic!("outside of a lane") });
+            println!("still here");
+        }
         "outside" => {
             let _ = catch(|| -> u32 { panic!("planted") });
             let task = runtime.spawn(async { panic!("outside of a lane") });
@@ -65,8 +70,10 @@ fn panic_in_a_lane_is_a_value() {
 fn panic_outside_of_a_lane_ends_the_process() {
     use std::os::unix::process::ExitStatusExt;
     const SIGABRT: i32 = 6;
-    let output = child("outside");
-    assert_eq!(output.status.signal(), Some(SIGABRT), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("outside of a lane"), "{output:?}");
-    assert!(!String::from_utf8_lossy(&output.stdout).contains("still here"));
+    for case in ["outside", "pool outside"] {
+        let output = child(case);
+        assert_eq!(output.status.signal(), Some(SIGABRT), "{case}: {output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("outside of a lane"), "{case}: {output:?}");
+        assert!(!String::from_utf8_lossy(&output.stdout).contains("still here"), "{case}");
+    }
 }

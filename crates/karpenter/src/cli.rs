@@ -107,7 +107,7 @@ fn parse_provider(value: &str) -> Result<AskedProvider, String> {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ControllerArguments {
-    /// Where nodes come from: kwok, or aws in builds that have it and then by default
+    /// Provider of nodes: aws or kwok; the default is aws in builds that have it, else kwok
     #[arg(long, env = "KARPENTER_PROVIDER", default_value = "", value_name = "PROVIDER", value_parser = parse_provider,
         hide_env_values = true, hide_default_value = true)]
     pub(crate) provider: AskedProvider,
@@ -282,8 +282,8 @@ pub(crate) struct Knobs {
     #[arg(long, value_name = "QUANTITY", value_parser = parse_cpu_millis)]
     pub(crate) max_node_cpu: Option<i64>,
 
-    /// Percent of the pods that a hard hostname spread counts that may share a node (cost mode); at least maxSkew may.
-    /// 0: upstream's reading; 100: only what the kube-scheduler asks
+    /// Largest share of the pods of a DoNotSchedule hostname spread constraint that cost mode plans onto one node, in
+    /// percent, never below maxSkew. 0: as upstream; 100: no limit beyond the constraint
     #[arg(long, value_name = "PERCENT", default_value_t = SpreadShare::default())]
     pub(crate) hostname_spread_share: SpreadShare,
 }

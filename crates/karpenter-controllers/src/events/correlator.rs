@@ -32,9 +32,8 @@ pub(super) struct Observed {
     pub(super) first: Timestamp,
 }
 
-/// Object and type.
-type ObjectKey = (String, bool);
-type ReasonKey = (ObjectKey, String);
+/// Object, type and reason.
+type ReasonKey = (String, bool, String);
 /// Without a message: what similar events are combined into.
 type EventKey = (ReasonKey, Option<String>);
 
@@ -51,7 +50,8 @@ struct Allowance {
 pub(super) struct Correlator {
     similar: LruCache<ReasonKey, Similar>,
     observed: LruCache<EventKey, Observed>,
-    allowances: LruCache<ObjectKey, Allowance>,
+    /// By object, whatever the type of its events, as client-go.
+    allowances: LruCache<String, Allowance>,
 }
 
 impl Default for Correlator {
@@ -67,8 +67,8 @@ impl Default for Correlator {
 impl Correlator {
     /// The event to write for a notice, under `name` if it is new; `None` if its object has too many.
     pub(super) fn correlate(&mut self, notice: &Notice, name: String, now: Timestamp) -> Option<Observed> {
-        let object = (object_key(&notice.about), notice.is_warning);
-        let reason = (object.clone(), notice.reason.clone().into_owned());
+        let object = object_key(&notice.about);
+        let reason = (object.clone(), notice.is_warning, notice.reason.clone().into_owned());
         let (message, key) = if self.is_combined(&reason, &notice.message, now) {
             (format!("(combined from similar events): {}", notice.message), (reason, None))
         } else {
@@ -98,7 +98,7 @@ impl Correlator {
         is_combined
     }
 
-    fn allows(&mut self, object: ObjectKey, now: Timestamp) -> bool {
+    fn allows(&mut self, object: String, now: Timestamp) -> bool {
         let full = || Allowance { events: BURST, as_of: now };
         let allowance = self.allowances.get_or_insert_mut(object, full);
         let refilled = since(now, allowance.as_of).as_secs_f64() / REFILL_EVERY.as_secs_f64();

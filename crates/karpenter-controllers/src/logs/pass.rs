@@ -37,7 +37,6 @@ pub(super) struct Kind {
 }
 
 const NODE: Kind = Kind { group: "", kind: "Node" };
-const POD: Kind = Kind { group: "", kind: "Pod" };
 const NODE_CLAIM: Kind = Kind { group: "karpenter.sh", kind: "NodeClaim" };
 const NODE_POOL: Kind = Kind { group: "karpenter.sh", kind: "NodePool" };
 const CAPACITY_BUFFER: Kind = Kind { group: "autoscaling.x-k8s.io", kind: "CapacityBuffer" };
@@ -53,8 +52,11 @@ impl Object {
             | "nodeclaim.hydration"
             | "nodeclaim.reboot"
             | "nodeclaim.tagging"
+            | "pod.nomination"
             | "operatorpkg.nodeclaim.status" => NODE_CLAIM,
             "node.termination" | "node.health" | "node.hydration" | "operatorpkg.node.status" => NODE,
+            // Its keys are the nodes that pods are bound to.
+            "nodeclaim.podevents" => NODE,
             "providers.instancetype.capacity" => NODE,
             "nodepool.readiness"
             | "nodepool.counter"
@@ -63,7 +65,6 @@ impl Object {
             | "static.deprovisioning"
             | "metrics.nodepool"
             | "operatorpkg.nodepool.status" => NODE_POOL,
-            "nodeclaim.podevents" | "pod.nomination" => POD,
             "capacitybuffer" | "operatorpkg.capacitybuffer.status" => CAPACITY_BUFFER,
             "nodeclass" | "nodeclass.hash" => EC2_NODE_CLASS,
             "eviction-queue" | "pod.deletioncost.queue" => return Self::Queued(key.clone()),

@@ -184,8 +184,8 @@ pub struct Options {
     #[arg(long, env = "PLANNER_MODE", default_value = "cost", value_name = "MODE", value_parser = planner_mode, hide_env_values = true)]
     pub planner_mode: PlannerMode,
 
-    /// Percent of the pods that a hard hostname spread counts that may share a node (mode cost); at least maxSkew may.
-    /// 0: upstream's reading; 100: only what the kube-scheduler asks
+    /// Largest share of the pods of a DoNotSchedule hostname spread constraint that cost mode plans onto one node, in
+    /// percent, never below maxSkew. 0: as upstream; 100: no limit beyond the constraint
     #[arg(long, env, default_value = "10", value_name = "PERCENT", value_parser = spread_share, hide_env_values = true)]
     pub hostname_spread_share: SpreadShare,
 

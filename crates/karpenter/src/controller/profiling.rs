@@ -12,7 +12,7 @@ const SECONDS_MAX: u64 = 300;
 const INDEX: &str = "\
 /debug/pprof/profile?seconds=N  where the process spends its time for N seconds (30)
 /debug/pprof/heap               what memory is in use, and which calls allocated it
-/debug/pprof/allocs             the same, with all that was allocated since the start first
+/debug/pprof/allocs             heap profile with all allocations since the start as default view
 /debug/pprof/cmdline            the command line
 ";
 
