@@ -129,6 +129,8 @@ pub(crate) fn solve(ledger: &mut Ledger, bound: Bound) -> Plan {
     if mode == Mode::Cost
         && complete
         && claims_price(ledger, &cheaper) < compat_price - 1e-9
+        // Slots first: a claim is limited to the type of the reservation that is its own.
+        && let Some(mut cheaper) = ledger.with_slots(&cheaper)
         && within_limits(ledger, &mut cheaper)
     {
         ledger.log = sequence::of_repacking(ledger, &cheaper, &kept);
@@ -245,7 +247,10 @@ fn repack(ledger: &mut Ledger, tier: &Bits, others: &[Claim], scratch: &mut Scra
         let price = price_of(ledger, &repacked);
         let Some(claims) = &repacked.claims else { continue };
         let all: Vec<Claim> = claims.iter().chain(others).cloned().collect();
-        if price < least && ledger.with_slots(&all).is_some() && within_limits(ledger, &mut claims.clone()) {
+        if price < least
+            && let Some(mut assigned) = ledger.with_slots(&all)
+            && within_limits(ledger, &mut assigned[..claims.len()])
+        {
             (least, best) = (price, repacked);
         }
     }

@@ -272,6 +272,7 @@ impl Search<'_> {
 
     fn finished(self, mut plan: Plan, mode: Mode, left_out: LeftOut) -> Planned {
         left_out.list(&mut plan);
+        plan.stats.pods = self.problem.pods.iter().map(|group| u64::from(group.count())).sum();
         Planned { plan, mode, faults: self.faults, left_out }
     }
 }

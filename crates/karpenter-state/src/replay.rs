@@ -3,6 +3,7 @@
 //! Bounded: NodePools, the named pods, DaemonSets and pending pods are written first, then nodes and the pods bound to them,
 //! until the limit is reached; `metadata.remainingItemCount` is the number of objects that did not fit.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -17,13 +18,14 @@ pub fn manifests(live: &Live, first: &[Arc<Pod>], bytes_max: usize) -> String {
     for pool in &live.pools {
         list.add(&*pool.pool, "karpenter.sh/v1", "NodePool");
     }
-    let is_first = |pod: &&Arc<Pod>| first.iter().any(|one| Arc::ptr_eq(one, pod));
-    first.iter().for_each(|pod| list.add_value(pod_manifest(pod)));
+    let named: BTreeSet<*const Pod> = first.iter().map(Arc::as_ptr).collect();
+    let is_first = |pod: &&Arc<Pod>| named.contains(&Arc::as_ptr(pod));
+    first.iter().for_each(|pod| list.add_pod(pod));
     for set in &live.daemon_sets {
         list.add(&**set, "apps/v1", "DaemonSet");
     }
     let waiting = live.pending.iter().filter(|pod| !is_first(pod));
-    waiting.for_each(|pod| list.add_value(pod_manifest(pod)));
+    waiting.for_each(|pod| list.add_pod(pod));
     live.volume_claims.iter().for_each(|one| list.add(&**one, "v1", "PersistentVolumeClaim"));
     live.volumes.iter().for_each(|one| list.add(&**one, "v1", "PersistentVolume"));
     live.storage_classes.iter().for_each(|one| list.add(&**one, "storage.k8s.io/v1", "StorageClass"));
@@ -31,7 +33,7 @@ pub fn manifests(live: &Live, first: &[Arc<Pod>], bytes_max: usize) -> String {
     live.node_claims.iter().for_each(|one| list.add(&**one, "karpenter.sh/v1", "NodeClaim"));
     live.nodes.iter().for_each(|one| list.add(&**one, "v1", "Node"));
     live.csi_nodes.iter().for_each(|one| list.add(&**one, "storage.k8s.io/v1", "CSINode"));
-    live.bound.iter().for_each(|pod| list.add_value(pod_manifest(pod)));
+    live.bound.iter().for_each(|pod| list.add_pod(pod));
     let metadata = if list.left > 0 { json!({"remainingItemCount": list.left}) } else { json!({}) };
     format!(r#"{{"apiVersion":"v1","kind":"List","metadata":{metadata},"items":[{}]}}"#, list.items.join(","))
 }
@@ -44,7 +46,18 @@ struct List {
 }
 
 impl List {
+    fn add_pod(&mut self, pod: &Pod) {
+        match self.left {
+            0 => self.add_value(pod_manifest(pod)),
+            _ => self.left += 1,
+        }
+    }
+
     fn add(&mut self, object: &impl Serialize, api_version: &str, kind: &str) {
+        if self.left > 0 {
+            self.left += 1;
+            return;
+        }
         let mut value = serde_json::to_value(object).unwrap_or_default();
         value["apiVersion"] = api_version.into();
         value["kind"] = kind.into();
@@ -79,6 +92,9 @@ fn pod_manifest(pod: &Pod) -> Value {
     metadata.insert("ownerReferences".to_owned(), json!(pod.kin.owners));
     if let Some(created) = pod.created_at {
         metadata.insert("creationTimestamp".to_owned(), created.to_string().into());
+    }
+    if let Some(deleted) = pod.deleted_at {
+        metadata.insert("deletionTimestamp".to_owned(), deleted.to_string().into());
     }
     let mut manifest =
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {}});

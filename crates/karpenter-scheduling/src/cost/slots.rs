@@ -147,7 +147,7 @@ fn fill_slots(
     let mut most: Vec<(f64, usize)> = (0..slots.len()).map(|kind| (f64::MAX, kind)).collect();
     let mut bins = Vec::new();
     let left = |spare: &[u32], kind: usize| -> u32 {
-        slots[kind].reservations.iter().map(|one| spare[*one as usize]).sum()
+        slots[kind].reservations.iter().fold(0, |sum: u32, one| sum.saturating_add(spare[*one as usize]))
     };
     loop {
         let orders = shared_orders_of(rows, values, weights, |row| remaining[row] > 0);

@@ -87,7 +87,6 @@ impl LeftOut {
         let refusal = Refusal { scope: Scope::Pod, reason: Reason::PlannerFault };
         let left = self.pods().map(|pods| Unschedulable { pods, reasons: vec![refusal.clone()] });
         plan.unschedulable.extend(left);
-        plan.stats.pods += u64::from(self.pod_count());
     }
 }
 

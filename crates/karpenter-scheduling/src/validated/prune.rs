@@ -30,8 +30,12 @@ pub(super) fn take_out(problem: &Problem, plan: &mut Plan, violations: &[Violati
                 planned.extend(last_half((0..plan.new_nodes.len()).filter(of_pool)));
             }
             ViolationScope::Reservations => {
-                let is_reserved = |index: &usize| is_reserved(problem, plan, *index);
-                planned.extend(last_half((0..plan.new_nodes.len()).filter(is_reserved)));
+                let reserved: Vec<usize> =
+                    (0..plan.new_nodes.len()).filter(|index| is_reserved(problem, plan, *index)).collect();
+                // If no node is planned into a reservation, some only allow one.
+                let concerned =
+                    if reserved.is_empty() { (0..plan.new_nodes.len()).collect() } else { reserved };
+                planned.extend(last_half(concerned.into_iter()));
             }
             ViolationScope::Coverage => {}
         }
@@ -58,7 +62,8 @@ pub(super) fn take_out(problem: &Problem, plan: &mut Plan, violations: &[Violati
     } else {
         keep_order(problem, plan, &new_index);
     }
-    plan.price_per_hour = plan.new_nodes.iter().map(|node| node.price_per_hour).sum();
+    plan.price_per_hour =
+        plan.new_nodes.iter().map(|node| node.price_per_hour).fold(0.0, |sum, price| sum + price);
     plan.compat_price_per_hour = plan.price_per_hour;
     plan.lower_bound_per_hour = 0.0;
 }
