@@ -85,6 +85,23 @@ fn apart(cpu_millis: i64, zones: &[&str]) -> PodSpec {
 }
 
 /// Two nodes could use either of two slots; a third fits a small type only.
+/// Near the pool's limit a node is limited to the size of the reservation that is assigned to it.
+#[test]
+fn slots_of_different_sizes_are_used_near_the_limit_of_a_pool() {
+    let label = AWS_CAPACITY_RESERVATION_ID;
+    let types = vec![
+        on_demand_and("small", 4, 4.0, vec![slot(label, "a", "r1", 1)]),
+        on_demand_and("large", 8, 8.0, vec![slot(label, "a", "r2", 1)]),
+    ];
+    let mut problem = problem(types, vec![(apart(3000, &["a"]), 2)]);
+    problem.pools[0].limits.set("cpu", 12_000);
+    for mode in MODES {
+        let plan = plan(&problem, mode, ReservedMode::Exhaust);
+        assert!(plan.unschedulable.is_empty(), "{mode:?}: {:?}", plan.unschedulable);
+        assert_eq!(bought(&problem, &plan), (2, 0, 0), "{mode:?}");
+    }
+}
+
 #[test]
 fn two_reservations_with_one_slot_each_take_two_nodes() {
     for label in [AWS_CAPACITY_RESERVATION_ID, OTHER_LABEL] {
