@@ -181,7 +181,7 @@ mod aws {
         assert!(said.contains("UnauthorizedOperation"), "{said}");
         assert_eq!(surroundings.proxy.take()[0].target, "ec2.us-west-2.amazonaws.com:443");
 
-        // A server whose certificate nobody vouches for is not spoken to.
+        // The client rejects a server certificate that no trusted authority signed.
         let (asked, said) =
             surroundings.run(&[KEYS[0], KEYS[1], ("AWS_CA_BUNDLE", ""), ("AWS_MAX_ATTEMPTS", "many")]).await;
         assert!(asked.is_empty() && said.contains("AWS_MAX_ATTEMPTS"), "{said}");
